@@ -1,0 +1,74 @@
+# MemoryMark: the few commands one needs. Works with GNU make 3.81 (macOS) and newer.
+
+PORT ?= 8000
+HOST ?= 127.0.0.1
+# The first Python that is new enough; another one: make run PYTHON=python3.12
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+VENV := .venv
+STAMP := $(VENV)/installed
+# It ends with 130 after Ctrl-C and with 143 after TERM: both are how one stops it.
+HONCHO = run() { honcho start --no-prefix "$$@" || [ $$? -eq 130 ] || [ $$? -eq 143 ]; }; run
+
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PORT HOST
+export PYTHONUNBUFFERED := 1
+# The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
+export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
+
+.PHONY: help run worker test lint format install clean port
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make run      install what is needed, then start the site (PORT=8000 HOST=127.0.0.1)'
+	@echo 'make test     run all tests'
+	@echo 'make lint     check style and types'
+	@echo 'make format   put the style right'
+	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
+	@echo 'make install  only install what is needed, into $(VENV)'
+	@echo 'make clean    remove $(VENV), caches and collected files; your data in var stays'
+
+run: port $(STAMP)
+	@python manage.py migrate --noinput -v 0
+	@python manage.py collectstatic --noinput -v 0
+	@$(HONCHO)
+
+worker: $(STAMP)
+	@$(HONCHO) worker
+
+test: $(STAMP)
+	@python -m pytest
+
+lint: $(STAMP)
+	@ruff check .
+	@ruff format --check .
+	@mypy .
+
+format: $(STAMP)
+	@ruff check --fix .
+	@ruff format .
+
+install: $(STAMP)
+
+$(STAMP): requirements.txt
+	@if [ -z '$(PYTHON)' ]; then \
+		echo 'Python 3.11 or newer is needed and was not found.' >&2; \
+		echo 'Install it (Debian/Ubuntu: apt install python3 python3-venv; macOS: brew install python),' >&2; \
+		echo 'or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo '$(PYTHON) does not run or is older than 3.11; name another: PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo '$(PYTHON) lacks the venv module (Debian/Ubuntu: apt install python3-venv)' >&2; exit 1; }
+	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo 'Installing the requirements into $(VENV); the first time takes some minutes ...'
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $(STAMP)
+
+port:
+	@p='$(PYTHON)'; [ ! -x $(VENV)/bin/python ] || p=$(VENV)/bin/python; \
+		[ -z "$$p" ] || $$p memorymark_site/port.py '$(HOST)' '$(PORT)'
+
+clean:
+	@rm -rf $(VENV) staticfiles .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
