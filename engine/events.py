@@ -1,0 +1,43 @@
+"""What a running analysis says: the one language the engine and the worker share.
+
+On the wire an event is one JSON object a line, told apart by ``type``:
+
+* ``{"type": "log", "level": "info" | "warning", "message": …}``
+* ``{"type": "trial", "trial": {fields of Trial}}``
+* ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of a success
+* ``{"type": "error", "code": …, "message": …, "fields": {…}}``: the last event of a failure
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from engine.errors import EngineError, InvalidInput
+from engine.result import AnalysisResult, Trial
+
+
+@dataclass(frozen=True)
+class Log:
+    """A line for a person to read; ``level`` is ``info`` or ``warning``."""
+
+    message: str
+    level: str = "info"
+
+
+Event = Log | Trial | AnalysisResult | EngineError
+
+
+def to_json_line(event: Event) -> str:
+    """The event as one line of JSON, without the line's end."""
+    match event:
+        case Log():
+            body: dict[str, object] = {"type": "log"} | asdict(event)
+        case Trial():
+            body = {"type": "trial", "trial": asdict(event)}
+        case AnalysisResult():
+            body = {"type": "result", "result": event.to_dict()}
+        case EngineError():
+            fields = event.fields if isinstance(event, InvalidInput) else {}
+            body = {"type": "error", "code": event.code, "message": str(event), "fields": fields}
+    return json.dumps(body)

@@ -1,0 +1,125 @@
+"""The GPU catalogue: kinds of GPU with the memory CUDA really reports, compute and price."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InvalidInput
+from engine.parsing import shown
+
+GIB = 1024**3
+
+LOCAL = "local"
+"""Stands for the device of the machine that runs the analysis, instead of a catalogue name."""
+
+_CATALOGUE = Path(__file__).with_name("gpus.toml")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU.
+
+    Attributes:
+        name: Short name used on the command line and in the API (``a10``).
+        display_name: As the vendor writes it.
+        total_bytes: What ``torch.cuda.get_device_properties().total_memory`` reports: less than
+            the advertised size, since the driver and ECC keep a share.
+        context_bytes: What a process holds besides PyTorch's own memory: the CUDA context, the
+            kernels loaded so far and the libraries, with lazy loading (the default since CUDA
+            12.2).
+        compute_capability: Such as ``8.6``; decides kernels and workspaces.
+        fp32_flops, tf32_flops, bf16_flops, fp16_flops: Dense peak rates in FLOP/s with fp32
+            accumulation; ``tf32_flops`` and ``bf16_flops`` are ``None`` where there is no such
+            hardware.
+        memory_bytes_per_second: Peak memory bandwidth.
+        price_per_hour_usd: An on-demand cloud price for one GPU, assumed unless the lab sets its
+            own.
+        sources: Field name to source and date, as a person can check it; one that starts with
+            ``assumed`` says what the value was derived from.
+    """
+
+    name: str
+    display_name: str
+    total_bytes: int
+    context_bytes: int
+    compute_capability: float
+    fp32_flops: float
+    fp16_flops: float
+    memory_bytes_per_second: float
+    price_per_hour_usd: float
+    sources: dict[str, str]
+    tf32_flops: float | None = None
+    bf16_flops: float | None = None
+
+    @property
+    def usable_bytes(self) -> int:
+        """What is left for PyTorch's caching allocator, in bytes."""
+        return self.total_bytes - self.context_bytes
+
+
+def read_catalogue(text: str) -> dict[str, Gpu]:
+    """Read a catalogue in the form of ``gpus.toml``.
+
+    Args:
+        text: TOML with one table per kind of GPU, its keys being the fields of :class:`Gpu`.
+
+    Returns:
+        The GPUs by name, in the order of the file.
+
+    Raises:
+        ValueError: A table lacks a field, has an unknown one, or does not name a source for
+            exactly the fields it gives.
+    """
+    tables: dict[str, dict[str, Any]] = tomllib.loads(text)
+    for name, table in tables.items():
+        _check_keys(name, table)
+    return {name: Gpu(name=name, **table) for name, table in tables.items()}
+
+
+def _check_keys(name: str, table: Mapping[str, Any]) -> None:
+    known = {field.name for field in fields(Gpu)} - {"name"}
+    needed = {field.name for field in fields(Gpu) if field.default is MISSING} - {"name"}
+    if unknown := table.keys() - known:
+        raise ValueError(f"GPU {name}: unknown {', '.join(sorted(unknown))}")
+    if missing := needed - table.keys():
+        raise ValueError(f"GPU {name}: lacks {', '.join(sorted(missing))}")
+    to_source = table.keys() - {"display_name", "sources"}
+    if odd := to_source ^ table["sources"].keys():
+        raise ValueError(f"GPU {name}: sources and fields differ in {', '.join(sorted(odd))}")
+
+
+GPUS: dict[str, Gpu] = read_catalogue(_CATALOGUE.read_text(encoding="utf-8"))
+
+
+def canonical_name(text: object) -> str:
+    """The catalogue's name (or ``local``) for what a person typed.
+
+    Upper case, blanks, underscores and a missing hyphen do not matter (``A100-80GB``,
+    ``RTX 4090``, ``rtx4090``), nor do the vendor's words in front (``NVIDIA GeForce``, ``Tesla``),
+    nor a missing ``rtx-``.
+
+    Raises:
+        InvalidInput: No GPU has that name, or several do: the message lists them.
+    """
+    names = [*GPUS, LOCAL]
+    wanted = _bare(str(text))
+    for name in names:
+        if wanted == _bare(name):
+            return name
+    similar = [name for name in GPUS if wanted and _bare(name).startswith(wanted)]
+    if similar:
+        message = f"{shown(text)} is not exact enough; choose one of {', '.join(similar)}"
+    else:
+        message = f"unknown gpu {shown(text)}; choose one of {', '.join(names)}"
+    raise InvalidInput({"gpu": message})
+
+
+def _bare(text: str) -> str:
+    bare = "".join(character for character in text.lower() if character.isalnum())
+    for word in ("nvidia", "geforce", "tesla", "rtx"):
+        bare = bare.removeprefix(word)
+    return bare

@@ -1,0 +1,69 @@
+"""Checks of single untrusted values, with messages that say what to do."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from engine.errors import InvalidInput
+
+_Made = TypeVar("_Made")
+
+
+def collect(make: Callable[[], _Made], wrong: dict[str, str]) -> _Made | None:
+    """What ``make`` makes; where its input is invalid, the messages go into ``wrong``."""
+    try:
+        return make()
+    except InvalidInput as error:
+        wrong |= error.fields
+        return None
+
+
+def choice(name: str, value: object, allowed: Iterable[str], wrong: dict[str, str]) -> bool:
+    """Whether ``value`` is one of ``allowed``; if not, a message is put into ``wrong[name]``."""
+    options = [str(option) for option in allowed]
+    if isinstance(value, str) and str(value) in options:
+        return True
+    wrong[name] = f"unknown {name} {shown(value)}; choose one of {', '.join(options)}"
+    return False
+
+
+def whole_number(
+    name: str, value: object, smallest: int, largest: int, wrong: dict[str, str]
+) -> int | None:
+    """``value`` as an integer within the bounds; else ``None`` and a message in ``wrong[name]``.
+
+    Text is accepted where it is a plain decimal number; ``True``, ``2.5`` and ``"1e3"`` are not.
+    """
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str):
+        digits = value.strip().removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) <= 18:
+            number = int(value)
+    if number is not None and smallest <= number <= largest:
+        return number
+    bounds = f"a whole number from {smallest:,} to {largest:,}"
+    wrong[name] = f"{shown(value)} is not possible here; give {bounds}"
+    return None
+
+
+def positive_number(
+    name: str, value: object, largest: float, wrong: dict[str, str]
+) -> float | None:
+    """``value`` as a float with ``0 <= value <= largest``; else ``None`` and a message."""
+    number: float | None = None
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = None
+    if number is not None and 0 <= number <= largest:
+        return number
+    wrong[name] = f"{shown(value)} is not possible here; give a number from 0 to {largest:,.0f}"
+    return None
+
+
+def shown(value: object) -> str:
+    """``value`` as it may appear in a message: quoted, and cut if it is long."""
+    text = str(value)
+    return repr(text if len(text) <= 40 else text[:37] + "…")

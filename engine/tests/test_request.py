@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import InvalidInput
+from engine.parsing import collect
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Assumptions
+from engine.workload import Workload
+
+ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
+
+
+def test_it_survives_json() -> None:
+    request = AnalysisRequest(
+        Workload("bert"), "t4", 8, 4, 2**33, Assumptions(hours_per_run=3, price_per_hour_usd=0.5)
+    )
+    assert AnalysisRequest.parse(json.loads(json.dumps(request.to_dict()))) == request
+
+
+def test_a_gpu_may_be_written_as_people_write_it() -> None:
+    assert AnalysisRequest.parse(ASKED | {"gpu": "NVIDIA A10"}).gpu == "a10"
+    assert AnalysisRequest.parse(ASKED | {"gpu": "RTX4090"}).gpu == "rtx-4090"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"gpu": None}, "name a GPU: a10"),
+        ({"gpu": "b9000"}, "unknown gpu 'b9000'"),
+        ({"gpu": 7}, "unknown gpu '7'"),
+        ({"current_batch_size": 0}, "from 1 to 65,536"),
+        ({"current_batch_size": -1}, "from 1 to 65,536"),
+        ({"current_batch_size": 10**9}, "from 1 to 65,536"),
+        ({"current_batch_size": "ten"}, "'ten' is not possible here"),
+        ({"current_batch_size": {}}, "is not possible here"),
+        ({"batch_multiple": 0}, "from 1 to 1,024"),
+        ({"memory_limit_bytes": 5}, "from 1,048,576 to"),
+        ({"hours_per_run": -1}, "a number from 0"),
+        ({"hours_per_run": "nan"}, "a number from 0"),
+        ({"runs_per_year": "inf"}, "a number from 0"),
+        ({"price_per_hour_usd": "free"}, "a number from 0"),
+        ({"sequence_length": 513}, "from 1 to 512"),
+        ({"surprise": 1}, "unknown field"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_to_do(wrong: dict[str, object], says: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        AnalysisRequest.parse(ASKED | wrong)
+    assert list(raised.value.fields) == list(wrong)
+    assert says in str(raised.value)
+
+
+def test_wrong_fields_of_every_part_are_named_at_once() -> None:
+    given = {"model": "x", "gpu": "y", "current_batch_size": 0, "hours_per_run": -1}
+    with pytest.raises(InvalidInput) as raised:
+        AnalysisRequest.parse(given)
+    assert set(raised.value.fields) == set(given)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "tf32"])
+@pytest.mark.parametrize("gpu", ["t4", "v100-16gb"])
+def test_a_number_format_the_gpu_lacks_is_refused(precision: str, gpu: str) -> None:
+    with pytest.raises(InvalidInput, match="choose fp16-mixed or fp32"):
+        AnalysisRequest.parse({"model": "bert", "gpu": gpu, "precision": precision})
+
+
+_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())
+)
+
+
+@given(st.dictionaries(st.sampled_from([*AnalysisRequest.parse(ASKED).to_dict(), "?"]), _VALUES))
+def test_any_input_gives_a_request_within_bounds_or_messages(fields: dict[str, object]) -> None:
+    wrong: dict[str, str] = {}
+    request = collect(lambda: AnalysisRequest.parse(ASKED | fields), wrong)
+    if request is None:
+        assert wrong
+        assert all(wrong.values())
+    else:
+        assert 1 <= request.current_batch_size <= LARGEST_BATCH_SIZE
+        assert math.isfinite(request.assumptions.hours_per_run)
+        assert AnalysisRequest.parse(request.to_dict()) == request

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.errors import InvalidInput
+from engine.workload import Optimizer, Precision, Workload
+
+
+def test_sizes_left_out_take_the_presets_default() -> None:
+    assert Workload("bert").sequence_length == 128
+    assert Workload("bert").image_size is None
+    assert Workload("resnet").image_size == 224
+
+
+def test_it_survives_json() -> None:
+    workload = Workload("gpt2", Precision.BF16_MIXED, Optimizer.SGD, sequence_length=512)
+    assert Workload.parse(json.loads(json.dumps(workload.to_dict()))) == workload
+
+
+def test_numbers_may_be_text_and_empty_text_means_the_default() -> None:
+    given = {"model": "bert", "sequence_length": " 64 ", "precision": "", "image_size": None}
+    assert Workload.parse(given) == Workload("bert", sequence_length=64)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({}, "model", "name a model: bert, gpt2, resnet"),
+        ({"model": "alexnet"}, "model", "choose one of bert, gpt2, resnet"),
+        ({"model": ["bert"]}, "model", "unknown model"),
+        ({"model": "bert", "precision": "fp8"}, "precision", "choose one of fp32, tf32"),
+        ({"model": "bert", "optimizer": "lion"}, "optimizer", "choose one of none, sgd"),
+        ({"model": "bert", "mode": "test"}, "mode", "choose one of train, eval"),
+        ({"model": "bert", "sequence_length": 513}, "sequence_length", "from 1 to 512"),
+        ({"model": "bert", "sequence_length": 0}, "sequence_length", "from 1 to 512"),
+        ({"model": "bert", "sequence_length": -1}, "sequence_length", "from 1 to 512"),
+        ({"model": "bert", "sequence_length": 2.5}, "sequence_length", "whole number"),
+        ({"model": "bert", "sequence_length": True}, "sequence_length", "whole number"),
+        ({"model": "bert", "sequence_length": "1e2"}, "sequence_length", "whole number"),
+        ({"model": "bert", "sequence_length": "9" * 5000}, "sequence_length", "whole number"),
+        ({"model": "gpt2", "sequence_length": 1025}, "sequence_length", "from 2 to 1,024"),
+        ({"model": "resnet", "image_size": 31}, "image_size", "from 32 to 1,024"),
+        ({"model": "resnet", "sequence_length": 8}, "sequence_length", "takes no sequence length"),
+        ({"model": "bert", "image_size": 224}, "image_size", "takes no image size"),
+        ({"model": "bert", "batch": 3}, "batch", "unknown field"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_to_do(
+    given: dict[str, object], field: str, says: str
+) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse(given)
+    assert list(raised.value.fields) == [field]
+    assert says in raised.value.fields[field]
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse({"model": "bert", "precision": "x", "mode": "y", "sequence_length": 0})
+    assert set(raised.value.fields) == {"precision", "mode", "sequence_length"}
+
+
+def test_a_message_never_repeats_long_input() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse({"model": "x" * 10_000})
+    assert len(str(raised.value)) < 200
