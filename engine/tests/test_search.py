@@ -1,0 +1,319 @@
+"""The search finds the limit of any probe, with two probes if the guess is good."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.request import LARGEST_BATCH_SIZE
+from engine.result import Source, Trial
+from engine.search import find_largest
+
+MIB = 1024**2
+FIXED_BYTES, SAMPLE_BYTES = 1000 * MIB, 70 * MIB
+
+SIZES = st.one_of(st.integers(1, 40), st.integers(1, LARGEST_BATCH_SIZE))
+GUESSES = st.one_of(st.none(), SIZES, st.integers(-5, 10**9))
+
+
+class Probe:
+    """Fits by a rule, remembers what was asked, and refuses to be asked twice."""
+
+    def __init__(
+        self, fits: Callable[[int], bool], reserved: Callable[[int], int | None] = lambda _: None
+    ) -> None:
+        self.fits, self.reserved = fits, reserved
+        self.asked: list[int] = []
+
+    def __call__(self, batch_size: int) -> Trial:
+        assert batch_size not in self.asked, "the same size was tried twice"
+        self.asked.append(batch_size)
+        return self.trial(batch_size)
+
+    def trial(self, batch_size: int) -> Trial:
+        return Trial(
+            batch_size,
+            fits=self.fits(batch_size),
+            source=Source.PREDICTED,
+            peak_reserved_bytes=self.reserved(batch_size),
+        )
+
+
+def up_to(threshold: int) -> Callable[[int], bool]:
+    return lambda batch_size: batch_size <= threshold
+
+
+def affine(batch_size: int) -> int:
+    return FIXED_BYTES + SAMPLE_BYTES * batch_size
+
+
+def affine_probe(threshold: int, failures_tell: bool) -> tuple[Probe, int]:
+    """A probe whose memory is a straight line, and the limit at which ``threshold`` still fits.
+
+    Failures tell what they would have needed, or else only how far they came.
+    """
+    fits = up_to(threshold)
+    limit_bytes = affine(threshold) + SAMPLE_BYTES // 3
+
+    def reserved(batch_size: int) -> int:
+        if failures_tell or fits(batch_size):
+            return affine(batch_size)
+        return limit_bytes - 5 * MIB
+
+    return Probe(fits, reserved), limit_bytes
+
+
+# --- The answer ------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    threshold=st.integers(0, 300),
+    batch_multiple=st.integers(1, 40),
+    guess=st.one_of(st.none(), st.integers(-10, 400)),
+    largest=st.integers(40, 250),
+    memory=st.dictionaries(st.integers(1, 300), st.integers(0, 10**6)),
+    limit_bytes=st.one_of(st.none(), st.integers(0, 10**6)),
+    known_sizes=st.lists(st.integers(1, 300), max_size=4, unique=True),
+)
+def test_it_finds_what_a_scan_of_every_size_finds_whatever_guess_and_memory_say(
+    threshold: int,
+    batch_multiple: int,
+    guess: int | None,
+    largest: int,
+    memory: dict[int, int],
+    limit_bytes: int | None,
+    known_sizes: list[int],
+) -> None:
+    probe = Probe(up_to(threshold), memory.get)
+    known = [probe.trial(size) for size in known_sizes]
+    outcome = find_largest(
+        probe,
+        batch_multiple=batch_multiple,
+        guess=guess,
+        limit_bytes=limit_bytes,
+        known=known,
+        largest=largest,
+    )
+    multiples = range(batch_multiple, largest + 1, batch_multiple)
+    assert outcome.largest_batch_size == max([s for s in multiples if s <= threshold], default=0)
+    assert outcome.next_batch_size == outcome.largest_batch_size + batch_multiple
+    assert outcome.next_batch_size_fails == (outcome.next_batch_size <= largest)
+    assert set(probe.asked) <= set(multiples)
+    assert not set(probe.asked) & set(known_sizes)
+    assert outcome.trials == known + [probe.trial(size) for size in probe.asked]
+
+
+@settings(deadline=None)
+@given(
+    fitting=st.sets(st.integers(1, 64)),
+    guess=st.one_of(st.none(), st.integers(1, 64)),
+    memory=st.dictionaries(st.integers(1, 64), st.integers(0, 1000)),
+)
+def test_the_certificate_holds_even_where_fitting_is_not_monotone(
+    fitting: set[int], guess: int | None, memory: dict[int, int]
+) -> None:
+    probe = Probe(fitting.__contains__, memory.get)
+    outcome = find_largest(probe, guess=guess, limit_bytes=500, largest=64)
+    tried = {trial.batch_size: trial.fits for trial in outcome.trials}
+    if outcome.largest_batch_size > 0:
+        assert tried[outcome.largest_batch_size]
+    if outcome.next_batch_size_fails:
+        assert not tried[outcome.next_batch_size]
+    else:
+        assert outcome.largest_batch_size == 64
+
+
+def test_the_smallest_known_failure_outweighs_a_known_fit_above_it() -> None:
+    probe = Probe(up_to(20))
+    known = [
+        replace(probe.trial(32), fits=True),
+        replace(probe.trial(16), fits=False),
+        probe.trial(8),
+    ]
+    outcome = find_largest(probe, known=known)
+    assert (outcome.largest_batch_size, outcome.next_batch_size) == (15, 16)
+    assert outcome.next_batch_size_fails
+    assert max(probe.asked) < 16
+
+
+def test_nothing_fits() -> None:
+    probe = Probe(up_to(7))
+    outcome = find_largest(probe, batch_multiple=8)
+    assert (outcome.largest_batch_size, outcome.next_batch_size) == (0, 8)
+    assert outcome.next_batch_size_fails
+    assert probe.asked == [8]
+
+
+def test_everything_fits_up_to_the_bound() -> None:
+    probe = Probe(up_to(10**9))
+    outcome = find_largest(probe, batch_multiple=24)
+    assert outcome.largest_batch_size == LARGEST_BATCH_SIZE // 24 * 24
+    assert not outcome.next_batch_size_fails
+    assert max(probe.asked) <= LARGEST_BATCH_SIZE
+
+
+def test_a_multiple_beyond_the_bound_is_refused() -> None:
+    for batch_multiple in (0, -1, 9):
+        with pytest.raises(ValueError, match="multiple"):
+            find_largest(Probe(up_to(1)), batch_multiple=batch_multiple, largest=8)
+
+
+def test_a_probe_that_answers_about_another_size_is_refused() -> None:
+    probe = Probe(up_to(100))
+    with pytest.raises(ValueError, match="asked for 50, got 51"):
+        find_largest(lambda size: probe.trial(size + 1), guess=50)
+
+
+# --- The price -------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    fitting_units=st.integers(1, 2000),
+    batch_multiple=st.sampled_from([1, 8, 24]),
+    off=st.sampled_from([0, 1]),
+)
+def test_a_guess_on_either_side_of_the_limit_is_certified_with_two_probes(
+    fitting_units: int, batch_multiple: int, off: int
+) -> None:
+    threshold = fitting_units * batch_multiple
+    probe = Probe(up_to(threshold))
+    guess = threshold + off * batch_multiple
+    outcome = find_largest(probe, batch_multiple=batch_multiple, guess=guess)
+    assert outcome.largest_batch_size == threshold
+    assert sorted(probe.asked) == [threshold, threshold + batch_multiple]
+
+
+def test_figures_do_not_lead_away_from_a_good_guess_before_its_neighbour_was_tried() -> None:
+    probe = Probe(up_to(288), lambda size: 2 * size)
+    known = [probe.trial(8), probe.trial(16)]
+    find_largest(probe, guess=288, limit_bytes=2000, known=known)
+    assert probe.asked == [288, 289]
+
+
+def test_what_a_failed_trial_had_reserved_is_not_taken_for_what_it_needs() -> None:
+    probe, limit_bytes = affine_probe(500, failures_tell=False)
+    find_largest(probe, guess=600, limit_bytes=limit_bytes, known=[probe.trial(16)])
+    assert probe.asked == [600, 599, 597, 593, 585, 569, 537, 473, 500, 501]
+
+
+def test_neighbours_that_reserve_the_same_do_not_mislead() -> None:
+    """Memory is reserved 20 MiB at a time here, 3 MiB a sample, so only far points show a slope."""
+
+    def reserved(batch_size: int) -> int:
+        return -(-3 * batch_size // 20) * 20 * MIB
+
+    probe = Probe(lambda size: reserved(size) <= 3000 * MIB, reserved)
+    known = [probe.trial(16)]
+    outcome = find_largest(probe, guess=894, limit_bytes=3000 * MIB, known=known)
+    assert outcome.largest_batch_size == 1000
+    assert len(probe.asked) <= 6
+
+
+@settings(deadline=None)
+@given(threshold=st.integers(1, 60_000), guess=SIZES)
+def test_any_guess_is_put_right_within_four_probes_where_memory_is_a_straight_line(
+    threshold: int, guess: int
+) -> None:
+    probe, limit_bytes = affine_probe(threshold, failures_tell=True)
+    outcome = find_largest(probe, guess=guess, limit_bytes=limit_bytes)
+    assert outcome.largest_batch_size == threshold
+    assert len(probe.asked) <= 4
+
+
+@settings(deadline=None)
+@given(threshold=st.integers(17, 60_000), guess=SIZES)
+def test_a_measured_search_from_below_needs_four_probes_beside_the_baseline(
+    threshold: int, guess: int
+) -> None:
+    """Out of memory does not tell the need, so both points of the line are sizes that fit."""
+    probe, limit_bytes = affine_probe(threshold, failures_tell=False)
+    outcome = find_largest(
+        probe, guess=min(guess, threshold + 1), limit_bytes=limit_bytes, known=[probe.trial(16)]
+    )
+    assert outcome.largest_batch_size == threshold
+    assert len(probe.asked) <= 4
+
+
+@settings(deadline=None)
+@given(
+    threshold=st.integers(50, 2000),
+    too_low=st.floats(0, 0.1),
+    noise=st.lists(st.integers(-2 * MIB, 2 * MIB), min_size=4, max_size=4),
+)
+def test_a_guess_ten_percent_too_low_and_noise_of_2_mib_cost_six_probes_at_most(
+    threshold: int, too_low: float, noise: list[int]
+) -> None:
+    _, limit_bytes = affine_probe(threshold, failures_tell=False)
+    probe = Probe(up_to(threshold), lambda size: affine(size) + noise[size % 4])
+    outcome = find_largest(
+        probe,
+        guess=round(threshold * (1 - too_low)),
+        limit_bytes=limit_bytes,
+        known=[probe.trial(16)],
+    )
+    assert outcome.largest_batch_size == threshold
+    assert len(probe.asked) <= 6
+
+
+def memory_of(_batch_size: int) -> None:
+    """The signature of a made-up memory figure."""
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    threshold=st.integers(0, LARGEST_BATCH_SIZE + 10),
+    guess=GUESSES,
+    memory=st.functions(like=memory_of, returns=st.integers(0, 10**6), pure=True),
+    limit_bytes=st.one_of(st.none(), st.integers(0, 10**6)),
+)
+def test_the_worst_case_is_logarithmic(
+    threshold: int, guess: int | None, memory: Callable[[int], int], limit_bytes: int | None
+) -> None:
+    probe = Probe(up_to(threshold), memory)
+    find_largest(probe, guess=guess, limit_bytes=limit_bytes)
+    assert len(probe.asked) <= 2 * math.ceil(math.log2(LARGEST_BATCH_SIZE)) + 6
+
+
+@settings(deadline=None)
+@given(threshold=SIZES, distance=st.integers(0, 10_000), above=st.booleans())
+def test_without_figures_the_price_grows_with_the_guess_s_error_only(
+    threshold: int, distance: int, above: bool
+) -> None:
+    guess = threshold + distance if above else threshold - distance
+    probe = Probe(up_to(threshold))
+    find_largest(probe, guess=min(max(guess, 1), LARGEST_BATCH_SIZE))
+    assert len(probe.asked) <= 2 * math.log2(distance + 2) + 3
+
+
+def test_without_guess_or_figures_sizes_double() -> None:
+    probe = Probe(up_to(100))
+    find_largest(probe)
+    assert probe.asked[:8] == [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def test_known_trials_are_not_repeated_and_can_settle_it_alone() -> None:
+    probe = Probe(up_to(288))
+    known = [probe.trial(288), probe.trial(296)]
+    outcome = find_largest(probe, batch_multiple=8, guess=512, known=known)
+    assert probe.asked == []
+    assert (outcome.largest_batch_size, outcome.next_batch_size_fails) == (288, True)
+
+
+def test_allocated_memory_leads_where_there_is_no_reserved() -> None:
+    def probe(batch_size: int) -> Trial:
+        return Trial(
+            batch_size,
+            fits=batch_size <= 5000,
+            source=Source.MEASURED,
+            peak_allocated_bytes=affine(batch_size),
+        )
+
+    outcome = find_largest(probe, guess=100, limit_bytes=affine(5000))
+    assert [trial.batch_size for trial in outcome.trials] == [100, 101, 5000, 5001]

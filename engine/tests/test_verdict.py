@@ -1,0 +1,83 @@
+"""The verdict is one sentence that says what fits, what to use, and what it gains."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.result import Source
+from engine.search import SearchOutcome
+from engine.verdict import verdict
+
+
+def sentence(
+    recommended: int,
+    current: int,
+    speedup: float | None,
+    *,
+    largest: int = 288,
+    next_fails: bool = True,
+    source: Source = Source.PREDICTED,
+    noise: float = 0.02,
+) -> str:
+    return verdict(
+        SearchOutcome(largest, largest + 8, next_fails, []),
+        recommended_batch_size=recommended,
+        current_batch_size=current,
+        speedup=speedup,
+        source=source,
+        noise=noise,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            sentence(64, 16, 1.3126),
+            "Batch 288 fits, 296 does not; 64 gives at least 95 % of the best speed, "
+            "1.31 times that of your batch of 16 (predicted).",
+        ),
+        (
+            sentence(64, 16, 1.3126, source=Source.MEASURED),
+            "Batch 288 fits, 296 does not; 64 gives at least 95 % of the best speed, "
+            "1.31 times that of your batch of 16 (measured).",
+        ),
+        (
+            sentence(64, 16, 1.01),
+            "Batch 288 fits, 296 does not; 64 is no faster than your batch of 16: no gain "
+            "(predicted).",
+        ),
+        (
+            sentence(64, 64, 1.0),
+            "Batch 288 fits, 296 does not; your batch of 64 already gives at least 95 % of the "
+            "best speed: no gain (predicted).",
+        ),
+        (
+            sentence(64, 128, 0.97),
+            "Batch 288 fits, 296 does not; your batch of 128 is larger than speed needs, as 64 "
+            "gives at least 95 % of the best speed: no gain (predicted).",
+        ),
+        (
+            sentence(64, 1024, None),
+            "Batch 288 fits, 296 does not; your batch of 1,024 is too large: use 64, which gives "
+            "at least 95 % of the best speed (predicted).",
+        ),
+        (
+            sentence(64, 16, 1.3, largest=65_536, next_fails=False),
+            "Batch 65,536 fits, and no larger one is tried; 64 gives at least 95 % of the best "
+            "speed, 1.30 times that of your batch of 16 (predicted).",
+        ),
+        (sentence(0, 16, None, largest=0), "Not even batch 8 fits (predicted)."),
+    ],
+)
+def test_it_reads_well(said: str, expected: str) -> None:
+    assert said == expected
+
+
+def test_a_smaller_batch_that_is_faster_is_a_gain() -> None:
+    assert "64 gives at least 95 % of the best speed, 1.10 times" in sentence(64, 128, 1.1)
+
+
+def test_the_measured_interval_decides_what_is_a_gain() -> None:
+    assert "no gain" in sentence(64, 16, 1.05, noise=0.06)
+    assert "1.01 times" in sentence(64, 16, 1.014, noise=0.01)
