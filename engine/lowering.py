@@ -1,0 +1,208 @@
+"""CUDA's behaviour on fake CPU tensors, wherever it decides what is kept in memory.
+
+Fake CUDA tensors need a GPU; fake CPU tensors run anywhere, but the CPU keeps other things for
+backward: a float mask for dropout, all of the attention matrix, activations in other number formats
+under autocast. While :func:`cuda_lowering` is active, those operators are replaced at the
+dispatcher, where the replacement holds in forward, backward and recomputation alike.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+_aten = torch.ops.aten
+_LOW_PRECISION = (torch.float16, torch.bfloat16)
+
+
+# The operators that ``torch.autocast("cuda")`` runs in fp32 and ``torch.autocast("cpu")`` does not
+# (``AT_FORALL_FP32`` in aten/src/ATen/autocast_mode.h, torch 2.11 to 2.13), as far as models train
+# with them.
+_AUTOCAST_TO_FP32 = (
+    "cosine_similarity", "exp", "group_norm", "kl_div", "l1_loss", "layer_norm", "log",
+    "logsumexp", "mse_loss", "native_layer_norm", "nll_loss", "nll_loss2d", "pow.Scalar",
+    "pow.Tensor_Scalar", "pow.Tensor_Tensor", "reciprocal", "rsqrt", "smooth_l1_loss", "softplus",
+)  # fmt: skip
+_AUTOCAST_SUMS = ("cumsum", "prod", "prod.dim_int", "sum", "sum.dim_IntList")
+
+
+class AttentionKernel(StrEnum):
+    """Kernels behind ``scaled_dot_product_attention``; they differ in what they keep."""
+
+    FLASH = "flash"
+    EFFICIENT = "efficient"
+    CUDNN = "cudnn"
+
+
+@dataclass(frozen=True)
+class CudaBehaviour:
+    """What differs between GPUs in what a training step keeps in memory.
+
+    Attributes:
+        compute_capability: Such as 8.6.
+        cublas_workspace_bytes: Workspace of a cuBLAS handle.
+    """
+
+    compute_capability: float
+    cublas_workspace_bytes: int
+
+    def attention_kernel(
+        self, dtype: torch.dtype, has_mask: bool, dropout: float
+    ) -> AttentionKernel:
+        """The kernel that PyTorch picks.
+
+        Source: ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` with cuDNN above 9.15, and
+        the order of torch 2.12 and 2.13: cuDNN comes first on compute capability 9 and 10 only,
+        and refuses a dropout that is no multiple of 1/16; flash takes half precision without a
+        mask from 8.0 up; all else is for the memory-efficient kernel.
+        """
+        half = dtype in _LOW_PRECISION
+        if half and 9.0 <= self.compute_capability < 11.0 and dropout * 16 % 1 == 0:
+            return AttentionKernel.CUDNN
+        if half and self.compute_capability >= 8.0 and not has_mask:
+            return AttentionKernel.FLASH
+        return AttentionKernel.EFFICIENT
+
+
+def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
+    """The behaviour of the GPUs of one compute capability.
+
+    The workspace is 32 MiB from compute capability 9.0 up, else ``:4096:2:16:8``, 8,519,680 bytes
+    (``parseChosenWorkspaceSize`` in aten/src/ATen/cuda/CublasHandlePool.cpp).
+    """
+    large = compute_capability >= 9.0
+    return CudaBehaviour(
+        compute_capability=compute_capability,
+        cublas_workspace_bytes=32 * 2**20 if large else 8_519_680,
+    )
+
+
+@contextmanager
+def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
+    """Replace the operators that differ, for as long as the context lasts."""
+    library = torch.library.Library("aten", "IMPL")
+    replacements: list[tuple[str, Callable[..., Any], str]] = [
+        ("dropout", _dropout, "AutogradCPU"),
+        ("scaled_dot_product_attention", _attention(behaviour), "AutogradCPU"),
+        *((name, _in_fp32(name), "AutocastCPU") for name in _AUTOCAST_TO_FP32),
+        *((name, _summed_in_fp32(name), "AutocastCPU") for name in _AUTOCAST_SUMS),
+        ("softmax.int", _softmax(_aten._softmax.default), "AutocastCPU"),
+        ("log_softmax.int", _softmax(_aten._log_softmax.default), "AutocastCPU"),
+    ]
+    with warnings.catch_warnings():
+        # PyTorch warns of every kernel that is overridden; that is what this is for.
+        warnings.simplefilter("ignore", UserWarning)
+        for name, function, key in replacements:
+            library.impl(name, function, key)
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """CUDA keeps a mask of one byte an element (``dropout`` in native/Dropout.cpp)."""
+    if not train or p == 0 or input.numel() == 0:
+        return input
+    dropped: torch.Tensor = _aten.native_dropout(input, p, train)[0]
+    return dropped
+
+
+def _attention(behaviour: CudaBehaviour) -> Callable[..., torch.Tensor]:
+    def scaled_dot_product_attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        if enable_gqa:
+            groups = query.size(-3) // key.size(-3)
+            key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
+        bias = _additive(attn_mask, query)
+        attended: torch.Tensor
+        match behaviour.attention_kernel(query.dtype, bias is not None, dropout_p):
+            case AttentionKernel.FLASH:
+                attended = _aten._scaled_dot_product_flash_attention(
+                    query, key, value, dropout_p, is_causal, scale=scale
+                )[0]
+            case AttentionKernel.CUDNN:
+                attended = _aten._scaled_dot_product_cudnn_attention(
+                    query, key, value, bias, True, dropout_p, is_causal, scale=scale
+                )[0]
+            case AttentionKernel.EFFICIENT:
+                attended = _aten._scaled_dot_product_efficient_attention(
+                    query, key, value, bias, True, dropout_p, is_causal, scale=scale
+                )[0]
+        return attended
+
+    return scaled_dot_product_attention
+
+
+def _additive(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """The mask as the kernels take it: added to the scores, in the query's number format."""
+    if mask is None:
+        return None
+    if mask.dtype is torch.bool:
+        mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
+    return mask.expand(*query.shape[:-1], mask.size(-1))
+
+
+def _in_fp32(name: str) -> Callable[..., Any]:
+    operator = _overload(name)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _without_autocast():
+            return operator(*(_to_fp32(value) for value in args), **kwargs)
+
+    return run
+
+
+def _summed_in_fp32(name: str) -> Callable[..., Any]:
+    operator = _overload(name)
+
+    def run(input: torch.Tensor, *args: Any, dtype: torch.dtype | None = None, **kw: Any) -> Any:
+        if dtype is None and input.dtype in _LOW_PRECISION:
+            dtype = torch.float32
+        with _without_autocast():
+            return operator(input, *args, dtype=dtype, **kw)
+
+    return run
+
+
+def _softmax(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """CUDA reads fp16 and writes fp32 in one kernel; bf16 is copied to fp32 first (SoftMax.cpp)."""
+
+    def run(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        wanted = torch.float32 if input.dtype in _LOW_PRECISION else input.dtype
+        with _without_autocast():
+            return kernel(input.to(dtype or wanted), dim, False)
+
+    return run
+
+
+def _to_fp32(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in _LOW_PRECISION:
+        return value.float()
+    return value
+
+
+def _overload(name: str) -> Callable[..., Any]:
+    packet, _, overload = name.partition(".")
+    found: Callable[..., Any] = getattr(getattr(_aten, packet), overload or "default")
+    return found
+
+
+def _without_autocast() -> Any:
+    autocast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    return torch._C._ExcludeDispatchKeyGuard(autocast)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from engine.gpus import GPUS
+from engine.step_time import (
+    BANDWIDTH_EFFICIENCY,
+    COMPUTE_EFFICIENCY,
+    HOST_SECONDS,
+    KERNEL_SECONDS,
+    predict_step_seconds,
+)
+from engine.trace import Operation
+from engine.workload import Precision
+
+A10 = GPUS["a10"]
+T4 = GPUS["t4"]
+FP32 = Precision.FP32
+
+
+def gpu_seconds(operation: Operation, precision: Precision = FP32) -> float:
+    return predict_step_seconds([operation], A10, precision) - KERNEL_SECONDS
+
+
+def test_a_matrix_product_takes_its_flops() -> None:
+    product = Operation("aten.mm", "float32", 10**13, 10**6)
+    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp32_flops * COMPUTE_EFFICIENCY))
+
+
+def test_an_elementwise_operation_takes_its_bytes() -> None:
+    addition = Operation("aten.add", "float32", 0, 10**10)
+    bandwidth = A10.memory_bytes_per_second * BANDWIDTH_EFFICIENCY
+    assert gpu_seconds(addition) == pytest.approx(10**10 / bandwidth)
+
+
+def test_a_small_step_takes_as_long_as_the_host_needs_to_launch_it() -> None:
+    tiny = [Operation("aten.add", "float32", 0, 16)] * 100
+    assert predict_step_seconds(tiny, A10, FP32) == pytest.approx(100 * HOST_SECONDS)
+
+
+def test_tf32_speeds_up_matrix_products_only_where_it_is_asked_for() -> None:
+    product = Operation("aten.mm", "float32", 10**13, 0)
+    assert gpu_seconds(product, Precision.TF32) < gpu_seconds(product) * 0.6
+
+
+def test_convolutions_use_tf32_by_default() -> None:
+    convolution = Operation("aten.convolution", "float32", 10**13, 0)
+    assert gpu_seconds(convolution) < gpu_seconds(Operation("aten.mm", "float32", 10**13, 0)) * 0.6
+
+
+def test_half_precision_runs_on_the_tensor_cores() -> None:
+    product = Operation("aten.mm", "float16", 10**13, 0)
+    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp16_flops * COMPUTE_EFFICIENCY))
+
+
+def test_without_tf32_hardware_fp32_stays_fp32() -> None:
+    convolution = Operation("aten.convolution", "float32", 10**13, 0)
+    seconds = predict_step_seconds([convolution], T4, FP32) - KERNEL_SECONDS
+    assert seconds == pytest.approx(10**13 / (T4.fp32_flops * COMPUTE_EFFICIENCY))

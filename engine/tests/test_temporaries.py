@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.lowering import cuda_behaviour
+from engine.recorder import Temporary
+from engine.temporaries import CudaTemporaries
+
+aten = torch.ops.aten
+WORKSPACE = Temporary(8_519_680, kept=True)
+
+
+@pytest.fixture
+def temporaries() -> CudaTemporaries:
+    return CudaTemporaries(cuda_behaviour(8.6))
+
+
+def test_each_thread_that_multiplies_keeps_one_cublas_workspace(
+    temporaries: CudaTemporaries,
+) -> None:
+    assert list(temporaries("forward", aten.relu.default, ())) == []
+    assert list(temporaries("forward", aten.addmm.default, ())) == [WORKSPACE]
+    assert list(temporaries("forward", aten.mm.default, ())) == []
+    assert list(temporaries("backward", aten.bmm.default, ())) == [WORKSPACE]
+    assert list(temporaries("backward", aten.mm.default, ())) == []
+    assert list(temporaries("optimizer", aten.mm.default, ())) == []
+
+
+def test_attention_takes_scratch_for_backward_and_returns_it(temporaries: CudaTemporaries) -> None:
+    query = torch.empty(2, 12, 128, 64, device="meta")
+    backward = aten._scaled_dot_product_efficient_attention_backward.default
+    scratch = list(temporaries("backward", backward, (query, query, query, query)))
+    assert scratch == [Temporary(query.nbytes), Temporary(2 * 12 * 2 * 1 * 16_400)]
+
+    half = query.half()
+    (workspace,) = temporaries("backward", backward, (half, half, half, half))
+    assert workspace == Temporary(2 * 12 * 2 * 1 * 16_400)
+
+    flash = aten._scaled_dot_product_flash_attention_backward.default
+    (summed,) = temporaries("backward", flash, (half, half, half, half))
+    assert summed == Temporary(4 * 2 * 12 * 128 * (64 + 1))
