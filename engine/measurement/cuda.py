@@ -1,0 +1,87 @@
+"""A trial on a CUDA GPU: the caching allocator's own counters, time by CUDA events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from engine.batches import Batch, make_batch
+from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.measurement.steps import MODEL, WARM_UP_STEPS, median_seconds, out_of_memory_in
+from engine.result import Source, Trial
+from engine.training import Training, build_model, prepare, step_of
+
+
+def facts() -> DeviceFacts:
+    """The GPU, with what it has lost before the first tensor of a trial.
+
+    That is the CUDA context, cuBLAS and its kernels, and whatever other processes hold.
+    """
+    properties = torch.cuda.get_device_properties(0)
+    weight = torch.ones(64, 64, device="cuda", requires_grad=True)
+    (weight @ weight).sum().backward()
+    torch.cuda.synchronize()
+    return DeviceFacts(
+        kind="cuda",
+        name=properties.name,
+        total_bytes=properties.total_memory,
+        context_bytes=_device_used_bytes() - torch.cuda.memory_reserved(),
+        compute_capability=properties.major + properties.minor / 10,
+    )
+
+
+def run_trial(order: TrialOrder) -> Trial:
+    """Run real steps; running out of GPU memory anywhere in them is a result."""
+    if order.memory_limit_bytes is not None:
+        _emulate_a_smaller_gpu(order.memory_limit_bytes)
+    step = step_of(order.forward_only)
+    training: Training | None = None
+    try:
+        training = prepare(order.workload, build_model(order.workload).to("cuda"))
+        batch = make_batch(order.workload, order.batch_size)
+        for _ in range(WARM_UP_STEPS):
+            step(training, batch)
+        seconds = median_seconds(lambda: _timed(step, training, batch))
+    except torch.OutOfMemoryError as error:
+        where = out_of_memory_in(training.phase if training else MODEL)
+        reason = str(error).removeprefix("CUDA out of memory. ").split(". ")[0]
+        return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
+    return replace(
+        _trial(order), step_seconds=seconds, samples_per_second=order.batch_size / seconds
+    )
+
+
+def _emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:
+    """Leave the allocator what a GPU of that memory would, the CUDA context subtracted."""
+    torch.cuda.init()
+    total = torch.cuda.get_device_properties(0).total_memory
+    share = (memory_limit_bytes - _device_used_bytes()) / total
+    torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), 1.0))
+
+
+def _timed(step: Callable[[Training, Batch], None], training: Training, batch: Batch) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    step(training, batch)
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+def _trial(order: TrialOrder) -> Trial:
+    return Trial(
+        batch_size=order.batch_size,
+        fits=True,
+        source=Source.MEASURED,
+        peak_allocated_bytes=torch.cuda.max_memory_allocated(),
+        peak_reserved_bytes=torch.cuda.max_memory_reserved(),
+        device_used_bytes=_device_used_bytes(),
+        alloc_retries=torch.cuda.memory_stats().get("num_alloc_retries"),
+    )
+
+
+def _device_used_bytes() -> int:
+    free, total = torch.cuda.mem_get_info()
+    return total - free

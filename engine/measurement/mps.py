@@ -1,0 +1,89 @@
+"""A trial on an Apple GPU. Metal keeps no peak counters, so they are read after every operation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.batches import Batch, make_batch
+from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.measurement.steps import MODEL, WARM_UP_STEPS, median_seconds, out_of_memory_in
+from engine.result import Source, Trial
+from engine.training import Training, build_model, prepare, step_of
+
+
+class PeakSampler(TorchDispatchMode):
+    """Reads MPS's counters after every operation and keeps the highest readings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allocated_bytes = 0
+        self.reserved_bytes = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator, then read the counters."""
+        output = func(*args, **(kwargs or {}))
+        self.allocated_bytes = max(self.allocated_bytes, torch.mps.current_allocated_memory())
+        self.reserved_bytes = max(self.reserved_bytes, torch.mps.driver_allocated_memory())
+        return output
+
+
+def facts() -> DeviceFacts:
+    """The GPU, with the share of the machine's memory that Metal recommends for it."""
+    return DeviceFacts("mps", "Apple GPU", torch.mps.recommended_max_memory(), 0, 0.0)
+
+
+def run_trial(order: TrialOrder) -> Trial:
+    """Run real steps; running out of GPU memory anywhere in them is a result."""
+    # Beyond the recommended memory Metal swaps, and a step takes for ever instead of failing.
+    recommended = torch.mps.recommended_max_memory()
+    limit = min(order.memory_limit_bytes or recommended, recommended)
+    torch.mps.set_per_process_memory_fraction(limit / recommended)
+    step = step_of(order.forward_only)
+    sampler = PeakSampler()
+    training: Training | None = None
+    try:
+        training = prepare(order.workload, build_model(order.workload).to("mps"))
+        batch = make_batch(order.workload, order.batch_size)
+        with sampler:
+            for _ in range(WARM_UP_STEPS):
+                step(training, batch)
+        seconds = median_seconds(lambda: _timed(step, training, batch))
+    except RuntimeError as error:
+        if "out of memory" not in str(error):
+            raise
+        where = out_of_memory_in(training.phase if training else MODEL)
+        return replace(_trial(order, sampler), fits=False, failure=where)
+    return replace(
+        _trial(order, sampler), step_seconds=seconds, samples_per_second=order.batch_size / seconds
+    )
+
+
+def _timed(step: Callable[[Training, Batch], None], training: Training, batch: Batch) -> float:
+    torch.mps.synchronize()
+    begin = time.perf_counter()
+    step(training, batch)
+    torch.mps.synchronize()
+    return time.perf_counter() - begin
+
+
+def _trial(order: TrialOrder, sampler: PeakSampler) -> Trial:
+    return Trial(
+        batch_size=order.batch_size,
+        fits=True,
+        source=Source.MEASURED,
+        peak_allocated_bytes=sampler.allocated_bytes,
+        peak_reserved_bytes=sampler.reserved_bytes,
+        device_used_bytes=sampler.reserved_bytes,
+    )

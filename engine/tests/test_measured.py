@@ -1,0 +1,115 @@
+"""The analysis of the local device, measured on the CPU against a memory limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import measured
+from engine.analyze import analyze
+from engine.errors import DoesNotFit, InvalidInput
+from engine.events import Event, Log
+from engine.measurement import cpu
+from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.request import AnalysisRequest
+from engine.result import AnalysisResult, Source, Trial
+from engine.tracing import trace
+from engine.workload import Workload
+
+CPU = DeviceFacts("cpu", "CPU (test)", 2**36, 0, 0.0)
+ASKED: dict[str, object] = {
+    "model": "bert",
+    "gpu": "local",
+    "sequence_length": 32,
+    "current_batch_size": 2,
+}
+
+pytestmark = pytest.mark.usefixtures("small_models", "in_this_process")
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Trials run here, where the models are small; returns the batch sizes tried."""
+    tried: list[int] = []
+
+    def measure(order: TrialOrder) -> Trial:
+        tried.append(order.batch_size)
+        return cpu.run_trial(order)
+
+    monkeypatch.setattr(measured, "measure", measure)
+    monkeypatch.setattr(measured, "local_device", lambda: CPU)
+    return tried
+
+
+def needed(batch_size: int) -> int:
+    return trace(Workload("bert", sequence_length=32), batch_size, None).peak_by_category()[0]
+
+
+def answer(**fields: object) -> AnalysisResult:
+    return analyze(AnalysisRequest.parse(ASKED | fields), lambda _: None)
+
+
+def test_the_answer_is_certified_by_trials_on_both_sides(in_this_process: list[int]) -> None:
+    result = answer(memory_limit_bytes=needed(9))
+    assert result.source is Source.MEASURED
+    assert (result.largest_batch_size, result.next_batch_size) == (9, 10)
+    assert result.next_batch_size_fails
+    fits = {trial.batch_size: trial.fits for trial in result.trials}
+    assert fits[9]
+    assert not fits[10]
+    assert all(trial.source is Source.MEASURED for trial in result.trials)
+    # The prediction is exact, so: the current batch, the two certificates, the recommendation.
+    assert in_this_process[:3] == [2, 9, 10]
+    assert len(in_this_process) <= 4
+    assert result.largest_headroom_bytes == 0
+    assert result.current_headroom_bytes == needed(9) - needed(2)
+
+
+def test_only_multiples_are_measured_besides_the_current_batch() -> None:
+    result = answer(memory_limit_bytes=needed(13), batch_multiple=4)
+    assert (result.largest_batch_size, result.next_batch_size) == (12, 16)
+    assert {trial.batch_size % 4 for trial in result.trials if trial.batch_size != 2} == {0}
+
+
+def test_a_current_batch_that_does_not_fit_has_no_speedup() -> None:
+    result = answer(memory_limit_bytes=needed(9), current_batch_size=64)
+    assert result.speedup is None
+    assert result.savings is None
+    assert result.current_headroom_bytes is None
+    assert "your batch of 64 is too large" in result.verdict
+
+
+def test_trials_and_log_lines_are_told_as_they_come() -> None:
+    events: list[Event] = []
+    request = AnalysisRequest.parse(ASKED | {"memory_limit_bytes": needed(4)})
+    result = analyze(request, events.append)
+    assert [event for event in events if isinstance(event, Trial)] == result.trials
+    said = [event.message for event in events if isinstance(event, Log)]
+    assert any("batch 4 fits" in line and "(measured)" in line for line in said)
+
+
+def test_on_the_cpu_a_memory_limit_is_needed() -> None:
+    with pytest.raises(InvalidInput, match="no GPU; give a limit"):
+        answer()
+
+
+def test_a_memory_limit_above_the_devices_memory_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"has 64\.00 GiB; give no more"):
+        answer(memory_limit_bytes=2**37)
+
+
+def test_a_workload_that_does_not_fit_is_refused_before_anything_runs(
+    in_this_process: list[int],
+) -> None:
+    with pytest.raises(DoesNotFit, match="Raise the memory limit"):
+        answer(memory_limit_bytes=2**20)
+    assert in_this_process == [1]
+
+
+def test_without_a_known_price_only_hours_are_counted() -> None:
+    result = answer(memory_limit_bytes=needed(9))
+    assert result.savings is not None
+    assert result.savings.usd_per_year == 0
+    assert any("No price is known" in caveat for caveat in result.caveats)
+    priced = answer(memory_limit_bytes=needed(9), price_per_hour_usd=2)
+    assert priced.savings is not None
+    assert priced.savings.current_usd_per_run == 16

@@ -1,0 +1,99 @@
+"""Fake tensors against real ones: the same step, CUDA's behaviour not put on top."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.batches import make_batch
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.tests.conftest import small_workload
+from engine.tracing import trace
+from engine.training import build_model, prepare, training_step
+from engine.workload import Workload
+
+pytestmark = pytest.mark.usefixtures("small_models")
+
+MODELS = ["bert", "gpt2", "resnet"]
+BATCH_SIZE = 3
+
+
+def predicted_and_measured(workload: Workload) -> tuple[int, int]:
+    trial = cpu.run_trial(TrialOrder(workload, BATCH_SIZE))
+    assert trial.peak_allocated_bytes is not None
+    return trace(workload, BATCH_SIZE, None).peak_by_category()[0], trial.peak_allocated_bytes
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("optimizer", ["none", "sgd", "sgd-momentum", "adamw"])
+def test_the_peak_is_equal_to_the_byte(model: str, mode: str, optimizer: str) -> None:
+    predicted, measured = predicted_and_measured(
+        small_workload(model, mode=mode, optimizer=optimizer)
+    )
+    assert predicted == measured
+
+
+@pytest.mark.parametrize(
+    ("model", "precision"),
+    [(model, "bf16-true") for model in MODELS]
+    + [(model, f"{half}-mixed") for model in ("bert", "gpt2") for half in ("bf16", "fp16")],
+)
+def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: str) -> None:
+    predicted, measured = predicted_and_measured(small_workload(model, precision=precision))
+    assert predicted == measured
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
+def test_in_mixed_precision_batch_norm_differs_by_its_statistics(precision: str) -> None:
+    # The real kernel keeps the mean and the deviation of each channel in fp32 where the input is
+    # in half precision; the fake one keeps them in the input's format. Nothing else differs.
+    workload = small_workload("resnet", precision=precision)
+    predicted, measured = predicted_and_measured(workload)
+    norms = [m for m in build_model(workload).modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    channels = sum(norm.num_features for norm in norms)
+    assert measured - predicted == 2 * (4 - 2) * channels
+
+
+# What PyTorch's CPU allocator gives out besides tensors: scalars of 8 bytes for comparisons, and
+# the reordered copies that oneDNN makes inside a convolution.
+SCRATCH_BYTES = {"bert": 0, "gpt2": 64, "resnet": 256 * 1024}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_measured_bytes_are_those_that_pytorchs_own_profiler_counts(model: str) -> None:
+    workload = small_workload(model)
+    training = prepare(workload, build_model(workload))
+    batch = make_batch(workload, BATCH_SIZE)
+    held = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for tensor in (*training.model.parameters(), *training.model.buffers())
+    }
+    with torch.profiler.profile(profile_memory=True) as profile:
+        for _ in range(2):
+            training_step(training, batch)
+    peak = _peak_of(profile, sum(held.values()))
+
+    trial = cpu.run_trial(TrialOrder(workload, BATCH_SIZE))
+    assert trial.peak_allocated_bytes is not None
+    assert 0 <= peak - trial.peak_allocated_bytes <= SCRATCH_BYTES[model]
+
+
+def _peak_of(profile: torch.profiler.profile, held_bytes: int) -> int:
+    """Most bytes alive at once, of the allocations and frees that the profiler saw."""
+    assert profile.profiler is not None
+    assert profile.profiler.kineto_results is not None
+    pending = list(profile.profiler.kineto_results.experimental_event_tree())
+    allocations: list[tuple[int, int]] = []
+    while pending:
+        event = pending.pop()
+        pending.extend(event.children)
+        if event.tag.name == "Allocation":
+            size: int = getattr(event.extra_fields, "alloc_size")  # noqa: B009 - one of a union
+            allocations.append((event.start_time_ns, size))
+    live = peak = held_bytes
+    for _, size in sorted(allocations, key=lambda allocation: allocation[0]):
+        live += size
+        peak = max(peak, live)
+    return peak

@@ -1,0 +1,84 @@
+"""The predictor against published measurements on real GPUs, converted to what was counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.errors import DoesNotFit
+from engine.events import Event, Log
+from engine.lowering import cuda_behaviour
+from engine.predicted import analyze_predicted, predict_batch
+from engine.request import AnalysisRequest
+from engine.result import Trial
+from engine.tracing import TraceAt, trace_every_batch_size
+from engine.validate import validate_backward
+from engine.workload import Workload
+
+GIB = 2**30
+MIB = 2**20
+
+BERT = Workload("bert", optimizer="none", mode="eval", sequence_length=128)  # type: ignore[arg-type]  # plain words are accepted
+
+
+@pytest.fixture(scope="module")
+def bert_on_a10() -> TraceAt:
+    return trace_every_batch_size(BERT, cuda_behaviour(8.6))
+
+
+@pytest.mark.parametrize(("batch_size", "published_gib"), [(8, 1.04), (16, 1.62), (288, 21.33)])
+def test_bert_on_an_a10_is_within_two_percent(
+    bert_on_a10: TraceAt, batch_size: int, published_gib: float
+) -> None:
+    predicted = bert_on_a10(batch_size).replay().peak_allocated_bytes / GIB
+    assert predicted == pytest.approx(published_gib, rel=0.02)
+
+
+def test_the_search_on_an_a10_ends_where_the_real_one_did() -> None:
+    asked = {"model": "bert", "gpu": "a10", "optimizer": "none", "mode": "eval"}
+    events: list[Event] = []
+    result = analyze_predicted(AnalysisRequest.parse(asked | {"batch_multiple": 8}), events.append)
+    assert result.largest_batch_size == 288
+    assert result.next_batch_size == 296
+    assert result.next_batch_size_fails
+    tried = {trial.batch_size: trial.fits for trial in result.trials}
+    assert tried[288]
+    assert not tried[296]
+    assert [event for event in events if isinstance(event, Trial)] == result.trials
+    assert any(isinstance(event, Log) for event in events)
+
+
+def test_forward_alone_and_the_whole_step_are_what_was_measured_at_batch_16() -> None:
+    # Published as 493 and 1645 "MB", which can only be MiB: the parameters alone are 438 · 10⁶ B.
+    check = validate_backward(BERT, 16, "a10")
+    assert check.forward_bytes / MIB == pytest.approx(493, rel=0.005)
+    assert check.training_bytes / MIB == pytest.approx(1645, rel=0.005)
+    assert check.passed
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "used_mib"), [(8, 2343), (16, 3089), (32, 4667), (64, 7675)]
+)
+def test_resnet_on_a_v100_grows_as_measured(batch_size: int, used_mib: int) -> None:
+    # nvidia-smi's figures, with an optimizer and a context that were not told, and with cuDNN's
+    # workspaces, which are not predicted: what can be compared is how memory grows with the batch.
+    asked = {"model": "resnet", "gpu": "v100-32gb", "optimizer": "sgd-momentum"}
+    smallest, trial = (
+        predict_batch(AnalysisRequest.parse(asked | {"current_batch_size": b}), lambda _: None)
+        for b in (8, batch_size)
+    )
+    assert smallest.device_used_bytes is not None
+    assert trial.device_used_bytes is not None
+    grown = (trial.device_used_bytes - smallest.device_used_bytes) / MIB
+    assert grown == pytest.approx(used_mib - 2343, rel=0.15, abs=20)
+
+
+def test_a_workload_too_large_for_the_gpu_says_what_to_do() -> None:
+    asked = {"model": "gpt2", "gpu": "t4", "memory_limit_bytes": 2 * GIB}
+    with pytest.raises(DoesNotFit, match=r"batch 1 needs 3\.\d\d GiB on NVIDIA T4 limited to 2"):
+        analyze_predicted(AnalysisRequest.parse(asked), lambda _: None)
+
+
+def test_a_memory_limit_below_the_cuda_context_is_refused() -> None:
+    asked = {"model": "bert", "gpu": "a10", "memory_limit_bytes": 64 * MIB}
+    with pytest.raises(DoesNotFit, match="the CUDA context alone takes"):
+        analyze_predicted(AnalysisRequest.parse(asked), lambda _: None)
