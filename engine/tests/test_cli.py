@@ -1,0 +1,370 @@
+"""The command line: what it prints where, and with which exit status it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from engine.cli import bytes_of, main
+from engine.errors import InvalidInput, MeasurementFailed
+from engine.events import Event, Log
+from engine.gpus import GPUS
+from engine.presets import PRESETS
+from engine.request import AnalysisRequest
+from engine.tests.test_render import ANALYSIS
+
+ENGINE = (sys.executable, "-m", "engine")
+EVAL_ON_A10 = ("--gpu", "a10", "--mode", "eval", "--optimizer", "none")
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[AnalysisRequest]]:
+    """Puts something in place of the analysis, which would load torch; tells what it was asked."""
+
+    def put(answer: Callable[[Callable[[Event], None]], object]) -> list[AnalysisRequest]:
+        asked: list[AnalysisRequest] = []
+
+        def analyze(request: AnalysisRequest, emit: Callable[[Event], None]) -> object:
+            asked.append(request)
+            return answer(emit)
+
+        module = ModuleType("engine.analyze")
+        vars(module)["analyze"] = analyze
+        monkeypatch.setitem(sys.modules, "engine.analyze", module)
+        return asked
+
+    return put
+
+
+def refuses(error: BaseException) -> Callable[[Callable[[Event], None]], object]:
+    def answer(emit: Callable[[Event], None]) -> object:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ("8GiB", 8 * 2**30),
+        ("500MiB", 500 * 2**20),
+        ("16GB", 16 * 10**9),
+        ("22.1gib", int(22.1 * 2**30)),
+        (" 1.5 GB ", 1_500_000_000),
+        ("2KiB", 2048),
+        ("1 TiB", 2**40),
+        ("4096B", 4096),
+        ("4096", "4096"),
+        ("-1", "-1"),
+    ],
+)
+def test_a_size_takes_a_unit_or_is_handed_through(size: str, expected: int | str) -> None:
+    assert bytes_of(size) == expected
+
+
+@pytest.mark.parametrize(
+    "size", ["8apples", "GiB", "-8GiB", "8 G", "1e3MiB", "8GiB8", "٨GiB", "9" * 5000 + "GiB"]
+)
+def test_what_is_no_size_is_told_how_to_write_one(size: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        bytes_of(size)
+    message = refusal.value.fields["memory_limit_bytes"]
+    assert "is not a size; write 8GiB, 500MiB, 16GB or bytes" in message
+    assert len(message) < 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("analyze bertt --gpu a10", "model: unknown model 'bertt'; choose one of bert, gpt2"),
+        ("analyze bert --gpu b10", "--gpu: unknown gpu 'b10'; choose one of a10,"),
+        ("analyze bert --gpu a10 --current-batch-size 0", "--current-batch-size: '0' is not"),
+        ("analyze bert --gpu a10 --current-batch-size -1", "--current-batch-size: '-1' is not"),
+        (
+            "analyze bert --gpu a10 --current-batch-size 1000000000",
+            "--current-batch-size: '1000000000' is not possible here; give a whole number from 1 "
+            "to 65,536",
+        ),
+        ("analyze bert --gpu a10 --current-batch-size ten", "--current-batch-size: 'ten' is not"),
+        ("predict bert --gpu a10 --batch-size ten", "--batch-size: 'ten' is not possible here"),
+        ("predict bert --gpu a10 --batch-size 0", "--batch-size: '0' is not possible here"),
+        ("predict bert --gpu local --batch-size 8", "--gpu: local is measured, not predicted"),
+        ("validate backward bert --batch-size -1", "--batch-size: '-1' is not possible here"),
+        ("validate backward nobody", "model: unknown model 'nobody'"),
+        (
+            "analyze bert --gpu a10 --sequence-length 513",
+            "--sequence-length: '513' is not possible here; give a whole number from 1 to 512",
+        ),
+        ("analyze bert --gpu a10 --image-size 224", "--image-size: BERT base takes no image size"),
+        ("analyze bert --gpu a10 --precision fp8", "--precision: unknown precision 'fp8'"),
+        ("analyze bert --gpu t4 --precision tf32", "--precision: NVIDIA T4 has no TF32"),
+        ("analyze bert --gpu a10 --optimizer lion", "--optimizer: unknown optimizer 'lion'"),
+        ("analyze bert --gpu a10 --mode test", "--mode: unknown mode 'test'"),
+        ("analyze bert --gpu a10 --batch-multiple 0", "--batch-multiple: '0' is not possible"),
+        ("analyze bert --gpu a10 --memory-limit 8apples", "--memory-limit: '8apples' is not a si"),
+        ("analyze bert --gpu a10 --memory-limit 1KiB", "--memory-limit: '1024' is not possible"),
+        ("analyze bert --gpu a10 --hours-per-run nan", "--hours-per-run: 'nan' is not possible"),
+        ("analyze bert --gpu a10 --runs-per-year -1", "--runs-per-year: '-1' is not possible"),
+        ("analyze bert --gpu a10 --price-per-hour free", "--price-per-hour: 'free' is not"),
+    ],
+)
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_bad_input_is_one_line_on_stderr_and_status_2(
+    arguments: str, expected: str, form: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments.split(), *form]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {expected}")
+    assert err.count("\n") == 1
+
+
+def test_every_mistake_gets_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "bertt", "--gpu", "b10", "--current-batch-size", "0"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    starts = [line.split(":")[1].strip() for line in lines]
+    assert sorted(starts) == ["--current-batch-size", "--gpu", "model"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("guess bert", "invalid choice: 'guess'"),
+        ("analyze", "the following arguments are required: MODEL"),
+        ("predict bert --gpu a10", "the following arguments are required: --batch-size"),
+        ("analyze bert --colour red", "unrecognized arguments: --colour red"),
+        ("analyze bert --current 8", "unrecognized arguments: --current 8"),
+        ("validate", "the following arguments are required: CHECK"),
+    ],
+)
+def test_a_wrong_command_or_flag_gets_a_short_usage_and_status_2(
+    arguments: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments.split())
+    assert end.value.code == 2
+    usage, error = capsys.readouterr().err.splitlines()
+    assert usage.startswith("usage: python -m engine ")
+    assert error.startswith("error: ")
+    assert expected in error
+
+
+def test_flags_reach_the_engine(
+    stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = stand_in(lambda emit: ANALYSIS)
+    flags = (
+        "--gpu RTX_4090 --precision bf16-mixed --optimizer sgd --mode eval --sequence-length 256 "
+        "--current-batch-size 32 --batch-multiple 8 --memory-limit 8GiB --hours-per-run 2.5 "
+        "--runs-per-year 40 --price-per-hour 1.25"
+    )
+    assert main(["analyze", "bert", *flags.split()]) == 0
+    assert asked[0].to_dict() == {
+        "model": "bert",
+        "gpu": "rtx-4090",
+        "precision": "bf16-mixed",
+        "optimizer": "sgd",
+        "mode": "eval",
+        "sequence_length": 256,
+        "image_size": None,
+        "current_batch_size": 32,
+        "batch_multiple": 8,
+        "memory_limit_bytes": 8 * 2**30,
+        "hours_per_run": 2.5,
+        "runs_per_year": 40.0,
+        "price_per_hour_usd": 1.25,
+    }
+
+
+def test_without_a_gpu_this_machine_is_measured(
+    stand_in: Callable[..., list[AnalysisRequest]],
+) -> None:
+    asked = stand_in(lambda emit: ANALYSIS)
+    assert main(["analyze", "bert", "--json"]) == 0
+    assert asked == [AnalysisRequest.parse({"model": "bert", "gpu": "local"})]
+
+
+def test_the_answer_is_on_stdout_and_everything_else_on_stderr(
+    stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def chatty(emit: Callable[[Event], None]) -> object:
+        emit(Log("Tracing [bold] steps"))
+        emit(ANALYSIS.trials[0])
+        emit(Log("slow today", "warning"))
+        sys.stdout.write("a library's greeting\n")
+        return ANALYSIS
+
+    stand_in(chatty)
+    assert main(["analyze", "bert", "--gpu", "a10", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == json.loads(json.dumps(ANALYSIS.to_dict()))
+    assert err.splitlines() == [
+        "Tracing [bold] steps",
+        "warning: slow today",
+        "a library's greeting",
+    ]
+
+
+def test_a_person_gets_tables(
+    stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(lambda emit: ANALYSIS)
+    assert main(["analyze", "bert", "--gpu", "a10"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Largest batch 320 (328 does not fit) predicted" in out
+
+
+def test_a_failure_of_the_engine_is_one_line_and_status_1(
+    stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(refuses(MeasurementFailed("the trial failed:\nno driver")))
+    assert main(["analyze", "bert", "--json"]) == 1
+    assert capsys.readouterr() == ("", "error: the trial failed: no driver\n")
+
+
+def test_a_refusal_by_the_engine_itself_names_the_flag(
+    stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(refuses(InvalidInput({"memory_limit_bytes": "give a limit"})))
+    assert main(["analyze", "bert"]) == 2
+    assert capsys.readouterr() == ("", "error: --memory-limit: give a limit\n")
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(
+    stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(refuses(KeyboardInterrupt()))
+    assert main(["analyze", "bert"]) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+@pytest.mark.parametrize("form", [("--json",), ()])
+@pytest.mark.parametrize("command", ["devices", "models", "--help"])
+def test_a_closed_pipe_ends_without_a_traceback(command: str, form: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*ENGINE, command, *form], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=30
+        )
+    finally:
+        os.close(writer)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["models"], 0),
+        (["devices", "--json"], 0),
+        (["predict", "bert", "--gpu", "a10", "--batch-size", "0"], 2),
+    ],
+)
+def test_torch_is_not_loaded_where_it_is_not_needed(arguments: list[str], status: int) -> None:
+    code = (
+        "import sys; from engine.cli import main; status = main(sys.argv[1:]); "
+        "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules); "
+        "sys.exit(f'loaded {heavy}' if heavy else status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == status, done.stderr
+
+
+def test_models_in_json_name_their_input_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--json"]) == 0
+    models = json.loads(capsys.readouterr().out)
+    assert [model["name"] for model in models] == list(PRESETS)
+    assert models[0]["sequence_length"] == {"default": 128, "smallest": 1, "largest": 512}
+
+
+def test_devices_in_json_carry_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--json"]) == 0
+    devices = {device["name"]: device for device in json.loads(capsys.readouterr().out)}
+    assert list(devices) == list(GPUS)
+    assert devices["a10"]["usable_bytes"] == GPUS["a10"].usable_bytes
+    assert devices["a10"]["sources"]["total_bytes"]
+
+
+def test_run_answers_programs_by_json_lines(
+    stand_in: Callable[..., list[AnalysisRequest]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stand_in(lambda emit: ANALYSIS)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["run"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.torch
+class TestForReal:
+    """The engine itself behind the command line, without a GPU."""
+
+    def test_bert_in_eval_mode_on_an_a10_ends_at_288(self) -> None:
+        command = [*ENGINE, "analyze", "bert", *EVAL_ON_A10, "--batch-multiple", "8", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+        assert result["model_name"] == "BERT base"
+        assert result["workload"]["model"] == "bert"
+        assert result["gpu"]["total_bytes"] == GPUS["a10"].total_bytes
+        assert result["source"] == "predicted"
+        assert result["largest_batch_size"] == 288
+        assert result["next_batch_size_fails"] is True
+        assert result["current_batch_size"] == 16
+        assert result["recommended_batch_size"] <= 288
+        assert 0 <= result["largest_headroom_bytes"] < result["current_headroom_bytes"]
+        assert result["speedup"] >= 1
+        assert result["savings"]["price_per_hour_usd"] == GPUS["a10"].price_per_hour_usd
+        assert all(trial["batch_size"] % 8 == 0 for trial in result["trials"])
+        assert result["trials"][0].keys() >= {
+            "batch_size",
+            "fits",
+            "peak_allocated_bytes",
+            "peak_reserved_bytes",
+            "device_used_bytes",
+            "step_seconds",
+            "samples_per_second",
+            "source",
+        }
+        assert "loss_type" not in done.stderr
+
+    def test_one_batch_is_predicted_under_a_memory_limit(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        flags = [*EVAL_ON_A10, "--batch-size", "16", "--memory-limit", "1GiB", "--json"]
+        assert main(["predict", "bert", *flags]) == 0
+        trial = json.loads(capsys.readouterr().out)
+        assert trial["batch_size"] == 16
+        assert trial["fits"] is False
+        assert trial["source"] == "predicted"
+        assert trial["peak_reserved_bytes"] > 2**30
+        assert sum(trial["breakdown"].values()) == trial["peak_allocated_bytes"]
+
+    def test_what_does_not_fit_at_batch_1_is_one_line_and_status_1(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["analyze", "bert", "--gpu", "a10", "--memory-limit", "600MiB", "--json"]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.splitlines()[-1].startswith("error: BERT base does not fit: batch 1 needs ")
+
+    def test_backward_takes_far_more_memory_than_forward_alone(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["validate", "backward", "bert", *EVAL_ON_A10, "--json"]) == 0
+        check = json.loads(capsys.readouterr().out)
+        assert check["batch_size"] == 16
+        assert check["passed"] is True
+        assert 2 <= check["ratio"] <= 3.4

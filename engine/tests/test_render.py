@@ -1,0 +1,292 @@
+"""What a person reads in the terminal, from answers made by hand."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from engine.gpus import GIB, GPUS
+from engine.presets import PRESETS
+from engine.render import render_analysis, render_trial, where_memory_goes
+from engine.render_lists import render_devices, render_models
+from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
+from engine.workload import Workload
+
+TOTAL = 22 * GIB
+A10 = GpuFacts("NVIDIA A10", TOTAL, TOTAL - GIB // 4)
+WORKLOAD = Workload("bert")
+
+
+def trial(batch_size: int, *, fits: bool = True) -> Trial:
+    """Exact in sixteenths of a GiB, so that what is shown can be said beforehand."""
+    allocated = GIB + batch_size * GIB // 16
+    return Trial(
+        batch_size=batch_size,
+        fits=fits,
+        source=Source.PREDICTED,
+        peak_allocated_bytes=allocated,
+        peak_reserved_bytes=allocated + GIB // 2,
+        device_used_bytes=allocated + 3 * GIB // 4,
+        step_seconds=0.01 + batch_size / 1000,
+        samples_per_second=batch_size / (0.01 + batch_size / 1000),
+        breakdown={"parameters": GIB, "optimizer_state": 0, "activations": allocated - GIB},
+        failure="" if fits else "out of memory: 21.94 GiB are not there",
+    )
+
+
+ANALYSIS = AnalysisResult(
+    model_name="BERT base",
+    workload=WORKLOAD,
+    gpu=A10,
+    source=Source.PREDICTED,
+    largest_batch_size=320,
+    next_batch_size=328,
+    next_batch_size_fails=True,
+    recommended_batch_size=64,
+    current_batch_size=16,
+    current_headroom_bytes=TOTAL - 11 * GIB // 4,
+    largest_headroom_bytes=GIB // 4,
+    speedup=1.405,
+    savings=Savings(
+        source=Source.PREDICTED,
+        gpu_hours_per_year=230.6,
+        usd_per_year=1234.5,
+        current_usd_per_run=6.88,
+        recommended_usd_per_run=4.9,
+        hours_per_run=8.0,
+        runs_per_year=1000.0,
+        price_per_hour_usd=0.86,
+    ),
+    verdict="Batch 320 fits, 328 does not; 64 gives at least 95 % of the best speed (predicted).",
+    curve=[],
+    trials=[trial(16), trial(328, fits=False), trial(320), trial(64)],
+    caveats=["Nothing was run.", "Prices are [assumed] :smile:."],
+)
+ANALYSIS_VIEW = render_analysis(ANALYSIS)
+
+
+def shown(answer: RenderableType, width: int = 100) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, markup=False, emoji=False).print(answer)
+    return out.getvalue()
+
+
+def line(text: str, start: str) -> str:
+    """The one line that starts so, its words separated by single blanks."""
+    (found,) = [line for line in text.splitlines() if line.strip().startswith(start)]
+    return " ".join(found.split())
+
+
+def test_an_analysis_starts_with_its_question_and_verdict() -> None:
+    lines = shown(ANALYSIS_VIEW).splitlines()
+    assert lines[0].strip() == (
+        "BERT base, fp32, adamw optimizer, train mode, sequence length 128, "
+        "on NVIDIA A10 (22.00 GiB)"
+    )
+    assert lines[1].strip() == ANALYSIS.verdict
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        "Largest batch 320 (328 does not fit) predicted",
+        "Recommended batch 64 predicted",
+        "Current batch 16 predicted",
+        "Headroom, current batch 19.25 GiB (87.5 %) predicted",
+        "Headroom, largest batch 0.25 GiB (1.1 %) predicted",
+        "Speedup 1.41 times the current speed predicted",
+        "Potential savings 231 GPU-hours a year, 1,234 USD predicted, assumed use",
+        "Cost of a run 4.90 USD, now 6.88 USD predicted, assumed use",
+        "Assumed use 1,000 runs a year of 8 h, 0.86 USD per GPU-hour assumed",
+    ],
+)
+def test_each_key_figure_says_where_it_comes_from(expected: str) -> None:
+    text = " ".join(shown(ANALYSIS_VIEW).split())
+    assert expected in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_trials_stand_in_order_of_batch_size_with_their_roles(width: int) -> None:
+    text = shown(ANALYSIS_VIEW, width)
+    rows = [" ".join(row.split()) for row in text.splitlines() if " predicted" in row]
+    trials = [row for row in rows if row.split()[1] in ("yes", "no")]
+    assert trials == [
+        "16 yes 2.00 2.50 2.75 26.0 615 predicted current",
+        "64 yes 5.00 5.50 5.75 74.0 865 predicted recommended",
+        "320 yes 21.00 21.50 21.75 330.0 970 predicted largest",
+        "328 no 21.50 22.00 22.25 - - predicted",
+    ]
+    assert "Where a batch does not fit, memory is what it would need." in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_nothing_is_cut_off_or_wider_than_the_terminal(width: int) -> None:
+    text = shown(ANALYSIS_VIEW, width)
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_brackets_and_colons_are_shown_as_they_are() -> None:
+    assert "• Prices are [assumed] :smile:." in shown(ANALYSIS_VIEW)
+
+
+def test_memory_at_the_recommended_batch_adds_up_to_the_gpu() -> None:
+    assert where_memory_goes(trial(64), TOTAL) == [
+        ("parameters", GIB),
+        ("activations", 4 * GIB),
+        ("cached but unused", GIB // 2),
+        ("CUDA context and libraries", GIB // 4),
+        ("free", TOTAL - 23 * GIB // 4),
+    ]
+    text = shown(ANALYSIS_VIEW)
+    assert line(text, "free") == "free 16.25 73.9 ███████████████ predicted"
+    assert line(text, "all of the memory") == "all of the memory 22.00 100.0"
+
+
+def test_what_is_missing_is_below_zero_and_the_sum_still_holds() -> None:
+    parts = where_memory_goes(trial(328, fits=False), TOTAL)
+    assert parts[-1] == ("missing", -GIB // 4)
+    assert sum(size for _, size in parts) == TOTAL
+
+
+def test_memory_of_an_unknown_trial_is_not_told() -> None:
+    assert where_memory_goes(Trial(8, False, Source.MEASURED), TOTAL) == []
+
+
+def test_a_little_memory_is_not_shown_as_none() -> None:
+    some = replace(trial(16), breakdown={"inputs": 4096, "activations": 2 * GIB - 4096})
+    assert line(shown(render_trial(some, WORKLOAD, A10)), "inputs") == (
+        "inputs < 0.01 < 0.1 predicted"
+    )
+
+
+def test_no_gain_is_worth_nothing() -> None:
+    assert ANALYSIS.savings is not None
+    none = replace(
+        ANALYSIS.savings, gpu_hours_per_year=0.0, usd_per_year=0.0, recommended_usd_per_run=6.88
+    )
+    text = shown(
+        render_analysis(
+            replace(
+                ANALYSIS,
+                recommended_batch_size=16,
+                largest_batch_size=16,
+                speedup=1.0,
+                savings=none,
+                trials=[trial(16)],
+            )
+        )
+    )
+    assert line(text, "Potential savings") == "Potential savings none predicted, assumed use"
+    assert line(text, "Cost of a run") == "Cost of a run 6.88 USD predicted, assumed use"
+    assert "current, recommended, largest" in " ".join(text.split())
+
+
+def test_a_current_batch_that_does_not_fit_has_no_headroom_and_no_speedup() -> None:
+    text = shown(
+        render_analysis(
+            replace(
+                ANALYSIS,
+                current_batch_size=328,
+                current_headroom_bytes=None,
+                speedup=None,
+                savings=None,
+            )
+        )
+    )
+    assert line(text, "Current batch") == "Current batch 328 (does not fit) predicted"
+    assert line(text, "Speedup") == "Speedup none to give: the current batch does not fit"
+    assert "Headroom, current batch" not in text
+    assert "savings" not in text
+
+
+def test_a_search_that_ended_at_its_upper_bound_says_so() -> None:
+    text = shown(render_analysis(replace(ANALYSIS, next_batch_size_fails=False)))
+    assert line(text, "Largest batch") == "Largest batch 320 (no larger one is tried) predicted"
+
+
+def measured_on_cpu(batch_size: int, *, fits: bool = True) -> Trial:
+    return Trial(
+        batch_size=batch_size,
+        fits=fits,
+        source=Source.MEASURED,
+        peak_allocated_bytes=GIB if fits else None,
+        step_seconds=2.5 if fits else None,
+        samples_per_second=batch_size / 2.5 if fits else None,
+    )
+
+
+def test_a_measured_cpu_has_tensors_only() -> None:
+    assert ANALYSIS.savings is not None
+    text = shown(
+        render_analysis(
+            replace(
+                ANALYSIS,
+                gpu=GpuFacts("CPU (x86_64) limited to 2.00 GiB", 2 * GIB, 2 * GIB),
+                source=Source.MEASURED,
+                largest_batch_size=4,
+                next_batch_size=5,
+                recommended_batch_size=4,
+                current_batch_size=4,
+                savings=replace(ANALYSIS.savings, source=Source.MEASURED, price_per_hour_usd=0.0),
+                trials=[measured_on_cpu(4), measured_on_cpu(5, fits=False)],
+            )
+        )
+    )
+    assert ", on CPU (x86_64) limited to 2.00 GiB Batch" in " ".join(text.split())
+    assert "4 yes 1.00 - - 2,500 1.6 measured current" in " ".join(text.split())
+    assert "5 no - - - - - measured" in " ".join(text.split())
+    assert line(text, "tensors") == "tensors 1.00 50.0 ██████████ measured"
+    assert line(text, "free") == "free 1.00 50.0 ██████████ measured"
+    assert "cached" not in text
+    assert "context" not in text
+    assert "would need" not in text
+
+
+def test_without_a_price_savings_are_hours() -> None:
+    assert ANALYSIS.savings is not None
+    text = shown(
+        render_analysis(
+            replace(ANALYSIS, savings=replace(ANALYSIS.savings, price_per_hour_usd=0.0))
+        )
+    )
+    assert line(text, "Potential savings").startswith(
+        "Potential savings 231 GPU-hours a year predicted"
+    )
+    assert "no price known" in line(text, "Assumed use")
+    assert "USD" not in text
+
+
+def test_one_batch_that_fits_shows_its_figures() -> None:
+    text = shown(render_trial(trial(64), WORKLOAD, A10))
+    assert "Batch 64 fits (predicted)." in text
+    assert line(text, "Device used") == "Device used 5.75 GiB predicted"
+    assert line(text, "Step time") == "Step time 74.0 ms predicted"
+    assert line(text, "Speed") == "Speed 865 samples/s predicted"
+
+
+def test_one_batch_that_does_not_fit_says_why_and_what_it_would_need() -> None:
+    text = shown(render_trial(trial(328, fits=False), WORKLOAD, A10))
+    assert "Batch 328 does not fit (predicted)." in text
+    assert "Out of memory: 21.94 GiB are not there." in text
+    assert "what it would need" in text
+    assert "Step time" not in text
+    assert line(text, "missing") == "missing -0.25 -1.1 predicted"
+
+
+def test_every_model_is_listed_with_its_input_size() -> None:
+    text = shown(render_models(list(PRESETS.values())))
+    for preset in PRESETS.values():
+        assert preset.name in text
+        assert preset.hub_id in text
+    assert "1 to 512 (128) tokens" in text
+
+
+def test_every_gpu_is_listed_with_memory_and_assumed_price() -> None:
+    text = shown(render_devices(list(GPUS.values())))
+    assert line(text, "a10 ") == "a10 NVIDIA A10 22.07 21.82 8.6 yes 0.86"
+    assert line(text, "t4 ").split()[-2] == "no"
+    assert "Prices are assumed" in " ".join(text.split())
