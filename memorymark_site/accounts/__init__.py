@@ -1,0 +1,1 @@
+"""Members of the lab: signing in, the first admin, API tokens."""

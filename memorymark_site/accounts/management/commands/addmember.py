@@ -1,0 +1,43 @@
+"""``manage.py addmember NAME``: a further member of the lab."""
+
+import secrets
+from getpass import getpass
+
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+
+class Command(BaseCommand):
+    """Makes an account with a password from the terminal or a generated one."""
+
+    help = "Add a member to the lab."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the name and what kind of account it is."""
+        parser.add_argument("name")
+        parser.add_argument("--email", default="")
+        parser.add_argument("--admin", action="store_true", help="may manage the other members")
+        parser.add_argument(
+            "--generate", action="store_true", help="print a generated password; do not ask for one"
+        )
+
+    def handle(
+        self, *, name: str, email: str, admin: bool, generate: bool, **_options: object
+    ) -> None:
+        """Check everything, then make the account."""
+        user = User(username=name, email=email, is_staff=admin, is_superuser=admin)
+        password = secrets.token_urlsafe(12) if generate else getpass(f"Password for {name}: ")
+        if not generate and password != getpass("Once more: "):
+            raise CommandError("the two passwords differ; nothing was changed")
+        user.set_password(password)
+        try:
+            user.full_clean()
+            validate_password(password, user)
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
+        user.save()
+        self.stdout.write(f"{name} is a member now.")
+        if generate:
+            self.stdout.write(f"Password: {password}")

@@ -1,0 +1,31 @@
+"""``manage.py token NAME``: an API token for a member."""
+
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from memorymark_site.accounts.models import ApiToken
+
+
+class Command(BaseCommand):
+    """Makes a token and shows it once."""
+
+    help = "Make an API token for a member and print it; it cannot be shown again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the member's name and what the token is for."""
+        parser.add_argument("name", help="the member's user name")
+        parser.add_argument("--label", default="", help="what the token is for")
+        parser.add_argument("--days", type=int, help="days until it ends; never, if not given")
+
+    def handle(self, *, name: str, label: str, days: int | None, **_options: object) -> None:
+        """Make it and print it alone on a line, for use in a script."""
+        user = User.objects.filter(username=name).first()
+        if user is None:
+            raise CommandError(f"there is no member {name!r}")
+        if days is not None and not 0 < days <= 36_500:
+            raise CommandError("--days must be from 1 to 36500")
+        expiry = None if days is None else timedelta(days=days)
+        _, token = ApiToken.objects.create(user=user, expiry=expiry, name=label)
+        self.stdout.write(token)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+
+from memorymark_site.accounts.management.commands import addmember
+from memorymark_site.accounts.models import ApiToken
+
+pytestmark = pytest.mark.django_db
+
+
+def _call(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue().strip()
+
+
+def _type(monkeypatch: pytest.MonkeyPatch, *passwords: str) -> None:
+    typed = iter(passwords)
+    monkeypatch.setattr(addmember, "getpass", lambda _prompt: next(typed))
+
+
+def test_a_member_is_added_with_a_typed_password(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _type(monkeypatch, "Correct-horse-9", "Correct-horse-9")
+    _call("addmember", "grace")
+
+    assert client.login(username="grace", password="Correct-horse-9")
+    assert not User.objects.get().is_superuser
+
+
+def test_a_generated_password_is_printed_and_works(client: Client) -> None:
+    password = _call("addmember", "grace", "--generate", "--admin").split()[-1]
+
+    assert client.login(username="grace", password=password)
+    assert User.objects.get().is_superuser
+
+
+@pytest.mark.parametrize(
+    ("name", "passwords", "reason"),
+    [
+        ("grace", ("Correct-horse-9", "correct-horse-9"), "differ"),
+        ("grace", ("short", "short"), "too short"),
+        ("not a name", ("Correct-horse-9", "Correct-horse-9"), "valid username"),
+        ("taken", ("Correct-horse-9", "Correct-horse-9"), "already exists"),
+    ],
+)
+def test_what_is_wrong_is_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, passwords: tuple[str, str], reason: str
+) -> None:
+    User.objects.create_user("taken")
+    _type(monkeypatch, *passwords)
+    with pytest.raises(CommandError, match=reason):
+        _call("addmember", name)
+
+    assert User.objects.count() == 1
+
+
+def test_a_token_is_printed_once_and_only_its_digest_is_kept(client: Client) -> None:
+    User.objects.create_user("ada")
+    token = _call("token", "ada", "--label", "nightly runs")
+
+    stored = ApiToken.objects.get()
+    assert stored.name == "nightly runs"
+    assert token not in (stored.digest, stored.token_key)
+    headers = {"Authorization": f"Token {token}"}
+    assert client.get("/api/v1/models/", headers=headers).status_code == 200
+
+
+def test_a_token_ends_when_it_should(client: Client) -> None:
+    User.objects.create_user("ada")
+    token = _call("token", "ada", "--days", "7")
+    headers = {"Authorization": f"Token {token}"}
+
+    assert client.get("/api/v1/models/", headers=headers).status_code == 200
+    ApiToken.objects.update(expiry=timezone.now() - timedelta(seconds=1))
+    assert client.get("/api/v1/models/", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("arguments", [("nobody",), ("ada", "--days", "0")])
+def test_no_token_where_something_is_wrong(arguments: tuple[str, ...]) -> None:
+    User.objects.create_user("ada")
+    with pytest.raises(CommandError):
+        _call("token", *arguments)
+
+    assert not ApiToken.objects.exists()

@@ -1,0 +1,13 @@
+"""Addresses of the account pages."""
+
+from django.contrib.auth.views import LogoutView
+from django.urls import path
+
+from memorymark_site.accounts.views import LoginView, setup
+
+app_name = "accounts"
+urlpatterns = [
+    path("accounts/login/", LoginView.as_view(), name="login"),
+    path("accounts/logout/", LogoutView.as_view(), name="logout"),
+    path("setup/<str:token>/", setup, name="setup"),
+]

@@ -1,0 +1,54 @@
+"""Middleware of our own."""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import resolve_url
+from django_htmx.http import HttpResponseClientRedirect
+
+
+class HtmxLoginRedirectMiddleware:
+    """Sends the whole page to the login page when an htmx request meets an expired session.
+
+    Without it, the browser follows the redirect on its own and htmx puts the login form into the
+    middle of the page. Stands before ``LoginRequiredMiddleware``, whose answer it rewrites.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """The response, with a redirect to the login page turned into one htmx obeys."""
+        response = self.get_response(request)
+        htmx = request.htmx  # type: ignore[attr-defined]  # set by HtmxMiddleware
+        target = urlsplit(response.headers.get("Location", "")).path
+        if not htmx or response.status_code != 302 or target != resolve_url(settings.LOGIN_URL):
+            return response
+        # Back to the page the person was looking at, not to the fragment it asked for.
+        login = redirect_to_login(htmx.current_url_abs_path or settings.LOGIN_REDIRECT_URL)
+        return HttpResponseClientRedirect(login.url)
+
+
+class LoginUnlessOpenMiddleware(LoginRequiredMiddleware):
+    """Requires login everywhere, without looking up the session where a view is open to all.
+
+    Django's own looks first, so that ``/health`` would fail for a signed-in browser in the very
+    moment when the database is down.
+    """
+
+    def process_view(
+        self,
+        request: HttpRequest,
+        view_func: Callable[..., HttpResponseBase],
+        view_args: tuple[Any, ...],
+        view_kwargs: dict[str, Any],
+    ) -> HttpResponseBase | None:
+        """A redirect to the login page, or nothing."""
+        if not getattr(view_func, "login_required", True):
+            return None
+        return super().process_view(request, view_func, view_args, view_kwargs)

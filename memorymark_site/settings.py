@@ -1,0 +1,224 @@
+"""All settings, read from the environment; with none set, a lab of one machine just works.
+
+Variables:
+    MEMORYMARK_DATA_DIR: Folder of the database and the secret key (default ``var``).
+    DATABASE_URL: Such as ``postgres://user:password@host/name`` (default: SQLite in that folder).
+    SECRET_KEY: Default: made on the first start and kept in ``secret-key`` in that folder.
+    MEMORYMARK_HOSTS: Host names the site answers to besides this machine's, separated by commas.
+    MEMORYMARK_HTTPS: ``true`` where a proxy serves the site over HTTPS.
+    MEMORYMARK_WORKERS: Analyses that run at the same time on this machine (default 1).
+    ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
+    LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
+    DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import django_stubs_ext
+import environ
+from csp.constants import NONE, SELF
+
+from memorymark_site import secret_key
+
+django_stubs_ext.monkeypatch()  # Django's own classes take type arguments, as its stubs have them
+
+env = environ.Env()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = Path(env.str("MEMORYMARK_DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
+DATA_DIR.mkdir(parents=True, exist_ok=True)
+
+DEBUG = env.bool("DEBUG", default=False)
+SECRET_KEY = env.str("SECRET_KEY", default="") or secret_key.read_or_create(DATA_DIR / "secret-key")
+_HOSTS = env.list("MEMORYMARK_HOSTS", default=[])
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *_HOSTS]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "csp",
+    "django_htmx",
+    "django_q",
+    "knox",
+    "rest_framework",
+    "memorymark_site.accounts",
+    "analyses",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "memorymark_site.middleware.HtmxLoginRedirectMiddleware",
+    "memorymark_site.middleware.LoginUnlessOpenMiddleware",
+]
+
+ROOT_URLCONF = "memorymark_site.urls"
+WSGI_APPLICATION = "memorymark_site.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+
+def _database() -> dict[str, Any]:
+    """The one database; SQLite is set up so that web and worker can write side by side."""
+    default = {"ENGINE": "django.db.backends.sqlite3", "NAME": DATA_DIR / "memorymark.sqlite3"}
+    database: dict[str, Any] = (
+        env.db_url("DATABASE_URL") if env("DATABASE_URL", default="") else default
+    )
+    if database["ENGINE"].endswith("sqlite3"):
+        # IMMEDIATE takes the write lock when a transaction starts: taken later, a lock that another
+        # process holds fails at once, without waiting for the timeout (seconds).
+        database["OPTIONS"] = {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        }
+    return database | {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+# Members and their sessions
+
+LOGIN_URL = "accounts:login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "accounts:login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+
+# What the browser is told
+
+X_FRAME_OPTIONS = "DENY"
+if env.bool("MEMORYMARK_HTTPS", default=False):
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+    SECURE_HSTS_SECONDS = 30 * 24 * 3600
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in _HOSTS]
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        # plotly sets style attributes on the elements it draws; style sheets stay our own.
+        "style-src-attr": ["'unsafe-inline'"],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    },
+}
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "memorymark_site.plotly_static.PlotlyFinder",
+]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+# The API
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "memorymark_site.accounts.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["analyses.parsers.BoundedJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.PageNumberPagination",
+    "PAGE_SIZE": 50,
+}
+KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105  # a model's name, not a password
+REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "mm_"}  # a token ends where its owner says so
+
+# The engine and the queue
+
+ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
+ENGINE_DEADLINE_SECONDS = env.int("ENGINE_DEADLINE_SECONDS", default=900)
+_TASK_TIMEOUT_SECONDS = ENGINE_DEADLINE_SECONDS + 60  # the worker ends the engine well before
+
+Q_CLUSTER = {
+    "name": "memorymark",
+    "orm": "default",
+    "workers": env.int("MEMORYMARK_WORKERS", default=1),
+    "timeout": _TASK_TIMEOUT_SECONDS,
+    # The lock of a queue entry starts when it is fetched ahead, not when its task starts.
+    "retry": 3 * _TASK_TIMEOUT_SECONDS,
+    "queue_limit": 1,
+    "bulk": 1,
+    "ack_failures": True,
+    "max_attempts": 1,
+    "catch_up": False,
+    "scheduler": False,
+    "save_limit": 20,
+    "poll": 0.2,
+    "guard_cycle": 0.5,
+}
+
+LOG_LEVEL = env.str("LOG_LEVEL", default="WARNING").upper()
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        "django": {"handlers": [], "propagate": True},
+        # Not each 404 and each refused form; addresses may hold a set-up token too.
+        "django.request": {"level": "ERROR"},
+    },
+}

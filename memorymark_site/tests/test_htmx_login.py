@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.test import Client
+
+from analyses.tests.factories import make_user
+
+HTMX = {"HX-Request": "true", "HX-Current-URL": "http://testserver/7/?tab=log"}
+
+
+def test_an_expired_session_sends_the_whole_page_to_the_login(client: Client, db: None) -> None:
+    response = client.get("/7/live/", headers=HTMX)
+
+    assert response.status_code == 200
+    assert response["HX-Redirect"] == "/accounts/login/?next=/7/%3Ftab%3Dlog"
+    assert not response.content
+
+
+def test_the_way_back_never_leads_to_another_site(client: Client, db: None) -> None:
+    headers = HTMX | {"HX-Current-URL": "https://elsewhere.example/7/"}
+
+    assert client.get("/7/live/", headers=headers)["HX-Redirect"] == "/accounts/login/?next=/"
+
+
+def test_a_request_of_the_browser_itself_is_redirected_as_ever(client: Client, db: None) -> None:
+    response = client.get("/7/")
+
+    assert response.status_code == 302
+    assert "HX-Redirect" not in response
+
+
+def test_other_redirects_are_left_alone(client: Client, db: None) -> None:
+    user: User = make_user()
+    client.force_login(user)
+    response = client.get("/accounts/login/", headers=HTMX)  # signed in: goes on to the start
+
+    assert response.status_code == 302
+    assert response["Location"] == "/"

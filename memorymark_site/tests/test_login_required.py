@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+OPEN = {"accounts/login/", "setup/<str:token>/", "health", "api/v1/health", "admin/login/"}
+"""What answers without signing in; everything else must not."""
+
+_VALUES = {"<int:pk>": "1", "<path:object_id>": "1", "<int:content_type_id>": "1"}
+
+
+def _routes(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _routes(pattern.url_patterns, route)
+        else:
+            yield route
+
+
+def _address(route: str) -> str:
+    for name, value in _VALUES.items():
+        route = route.replace(name, value)
+    return "/" + route
+
+
+ROUTES = [route for route in _routes(get_resolver().url_patterns) if route not in OPEN]
+
+
+def test_the_walk_finds_the_pages() -> None:
+    assert {"", "api/v1/analyses/", "admin/", "accounts/logout/"} <= set(ROUTES)
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_it_requires_login(client: Client, db: None, route: str, method: str) -> None:
+    response = getattr(client, method)(_address(route))
+
+    if response.status_code == 302:
+        assert "/login/?next=" in response["Location"]
+    else:
+        assert route.startswith("api/")
+        assert response.status_code == 401
+
+
+@pytest.mark.parametrize("address", ["/accounts/login/", "/health", "/admin/login/"])
+def test_these_answer_everybody(client: Client, db: None, address: str) -> None:
+    assert client.get(address).status_code in (200, 503)

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from analyses.tests.factories import make_user
+
+
+def test_the_content_security_policy_allows_our_own_files_only(client: Client, db: None) -> None:
+    header = client.get("/accounts/login/")["Content-Security-Policy"]
+    policy = dict(part.strip().split(" ", 1) for part in header.split(";"))
+
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self'"
+    assert policy["style-src"] == "'self'"
+    assert policy["style-src-attr"] == "'unsafe-inline'"
+    assert policy["img-src"] == "'self' data:"
+
+
+def test_pages_are_not_framed_or_sniffed(client: Client, db: None) -> None:
+    response = client.get("/accounts/login/")
+
+    assert response["X-Frame-Options"] == "DENY"
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert response["Referrer-Policy"] == "same-origin"
+
+
+def test_the_session_cookie_is_out_of_reach_of_scripts(client: Client, db: None) -> None:
+    make_user("ada")
+    client.post("/accounts/login/", {"username": "ada", "password": "correct horse battery"})
+
+    cookie = client.cookies["sessionid"]
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Lax"
+
+
+def test_signing_out_needs_a_post(client: Client, db: None) -> None:
+    client.force_login(make_user())
+
+    assert client.get("/accounts/logout/").status_code == 405
+    assert client.post("/accounts/logout/")["Location"] == "/accounts/login/"
+    assert client.get("/").status_code == 302
+
+
+def test_an_unknown_host_is_refused(client: Client, db: None) -> None:
+    assert client.get("/health", headers={"Host": "evil.example"}).status_code == 400
+
+
+def _setting(expression: str, data_dir: Path, **environment: str) -> str:
+    program = (
+        "import django; from django.conf import settings; django.setup(); "
+        f"print({expression}, end='')"
+    )
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=settings.BASE_DIR,
+        env=kept
+        | {
+            "DJANGO_SETTINGS_MODULE": "memorymark_site.settings",
+            "MEMORYMARK_DATA_DIR": str(data_dir),
+        }
+        | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_first_start_makes_a_private_key_and_the_next_keeps_it(tmp_path: Path) -> None:
+    data = tmp_path / "new" / "folder"
+    first = _setting("settings.SECRET_KEY", data)
+
+    assert len(first) >= 50
+    assert (data / "secret-key").stat().st_mode & 0o777 == 0o600
+    assert _setting("settings.SECRET_KEY", data) == first
+    assert [file.name for file in data.iterdir()] == ["secret-key"]
+
+
+def test_the_environment_decides(tmp_path: Path) -> None:
+    assert _setting("settings.DEBUG", tmp_path) == "False"
+    assert _setting("settings.SECRET_KEY", tmp_path, SECRET_KEY="mine") == "mine"
+    postgres = "postgres://user:password@host/lab"
+    engine = _setting("settings.DATABASES['default']['ENGINE']", tmp_path, DATABASE_URL=postgres)
+    assert engine == "django.db.backends.postgresql"
+    hosts = _setting("settings.ALLOWED_HOSTS", tmp_path, MEMORYMARK_HOSTS="lab.example")
+    assert "lab.example" in hosts
+    secure = _setting("settings.SESSION_COOKIE_SECURE", tmp_path, MEMORYMARK_HTTPS="true")
+    assert secure == "True"
+
+
+def test_sqlite_lets_web_and_worker_write_side_by_side(tmp_path: Path) -> None:
+    mode = _setting(
+        "__import__('django.db').db.connection.cursor().execute('PRAGMA journal_mode').fetchone()",
+        tmp_path,
+    )
+    assert mode == "('wal',)"
+    options = settings.DATABASES["default"].get("OPTIONS", {})
+    assert options.get("transaction_mode", "IMMEDIATE") == "IMMEDIATE"
+
+
+def test_two_first_starts_agree_on_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from memorymark_site import secret_key
+
+    path = tmp_path / "secret-key"
+    link = os.link
+
+    def the_other_was_first(source: str, target: Path) -> None:
+        path.write_text("the other's")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", the_other_was_first)
+    assert secret_key.read_or_create(path) == "the other's"
+    assert [file.name for file in tmp_path.iterdir()] == ["secret-key"]
+
+
+def test_an_empty_key_is_refused(tmp_path: Path) -> None:
+    from memorymark_site import secret_key
+
+    path = tmp_path / "secret-key"
+    path.touch()
+    with pytest.raises(RuntimeError, match="delete it"):
+        secret_key.read_or_create(path)
+
+
+def test_the_queue_waits_longer_than_any_task_takes() -> None:
+    queue = settings.Q_CLUSTER
+
+    assert queue["timeout"] > settings.ENGINE_DEADLINE_SECONDS
+    assert queue["retry"] >= 3 * queue["timeout"]
