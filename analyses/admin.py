@@ -1,0 +1,38 @@
+"""Analyses and nodes in the admin site: to see and to delete, never to edit."""
+
+from typing import TypeVar
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest
+
+from analyses.models import Analysis, Node
+
+M = TypeVar("M", bound=Model)
+
+
+class ReadOnlyAdmin(admin.ModelAdmin[M]):
+    """What the worker wrote is not changed by hand."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Never."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: M | None = None) -> bool:
+        """Never."""
+        return False
+
+
+@admin.register(Analysis)
+class AnalysisAdmin(ReadOnlyAdmin[Analysis]):
+    """Every analysis of the lab."""
+
+    list_display = ("id", "model", "gpu", "owner", "status", "queued_at")
+    list_filter = ("status", "model", "gpu")
+
+
+@admin.register(Node)
+class NodeAdmin(ReadOnlyAdmin[Node]):
+    """A row of a machine that is no more can be deleted here."""
+
+    list_display = ("name", "gpu_name", "heartbeat_at")

@@ -1,0 +1,128 @@
+"""What is stored of every analysis. The row is the truth; the queue carries its id only."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class Status(models.TextChoices):
+    """Where an analysis is in its life. The last two are final."""
+
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+
+
+FINAL_STATUSES = (Status.SUCCEEDED, Status.FAILED)
+
+
+class FigureSource(models.TextChoices):
+    """Where a figure comes from; the same words as ``engine.result.Source``."""
+
+    MEASURED = "measured", "Measured"
+    PREDICTED = "predicted", "Predicted"
+    ASSUMED = "assumed", "Assumed"
+
+
+class Analysis(models.Model):
+    """One submitted question, its status and its answer.
+
+    ``request`` holds the flat fields of ``engine.request.AnalysisRequest`` and ``result`` those of
+    ``engine.result.AnalysisResult``. The columns beside them repeat what lists sort and filter by.
+    """
+
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="analyses"
+    )
+    request = models.JSONField()
+    model = models.CharField(max_length=100)
+    gpu = models.CharField(max_length=100)
+    precision = models.CharField(max_length=20)
+    optimizer = models.CharField(max_length=20)
+    current_batch_size = models.PositiveIntegerField()
+
+    status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
+    queued_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    claim_token = models.CharField(max_length=32, blank=True)
+
+    failure_code = models.CharField(max_length=40, blank=True)
+    failure_reason = models.TextField(blank=True)
+
+    result = models.JSONField(null=True, blank=True)
+    source = models.CharField(max_length=20, choices=FigureSource, blank=True)
+    largest_batch_size = models.PositiveIntegerField(null=True, blank=True)
+    recommended_batch_size = models.PositiveIntegerField(null=True, blank=True)
+    speedup = models.FloatField(null=True, blank=True)
+    usd_per_year = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "analyses"
+        indexes = (models.Index(fields=("status", "heartbeat_at")),)
+
+    def __str__(self) -> str:
+        return f"analysis {self.pk}: {self.model} on {self.gpu}"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.status in FINAL_STATUSES
+
+
+class Trial(models.Model):
+    """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``."""
+
+    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="trials")
+    batch_size = models.PositiveIntegerField()
+    fits = models.BooleanField()
+    source = models.CharField(max_length=20, choices=FigureSource)
+    peak_allocated_bytes = models.BigIntegerField(null=True, blank=True)
+    peak_reserved_bytes = models.BigIntegerField(null=True, blank=True)
+    device_used_bytes = models.BigIntegerField(null=True, blank=True)
+    step_seconds = models.FloatField(null=True, blank=True)
+    samples_per_second = models.FloatField(null=True, blank=True)
+    breakdown = models.JSONField(default=dict, blank=True)
+    alloc_retries = models.PositiveIntegerField(null=True, blank=True)
+    failure = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_size} {'fits' if self.fits else 'does not fit'}"
+
+
+class LogLine(models.Model):
+    """One line the engine said while it worked, as the terminal on the page shows it."""
+
+    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="log_lines")
+    level = models.CharField(max_length=10, default="info")
+    message = models.TextField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Node(models.Model):
+    """A machine whose worker runs analyses, with its GPU and its last sign of life."""
+
+    name = models.CharField(max_length=200, unique=True)
+    gpu_name = models.CharField(max_length=200, blank=True)
+    gpu_total_bytes = models.BigIntegerField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name

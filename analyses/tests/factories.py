@@ -1,0 +1,175 @@
+"""Members, analyses and results that look like real ones, for every test of the site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from analyses.models import Analysis, LogLine, Status, Trial
+from engine import result as engine_result
+from engine.gpus import GIB, GPUS
+from engine.request import AnalysisRequest, Assumptions
+from engine.result import AnalysisResult, GpuFacts, Savings, Source
+from engine.workload import Workload
+
+PARAMETER_BYTES = 437_935_104
+"""BERT base in fp32."""
+
+_ACTIVATION_BYTES_PER_SAMPLE = 86_000_000
+_INPUT_BYTES_PER_SAMPLE = 3_080
+_WORKSPACE_BYTES = 2 * 8_519_680
+_FIXED_SECONDS = 0.021
+_SECONDS_PER_SAMPLE = 0.0026
+
+
+def make_user(username: str = "ada", **fields: Any) -> User:
+    return User.objects.create_user(username=username, password="correct horse battery", **fields)
+
+
+def make_request(**fields: object) -> dict[str, object]:
+    given: dict[str, object] = {"model": "bert", "gpu": "a10"} | fields
+    return AnalysisRequest.parse(given).to_dict()
+
+
+def make_trial(
+    batch_size: int, gpu: str = "a10", source: Source = Source.PREDICTED
+) -> engine_result.Trial:
+    """One batch of BERT base, fp32, sequence length 128, AdamW."""
+    breakdown = {
+        "parameters": PARAMETER_BYTES,
+        "gradients": PARAMETER_BYTES,
+        "optimizer_state": 2 * PARAMETER_BYTES,
+        "activations": batch_size * _ACTIVATION_BYTES_PER_SAMPLE,
+        "inputs": batch_size * _INPUT_BYTES_PER_SAMPLE,
+        "workspaces": _WORKSPACE_BYTES,
+    }
+    allocated = sum(breakdown.values())
+    reserved = -(-allocated * 102 // 100 // 2**21) * 2**21
+    used = reserved + GPUS[gpu].context_bytes
+    seconds = _FIXED_SECONDS + _SECONDS_PER_SAMPLE * batch_size
+    fits = used <= GPUS[gpu].total_bytes
+    return engine_result.Trial(
+        batch_size=batch_size,
+        fits=fits,
+        source=source,
+        peak_allocated_bytes=allocated,
+        peak_reserved_bytes=reserved,
+        device_used_bytes=used,
+        step_seconds=seconds if fits else None,
+        samples_per_second=batch_size / seconds if fits else None,
+        breakdown=breakdown,
+        failure="" if fits else f"out of memory: it needs {used / GIB:.2f} GiB",
+    )
+
+
+def make_result(
+    *,
+    current: int = 16,
+    recommended: int = 128,
+    gpu: str = "a10",
+    source: Source = Source.PREDICTED,
+    **changes: Any,
+) -> AnalysisResult:
+    """A whole result, in which every figure follows from :func:`make_trial`."""
+    total = GPUS[gpu].total_bytes
+    largest = next(size for size in range(4096, 0, -1) if make_trial(size, gpu).fits)
+    at_current = make_trial(current, gpu, source)
+    at_recommended = make_trial(recommended, gpu, source)
+    speedup = savings = headroom = None
+    if at_current.fits:
+        headroom = total - (at_current.device_used_bytes or 0)
+        speedup = (at_recommended.samples_per_second or 0) / (at_current.samples_per_second or 1)
+        savings = _savings(speedup, source, GPUS[gpu].price_per_hour_usd)
+    verdict = f"Batch {largest} fits, {largest + 1} does not; {recommended} is recommended"
+    result = AnalysisResult(
+        model_name="BERT base",
+        workload=Workload(model="bert"),
+        gpu=GpuFacts(GPUS[gpu].display_name, total, GPUS[gpu].usable_bytes),
+        source=source,
+        largest_batch_size=largest,
+        next_batch_size=largest + 1,
+        next_batch_size_fails=True,
+        recommended_batch_size=recommended,
+        current_batch_size=current,
+        current_headroom_bytes=headroom,
+        largest_headroom_bytes=total - (make_trial(largest, gpu).device_used_bytes or 0),
+        speedup=speedup,
+        savings=savings,
+        verdict=f"{verdict} ({source}).",
+        curve=[make_trial(size, gpu) for size in range(1, max(int(largest * 1.1), current + 1), 8)],
+        trials=[
+            at_current,
+            make_trial(largest, gpu, source),
+            make_trial(largest + 1, gpu, source),
+            *([at_recommended] if recommended != current else []),
+        ],
+        caveats=[
+            "The step time is predicted from the data sheet; a measurement may differ by 20 %.",
+            "CUDA context and libraries are taken as 0.42 GiB on this GPU.",
+        ],
+    )
+    return replace(result, **changes)
+
+
+def make_analysis(
+    owner: User, status: Status = Status.QUEUED, result: AnalysisResult | None = None, **fields: Any
+) -> Analysis:
+    """A stored analysis; a succeeded one has a result, and its trials as rows."""
+    now = timezone.now()
+    request = fields.pop("request", None) or make_request(
+        current_batch_size=result.current_batch_size if result else 16
+    )
+    if status == Status.SUCCEEDED and result is None:
+        result = make_result()
+    if status != Status.QUEUED:
+        fields = {"started_at": now - timedelta(seconds=3)} | fields
+    if status in (Status.SUCCEEDED, Status.FAILED):
+        fields = {"finished_at": now} | fields
+    if result:
+        fields = {
+            "result": result.to_dict(),
+            "source": result.source,
+            "largest_batch_size": result.largest_batch_size,
+            "recommended_batch_size": result.recommended_batch_size,
+            "speedup": result.speedup,
+            "usd_per_year": result.savings and result.savings.usd_per_year,
+        } | fields
+    columns = ("model", "gpu", "precision", "optimizer", "current_batch_size")
+    columns_from_request = {name: request[name] for name in columns}
+    analysis = Analysis.objects.create(
+        owner=owner, status=status, request=request, **columns_from_request | fields
+    )
+    for trial in result.trials if result else []:
+        add_trial(analysis, trial)
+    return analysis
+
+
+def add_trial(analysis: Analysis, trial: engine_result.Trial) -> Trial:
+    return Trial.objects.create(analysis=analysis, **vars(trial))
+
+
+def add_log(analysis: Analysis, *messages: str, level: str = "info") -> None:
+    LogLine.objects.bulk_create(
+        LogLine(analysis=analysis, level=level, message=message) for message in messages
+    )
+
+
+def _savings(speedup: float, source: Source, price: float) -> Savings:
+    assumed = Assumptions()
+    saved_share = max(0.0, 1 - 1 / speedup) if speedup > 1.02 else 0.0
+    hours = assumed.hours_per_run * assumed.runs_per_year * saved_share
+    per_run = assumed.hours_per_run * price
+    return Savings(
+        source=source,
+        gpu_hours_per_year=hours,
+        usd_per_year=hours * price,
+        current_usd_per_run=per_run,
+        recommended_usd_per_run=per_run * (1 - saved_share),
+        hours_per_run=assumed.hours_per_run,
+        runs_per_year=assumed.runs_per_year,
+        price_per_hour_usd=price,
+    )

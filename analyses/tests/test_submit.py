@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.utils import timezone
+from django_q.models import OrmQ
+
+from analyses import selectors, services
+from analyses.models import Analysis, Node, Status
+from engine.errors import InvalidInput
+
+GOOD: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
+
+
+def test_it_stores_and_queues(member: User) -> None:
+    analysis = services.submit(member, GOOD | {"precision": "bf16-mixed", "optimizer": "sgd"})
+
+    stored = Analysis.objects.get()
+    assert stored == analysis
+    assert (stored.status, stored.owner) == (Status.QUEUED, member)
+    assert (stored.model, stored.gpu, stored.current_batch_size) == ("bert", "a10", 32)
+    assert (stored.precision, stored.optimizer) == ("bf16-mixed", "sgd")
+    assert stored.request["sequence_length"] == 128
+    entry = OrmQ.objects.get()
+    assert entry.func() == "analyses.worker.run_analysis"
+    assert entry.args() == (analysis.pk,)
+
+
+def test_the_queued_task_is_the_workers() -> None:
+    from analyses import worker
+
+    task = worker.run_analysis
+    assert f"{task.__module__}.{task.__name__}" == services.TASK
+
+
+def test_row_and_queue_entry_are_one_transaction(member: User) -> None:
+    with transaction.atomic():
+        services.submit(member, GOOD)
+        transaction.set_rollback(True)  # as any error later in the same request does
+
+    assert not Analysis.objects.exists()
+    assert not OrmQ.objects.exists()
+
+
+def test_no_row_is_left_where_queueing_fails(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object, **_options: object) -> None:
+        raise OSError("no queue")
+
+    monkeypatch.setattr(services, "async_task", broken)
+    with pytest.raises(OSError, match="no queue"):
+        services.submit(member, GOOD)
+
+    assert not Analysis.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"model": "bort"}, {"model"}),
+        ({"model": ["bert"]}, {"model"}),
+        ({"model": ""}, {"model"}),
+        ({"gpu": "a11"}, {"gpu"}),
+        ({"gpu": None}, {"gpu"}),
+        ({"gpu": {"name": "a10"}}, {"gpu"}),
+        ({"current_batch_size": 0}, {"current_batch_size"}),
+        ({"current_batch_size": -1}, {"current_batch_size"}),
+        ({"current_batch_size": 10**9}, {"current_batch_size"}),
+        ({"current_batch_size": 10**400}, {"current_batch_size"}),
+        ({"current_batch_size": "sixteen"}, {"current_batch_size"}),
+        ({"current_batch_size": 1.5}, {"current_batch_size"}),
+        ({"current_batch_size": True}, {"current_batch_size"}),
+        ({"sequence_length": 513}, {"sequence_length"}),
+        ({"image_size": 224}, {"image_size"}),
+        ({"precision": "fp8"}, {"precision"}),
+        ({"hours_per_run": "inf"}, {"hours_per_run"}),
+        ({"hours_per_run": 10**400}, {"hours_per_run"}),
+        ({"price_per_hour_usd": "nan"}, {"price_per_hour_usd"}),
+        ({"colour": "red"}, {"colour"}),
+        ({"gpu": "a11", "current_batch_size": 0}, {"gpu", "current_batch_size"}),
+        ({"gpu": "local"}, {"gpu"}),
+    ],
+)
+def test_bad_input_is_told_by_field_and_stores_nothing(
+    member: User, fields: dict[str, Any], wrong: set[str]
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        services.submit(member, GOOD | fields)
+
+    assert set(caught.value.fields) == wrong
+    assert all(caught.value.fields.values())
+    assert not Analysis.objects.exists()
+    assert not OrmQ.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "age", "accepted"),
+    [("NVIDIA A10", 1, True), ("NVIDIA A10", 300, False), ("", 1, False)],
+)
+def test_a_local_gpu_needs_a_node_with_a_gpu_that_is_online(
+    member: User, gpu_name: str, age: int, accepted: bool
+) -> None:
+    beat = timezone.now() - timedelta(seconds=age)
+    Node.objects.create(name="lab-1", gpu_name=gpu_name, heartbeat_at=beat)
+
+    if accepted:
+        assert services.submit(member, GOOD | {"gpu": "local"}).gpu == "local"
+    else:
+        with pytest.raises(InvalidInput, match="start a worker there"):
+            services.submit(member, GOOD | {"gpu": "local"})
+
+
+def test_members_see_everybodys_analyses_and_others_none(member: User) -> None:
+    from django.contrib.auth.models import AnonymousUser
+
+    from analyses.tests.factories import make_user
+
+    services.submit(member, GOOD)
+    colleague, former = make_user("lin"), make_user("gone", is_active=False)
+
+    assert selectors.visible_to(colleague).count() == 1
+    assert not selectors.visible_to(former).exists()
+    assert not selectors.visible_to(AnonymousUser()).exists()
+
+
+def test_the_queue_is_in_the_database_of_the_rows() -> None:
+    from django_q.conf import Conf
+
+    assert connection.alias == Conf.ORM
