@@ -1,0 +1,65 @@
+"""Reads what the engine writes: the other end of :mod:`engine.events`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from analyses.stored_result import read_result
+from engine.errors import InvalidInput
+from engine.events import Log
+from engine.result import AnalysisResult, Source, Trial
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The engine's reason for giving no answer."""
+
+    code: str
+    message: str
+
+
+Event = Log | Trial | AnalysisResult | Failure
+
+
+def parse(line: str) -> Event | None:
+    """The event on one line of the engine's output.
+
+    Returns:
+        ``None`` where the line is no event: a library has printed something.
+    """
+    try:
+        return _event(json.loads(line, parse_constant=_refuse))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidInput):
+        return None
+
+
+def _event(body: dict[str, Any]) -> Event | None:
+    match body["type"]:
+        case "log":
+            level = "warning" if body["level"] == "warning" else "info"
+            return Log(storable(str(body["message"])), level)
+        case "trial":
+            return _trial(body["trial"])
+        case "result":
+            return read_result(body["result"])
+        case "error":
+            return Failure(str(body["code"])[:40], storable(str(body["message"])))
+    return None
+
+
+def _trial(fields: dict[str, Any]) -> Trial:
+    trial = Trial(**fields | {"source": Source(fields["source"])})
+    if not (isinstance(trial.batch_size, int) and isinstance(trial.fits, bool)):
+        raise TypeError("a trial has a batch size and fits or not")
+    return trial
+
+
+def storable(text: str) -> str:
+    """The text without what a database refuses: NUL, and halves of surrogate pairs."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON, and a database would refuse it")

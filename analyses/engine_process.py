@@ -1,0 +1,203 @@
+"""The engine as a process: started ahead, spoken to in lines, ended with everything it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from django.conf import settings
+
+LONGEST_LINE_BYTES = 4 * 2**20
+"""A result with its curve takes some 100 kB; what is longer than this is cut."""
+
+STDERR_LINES_KEPT = 20
+STDERR_LINE_CHARACTERS = 1000
+TERM_GRACE_SECONDS = 2.0
+
+_READ_BYTES = 2**16
+
+_WEB_ONLY = ("SECRET_KEY", "DATABASE_URL", "DJANGO_", "MEMORYMARK_")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of output; ``stream`` is ``stdout`` or ``stderr``."""
+
+    stream: str
+    text: str
+
+
+class LineSplitter:
+    """Makes lines out of chunks of bytes, and keeps no more than one longest line."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._overlong = False
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The lines this chunk completes."""
+        *complete, self._rest = (self._rest + chunk).split(b"\n")
+        lines = []
+        for line in complete:
+            if not self._overlong:
+                lines.append(_text(line[:LONGEST_LINE_BYTES]))
+            self._overlong = False
+        if len(self._rest) > LONGEST_LINE_BYTES:
+            if not self._overlong:
+                lines.append(_text(self._rest[:LONGEST_LINE_BYTES]))
+            self._rest, self._overlong = b"", True
+        return lines
+
+    def end(self) -> list[str]:
+        """The last line, if it had no line end."""
+        line, self._rest = self._rest, b""
+        return [_text(line)] if line and not self._overlong else []
+
+
+class EngineProcess:
+    """One engine, which answers one request.
+
+    It runs in a session of its own, so that ending it ends its own children too, and it ends
+    itself when this process is gone, since its standard input is then at its end.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=settings.BASE_DIR,
+            env=environment(os.environ),
+            start_new_session=True,
+        )
+        self._selector = selectors.DefaultSelector()
+        self._splitters = {"stdout": LineSplitter(), "stderr": LineSplitter()}
+        for name in self._splitters:
+            pipe = self._pipe(name)
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, name)
+        self._stderr_tail: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
+
+    @property
+    def pid(self) -> int:
+        """Of the engine itself, and of its process group."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; ``None`` while it runs."""
+        return self._process.poll()
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines it wrote to standard error."""
+        return "\n".join(self._stderr_tail)
+
+    def send(self, request: Mapping[str, object]) -> None:
+        """Ask the question. Standard input stays open: its end would end the engine.
+
+        Raises:
+            BrokenPipeError: If the engine has died.
+        """
+        stdin = self._process.stdin
+        assert stdin is not None  # noqa: S101  # it was asked for
+        stdin.write(json.dumps(request).encode() + b"\n")
+
+    def read(self, timeout_seconds: float) -> list[Line]:
+        """What it wrote since the last call; waits for something up to the timeout."""
+        lines: list[Line] = []
+        if not self._selector.get_map():  # both pipes are at their end
+            return lines
+        for key, _ in self._selector.select(timeout_seconds):
+            lines += self._read_pipe(key.data)
+        self._stderr_tail.extend(
+            line.text[:STDERR_LINE_CHARACTERS] for line in lines if line.stream == "stderr"
+        )
+        return lines
+
+    @property
+    def silent(self) -> bool:
+        """Whether no more output can come."""
+        return not self._selector.get_map()
+
+    def end(self) -> None:
+        """End it and whatever it started: TERM, then KILL for those who do not listen."""
+        if self.returncode is None:
+            self._signal(signal.SIGTERM)
+            try:
+                self._process.wait(TERM_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)  # children it left behind
+        self._process.wait()
+        self._selector.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _read_pipe(self, name: str) -> list[Line]:
+        splitter, pipe = self._splitters[name], self._pipe(name)
+        chunk: bytes | None = pipe.read(_READ_BYTES)
+        if chunk is None:
+            return []  # woken for nothing
+        if not chunk:
+            self._selector.unregister(pipe)
+        texts = splitter.feed(chunk) if chunk else splitter.end()
+        return [Line(name, text) for text in texts]
+
+    def _pipe(self, name: str) -> IO[bytes]:
+        pipe: IO[bytes] = getattr(self._process, name)
+        return pipe
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # nobody is left (macOS says EPERM of a group of zombies)
+
+
+class Standby:
+    """Keeps one engine started ahead, so that an analysis need not wait while torch is loaded."""
+
+    def __init__(self) -> None:
+        self._waiting: EngineProcess | None = None
+
+    def prepare(self) -> None:
+        """See that an engine is waiting; a dead one is replaced."""
+        if self._waiting is not None and self._waiting.returncode is not None:
+            self.close()
+        if self._waiting is None:
+            self._waiting = EngineProcess(settings.ENGINE_COMMAND)
+
+    def take(self) -> EngineProcess:
+        """The waiting engine, now the caller's to end; a new one if none is alive."""
+        self.prepare()
+        engine, self._waiting = self._waiting, None
+        assert engine is not None  # noqa: S101  # prepare() made sure
+        return engine
+
+    def close(self) -> None:
+        """End the waiting engine, if there is one."""
+        if self._waiting is not None:
+            self._waiting.end()
+            self._waiting = None
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment for the engine: the one given without what only the web may know."""
+    kept = {name: value for name, value in given.items() if not name.startswith(_WEB_ONLY)}
+    return kept | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
+
+
+def _text(line: bytes) -> str:
+    # PostgreSQL stores no NUL in text.
+    return line.decode(errors="replace").rstrip("\r").replace("\0", "\ufffd")

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from analyses.engine_process import (
+    LONGEST_LINE_BYTES,
+    EngineProcess,
+    LineSplitter,
+    Standby,
+    environment,
+)
+
+Behave = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def standby() -> Iterator[Standby]:
+    standby = Standby()
+    yield standby
+    standby.close()
+
+
+def test_the_engine_is_started_ahead_and_used_once(standby: Standby, fake_engine: Behave) -> None:
+    fake_engine("success")
+    standby.prepare()
+    first = standby.take()
+    standby.prepare()
+    second = standby.take()
+
+    assert first.pid != second.pid
+    assert first.returncode is None  # it waits for its request
+    first.end()
+    second.end()
+
+
+def test_preparing_twice_starts_one(standby: Standby, fake_engine: Behave) -> None:
+    fake_engine("success")
+    standby.prepare()
+    waiting = standby._waiting
+    standby.prepare()
+
+    assert standby._waiting is waiting
+
+
+def test_a_standby_that_died_is_replaced(standby: Standby, fake_engine: Behave) -> None:
+    fake_engine("success")
+    standby.prepare()
+    dead = standby._waiting
+    assert dead is not None
+    os.kill(dead.pid, 9)
+    dead._process.wait()
+
+    engine = standby.take()
+    assert engine is not dead
+    assert engine.returncode is None
+    engine.end()
+
+
+def test_it_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:
+    """A killed worker leaves no engine behind: its standard input comes to its end."""
+    command = fake_engine("hang")
+    program = (
+        "import django, os, signal, sys\n"
+        "os.environ['DJANGO_SETTINGS_MODULE'] = 'memorymark_site.settings'\n"
+        "django.setup()\n"
+        "from analyses.engine_process import EngineProcess\n"
+        f"print(EngineProcess({command!r}).pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    parent = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    engine = int(parent.stdout)
+
+    for _ in range(100):
+        stat = subprocess.run(
+            ["ps", "-o", "stat=", "-p", str(engine)], capture_output=True
+        )  # from the system's own path
+        if stat.stdout.strip()[:1] in (b"", b"Z"):
+            return
+        time.sleep(0.05)
+    os.kill(engine, 9)
+    pytest.fail("the engine outlived its parent")
+
+
+def test_sending_to_a_dead_engine_is_told(fake_engine: Behave) -> None:
+    engine = EngineProcess(fake_engine("dead"))
+    engine._process.wait()
+    with pytest.raises(BrokenPipeError):
+        engine.send({"model": "bert"})
+    engine.end()
+
+
+def test_ending_twice_is_harmless(fake_engine: Behave) -> None:
+    engine = EngineProcess(fake_engine("success"))
+    engine.end()
+    engine.end()
+
+    assert engine.returncode is not None
+
+
+def test_reading_waits_no_longer_than_asked(fake_engine: Behave) -> None:
+    engine = EngineProcess(fake_engine("success"))
+    started = time.monotonic()
+
+    assert engine.read(0.1) == []
+    assert time.monotonic() - started < 1
+    engine.end()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5, 100])
+def test_lines_are_put_together_however_they_arrive(cut: int) -> None:
+    text = "héllo\r\n\nwörld\nrest".encode()
+    splitter = LineSplitter()
+    lines = [
+        line
+        for start in range(0, len(text), cut)
+        for line in splitter.feed(text[start : start + cut])
+    ]
+
+    assert lines + splitter.end() == ["héllo", "", "wörld", "rest"]
+    assert splitter.end() == []
+
+
+def test_an_overlong_line_is_cut_and_the_next_one_is_whole() -> None:
+    splitter = LineSplitter()
+    lines = []
+    for _ in range(3):
+        lines += splitter.feed(b"x" * LONGEST_LINE_BYTES)
+    lines += splitter.feed(b"tail\nnext\n")
+
+    assert [len(line) for line in lines] == [LONGEST_LINE_BYTES, 4]
+    assert lines[-1] == "next"
+
+
+def test_the_environment_keeps_paths_and_drops_secrets() -> None:
+    given = {"PATH": "/bin", "SECRET_KEY": "s", "DATABASE_URL": "d", "MEMORYMARK_DATA_DIR": "m"}
+
+    kept = environment(given)
+    assert kept["PATH"] == "/bin"
+    assert not {"SECRET_KEY", "DATABASE_URL", "MEMORYMARK_DATA_DIR"} & kept.keys()
