@@ -1,0 +1,84 @@
+"""The REST API: enough for a script to ask, wait and read."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from rest_framework.exceptions import ValidationError
+from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.status import HTTP_201_CREATED
+from rest_framework.views import APIView
+
+from analyses import selectors, services
+from analyses.engine_events import storable
+from analyses.models import Analysis
+from analyses.serializers import AnalysisSerializer, AnalysisSummarySerializer
+from engine.errors import InvalidInput
+from engine.gpus import GPUS
+from engine.presets import PRESETS
+
+
+class Pages(PageNumberPagination):
+    """Pages of 50, or as many as ``page_size`` says."""
+
+    page_size_query_param = "page_size"
+    max_page_size = 200
+
+
+class AnalysisList(ListAPIView[Analysis]):
+    """``GET``: the lab's analyses, newest first. ``POST``: a new one, from flat fields."""
+
+    serializer_class = AnalysisSummarySerializer
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[Analysis]:
+        """What this member may see."""
+        return selectors.visible_to(_member(self.request))
+
+    def post(self, request: Request) -> Response:
+        """Store and queue an analysis; 400 with a list of messages for each wrong field."""
+        if not isinstance(request.data, Mapping):
+            raise ValidationError({"non_field_errors": ["give one JSON object with the fields"]})
+        try:
+            analysis = services.submit(_member(request), request.data)
+        except InvalidInput as error:
+            messages = {storable(name): [storable(text)] for name, text in error.fields.items()}
+            raise ValidationError(messages) from error
+        body = AnalysisSerializer(analysis, context={"request": request}).data
+        return Response(body, HTTP_201_CREATED, headers={"Location": body["url"]})
+
+
+class AnalysisDetail(RetrieveAPIView[Analysis]):
+    """``GET``: one analysis with its request, trials and result."""
+
+    serializer_class = AnalysisSerializer
+
+    def get_queryset(self) -> QuerySet[Analysis]:
+        """What this member may see."""
+        return selectors.detail(_member(self.request))
+
+
+class ModelList(APIView):
+    """``GET``: the models that can be analysed."""
+
+    def get(self, _request: Request) -> Response:
+        """All presets."""
+        return Response({"results": [asdict(preset) for preset in PRESETS.values()]})
+
+
+class GpuList(APIView):
+    """``GET``: the GPUs of the catalogue, with the sources of their figures."""
+
+    def get(self, _request: Request) -> Response:
+        """The whole catalogue."""
+        return Response({"results": [asdict(gpu) for gpu in GPUS.values()]})
+
+
+def _member(request: Request) -> User:
+    user = request.user
+    assert isinstance(user, User)  # noqa: S101  # IsAuthenticated let it through
+    return user

@@ -1,0 +1,13 @@
+"""Addresses of the API, mounted at ``/api/v1/``."""
+
+from django.urls import path
+
+from analyses import api
+
+app_name = "api"
+urlpatterns = [
+    path("analyses/", api.AnalysisList.as_view(), name="analysis-list"),
+    path("analyses/<int:pk>/", api.AnalysisDetail.as_view(), name="analysis-detail"),
+    path("models/", api.ModelList.as_view(), name="model-list"),
+    path("gpus/", api.GpuList.as_view(), name="gpu-list"),
+]

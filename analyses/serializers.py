@@ -1,0 +1,58 @@
+"""What the API says of an analysis. Sizes are bytes, times are seconds; nothing is rounded."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from analyses.models import Analysis, Node, Trial
+
+
+class TrialSerializer(serializers.ModelSerializer[Trial]):
+    """One batch size tried."""
+
+    class Meta:
+        model = Trial
+        fields = (
+            "batch_size", "fits", "source", "peak_allocated_bytes", "peak_reserved_bytes",
+            "device_used_bytes", "step_seconds", "samples_per_second", "alloc_retries",
+            "breakdown", "failure",
+        )  # fmt: skip
+
+
+class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
+    """An analysis as lists show it."""
+
+    url = serializers.HyperlinkedIdentityField(view_name="api:analysis-detail")
+    owner = serializers.CharField(source="owner.username")
+    failure = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Analysis
+        fields: tuple[str, ...] = (
+            "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
+            "current_batch_size", "queued_at", "started_at", "finished_at", "source",
+            "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year", "failure",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    def get_failure(self, analysis: Analysis) -> dict[str, str] | None:
+        """Code and reason; nothing where it has not failed."""
+        if not analysis.failure_code:
+            return None
+        return {"code": analysis.failure_code, "reason": analysis.failure_reason}
+
+
+class AnalysisSerializer(AnalysisSummarySerializer):
+    """An analysis whole: the question, every trial and the result."""
+
+    trials = TrialSerializer(many=True)
+
+    class Meta(AnalysisSummarySerializer.Meta):
+        fields = (*AnalysisSummarySerializer.Meta.fields, "request", "trials", "result")
+        read_only_fields = fields
+
+
+def node_facts(node: Node) -> dict[str, Any]:
+    """A node as ``/health`` shows it."""
+    gpu = {"name": node.gpu_name, "total_bytes": node.gpu_total_bytes} if node.gpu_name else None
+    return {"name": node.name, "heartbeat_at": node.heartbeat_at.isoformat(), "gpu": gpu}

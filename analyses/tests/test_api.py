@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django_q.models import OrmQ
+from pytest_django import DjangoAssertNumQueries
+from rest_framework.test import APIClient
+
+from analyses.models import Analysis, Status
+from analyses.tests.factories import make_analysis, make_user
+from engine.result import Trial
+from memorymark_site.accounts.models import ApiToken
+
+URL = "/api/v1/analyses/"
+GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
+
+
+@pytest.fixture
+def token(member: User) -> str:
+    return str(ApiToken.objects.create(user=member)[1])
+
+
+@pytest.fixture
+def api(token: str) -> APIClient:
+    client = APIClient(raise_request_exception=True)
+    client.credentials(HTTP_AUTHORIZATION=f"Token {token}")
+    return client
+
+
+def test_a_script_submits_and_reads_its_analysis(api: APIClient, member: User) -> None:
+    created = api.post(URL, GOOD, format="json")
+
+    assert created.status_code == 201
+    assert created["Location"] == created.json()["url"]
+    read = api.get(created["Location"])
+    assert read.status_code == 200
+    body = read.json()
+    assert (body["status"], body["owner"]) == ("queued", member.username)
+    assert body["request"]["current_batch_size"] == 32
+    assert (body["trials"], body["result"], body["failure"]) == ([], None, None)
+    assert OrmQ.objects.get().args() == (body["id"],)
+
+
+def test_a_finished_analysis_has_trials_and_result(api: APIClient, member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    body = api.get(f"{URL}{analysis.pk}/").json()
+
+    assert body["status"] == "succeeded"
+    assert body["result"]["verdict"]
+    assert body["trials"][0]["batch_size"] == 16
+    assert body["trials"][0]["peak_allocated_bytes"] > 0
+    assert set(body["trials"][0]) == {field.name for field in fields(Trial)}
+    assert body["trials"][0]["breakdown"]["parameters"] > 0
+    assert body["largest_batch_size"] == body["result"]["largest_batch_size"]
+
+
+def test_a_failed_analysis_says_why(api: APIClient, member: User) -> None:
+    analysis = make_analysis(
+        member, Status.FAILED, failure_code="does_not_fit", failure_reason="batch 1 needs 30 GiB"
+    )
+
+    assert api.get(f"{URL}{analysis.pk}/").json()["failure"] == {
+        "code": "does_not_fit",
+        "reason": "batch 1 needs 30 GiB",
+    }
+
+
+def test_the_list_has_pages_newest_first(api: APIClient, member: User) -> None:
+    pks = [make_analysis(make_user("lin") if n == 0 else member).pk for n in range(3)]
+    body = api.get(URL, {"page_size": 2}).json()
+
+    assert body["count"] == 3
+    assert [analysis["id"] for analysis in body["results"]] == [pks[2], pks[1]]
+    assert [a["owner"] for a in api.get(body["next"]).json()["results"]] == ["lin"]
+    assert "result" not in body["results"][0]
+
+
+@pytest.mark.parametrize("query", [{"page": "99"}, {"page": "x"}, {"page": "-1"}])
+def test_a_page_that_is_not_there(api: APIClient, query: dict[str, str]) -> None:
+    assert api.get(URL, query).status_code == 404
+
+
+def test_the_list_takes_the_same_queries_for_any_number(
+    api: APIClient, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for _ in range(5):
+        make_analysis(member, Status.SUCCEEDED)
+    with django_assert_num_queries(4):  # token, the member's other tokens, count, rows
+        api.get(URL)
+
+
+def test_a_session_is_good_too_and_needs_the_csrf_token(member: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(member)
+
+    assert client.get(URL).status_code == 200
+    refused = client.post(URL, json.dumps(GOOD), content_type="application/json")
+    assert refused.status_code == 403
+    assert not Analysis.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["analyses/", "analyses/1/", "models/", "gpus/"])
+def test_nothing_without_signing_in(client: Client, db: None, path: str) -> None:
+    response = client.get(f"/api/v1/{path}")
+
+    assert response.status_code == 401
+    assert response["WWW-Authenticate"] == "Token"
+    assert response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Token",
+        "Token wrong",
+        "Token a b",
+        "Token mm_" + "0" * 64,
+        "Token \xff\xfe",
+        "Token a\x00b",
+        "Token " + "x" * 5000,
+    ],
+)
+def test_a_bad_token_is_refused(client: Client, member: User, header: str) -> None:
+    assert client.get(URL, HTTP_AUTHORIZATION=header).status_code == 401
+
+
+def test_a_former_members_token_is_refused(api: APIClient, member: User) -> None:
+    member.is_active = False
+    member.save()
+
+    assert api.get(URL).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"model": "bort"}, "model"),
+        ({"model": 7}, "model"),
+        ({"gpu": "a11"}, "gpu"),
+        ({"gpu": "local"}, "gpu"),
+        ({"current_batch_size": 0}, "current_batch_size"),
+        ({"current_batch_size": -1}, "current_batch_size"),
+        ({"current_batch_size": 1e9}, "current_batch_size"),
+        ({"current_batch_size": 10**9}, "current_batch_size"),
+        ({"current_batch_size": "many"}, "current_batch_size"),
+        ({"sequence_length": 10**6}, "sequence_length"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_bad_fields_are_told_one_by_one(api: APIClient, fields: dict[str, Any], wrong: str) -> None:
+    response = api.post(URL, GOOD | fields, format="json")
+
+    assert response.status_code == 400
+    body = response.json()
+    assert list(body) == [wrong]
+    assert isinstance(body[wrong], list)
+    assert body[wrong][0]
+    assert not Analysis.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"not json",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b'["model"]',
+        b'"bert"',
+        b"7",
+        b"{}",
+        b'{"model": NaN, "gpu": "a10"}',
+        b'{"model": "bert", "gpu": "a10", "hours_per_run": 1e999}',
+        b'{"model": "bert", "gpu": "a10", "hours_per_run": 1' + b"0" * 400 + b"}",
+        b'{"model": "bert", "gpu": "a10", "hours_per_run": 1' + b"0" * 9000 + b"}",
+        b'{"model": "\\ud800", "gpu": "\\u0000"}',
+        b'{"\\ud800": 1, "model": "bert", "gpu": "a10"}',
+        b'{"": 1, "model": "bert", "gpu": "a10"}',
+        b"[" * 100_000,
+        b'{"model":' * 50_000,
+        b'{"model": {"a": [[[[]]]]}, "gpu": [1, 2]}',
+    ],
+)
+def test_garbage_is_a_400_and_nothing_worse(api: APIClient, body: bytes) -> None:
+    response = api.post(URL, body, content_type="application/json")
+
+    assert response.status_code == 400
+    assert isinstance(response.json(), dict)
+    assert not Analysis.objects.exists()
+
+
+def test_a_body_that_is_no_json_is_refused(api: APIClient) -> None:
+    assert api.post(URL, "model=bert", content_type="text/plain").status_code == 415
+
+
+@pytest.mark.parametrize("pk", ["999", str(10**30)])
+def test_an_analysis_that_is_not_there(api: APIClient, pk: str) -> None:
+    assert api.get(f"{URL}{pk}/").status_code == 404
+
+
+@pytest.mark.parametrize("method", ["put", "patch", "delete"])
+def test_analyses_cannot_be_changed(api: APIClient, member: User, method: str) -> None:
+    analysis = make_analysis(member)
+
+    assert getattr(api, method)(f"{URL}{analysis.pk}/", {}, format="json").status_code == 405
+
+
+def test_models_and_gpus_are_listed(api: APIClient) -> None:
+    models = {model["name"]: model for model in api.get("/api/v1/models/").json()["results"]}
+    gpus = {gpu["name"]: gpu for gpu in api.get("/api/v1/gpus/").json()["results"]}
+
+    assert models["bert"]["hub_id"] == "google-bert/bert-base-uncased"
+    assert models["bert"]["sequence_length"] == {"default": 128, "smallest": 1, "largest": 512}
+    assert gpus["a10"]["total_bytes"] > 2**34
+    assert gpus["a10"]["sources"]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+from django.utils import timezone
+
+from analyses.models import Node, Status
+from analyses.tests.factories import make_analysis, make_user
+from memorymark_site import health
+
+
+def _node(name: str, seconds_old: float = 1, **fields: object) -> None:
+    beat = timezone.now() - timedelta(seconds=seconds_old)
+    Node.objects.create(name=name, heartbeat_at=beat, **fields)
+
+
+@pytest.mark.parametrize("address", ["/health", "/api/v1/health"])
+def test_it_is_ok_with_a_worker(client: Client, db: None, address: str) -> None:
+    _node("lab-1", gpu_name="NVIDIA A10", gpu_total_bytes=24_146_608_128)
+    _node("laptop")
+    _node("long gone", 3600, gpu_name="NVIDIA H100")
+    owner = make_user()
+    make_analysis(owner)
+    make_analysis(owner)
+    make_analysis(owner, Status.RUNNING)
+    response = client.get(address)
+
+    assert response.status_code == 200
+    body = response.json()
+    assert (body["status"], body["database"], body["problems"]) == ("ok", "ok", [])
+    assert (body["queue"]["waiting"], body["queue"]["running"]) == (2, 1)
+    assert body["queue"]["oldest_waiting_seconds"] >= 0
+    assert [node["name"] for node in body["nodes"]] == ["lab-1", "laptop"]
+    assert body["nodes"][0]["gpu"] == {"name": "NVIDIA A10", "total_bytes": 24_146_608_128}
+    assert body["nodes_with_gpu"] == 1
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_it_fails_without_a_worker(client: Client, db: None) -> None:
+    _node("long gone", 3600)
+    response = client.get("/health")
+
+    assert response.status_code == 503
+    assert response.json()["problems"] == ["no worker is alive; start one with: make worker"]
+
+
+def test_it_answers_while_the_database_is_down(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Down:
+        def close(self) -> None:
+            """As a connection does."""
+
+    def refuse() -> None:
+        raise OperationalError("could not connect to postgres://user:secret@host")
+
+    monkeypatch.setattr(health, "_lab", refuse)
+    monkeypatch.setattr(health, "connection", Down())
+    client.cookies["sessionid"] = "a" * 32  # must not be looked up
+    response = client.get("/health")
+
+    assert response.status_code == 503
+    assert response.json()["database"] == "down"
+    assert b"secret" not in response.content
+
+
+def test_it_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No ``db`` mark: any query would fail this test."""
+    monkeypatch.setattr(health, "_lab", lambda: {"nodes": [1]})
+    client.cookies["sessionid"] = "a" * 32
+
+    assert client.get("/health").status_code == 200
+
+
+def test_it_cannot_be_posted_to(client: Client, db: None) -> None:
+    assert client.post("/health").status_code == 405
