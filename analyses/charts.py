@@ -1,0 +1,228 @@
+"""The chart of memory and speed against the batch size, as a plain plotly figure.
+
+The figure is a dictionary that goes to the page as JSON. The plotly package is not imported: it
+takes long to load, and only its JavaScript is needed. Colours are names of the stylesheet
+(``var(--…)``), which the page's script resolves, so that the chart follows the theme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from analyses.formatting import gib_with_unit, whole
+from analyses.memory_bars import used_bytes
+from analyses.stored_result import trial_at
+from engine.gpus import GIB
+from engine.result import AnalysisResult, Source, Trial
+
+Figure = dict[str, Any]
+Axis = Callable[[Trial], float | None]
+
+_MEMORY_PANEL = ("x", "y")
+_SPEED_PANEL = ("x", "y2")
+_SPEED_SHARE = 0.32
+_GAP = 0.09
+_FARTHEST = 2
+"""Batches beyond so many times the limit are left out: they would squeeze all the others."""
+
+
+def batch_size_chart(result: AnalysisResult) -> Figure:
+    """Memory against batch size, and below it samples per second where they are known."""
+    points = [*result.curve, *result.trials]
+    farthest = _FARTHEST * result.next_batch_size
+    left_out = [point for point in result.trials if point.batch_size > farthest]
+    result = replace(result, trials=[p for p in result.trials if p.batch_size <= farthest])
+    has_speed = any(_speed(point) for point in points)
+    traces = _panel(result, _memory_gib, _MEMORY_PANEL, "GiB", in_legend=True)
+    if has_speed:
+        traces += _panel(result, _speed, _SPEED_PANEL, "samples/s", in_legend=False)
+    layout = _layout(result, _memory_name(points), has_speed)
+    layout["annotations"] += [_note_of(left_out)] if left_out else []
+    return {"data": traces, "layout": layout}
+
+
+def chart_description(result: AnalysisResult) -> str:
+    """What the chart shows, in words, for those who cannot see it."""
+    return (
+        f"Memory against batch size for {result.model_name} on {result.gpu.name}, which has "
+        f"{gib_with_unit(result.gpu.total_bytes)}. Batch {result.largest_batch_size:,} is the "
+        "largest that fits. The table of trials below has the same figures."
+    )
+
+
+def _memory_gib(trial: Trial) -> float | None:
+    used = used_bytes(trial)
+    return None if used is None else round(used / GIB, 4)
+
+
+def _memory_name(points: Sequence[Trial]) -> str:
+    if any(point.device_used_bytes is not None for point in points):
+        return "Device used"
+    reserved = any(point.peak_reserved_bytes is not None for point in points)
+    return "Peak reserved" if reserved else "Peak allocated"
+
+
+def _speed(trial: Trial) -> float | None:
+    """Samples per second; a step that does not fit has no speed, whatever was predicted for it."""
+    return trial.samples_per_second if trial.fits else None
+
+
+def _panel(
+    result: AnalysisResult, value: Axis, panel: tuple[str, str], unit: str, *, in_legend: bool
+) -> list[Figure]:
+    """The traces of one panel: the curve, the trials by source, and the two chosen batches."""
+    groups = [("Curve", "curve", _source_of(result.curve), result.curve)]
+    for source in (Source.PREDICTED, Source.MEASURED):
+        trials = [trial for trial in result.trials if trial.source is source]
+        groups += [
+            ("Fits", "fits", source, [trial for trial in trials if trial.fits]),
+            ("Does not fit", "fails", source, [trial for trial in trials if not trial.fits]),
+        ]
+    chosen_sizes = [
+        ("Current", "current", result.current_batch_size),
+        ("Recommended", "recommended", result.recommended_batch_size),
+    ]
+    if result.current_batch_size == result.recommended_batch_size:
+        chosen_sizes = [("Current and recommended", "recommended", result.current_batch_size)]
+    for name, style, size in chosen_sizes:
+        chosen = trial_at(result, size)
+        if chosen:
+            groups.append((name, style, chosen.source, [chosen]))
+    traces = (
+        _trace(name, style, source, points, value, panel, unit) | {"showlegend": in_legend}
+        for name, style, source, points in groups
+    )
+    return [trace for trace in traces if trace["x"]]
+
+
+def _source_of(points: Sequence[Trial]) -> Source:
+    """Measured only if every point is."""
+    measured = points and all(point.source is Source.MEASURED for point in points)
+    return Source.MEASURED if measured else Source.PREDICTED
+
+
+def _trace(
+    name: str,
+    style: str,
+    source: Source,
+    points: Sequence[Trial],
+    value: Axis,
+    panel: tuple[str, str],
+    unit: str,
+) -> Figure:
+    placed = sorted((point.batch_size, y) for point in points if (y := value(point)) is not None)
+    decimals = ",.2f" if unit == "GiB" else ",.1f"
+    return {
+        "type": "scatter",
+        "name": f"{name} ({source})",
+        "legendgroup": f"{name} ({source})",
+        "x": [batch for batch, _ in placed],
+        "y": [y for _, y in placed],
+        "xaxis": panel[0],
+        "yaxis": panel[1],
+        "hovertemplate": f"batch %{{x:,}}: %{{y:{decimals}}} {unit}<extra>{name}, {source}</extra>",
+    } | _STYLES[style]
+
+
+_STYLES: dict[str, Figure] = {
+    "curve": {"mode": "lines", "line": {"color": "var(--line)", "width": 2}},
+    "fits": {
+        "mode": "markers",
+        "marker": {"color": "var(--text)", "size": 7, "symbol": "circle-open"},
+    },
+    "fails": {
+        "mode": "markers",
+        "marker": {"color": "var(--bad)", "size": 9, "symbol": "x-thin-open"},
+    },
+    "current": {"mode": "markers", "marker": {"color": "var(--bad)", "size": 11}},
+    "recommended": {
+        "mode": "markers",
+        "marker": {"color": "var(--good)", "size": 12, "symbol": "diamond"},
+    },
+}
+
+
+def _layout(result: AnalysisResult, memory_name: str, has_speed: bool) -> Figure:
+    total = result.gpu.total_bytes
+    batch_axis = _axis("Batch size", ",d") | {"anchor": "y2" if has_speed else "y"}
+    bottom = _SPEED_SHARE + _GAP if has_speed else 0.0
+    layout: Figure = {
+        "autosize": True,
+        "height": 520 if has_speed else 380,
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "var(--muted)", "family": "var(--font-mono)", "size": 12},
+        "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--text)"}},
+        "hovermode": "closest",
+        "dragmode": False,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "font": {"family": "var(--font)"},
+        },
+        "xaxis": batch_axis,
+        "yaxis": _axis(f"{memory_name}, GiB", ",~g") | {"domain": [bottom, 1]},
+        "shapes": [_limit_line(total)],
+        "annotations": [_limit_label(total)],
+    }
+    if has_speed:
+        layout["yaxis2"] = _axis("Samples/s", ",~g") | {"domain": [0, _SPEED_SHARE]}
+    return layout
+
+
+def _axis(title: str, tick_format: str) -> Figure:
+    return {
+        "title": {"text": title, "standoff": 8},
+        "tickformat": tick_format,
+        "rangemode": "tozero",
+        "fixedrange": True,
+        "gridcolor": "var(--grid)",
+        "zerolinecolor": "var(--grid)",
+        "automargin": True,
+    }
+
+
+def _limit_line(total_bytes: int) -> Figure:
+    height = total_bytes / GIB
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": height,
+        "y1": height,
+        "line": {"color": "var(--muted)", "width": 1, "dash": "dash"},
+    }
+
+
+def _limit_label(total_bytes: int) -> Figure:
+    return {
+        "text": f"GPU memory {gib_with_unit(total_bytes)}",
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "y": total_bytes / GIB,
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"color": "var(--text)", "size": 11},
+    }
+
+
+def _note_of(left_out: Sequence[Trial]) -> Figure:
+    sizes = ", ".join(sorted({whole(trial.batch_size) for trial in left_out}))
+    return {
+        "text": f"off the chart: batch {sizes} \N{RIGHTWARDS ARROW}",
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "top",
+        "showarrow": False,
+        "font": {"color": "var(--bad-text)", "size": 11},
+    }

@@ -1,0 +1,164 @@
+"""The two memory bars of a verdict: where every gibibyte goes, as percentages for an SVG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from analyses.formatting import gib_with_unit, percent
+from analyses.stored_result import trial_at
+from engine.result import AnalysisResult, Source, Trial
+
+CATEGORIES = {
+    "parameters": ("Parameters", "the model's weights"),
+    "gradients": ("Gradients", "one for each parameter"),
+    "optimizer_state": ("Optimizer state", "what the optimizer keeps between steps"),
+    "activations": ("Activations", "kept by the forward pass for the backward pass"),
+    "inputs": ("Inputs", "the batch itself and its labels"),
+    "workspaces": ("Workspaces", "scratch memory of cuBLAS and cuDNN"),
+    "tensors": ("Tensors", "all that is allocated; no closer breakdown is known"),
+    "cached": ("Cached, unused", "held by PyTorch's allocator: reserved less allocated"),
+    "context": ("CUDA context", "the driver's and libraries' share: device used less reserved"),
+    "free": ("Free", "headroom"),
+}
+"""Category to its name and meaning, in the order in which a bar stacks them."""
+
+LONGEST_BAR = 1.6
+"""How far beyond the GPU's memory a bar is drawn, as a multiple of that memory; then it is cut."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One piece of a bar; ``start`` and ``width`` are percentages of the bar's full width."""
+
+    category: str
+    size_bytes: int
+    start: float
+    width: float
+
+
+@dataclass(frozen=True)
+class MemoryBar:
+    """The memory of one batch size against the GPU's.
+
+    Attributes:
+        role: ``current`` or ``recommended``; decides the colour.
+        segments: Without the free part; empty if the memory of this batch size is not known.
+        sizes: Bytes by category, the free part included.
+        limit: Where the GPU's memory ends, in percent of the full width: 100, or less if a
+            bar needs more than there is.
+        is_cut: Whether it needs more than a bar can show.
+    """
+
+    role: str
+    title: str
+    batch_size: int
+    fits: bool
+    source: Source
+    used_bytes: int | None
+    summary: str
+    segments: list[Segment]
+    sizes: dict[str, int]
+    limit: float
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class BreakdownRow:
+    """One category across the bars: of each bar its size (``None`` if nothing) and its role."""
+
+    category: str
+    name: str
+    meaning: str
+    cells: list[tuple[int | None, str]]
+
+
+def memory_bars(result: AnalysisResult) -> list[MemoryBar]:
+    """The bars of the current and the recommended batch; one bar if they are the same."""
+    wanted = [
+        ("current", "Current batch", result.current_batch_size),
+        ("recommended", "Recommended batch", result.recommended_batch_size),
+    ]
+    if result.current_batch_size == result.recommended_batch_size:
+        wanted = [("recommended", "Current and recommended batch", result.current_batch_size)]
+    tried = [(role, title, trial_at(result, size)) for role, title, size in wanted]
+    known = [(role, title, trial) for role, title, trial in tried if trial]
+    total = result.gpu.total_bytes
+    longest = max([total, *(used_bytes(trial) or 0 for _, _, trial in known)])
+    scale = min(longest, round(LONGEST_BAR * total))
+    return [_bar(role, title, trial, total, scale) for role, title, trial in known]
+
+
+def used_bytes(trial: Trial) -> int | None:
+    """The outermost memory figure that is known: device used, else reserved, else allocated."""
+    figures = (trial.device_used_bytes, trial.peak_reserved_bytes, trial.peak_allocated_bytes)
+    return next((figure for figure in figures if figure is not None), None)
+
+
+def memory_sizes(trial: Trial, total_bytes: int) -> dict[str, int]:
+    """Bytes by category, in stacking order; empty if no memory figure is known."""
+    used = used_bytes(trial)
+    if used is None:
+        return {}
+    allocated, reserved = trial.peak_allocated_bytes, trial.peak_reserved_bytes
+    sizes = dict(trial.breakdown)
+    if allocated is not None:
+        # Whatever a breakdown leaves out still has to show up somewhere.
+        sizes["tensors"] = allocated - sum(sizes.values())
+        if reserved is not None:
+            sizes["cached"] = reserved - allocated
+    if reserved is not None:
+        sizes["context"] = used - reserved
+    sizes["free"] = total_bytes - used
+    return {name: sizes[name] for name in CATEGORIES if sizes.get(name, 0) > 0}
+
+
+def breakdown_rows(bars: list[MemoryBar]) -> list[BreakdownRow]:
+    """The table under the bars: a row for each category that any bar has."""
+    return [
+        BreakdownRow(category, name, meaning, [(bar.sizes.get(category), bar.role) for bar in bars])
+        for category, (name, meaning) in CATEGORIES.items()
+        if any(category in bar.sizes for bar in bars)
+    ]
+
+
+def _bar(role: str, title: str, trial: Trial, total: int, scale: int) -> MemoryBar:
+    sizes = memory_sizes(trial, total)
+    filled = {name: size for name, size in sizes.items() if name != "free"}
+    return MemoryBar(
+        role=role,
+        title=title,
+        batch_size=trial.batch_size,
+        fits=trial.fits,
+        source=trial.source,
+        used_bytes=used_bytes(trial),
+        summary=_summary(trial, total),
+        segments=_segments(filled, scale),
+        sizes=sizes,
+        limit=_share(total, scale),
+        is_cut=sum(filled.values()) > scale,
+    )
+
+
+def _segments(sizes: dict[str, int], scale: int) -> list[Segment]:
+    """The categories side by side; what lies beyond the scale is cut off."""
+    ends = accumulate(sizes.values())
+    return [
+        Segment(name, size, _share(end - size, scale), _share(min(end, scale) - end + size, scale))
+        for (name, size), end in zip(sizes.items(), ends, strict=True)
+        if end - size < scale
+    ]
+
+
+def _share(part: int, scale: int) -> float:
+    """A part of the scale in percent, exact to a thousandth: finer than any screen."""
+    return round(100 * part / scale, 3)
+
+
+def _summary(trial: Trial, total: int) -> str:
+    used, whole = used_bytes(trial), gib_with_unit(total)
+    if used is None:
+        return f"does not fit into {whole}; how much it needs is not known"
+    if trial.fits:
+        return f"{gib_with_unit(used)} of {whole} ({percent(used, total)})"
+    return f"needs {gib_with_unit(used)} of {whole}: does not fit"

@@ -1,0 +1,37 @@
+"""Template filters and tags for figures; the work is done in :mod:`analyses.formatting`."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from analyses import formatting, presentation
+from engine.result import Source
+
+register = template.Library()
+
+for _filter in (
+    formatting.gib,
+    formatting.gib_with_unit,
+    formatting.milliseconds,
+    formatting.significant,
+    formatting.times,
+    formatting.usd,
+    formatting.whole,
+    presentation.gpu_name,
+    presentation.model_name,
+):
+    register.filter(_filter.__name__, _filter)
+
+
+@register.simple_tag
+def badge(source: str) -> SafeString:
+    """The label that says where a figure comes from; its tooltip says what that means."""
+    known = Source(source)
+    return format_html(
+        '<span class="badge badge-{}" title="{}">{}</span>',
+        known.value,
+        presentation.SOURCE_MEANINGS[known],
+        known.value,
+    )

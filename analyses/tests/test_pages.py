@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries
+
+from analyses import views
+from analyses.models import Analysis, Status
+from analyses.tests.factories import (
+    add_log,
+    add_trial,
+    make_analysis,
+    make_request,
+    make_result,
+    make_trial,
+    make_user,
+)
+from engine.result import Source
+
+HOSTILE = "<script>alert(1)</script>"
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def html_of(page: Client, name: str, *args: Any, **headers: Any) -> str:
+    response = page.get(reverse(f"analyses:{name}", args=args), **headers)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def seen(html: str) -> str:
+    """The address that the live part of a page asks next."""
+    return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+
+
+# Who may look
+
+
+@pytest.mark.parametrize("name", ["list", "new", "detail", "live", "log"])
+def test_every_page_requires_a_login(client: Client, member: User, name: str) -> None:
+    args = [make_analysis(member).pk] if name in ("detail", "live", "log") else []
+    response = client.get(reverse(f"analyses:{name}", args=args))
+    assert response.status_code == 302
+    assert response["Location"].startswith(reverse("accounts:login"))
+
+
+def test_members_see_each_others_analyses(page: Client) -> None:
+    other = make_analysis(make_user("alan"))
+    assert "alan" in html_of(page, "list")
+    assert "alan" in html_of(page, "detail", other.pk)
+
+
+@pytest.mark.parametrize("name", ["detail", "live", "log"])
+def test_an_analysis_that_does_not_exist_is_not_found(page: Client, name: str) -> None:
+    response = page.get(reverse(f"analyses:{name}", args=[4711]))
+    assert response.status_code == 404
+    assert "There is no analysis 4711." in response.content.decode()
+
+
+# History
+
+
+def test_an_empty_history_offers_the_first_analysis(page: Client) -> None:
+    html = html_of(page, "list")
+    assert "No analysis yet" in html
+    assert html.count('class="button') == 1
+    assert "<table" not in html
+
+
+def test_history_shows_newest_first_with_what_each_is_worth(page: Client, member: User) -> None:
+    old = make_analysis(member, Status.SUCCEEDED)
+    new = make_analysis(member, Status.FAILED, request=make_request(model="gpt2", gpu="t4"))
+    html = html_of(page, "list")
+    assert html.index(f"analysis-{new.pk}") < html.index(f"analysis-{old.pk}")
+    for text in ("BERT base", "NVIDIA A10", "adamw", "predicted", "Succeeded", "GPT-2", "Failed"):
+        assert text in html
+    assert f'<strong class="good">{old.recommended_batch_size}</strong>' in html
+
+
+def test_history_comes_in_pages(page: Client, member: User) -> None:
+    for _ in range(views.PAGE_SIZE + 1):
+        make_analysis(member)
+    first, second = html_of(page, "list"), page.get("/?page=2").content.decode()
+    assert first.count('<tr role="row">') == views.PAGE_SIZE + 1
+    assert second.count('<tr role="row">') == 2
+    assert 'href="?page=2"' in first
+    assert 'href="?page=1"' in second
+    assert page.get("/?page=nonsense").status_code == 200
+
+
+def test_history_asks_again_only_while_something_runs(page: Client, member: User) -> None:
+    make_analysis(member, Status.SUCCEEDED)
+    assert "hx-trigger" not in html_of(page, "list")
+    running = make_analysis(member, Status.RUNNING)
+    address = seen(html_of(page, "list"))
+    assert page.get(f"/{address}", headers=HTMX).status_code == 204
+    Analysis.objects.filter(pk=running.pk).update(status=Status.FAILED)
+    rows = page.get(f"/{address}", headers=HTMX).content.decode()
+    assert rows.lstrip().startswith("<tbody")
+    assert "hx-trigger" not in rows
+
+
+def test_history_takes_the_same_number_of_queries_for_any_length(
+    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for _ in range(2):
+        make_analysis(member, Status.SUCCEEDED)
+    html_of(page, "list")
+    with django_assert_num_queries(4):  # session, member, count, rows with their owners
+        html_of(page, "list")
+    for number in range(15):
+        make_analysis(make_user(f"member-{number}"), Status.SUCCEEDED)
+    with django_assert_num_queries(4):
+        html_of(page, "list")
+
+
+# A running analysis
+
+
+def test_a_queued_analysis_says_that_it_waits(page: Client, member: User) -> None:
+    html = html_of(page, "detail", make_analysis(member).pk)
+    assert "Queued" in html
+    assert 'hx-trigger="every 1s"' in html
+    assert '<noscript><meta http-equiv="refresh"' in html
+
+
+def test_a_running_analysis_shows_its_trials_and_its_log(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    add_trial(analysis, make_trial(16))
+    add_trial(analysis, make_trial(300))
+    add_log(analysis, "tracing one training step at batch 2")
+    add_log(analysis, "slow node", level="warning")
+    html = html_of(page, "detail", analysis.pk)
+    assert "tracing one training step at batch 2" in html
+    assert "log-warning" in html
+    assert "does not fit" in html
+    assert "out of memory" in html
+    assert "badge-predicted" in html
+    assert "2 trials" in html
+
+
+def test_a_batch_that_fits_only_with_retries_is_marked(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    add_trial(analysis, replace(make_trial(16), alloc_retries=3))
+    assert "emptied its cache 3 times" in html_of(page, "detail", analysis.pk)
+
+
+def test_nothing_is_sent_while_nothing_changes(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    address = seen(html_of(page, "detail", analysis.pk))
+    assert page.get(address, headers=HTMX).status_code == 204
+    add_log(analysis, "a new line")
+    after_line = page.get(address, headers=HTMX)
+    assert "a new line" in after_line.content.decode()
+    address = seen(after_line.content.decode())
+    assert page.get(address, headers=HTMX).status_code == 204
+    add_trial(analysis, make_trial(16))
+    assert page.get(address, headers=HTMX).status_code == 200
+
+
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
+def test_the_final_answer_arrives_whole_and_ends_the_polling(
+    page: Client, member: User, status: Status
+) -> None:
+    running = make_analysis(member, Status.RUNNING)
+    address = seen(html_of(page, "detail", running.pk))
+    result = make_result().to_dict() if status == Status.SUCCEEDED else None
+    Analysis.objects.filter(pk=running.pk).update(
+        status=status, result=result, finished_at=running.started_at, failure_reason="no memory"
+    )
+    html = page.get(address, headers=HTMX).content.decode()
+    assert "hx-trigger" not in html
+    assert "<html" not in html
+    assert f"status-{status}" in html
+    assert ("verdict-sentence" if result else "no memory") in html
+
+
+def test_a_long_log_shows_its_end_and_links_to_the_whole(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    add_log(analysis, *(f"line {number:04d}" for number in range(views.SHOWN_LOG_LINES + 5)))
+    html = html_of(page, "detail", analysis.pk)
+    assert "line 0204" in html
+    assert "line 0004" not in html
+    assert reverse("analyses:log", args=[analysis.pk]) in html
+    response = page.get(reverse("analyses:log", args=[analysis.pk]))
+    assert response["Content-Type"].startswith("text/plain")
+    text = b"".join(response).decode()
+    assert text.count("\n") == views.SHOWN_LOG_LINES + 5
+    assert "line 0000" in text
+
+
+# A verdict
+
+
+def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
+    result = make_result()
+    analysis = make_analysis(member, Status.SUCCEEDED, result)
+    add_log(analysis, "done")
+    html = html_of(page, "detail", analysis.pk)
+    assert html.index(result.verdict) < html.index("Largest batch that fits")
+    for text in (
+        f"{result.next_batch_size} does not fit",
+        "Recommended batch",
+        "Headroom",
+        "Speedup",
+        "Cost per run",
+        "Potential savings per year",
+        "GPU-hours",
+        "Where every gibibyte goes",
+        "Optimizer state",
+        "Memory against batch size",
+        "How to read the labels",
+        "Settings",
+        "done",
+        result.caveats[0].replace("'", "&#x27;"),
+        f"/new/?from={analysis.pk}",
+        "badge-predicted",
+        "badge-assumed",
+        'id="chart-figure"',
+        "plotly/plotly.min.js",
+    ):
+        assert text in html
+    assert html.count("memory-bar bar-current") == 1
+    assert html.count("memory-bar bar-recommended") == 1
+    assert "hx-trigger" not in html
+    assert "http-equiv" not in html
+
+
+def test_the_trials_of_a_verdict_are_in_order_of_size(page: Client, member: User) -> None:
+    result = make_result()
+    html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
+    sizes = [int(part.split("<")[0]) for part in html.split('<th scope="row" class="number">')[1:]]
+    assert sizes == sorted(trial.batch_size for trial in result.trials)
+
+
+def test_every_card_of_a_verdict_carries_a_label(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    cards = html_of(page, "detail", analysis.pk).split('class="card figure-card')[1:]
+    assert len(cards) == 6
+    assert all("badge-" in card.split("</div>")[0] for card in cards)
+
+
+def test_measured_figures_are_labelled_measured(page: Client, member: User) -> None:
+    result = make_result(source=Source.MEASURED)
+    html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
+    cards = html.split('class="card figure-card')[1:]
+    assert all("badge-measured" in card.split("</div>")[0] for card in cards)
+
+
+def test_a_current_batch_that_does_not_fit_is_said_so(page: Client, member: User) -> None:
+    result = make_result(current=384)
+    html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
+    assert "no speed to compare with" in html
+    assert "bar-limit" in html
+
+
+def test_a_page_takes_the_same_number_of_queries_for_any_number_of_trials(
+    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    with django_assert_num_queries(7):
+        html_of(page, "detail", analysis.pk)
+    for size in range(1, 30):
+        add_trial(analysis, make_trial(size))
+    add_log(analysis, *"abcdefgh")
+    with django_assert_num_queries(7):
+        html_of(page, "detail", analysis.pk)
+
+
+# A failure
+
+
+def test_a_failure_gives_its_reason_its_log_and_a_way_on(page: Client, member: User) -> None:
+    analysis = make_analysis(
+        member, Status.FAILED, failure_code="does_not_fit", failure_reason="It needs 30 GiB."
+    )
+    add_log(analysis, "the last words")
+    html = html_of(page, "detail", analysis.pk)
+    assert "It needs 30 GiB." in html
+    assert "the last words" in html
+    assert f'href="/new/?from={analysis.pk}">Change and try again' in html
+    assert "plotly" not in html
+
+
+def test_hostile_text_stays_text(page: Client, member: User) -> None:
+    failed = make_analysis(member, Status.FAILED, failure_reason=HOSTILE)
+    add_log(failed, HOSTILE)
+    result = make_result(verdict=HOSTILE, model_name=HOSTILE, caveats=[HOSTILE])
+    succeeded = make_analysis(member, Status.SUCCEEDED, result)
+    add_log(succeeded, HOSTILE)
+    for analysis in (failed, succeeded):
+        html = html_of(page, "detail", analysis.pk)
+        assert HOSTILE not in html
+        assert "&lt;script&gt;" in html
+    response = page.get(reverse("analyses:log", args=[failed.pk]))
+    assert response["Content-Type"].startswith("text/plain")
+
+
+# Around
+
+
+def test_an_unknown_address_has_a_page_of_the_house(page: Client) -> None:
+    response = page.get("/no/such/page/")
+    assert response.status_code == 404
+    assert "There is nothing at this address" in response.content.decode()
+
+
+def test_the_theme_is_the_one_the_visitor_chose(page: Client) -> None:
+    assert 'data-theme="dark"' in html_of(page, "list")
+    page.cookies["theme"] = "light"
+    assert 'data-theme="light"' in html_of(page, "list")
+    page.cookies["theme"] = '"><b>'
+    assert "><b>" not in html_of(page, "list")
+
+
+def test_writing_to_a_page_that_only_shows_is_refused(page: Client, member: User) -> None:
+    analysis = make_analysis(member)
+    for name, args in (("list", []), ("detail", [analysis.pk]), ("live", [analysis.pk])):
+        assert page.post(reverse(f"analyses:{name}", args=args)).status_code == 405

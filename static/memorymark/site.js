@@ -1,0 +1,42 @@
+// The little that every page needs: times that count on, the choice of a theme, keyboard reach.
+"use strict";
+
+(() => {
+  // Elapsed times. The server says how much had passed when it wrote the page; we count from there,
+  // so that a wrong clock on this machine does not matter.
+  const started = new WeakMap();
+
+  function words(seconds) {
+    if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+    const total = Math.round(seconds);
+    if (total < 60) return `${total} s`;
+    const minutes = Math.floor(total / 60);
+    const two = (number) => String(number).padStart(2, "0");
+    if (minutes < 60) return `${minutes} min ${two(total % 60)} s`;
+    return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
+  }
+
+  function tick() {
+    const now = performance.now() / 1000;
+    for (const element of document.querySelectorAll("[data-elapsed]")) {
+      if (!started.has(element)) started.set(element, now - Number(element.dataset.elapsed));
+      element.textContent = words(now - started.get(element));
+    }
+  }
+
+  tick();
+  setInterval(tick, 500);
+
+  // The theme is a cookie, so that the server writes it into the page and nothing flashes.
+  const choice = document.querySelector("[data-theme-choice]");
+  if (choice) {
+    const root = document.documentElement;
+    choice.closest("[hidden]").hidden = false;
+    choice.value = root.dataset.theme;
+    choice.addEventListener("change", () => {
+      document.cookie = `theme=${choice.value}; path=/; max-age=31536000; samesite=lax`;
+      root.dataset.theme = choice.value;
+      document.dispatchEvent(new Event("themechange"));
+    });
+  }
+})();
