@@ -1,0 +1,30 @@
+"""How gunicorn serves the site; ``make run`` gives HOST and PORT."""
+
+import os
+
+from gunicorn.workers.base import Worker
+
+_HOST = os.environ.get("HOST", "127.0.0.1")
+_PORT = os.environ.get("PORT", "8000")
+
+bind = f"[{_HOST}]:{_PORT}" if ":" in _HOST else f"{_HOST}:{_PORT}"
+workers = 2
+threads = 4
+worker_class = "gthread"
+loglevel = "warning"
+timeout = 60
+graceful_timeout = 3
+
+
+def post_worker_init(worker: Worker) -> None:
+    """Greets the person at the terminal once, when the first worker can answer."""
+    if worker.age == 1:
+        from django.core.management import call_command
+
+        call_command("welcome", address=f"http://{_address()}")
+
+
+def _address() -> str:
+    """Where a browser on this machine finds the site."""
+    everywhere = _HOST in ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
+    return f"localhost:{_PORT}" if everywhere else bind

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+ROOT = Path(settings.BASE_DIR)
+
+
+def _make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # Not as a part of the make that may be running these tests.
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    return subprocess.run(
+        ["make", *arguments],  # make is found as the system finds it
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_make_alone_says_what_there_is() -> None:
+    said = _make()
+
+    assert said.returncode == 0
+    assert {"run", "test", "lint", "worker", "clean"} <= set(
+        re.findall(r"^make (\w+)", said.stdout, re.M)
+    )
+
+
+def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        said = _make("run", f"PORT={port}", f"VENV={tmp_path / 'venv'}")
+
+    assert said.returncode != 0
+    assert f"port {port} is taken" in said.stderr
+    assert not said.stdout
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [("", "Python 3.11 or newer is needed"), ("false", "does not run or is older than 3.11")],
+)
+def test_a_missing_python_is_told(tmp_path: Path, python: str, message: str) -> None:
+    said = _make("install", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
+
+    assert said.returncode != 0
+    assert message in said.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_every_requirement_is_pinned_and_none_to_one_machine() -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins)
+    assert "torch==2.13.0" in pins
+    assert not [pin for pin in pins if pin.lower().startswith("nvidia-c")]
