@@ -11,7 +11,7 @@ from engine.result import AnalysisResult, Source, Trial
 
 CATEGORIES = {
     "parameters": ("Parameters", "the model's weights"),
-    "gradients": ("Gradients", "one for each parameter"),
+    "gradients": ("Gradients", "those computed by the time of the peak"),
     "optimizer_state": ("Optimizer state", "what the optimizer keeps between steps"),
     "activations": ("Activations", "kept by the forward pass for the backward pass"),
     "inputs": ("Inputs", "the batch itself and its labels"),

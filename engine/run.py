@@ -7,6 +7,7 @@ when there is something to ask.
 from __future__ import annotations
 
 import json
+import select
 import sys
 import traceback
 from typing import IO
@@ -21,19 +22,23 @@ def run(requests: IO[str], events: IO[str]) -> int:
     """Answer one request.
 
     Args:
-        requests: One line of JSON, the fields of ``AnalysisRequest``. Its end afterwards means
-            that nobody waits for the answer any more, and ends the process.
+        requests: A pipe with one line of JSON, the fields of ``AnalysisRequest``. Its end
+            afterwards means that nobody waits for the answer any more, and ends the process.
         events: Receives the events, one JSON object a line.
 
     Returns:
         The exit status: 0 answered, 2 invalid input, 1 any other failure.
     """
-    from engine.analyze import analyze  # loads torch; see above
+    # These load torch; see above.
+    from engine.analyze import analyze
+    from engine.tracing import warm_up
 
     def emit(event: Event) -> None:
         events.write(to_json_line(event) + "\n")
         events.flush()
 
+    if not select.select([requests], [], [], 0)[0]:  # nobody asks yet: there is time
+        warm_up()
     line = requests.readline()
     if not line:
         return 0

@@ -14,6 +14,7 @@ from transformers import masking_utils
 
 from engine.batches import make_batch
 from engine.lowering import CudaBehaviour, cuda_lowering
+from engine.presets import PRESETS
 from engine.recorder import MemoryRecorder
 from engine.temporaries import CudaTemporaries
 from engine.trace import AffineTrace, Trace
@@ -72,6 +73,11 @@ def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) 
     affine = AffineTrace(trace(workload, _LOW, behaviour), trace(workload, _HIGH, behaviour))
     single = cache(lambda: trace(workload, 1, behaviour))
     return lambda batch_size: single() if batch_size == 1 else affine.at(batch_size)
+
+
+def warm_up() -> None:
+    """Trace something small: the first trace of a process loads half a second of modules."""
+    trace(Workload(next(iter(PRESETS))), 1, None)
 
 
 @contextmanager

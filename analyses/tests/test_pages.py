@@ -130,7 +130,7 @@ def test_history_takes_the_same_number_of_queries_for_any_length(
 def test_a_queued_analysis_says_that_it_waits(page: Client, member: User) -> None:
     html = html_of(page, "detail", make_analysis(member).pk)
     assert "Queued" in html
-    assert 'hx-trigger="every 1s"' in html
+    assert 'hx-trigger="every 500ms"' in html
     assert '<noscript><meta http-equiv="refresh"' in html
 
 
