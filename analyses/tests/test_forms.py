@@ -47,7 +47,7 @@ def test_it_offers_every_model_and_gpu_and_starts_with_sound_defaults(page: Clie
 def test_the_defaults_are_a_valid_question(page: Client) -> None:
     analysis = post(page)
     assert isinstance(analysis, Analysis)
-    assert analysis.request == make_request()
+    assert analysis.request == make_request() | {"batch_multiple": 8}
 
 
 def test_pressing_analyze_leads_to_the_analysis(page: Client, member: User) -> None:
