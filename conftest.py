@@ -1,5 +1,6 @@
-"""What every test of the web site needs: no collected static files, and quick passwords."""
+"""What every test needs: patience, no collected static files, and quick passwords."""
 
+import hypothesis
 import pytest
 
 
@@ -19,3 +20,12 @@ def _no_engine_left_waiting() -> object:
 
     yield
     worker.standby.close()
+
+
+# A slow or busy machine is no failure: nothing here is judged by the time it takes.
+hypothesis.settings.register_profile(
+    "any-machine",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("any-machine")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -302,8 +301,11 @@ def test_run_answers_programs_by_json_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     stand_in(lambda emit: ANALYSIS)
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert main(["run"]) == 0
+    reading, writing = os.pipe()
+    os.close(writing)
+    with os.fdopen(reading) as ended:
+        monkeypatch.setattr("sys.stdin", ended)
+        assert main(["run"]) == 0
     assert capsys.readouterr().out == ""
 
 
