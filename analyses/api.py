@@ -36,8 +36,8 @@ class AnalysisList(ListAPIView[Analysis]):
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[Analysis]:
-        """What this member may see."""
-        return selectors.visible_to(_member(self.request))
+        """What this member may see, without the long JSON that lists do not show."""
+        return selectors.visible_to(_member(self.request)).defer("request", "result")
 
     def post(self, request: Request) -> Response:
         """Store and queue an analysis; 400 with a list of messages for each wrong field."""

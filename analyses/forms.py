@@ -78,13 +78,22 @@ def _sizes(field: str) -> str:
 
 
 class AnalysisForm(forms.Form):
-    """A new analysis as raw text; :meth:`submit` lets the engine judge it."""
+    """A new analysis as raw text; :meth:`submit` lets the engine judge it.
+
+    The fields are in the order of the page, which is the order for the first error.
+    """
 
     model = forms.CharField(
         required=False,
         widget=ModelSelect(choices=[(name, p.display_name) for name, p in PRESETS.items()]),
     )
     gpu = _select("GPU", [], "Memory as CUDA reports it; on-demand price per hour, assumed.")
+    current_batch_size = _number(
+        "Current batch size", "Samples per step that you train with today."
+    )
+    batch_multiple = _number(
+        "Batch multiple", "Only multiples of it are tried; 8 suits tensor cores."
+    )
     memory_limit_bytes = _number(
         "Memory limit, bytes",
         "Emulates a smaller GPU. 1 GiB is 1,073,741,824 bytes.",
@@ -98,12 +107,6 @@ class AnalysisForm(forms.Form):
     )
     image_size = _number(
         "Image size, pixels per side", f"{_sizes('image_size')}.", "the model's default"
-    )
-    current_batch_size = _number(
-        "Current batch size", "Samples per step that you train with today."
-    )
-    batch_multiple = _number(
-        "Batch multiple", "Only multiples of it are tried; 8 suits tensor cores."
     )
     hours_per_run = _number("Hours per run", "GPU-hours of one training run today.", decimal=True)
     runs_per_year = _number("Runs per year", "How often the lab trains this.", decimal=True)

@@ -8,7 +8,8 @@ import threading
 from dataclasses import dataclass
 
 import pynvml
-from django.db import DatabaseError, connection
+from django import db
+from django.db import connection
 from django.utils import timezone
 
 from analyses import recovery
@@ -77,6 +78,6 @@ def beat(gpu: LocalGpu | None) -> None:
         register(gpu)
         recovery.fail_stale()
         recovery.requeue_lost()
-    except DatabaseError:
+    except db.Error:
         logger.exception("no heartbeat: the database did not take it; trying again")
         connection.close()  # a broken one must not be used for the next try

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,10 +25,12 @@ from analyses.formatting import (
 )
 from analyses.memory_bars import BreakdownRow, MemoryBar, breakdown_rows, memory_bars
 from analyses.models import Analysis, Status
-from analyses.stored_result import read_result, trial_at
+from analyses.stored_result import UNREADABLE, read_result, trial_at
 from engine.gpus import GPUS, LOCAL
 from engine.presets import PRESETS
 from engine.result import AnalysisResult, Savings, Source
+
+logger = logging.getLogger(__name__)
 
 LONG_WAIT_SECONDS = 15.0
 """After this long in the queue the page says that no worker seems to be running."""
@@ -85,10 +88,14 @@ class State:
 
 
 def verdict_of(analysis: Analysis) -> Verdict | None:
-    """The verdict of an analysis, or ``None`` while it has no result."""
+    """The verdict of an analysis; ``None`` while it has no result, or none that can be read."""
     if analysis.result is None:
         return None
-    result = read_result(analysis.result)
+    try:
+        result = read_result(analysis.result)
+    except UNREADABLE:
+        logger.warning("the result of analysis %s cannot be read", analysis.pk, exc_info=True)
+        return None
     bars = memory_bars(result)
     return Verdict(
         result=result,
@@ -144,6 +151,16 @@ def has_gain(result: AnalysisResult) -> bool:
     savings = result.savings
     nothing_to_save = savings.hours_per_run * savings.runs_per_year == 0
     return result.speedup > 1 and (savings.gpu_hours_per_year > 0 or nothing_to_save)
+
+
+def speedup_in_list(analysis: Analysis) -> str:
+    """The speedup of a row in a list, told apart from noise as on the analysis's own page."""
+    if analysis.speedup is None:
+        return UNKNOWN
+    assumed, price = analysis.request, analysis.request.get("price_per_hour_usd")
+    nothing_to_save = 0 in (assumed["hours_per_run"], assumed["runs_per_year"], price)
+    gain = analysis.speedup > 1 and ((analysis.usd_per_year or 0) > 0 or nothing_to_save)
+    return times(analysis.speedup) if gain else "no gain"
 
 
 def settings_of(request: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -256,6 +273,8 @@ def _speedup_figure(result: AnalysisResult) -> Figure:
         note = f"{times(result.speedup)} from batch {current} to {recommended}: inside the noise"
         if current == recommended:
             note = f"batch {current} is already the recommended one"
+        elif result.speedup < 1:
+            note = f"batch {recommended} saves memory, not time: {times(result.speedup)} the speed"
         return Figure("Speedup", "no gain", note, (source,), tone="quiet")
     note = f"samples per second, batch {recommended} against {current}"
     return Figure("Speedup", times(result.speedup), note, (source,), tone="good")

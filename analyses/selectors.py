@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.models import User as Member
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from analyses.models import Analysis, LogLine, Node, Status
@@ -36,6 +37,18 @@ def running_without_heartbeat() -> QuerySet[Analysis]:
     return Analysis.objects.filter(
         status=Status.RUNNING, heartbeat_at__lt=timezone.now() - STALE_AFTER
     )
+
+
+def queue_stands_still() -> bool:
+    """Whether an analysis waits that a worker should have taken long ago.
+
+    A worker killed while it waits for work takes the lock of django-q2's inner queue with it: the
+    workers after it look alive and never get anything.
+    """
+    since = timezone.now() - timedelta(seconds=settings.QUEUE_STANDSTILL_SECONDS)
+    waiting = Analysis.objects.filter(status=Status.QUEUED, queued_at__lt=since)
+    moving = Analysis.objects.filter(Q(status=Status.RUNNING) | Q(finished_at__gte=since))
+    return waiting.exists() and not moving.exists()
 
 
 def nodes_online() -> QuerySet[Node]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.errors import InvalidInput
 from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
 from engine.workload import Workload
+
+UNREADABLE = (TypeError, KeyError, ValueError, InvalidInput)
+"""What :func:`read_result` raises on a row that another version of MemoryMark wrote."""
 
 
 def read_result(stored: Mapping[str, Any]) -> AnalysisResult:
     """Rebuild the result that ``AnalysisResult.to_dict`` wrote.
 
     Raises:
-        TypeError: If a field is missing or unknown; a row was written by another version.
+        TypeError, KeyError, ValueError, InvalidInput: If a field is missing, unknown or not valid
+            any more; see :data:`UNREADABLE`.
     """
     savings = stored["savings"]
     return AnalysisResult(

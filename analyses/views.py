@@ -44,7 +44,7 @@ class MemberRequest(HttpRequest):
 @require_safe
 def history(request: MemberRequest) -> HttpResponse:
     """All analyses, newest first; the rows alone when htmx asks whether they changed."""
-    analyses = visible_to(request.user).defer("request", "result")
+    analyses = visible_to(request.user).defer("result")
     page = Paginator(analyses, PAGE_SIZE).get_page(request.GET.get("page"))
     version = _rows_version(page)
     if request.htmx and request.GET.get("seen") == version:
@@ -82,7 +82,10 @@ def live(request: MemberRequest, pk: int) -> HttpResponse:
     version = _version(analysis)
     if request.GET.get("seen") == version:
         return HttpResponse(status=204)
-    return render(request, "analyses/_live.html", _context(analysis, version))
+    context = _context(analysis, version)
+    # Sent only when it changes: a screen reader says a live region again that is written again.
+    context["new_status"] = not request.GET.get("seen", "").startswith(f"{analysis.status}-")
+    return render(request, "analyses/_live.html", context)
 
 
 @require_safe

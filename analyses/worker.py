@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from types import FrameType
 
+from django import db
 from django.conf import settings
-from django.db import DatabaseError
 
 from analyses import services
 from analyses.engine_events import Failure, parse
@@ -99,7 +99,7 @@ def run_analysis(analysis_id: int) -> None:
             _work_safely(claim)
         if not _stopping.is_set():
             prepare_standby()
-    except DatabaseError:
+    except db.Error:
         logger.exception("analysis %s could not be taken; it stays queued", analysis_id)
     finally:
         _busy.clear()
@@ -190,7 +190,7 @@ def _died(engine: EngineProcess) -> Outcome:
 def _fail_if_possible(claim: Claim, reason: str) -> None:
     try:
         services.fail(claim, "internal", reason)
-    except (ClaimLost, DatabaseError):
+    except (ClaimLost, db.Error):
         # It was lost meanwhile, or the database is away: then recovery ends it by its heartbeat.
         logger.exception("analysis %s could not be marked as failed", claim.analysis_id)
 

@@ -4,8 +4,9 @@ import logging
 from datetime import datetime
 from typing import Any
 
+from django import db
 from django.contrib.auth.decorators import login_not_required
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.db.models import Min
 from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
@@ -28,7 +29,7 @@ def health(_request: HttpRequest) -> JsonResponse:
     body: dict[str, Any] = {"database": "ok"}
     try:
         body |= _lab()
-    except DatabaseError:
+    except db.Error:
         logger.exception("health: the database does not answer")
         connection.close()
         body["database"] = "down"
@@ -36,6 +37,8 @@ def health(_request: HttpRequest) -> JsonResponse:
     else:
         if not body["nodes"]:
             problems.append("no worker is alive; start one with: make worker")
+        elif body["queue"]["stands_still"]:
+            problems.append("no worker takes what waits; if this lasts a minute, restart them")
     body = {"status": "failing" if problems else "ok", "problems": problems} | body
     return JsonResponse(body, status=503 if problems else 200)
 
@@ -49,6 +52,7 @@ def _lab() -> dict[str, Any]:
             "waiting": waiting.count(),
             "running": Analysis.objects.filter(status=Status.RUNNING).count(),
             "oldest_waiting_seconds": (timezone.now() - oldest).total_seconds() if oldest else None,
+            "stands_still": selectors.queue_stands_still(),
         },
         "nodes": nodes,
         "nodes_with_gpu": sum(node["gpu"] is not None for node in nodes),

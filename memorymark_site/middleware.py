@@ -10,6 +10,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
+from django_htmx.middleware import HtmxDetails
 
 
 class HtmxLoginRedirectMiddleware:
@@ -29,9 +30,15 @@ class HtmxLoginRedirectMiddleware:
         target = urlsplit(response.headers.get("Location", "")).path
         if not htmx or response.status_code != 302 or target != resolve_url(settings.LOGIN_URL):
             return response
-        # Back to the page the person was looking at, not to the fragment it asked for.
-        login = redirect_to_login(htmx.current_url_abs_path or settings.LOGIN_REDIRECT_URL)
-        return HttpResponseClientRedirect(login.url)
+        return HttpResponseClientRedirect(redirect_to_login(_page(htmx)).url)
+
+
+def _page(htmx: HtmxDetails) -> str:
+    """The page the person was looking at, not the fragment it asked for."""
+    try:
+        return htmx.current_url_abs_path or settings.LOGIN_REDIRECT_URL
+    except ValueError:  # what the browser sent is no address
+        return settings.LOGIN_REDIRECT_URL
 
 
 class LoginUnlessOpenMiddleware(LoginRequiredMiddleware):

@@ -176,6 +176,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_PARSER_CLASSES": ["analyses.parsers.BoundedJSONParser"],
+    "EXCEPTION_HANDLER": "analyses.parsers.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.PageNumberPagination",
     "PAGE_SIZE": 50,
@@ -207,6 +208,9 @@ Q_CLUSTER = {
     "guard_cycle": 0.5,
 }
 
+# With nothing running, an analysis that waits for longer than this shows that the workers hang.
+QUEUE_STANDSTILL_SECONDS = 20
+
 LOG_LEVEL = env.str("LOG_LEVEL", default="WARNING").upper()
 LOGGING = {
     "version": 1,
@@ -220,5 +224,7 @@ LOGGING = {
         "django": {"handlers": [], "propagate": True},
         # Not each 404 and each refused form; addresses may hold a set-up token too.
         "django.request": {"level": "ERROR"},
+        # Nor a traceback for each visitor who uses another name; the page says what to do.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
     },
 }

@@ -21,6 +21,7 @@ for _filter in (
     formatting.whole,
     presentation.gpu_name,
     presentation.model_name,
+    presentation.speedup_in_list,
 ):
     register.filter(_filter.__name__, _filter)
 

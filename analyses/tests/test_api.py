@@ -196,6 +196,14 @@ def test_garbage_is_a_400_and_nothing_worse(api: APIClient, body: bytes) -> None
     assert not Analysis.objects.exists()
 
 
+def test_a_body_that_is_too_large_is_refused_in_json(api: APIClient) -> None:
+    body = b'{"model": "' + b"x" * 3_000_000 + b'"}'
+    response = api.post(URL, body, content_type="application/json")
+
+    assert response.status_code == 413
+    assert "too large" in response.json()["detail"]
+
+
 def test_a_body_that_is_no_json_is_refused(api: APIClient) -> None:
     assert api.post(URL, "model=bert", content_type="text/plain").status_code == 415
 

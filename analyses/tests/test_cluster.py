@@ -37,6 +37,7 @@ class Lab:
         (folder / "lab_settings.py").write_text(
             "from memorymark_site.settings import *\n"
             f"ENGINE_COMMAND = {engine_command!r}\n"
+            "QUEUE_STANDSTILL_SECONDS = 2\n"
             "STORAGES['staticfiles']['BACKEND'] = "
             "'django.contrib.staticfiles.storage.StaticFilesStorage'\n"
         )
@@ -140,3 +141,20 @@ def test_one_that_has_died_inside_says_so_and_leaves_nobody(
     assert lab.cluster.wait(10) == 1
     assert not lab.group()
     assert "has died" in lab.cluster.communicate()[1]
+
+
+def test_one_whose_idle_worker_was_killed_works_on(start_lab: Callable[[str], Lab]) -> None:
+    lab = start_lab("success")
+    lab.submit()
+    lab.read_until("succeeded")
+    for _ in range(2):  # the second time it is one that was started again
+        guard = next(pid for pid, parent in lab.group().items() if parent == lab.cluster.pid)
+        for pid, parent in lab.group().items():
+            if parent == guard:  # worker, monitor and pusher: all wait, none has work
+                os.kill(pid, signal.SIGKILL)
+        lab.submit()
+
+        assert lab.read_until("succeeded") == "succeeded - 1"
+    lab.cluster.send_signal(signal.SIGTERM)
+    assert lab.cluster.wait(10) == 0
+    assert not lab.group()

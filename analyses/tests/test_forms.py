@@ -106,6 +106,8 @@ def test_all_mistakes_are_shown_at_once_and_the_input_is_kept(page: Client) -> N
     assert 'value="long"' in html
     assert 'id="id_hours_per_run_error"' in html
     assert html.count("autofocus") == 1
+    focused = next(tag for tag in html.split("<") if "autofocus" in tag)
+    assert 'name="current_batch_size"' in focused  # the first one on the page
 
 
 def test_hostile_input_comes_back_as_text(page: Client) -> None:

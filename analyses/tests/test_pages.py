@@ -87,6 +87,16 @@ def test_history_shows_newest_first_with_what_each_is_worth(page: Client, member
     assert f'<strong class="good">{old.recommended_batch_size}</strong>' in html
 
 
+@pytest.mark.parametrize(
+    ("recommended", "shown"), [(128, "\N{MULTIPLICATION SIGN}"), (16, "no gain")]
+)
+def test_history_tells_a_gain_from_noise(
+    page: Client, member: User, recommended: int, shown: str
+) -> None:
+    make_analysis(member, Status.SUCCEEDED, make_result(recommended=recommended))
+    assert shown in html_of(page, "list").split('data-label="Speedup">')[1].split("<")[0]
+
+
 def test_history_comes_in_pages(page: Client, member: User) -> None:
     for _ in range(views.PAGE_SIZE + 1):
         make_analysis(member)
@@ -166,6 +176,16 @@ def test_nothing_is_sent_while_nothing_changes(page: Client, member: User) -> No
     assert page.get(address, headers=HTMX).status_code == 204
     add_trial(analysis, make_trial(16))
     assert page.get(address, headers=HTMX).status_code == 200
+
+
+def test_the_status_is_sent_only_when_it_changes(page: Client, member: User) -> None:
+    analysis = make_analysis(member)
+    address = seen(html_of(page, "detail", analysis.pk))
+    Analysis.objects.filter(pk=analysis.pk).update(status=Status.RUNNING)
+    changed = page.get(address, headers=HTMX).content.decode()
+    assert 'id="state"' in changed
+    add_log(analysis, "a new line")
+    assert 'id="state"' not in page.get(seen(changed), headers=HTMX).content.decode()
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
@@ -275,6 +295,18 @@ def test_a_page_takes_the_same_number_of_queries_for_any_number_of_trials(
     add_log(analysis, *"abcdefgh")
     with django_assert_num_queries(7):
         html_of(page, "detail", analysis.pk)
+
+
+@pytest.mark.parametrize("change", [{"invented": 1}, {"source": "guessed"}, {"workload": {}}])
+def test_an_answer_of_another_version_is_not_an_error(
+    page: Client, member: User, change: dict[str, object]
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    Analysis.objects.filter(pk=analysis.pk).update(result=make_result().to_dict() | change)
+    html = html_of(page, "detail", analysis.pk)
+    assert "Another version of MemoryMark stored it" in html
+    assert str(analysis.largest_batch_size) in html
+    assert "hx-trigger" not in html
 
 
 # A failure

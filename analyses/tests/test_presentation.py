@@ -85,6 +85,12 @@ def test_a_speedup_inside_the_noise_is_no_gain() -> None:
     assert savings.value == "$0"
 
 
+def test_a_smaller_recommended_batch_that_is_slower_is_not_called_noise() -> None:
+    speedup = worth_figures(make_result(current=128, recommended=64))[0]
+    assert speedup.value == "no gain"
+    assert "saves memory, not time" in speedup.note
+
+
 def test_the_recommended_batch_in_use_is_no_gain_either() -> None:
     speedup = worth_figures(make_result(current=128, recommended=128))[0]
     assert speedup.value == "no gain"

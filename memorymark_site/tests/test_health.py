@@ -7,7 +7,7 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
-from analyses.models import Node, Status
+from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import make_analysis, make_user
 from memorymark_site import health
 
@@ -47,6 +47,16 @@ def test_it_fails_without_a_worker(client: Client, db: None) -> None:
     assert response.json()["problems"] == ["no worker is alive; start one with: make worker"]
 
 
+def test_it_fails_when_nobody_takes_what_waits(client: Client, db: None) -> None:
+    _node("lab-1")
+    waiting = make_analysis(make_user())
+    Analysis.objects.filter(pk=waiting.pk).update(queued_at=timezone.now() - timedelta(minutes=5))
+    response = client.get("/health")
+
+    assert response.status_code == 503
+    assert "no worker takes what waits" in response.json()["problems"][0]
+
+
 def test_it_answers_while_the_database_is_down(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +79,7 @@ def test_it_answers_while_the_database_is_down(
 
 def test_it_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """No ``db`` mark: any query would fail this test."""
-    monkeypatch.setattr(health, "_lab", lambda: {"nodes": [1]})
+    monkeypatch.setattr(health, "_lab", lambda: {"nodes": [1], "queue": {"stands_still": False}})
     client.cookies["sessionid"] = "a" * 32
 
     assert client.get("/health").status_code == 200

@@ -49,7 +49,10 @@ def test_signing_out_needs_a_post(client: Client, db: None) -> None:
 
 
 def test_an_unknown_host_is_refused(client: Client, db: None) -> None:
-    assert client.get("/health", headers={"Host": "evil.example"}).status_code == 400
+    response = client.get("/health", headers={"Host": "evil.example"})
+
+    assert response.status_code == 400
+    assert "MEMORYMARK_HOSTS" in response.content.decode()  # what an admin has to do
 
 
 def _setting(expression: str, data_dir: Path, **environment: str) -> str:
