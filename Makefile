@@ -17,12 +17,13 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run worker test lint format install clean port
+.PHONY: help run worker test test-slow lint format install clean port
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      install what is needed, then start the site (PORT=8000 HOST=127.0.0.1)'
-	@echo 'make test     run all tests'
+	@echo 'make test     run the tests'
+	@echo 'make test-slow  run the slow ones: every model and setting in turn'
 	@echo 'make lint     check style and types'
 	@echo 'make format   put the style right'
 	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
@@ -39,6 +40,9 @@ worker: $(STAMP)
 
 test: $(STAMP)
 	@python -m pytest
+
+test-slow: $(STAMP)
+	@python -m pytest -m slow
 
 lint: $(STAMP)
 	@ruff check .

@@ -2,35 +2,30 @@
 
 What a GPU runs out of is not what tensors hold but what the caching allocator has *reserved* from
 CUDA for them: it rounds requests up, carves them out of segments, and keeps freed memory for
-later. This module repeats its rules, for one stream and the default configuration (neither
-``expandable_segments`` nor ``max_split_size_mb``), so that a trace of allocations and frees gives
-both peaks and says whether the trace fits a capacity.
+later. This module repeats its rules, with the options that matter
+(:mod:`engine.allocator_options`), so that a trace of allocations and frees gives both peaks and
+says whether the trace fits a capacity.
 
-Source of every rule and constant: ``c10/cuda/CUDACachingAllocator.cpp`` and
-``c10/core/AllocatorConfig.h`` of PyTorch, whose names stand beside the constants below.
+Source of every rule: ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-KIB = 1024
-MIB = 1024 * KIB
-
-BLOCK_BYTES = 512
-"""Every request is rounded up to a multiple of this (``kMinBlockSize``)."""
-SMALL_REQUEST_BYTES = MIB
-"""The largest request served from the small pool (``kSmallSize``)."""
-SMALL_SEGMENT_BYTES = 2 * MIB
-"""Size of the segments of the small pool (``kSmallBuffer``)."""
-SHARED_REQUEST_BYTES = 10 * MIB
-"""From this size on a request gets a segment of its own size (``kMinLargeAlloc``)."""
-SHARED_SEGMENT_BYTES = 20 * MIB
-"""Size of the segments that smaller ones of the large pool share (``kLargeBuffer``)."""
-LARGE_ROUNDING_BYTES = 2 * MIB
-"""Segments of their own are rounded up to a multiple of this (``kRoundLarge``)."""
+from engine.allocator_options import AllocatorOptions
+from engine.expandable import ExpandablePool
+from engine.segments import (
+    ADDRESS_BITS,
+    BLOCK_BYTES,
+    SHARED_SEGMENT_BYTES,
+    SMALL_REQUEST_BYTES,
+    SMALL_SEGMENT_BYTES,
+    Block,
+    Pool,
+    UnsplitPool,
+)
 
 NO_BLOCK = 0
 """The handle of a request for nothing; freeing it does nothing."""
@@ -38,13 +33,12 @@ NO_BLOCK = 0
 ALLOCATE = 0
 FREE = 1
 
-# A free block is kept as one integer, size above address, so that the order of plain integers is
-# the allocator's order of preference (smallest sufficient size, then lowest address).
-_ADDRESS_BITS = 64
-_ADDRESS_MASK = (1 << _ADDRESS_BITS) - 1
-# The pools never exchange blocks, so each gets a half of the address space, and an address alone
-# tells its pool.
-_LARGE_POOL_START = 1 << (_ADDRESS_BITS - 1)
+DEFAULT_OPTIONS = AllocatorOptions()
+
+# The pools never exchange blocks, so each gets a part of the address space, and an address alone
+# tells its pool: its leading bits are twice the stream's number, plus one for the large pool.
+_POOL_ADDRESS_BITS = ADDRESS_BITS - 8
+MOST_STREAMS = 128
 
 
 class AllocatorOutOfMemory(Exception):
@@ -66,95 +60,22 @@ class AllocatorOutOfMemory(Exception):
         )
 
 
-def segment_bytes(rounded: int) -> int:
-    """Bytes asked of CUDA where no free block can serve a request of ``rounded`` bytes."""
-    if rounded <= SMALL_REQUEST_BYTES:
-        return SMALL_SEGMENT_BYTES
-    if rounded < SHARED_REQUEST_BYTES:
-        return SHARED_SEGMENT_BYTES
-    return -(-rounded // LARGE_ROUNDING_BYTES) * LARGE_ROUNDING_BYTES
-
-
-class _Pool:
-    """The segments of one size class and the free blocks in them.
-
-    New segments get ever higher addresses, with a gap between them, so that only blocks of the
-    same segment touch. (CUDA's own choice of addresses is not known; it decides nothing but
-    which of two free blocks of equal size is taken first.)
-
-    Args:
-        first_address: Where the pool's addresses begin.
-        smallest_remainder: A block is split only if at least so many bytes are left over.
-    """
-
-    __slots__ = ("_by_end", "_by_size", "_by_start", "_next_address", "_segments", "_smallest")
-
-    def __init__(self, first_address: int, smallest_remainder: int) -> None:
-        self._next_address = first_address
-        self._smallest = smallest_remainder
-        self._segments: dict[int, int] = {}  # start -> size
-        self._by_size: list[int] = []  # size << _ADDRESS_BITS | start, sorted
-        self._by_start: dict[int, int] = {}  # start -> size
-        self._by_end: dict[int, int] = {}  # end -> start
-
-    def take(self, rounded: int) -> tuple[int, int] | None:
-        """The start and size of the best-fitting free block, split if worth it; else ``None``."""
-        index = bisect_left(self._by_size, rounded << _ADDRESS_BITS)
-        if index == len(self._by_size):
-            return None
-        key = self._by_size.pop(index)
-        start = key & _ADDRESS_MASK
-        size = key >> _ADDRESS_BITS
-        del self._by_start[start], self._by_end[start + size]
-        return self._carve(start, size, rounded)
-
-    def take_from_new_segment(self, size: int, rounded: int) -> tuple[int, int]:
-        """The start and size of a block for ``rounded`` bytes, at the start of a new segment."""
-        start = self._next_address
-        self._next_address = start + size + BLOCK_BYTES
-        self._segments[start] = size
-        return self._carve(start, size, rounded)
-
-    def give(self, start: int, size: int) -> None:
-        """Free a block, and join it with the free blocks on either side of it."""
-        before = self._by_end.pop(start, None)
-        if before is not None:
-            before_size = self._by_start.pop(before)
-            self._forget(before, before_size)
-            start = before
-            size += before_size
-        after_size = self._by_start.pop(start + size, None)
-        if after_size is not None:
-            self._forget(start + size, after_size)
-            size += after_size
-        self._add_free(start, size)
-
-    def _carve(self, start: int, size: int, rounded: int) -> tuple[int, int]:
-        """Cut a block that is on no list down to ``rounded`` bytes, if the rest is worth it."""
-        remainder = size - rounded
-        if remainder < self._smallest:
-            return start, size
-        self._add_free(start + rounded, remainder)
-        return start, rounded
-
-    def _add_free(self, start: int, size: int) -> None:
-        self._by_start[start] = size
-        self._by_end[start + size] = start
-        insort(self._by_size, size << _ADDRESS_BITS | start)
-
-    def _forget(self, start: int, size: int) -> None:
-        """Take a free block off the list by size; the two others are the caller's."""
-        del self._by_size[bisect_left(self._by_size, size << _ADDRESS_BITS | start)]
-
-    def release_free_segments(self) -> int:
-        """Give back every segment with no block in use; returns how many bytes that were."""
-        released = 0
-        for start, size in list(self._segments.items()):
-            if self._by_start.get(start) == size:
-                del self._segments[start], self._by_start[start], self._by_end[start + size]
-                self._forget(start, size)
-                released += size
-        return released
+def _pools(stream: int, options: AllocatorOptions) -> tuple[Pool, Pool]:
+    """The small and the large pool of a stream."""
+    max_split = options.max_split_bytes
+    small_start = (2 * stream << _POOL_ADDRESS_BITS) + BLOCK_BYTES
+    large_start = 2 * stream + 1 << _POOL_ADDRESS_BITS
+    if options.expandable_segments:
+        return (
+            ExpandablePool(small_start, SMALL_SEGMENT_BYTES, max_split),
+            ExpandablePool(large_start, SHARED_SEGMENT_BYTES, max_split),
+        )
+    # Small blocks split down to one unit; large ones only if more than 1 MiB is left.
+    small = Pool(small_start, BLOCK_BYTES)
+    remainder = SMALL_REQUEST_BYTES + BLOCK_BYTES
+    if max_split is not None:
+        return small, UnsplitPool(large_start, remainder, max_split)
+    return small, Pool(large_start, remainder)
 
 
 class CachingAllocator:
@@ -163,10 +84,11 @@ class CachingAllocator:
     Args:
         capacity_bytes: The most it may reserve (what the GPU has left beside the CUDA context and
             libraries); ``None`` for no limit.
+        options: How it is set up.
 
     Attributes:
         allocated_bytes: Sum of the blocks in use (rounded sizes, as ``torch.cuda`` counts).
-        reserved_bytes: Sum of the segments held.
+        reserved_bytes: Sum of the segments held, or of the pages mapped.
         peak_allocated_bytes: The highest ``allocated_bytes`` so far.
         peak_reserved_bytes: The highest ``reserved_bytes`` so far.
         retries: How often unused segments were given back to serve a request
@@ -177,6 +99,9 @@ class CachingAllocator:
         "_blocks",
         "_capacity",
         "_large",
+        "_options",
+        "_pools",
+        "_rounds",
         "_small",
         "allocated_bytes",
         "peak_allocated_bytes",
@@ -185,13 +110,17 @@ class CachingAllocator:
         "retries",
     )
 
-    def __init__(self, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self, capacity_bytes: int | None = None, options: AllocatorOptions = DEFAULT_OPTIONS
+    ) -> None:
         if capacity_bytes is not None and capacity_bytes < 0:
             raise ValueError(f"a capacity cannot be negative: {capacity_bytes}")
         self._capacity = capacity_bytes
-        # Small blocks split down to one unit; large ones only if more than 1 MiB is left.
-        self._small = _Pool(BLOCK_BYTES, BLOCK_BYTES)
-        self._large = _Pool(_LARGE_POOL_START, SMALL_REQUEST_BYTES + BLOCK_BYTES)
+        self._options = options
+        self._rounds = bool(options.roundup_power2_divisions)
+        self._small, self._large = _pools(0, options)
+        # By the leading bits of their addresses.
+        self._pools: dict[int, Pool] = {0: self._small, 1: self._large}
         self._blocks: dict[int, int] = {}  # start -> size of the blocks in use
         self.allocated_bytes = 0
         self.reserved_bytes = 0
@@ -199,8 +128,13 @@ class CachingAllocator:
         self.peak_reserved_bytes = 0
         self.retries = 0
 
-    def allocate(self, size: int) -> int:
+    def allocate(self, size: int, stream: int = 0) -> int:
         """Serve a request for ``size`` bytes.
+
+        Args:
+            size: In bytes.
+            stream: The CUDA stream it is made in, below :data:`MOST_STREAMS`: freed memory serves
+                its own stream only.
 
         Returns:
             The block's handle (its address), or :data:`NO_BLOCK` for a request of zero bytes.
@@ -213,13 +147,19 @@ class CachingAllocator:
             if size < 0:
                 raise ValueError(f"a size cannot be negative: {size}")
             return NO_BLOCK
-        rounded = (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
-        pool = self._small if rounded <= SMALL_REQUEST_BYTES else self._large
+        if self._rounds:
+            rounded = self._options.round_up(size, BLOCK_BYTES)
+        else:
+            rounded = (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
+        if stream:
+            pool = self._pool(stream, rounded)
+        else:
+            pool = self._small if rounded <= SMALL_REQUEST_BYTES else self._large
         block = pool.take(rounded)
         if block is None:
-            segment = segment_bytes(rounded)
-            self._reserve(segment, size)
-            block = pool.take_from_new_segment(segment, rounded)
+            block = self._grow(pool, rounded)
+            if block is None:
+                raise AllocatorOutOfMemory(size, self.allocated_bytes, self.reserved_bytes)
         start, held = block
         self._blocks[start] = held
         self.allocated_bytes += held
@@ -239,23 +179,33 @@ class CachingAllocator:
         if held is None:
             raise ValueError(f"no block in use has the handle {handle}")
         self.allocated_bytes -= held
-        (self._small if handle < _LARGE_POOL_START else self._large).give(handle, held)
+        self._pools[handle >> _POOL_ADDRESS_BITS].give(handle, held)
 
-    def _reserve(self, segment: int, requested: int) -> None:
-        """Count a new segment in, giving back unused ones of both pools where there is no room.
+    def _pool(self, stream: int, rounded: int) -> Pool:
+        """The pool of a stream for a request of this size."""
+        if 2 * stream not in self._pools:
+            self._pools[2 * stream], self._pools[2 * stream + 1] = _pools(stream, self._options)
+        return self._pools[2 * stream + (rounded > SMALL_REQUEST_BYTES)]
 
-        Raises:
-            AllocatorOutOfMemory: If there is no room even then.
-        """
-        if self._capacity is not None and self.reserved_bytes + segment > self._capacity:
+    def _grow(self, pool: Pool, rounded: int) -> Block | None:
+        """A block from new memory, giving back unused memory of all pools if there is no room."""
+        block = self._try_to_grow(pool, rounded)
+        if block is None and pool.release_for(rounded):
+            block = self._try_to_grow(pool, rounded)
+        if block is None:
             self.retries += 1
-            for pool in (self._large, self._small):
-                self.reserved_bytes -= pool.release_free_segments()
-            if self.reserved_bytes + segment > self._capacity:
-                raise AllocatorOutOfMemory(requested, self.allocated_bytes, self.reserved_bytes)
-        self.reserved_bytes += segment
+            for unused in self._pools.values():
+                unused.release()
+            block = self._try_to_grow(pool, rounded)
+        return block
+
+    def _try_to_grow(self, pool: Pool, rounded: int) -> Block | None:
+        held = sum(each.held_bytes for each in self._pools.values())
+        block = pool.grow(rounded, None if self._capacity is None else self._capacity - held)
+        self.reserved_bytes = sum(each.held_bytes for each in self._pools.values())
         if self.reserved_bytes > self.peak_reserved_bytes:
             self.peak_reserved_bytes = self.reserved_bytes
+        return block
 
 
 @dataclass(frozen=True)
@@ -286,7 +236,11 @@ class ReplayResult:
 
 
 def replay(
-    events: Iterable[tuple[int, int]], sizes: Sequence[int], capacity_bytes: int | None = None
+    events: Iterable[tuple[int, int]],
+    sizes: Sequence[int],
+    capacity_bytes: int | None = None,
+    options: AllocatorOptions = DEFAULT_OPTIONS,
+    streams: Sequence[int] = (),
 ) -> ReplayResult:
     """Run a trace through a fresh :class:`CachingAllocator`.
 
@@ -295,12 +249,14 @@ def replay(
             tensor is freed at most once after it was allocated; an id may be used again then.
         sizes: Bytes of each tensor, by id.
         capacity_bytes: The most that may be reserved; ``None`` gives the peaks with no limit.
+        options: How the allocator is set up.
+        streams: The stream each tensor is made in, by id; empty where all are made in one.
 
     Raises:
         ValueError: If the trace frees what is not allocated, allocates what already is, or holds
             another kind of event.
     """
-    allocator = CachingAllocator(capacity_bytes)
+    allocator = CachingAllocator(capacity_bytes, options)
     allocate, free = allocator.allocate, allocator.free
     handles: dict[int, int] = {}
     peak, peak_index = 0, -1
@@ -310,7 +266,10 @@ def replay(
             free(handles.pop(tensor))
         elif kind == ALLOCATE and tensor not in handles:
             try:
-                handles[tensor] = allocate(sizes[tensor])
+                if streams:
+                    handles[tensor] = allocate(sizes[tensor], streams[tensor])
+                else:
+                    handles[tensor] = allocate(sizes[tensor])
             except AllocatorOutOfMemory:
                 failed_index = index
                 break
