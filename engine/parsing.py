@@ -1,6 +1,8 @@
 """Checks of single untrusted values, with messages that say what to do."""
 
+import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import TypeVar
 
 from engine.errors import InvalidInput
@@ -63,7 +65,48 @@ def positive_number(
     return None
 
 
+def yes_or_no(name: str, value: object, wrong: dict[str, str]) -> bool:
+    """``value`` as a truth value; anything but ``true``, ``false`` and their like is a mistake."""
+    word = str(value).strip().lower()
+    if word in ("true", "yes", "on", "1"):
+        return True
+    if word not in ("false", "no", "off", "0"):
+        wrong[name] = f"{shown(value)} is not possible here; give true or false"
+    return False
+
+
+def plain_text(name: str, value: object, wrong: dict[str, str]) -> None:
+    """Checks that ``value`` is printable text of at most 500 characters."""
+    if not (isinstance(value, str) and value.isprintable() and 0 < len(value) <= 500):
+        wrong[name] = f"{shown(value)} is not possible here; give at most 500 characters of text"
+
+
 def shown(value: object) -> str:
     """``value`` as it may appear in a message: quoted, and cut if it is long."""
     text = str(value)
     return repr(text if len(text) <= 40 else text[:37] + "…")
+
+
+_SIZE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,6})?) ?(?P<unit>[kmgt]i?b|b)", re.IGNORECASE)
+_POWERS = "bkmgt"
+
+
+def bytes_of(size: str) -> int | str:
+    """The bytes a person means by ``8GiB``, ``500 MiB`` or ``16GB``.
+
+    Args:
+        size: A number with a unit (powers of 1024 with an ``i``, of 1000 without), or a plain
+            number, which is handed through for a check of its bounds.
+
+    Raises:
+        InvalidInput: It is neither.
+    """
+    if re.fullmatch(r"-?[0-9]*", size):
+        return size
+    match = _SIZE.fullmatch(size.strip())
+    if match is None:
+        message = f"{shown(size)} is not a size; write 8GiB, 500MiB, 16GB or bytes"
+        raise InvalidInput({"memory_limit_bytes": message})
+    unit = match["unit"].lower()
+    base = 1024 if "i" in unit else 1000
+    return int(Decimal(match["number"]) * base ** _POWERS.index(unit[0]))

@@ -3,82 +3,99 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-_CONFIGS = Path(__file__).parent / "configs"
+from engine.errors import InvalidInput
+from engine.model_config import describe
+from engine.models import Model, SizeLimits, hub_model
+from engine.parsing import plain_text, shown
+
+_HERE = Path(__file__).parent
+_CONFIGS = _HERE / "configs"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_UNSAFE = re.compile(r"\.\.|--")
 
 
-@dataclass(frozen=True)
-class SizeLimits:
-    """Default and bounds of one input size (tokens, or pixels per side), both ends included."""
-
-    default: int
-    smallest: int
-    largest: int
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A model people train, with the task they mostly train it for.
+@dataclass(frozen=True, kw_only=True)
+class Preset(Model):
+    """A model that comes with its config.
 
     Attributes:
-        name: The short name used on the command line and in the API.
-        hub_id: Where the config comes from on the Hugging Face hub.
-        kind: ``text`` or ``image``.
-        task: What is trained (one of the keys of ``engine.training.TASKS``).
-        sequence_length: Limits for text models; the largest is the number of positions.
-        image_size: Limits for image models.
-        image_processor: The transformers class that prepares an image for it, on Pillow.
+        parameters: How many it is known to have; the check of its config.
+        source: Where that number was read, or that it was not looked up.
     """
 
-    name: str
-    display_name: str
-    hub_id: str
-    kind: str
-    task: str
-    description: str
-    sequence_length: SizeLimits | None = None
-    image_size: SizeLimits | None = None
-    image_processor: str = ""
+    parameters: int
+    source: str
 
     def config(self) -> dict[str, Any]:
-        """The model's ``config.json``, as the hub has it."""
-        loaded: dict[str, Any] = json.loads((_CONFIGS / f"{self.name}.json").read_text())
-        return loaded
+        """The fields of the model's ``config.json``, written down by hand for its hub id."""
+        return _read_config(self.name)
+
+
+def _read_config(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((_CONFIGS / f"{name}.json").read_text())
+    return loaded
+
+
+def _preset(name: str, written: dict[str, Any]) -> Preset:
+    """A preset as ``presets.toml`` has it, its limits and tasks read from its config."""
+    model = describe(_read_config(name), name)
+    known = {field: getattr(model, field) for field in Model.__dataclass_fields__}
+    sizes = {
+        field: _with_default(getattr(model, field), written.pop(field, None))
+        for field in ("sequence_length", "image_size")
+    }
+    return Preset(**known | sizes | written)
+
+
+def _with_default(limits: SizeLimits | None, default: int | None) -> SizeLimits | None:
+    return limits if limits is None or default is None else replace(limits, default=default)
 
 
 PRESETS: dict[str, Preset] = {
-    preset.name: preset
-    for preset in (
-        Preset(
-            name="bert",
-            display_name="BERT base",
-            hub_id="google-bert/bert-base-uncased",
-            kind="text",
-            task="sequence-classification",
-            description="Encoder, 110 M parameters, trained here as a classifier of 2 labels.",
-            sequence_length=SizeLimits(default=128, smallest=1, largest=512),
-        ),
-        Preset(
-            name="gpt2",
-            display_name="GPT-2",
-            hub_id="openai-community/gpt2",
-            kind="text",
-            task="causal-language-modelling",
-            description="Decoder, 124 M parameters, trained here to predict the next token.",
-            sequence_length=SizeLimits(default=1024, smallest=2, largest=1024),
-        ),
-        Preset(
-            name="resnet",
-            display_name="ResNet-50",
-            hub_id="microsoft/resnet-50",
-            kind="image",
-            task="image-classification",
-            description="Convolutional network, 26 M parameters, trained here on 1,000 labels.",
-            image_size=SizeLimits(default=224, smallest=32, largest=1024),
-            image_processor="ConvNextImageProcessorPil",
-        ),
-    )
+    name: _preset(name, written)
+    for name, written in tomllib.loads((_HERE / "presets.toml").read_text()).items()
 }
+
+
+def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
+    """The model a workload names.
+
+    Args:
+        name: Of a preset (its hub id also says it) or of a model of the hub; with a config, any
+            name but a preset's.
+        config: The checked fields of its own config.
+
+    Raises:
+        InvalidInput: If there is no such model.
+    """
+    if config is not None:
+        return _given(name, config)
+    for preset in PRESETS.values():
+        if name in (preset.name, preset.hub_id):
+            return preset
+    # The hub's own rules for an id, as far as they keep it out of mischief in a path or an address.
+    if isinstance(name, str) and _HUB_ID.fullmatch(name) and not _UNSAFE.search(name):
+        return hub_model(name)
+    raise InvalidInput(
+        {
+            "model": f"unknown model {shown(name)}; choose one of {', '.join(PRESETS)}, or give "
+            "the id of a model of the Hugging Face hub (org/name), or a config"
+        }
+    )
+
+
+def _given(name: str, config: Mapping[str, Any]) -> Model:
+    wrong: dict[str, str] = {}
+    plain_text("model", name, wrong)
+    if not wrong and name in PRESETS:
+        wrong["config"] = f"{name} has its own; leave one of the two out"
+    if wrong:
+        raise InvalidInput(wrong)
+    return describe(config, name)

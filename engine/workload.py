@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
 from engine.errors import InvalidInput
-from engine.parsing import choice, collect, whole_number
-from engine.presets import PRESETS, Preset
+from engine.model_config import LARGEST_LABEL_COUNT, parse_config
+from engine.models import Kind, Model, Task
+from engine.parsing import choice, collect, plain_text, whole_number, yes_or_no
+from engine.presets import PRESETS, find_model
+
+OWN_CONFIG = "own-config"
+"""What a model is called that is given by its config alone."""
 
 
 class Precision(StrEnum):
@@ -29,6 +34,12 @@ class Optimizer(StrEnum):
     SGD = "sgd"
     SGD_MOMENTUM = "sgd-momentum"
     ADAMW = "adamw"
+    ADAMW_FOREACH = "adamw-foreach"
+    ADAMW_8BIT = "adamw-8bit"
+    ADAFACTOR = "adafactor"
+    LION = "lion"
+    RMSPROP = "rmsprop"
+    ADAGRAD = "adagrad"
 
 
 class Mode(StrEnum):
@@ -38,13 +49,46 @@ class Mode(StrEnum):
     EVAL = "eval"
 
 
+class Attention(StrEnum):
+    """How attention is computed: PyTorch's choice of kernels, all scores kept, or flash only."""
+
+    SDPA = "sdpa"
+    EAGER = "eager"
+    FLASH = "flash"
+
+
+class Parallelism(StrEnum):
+    """How several GPUs share the work: whole copies, or everything sharded."""
+
+    NONE = "none"
+    DDP = "ddp"
+    FSDP = "fsdp"
+
+
 @dataclass(frozen=True)
 class Workload:
     """One way of training one model.
 
-    Sizes left at ``None`` take the preset's default, so a constructed workload is always concrete:
-    a text model has a ``sequence_length`` (tokens), an image model an ``image_size`` (pixels per
-    side), never both.
+    What is left at ``None`` takes the model's default, so a constructed workload is always
+    concrete. Only a model of the hub keeps its gaps until ``engine.hub.resolve`` has its config.
+
+    Attributes:
+        model: A preset's name, the id of a model of the Hugging Face hub (``org/name``), or, with
+            a config, any name for it.
+        sequence_length: Tokens per sample, of a model that reads or writes text.
+        image_size: Pixels per side, of a model that reads images.
+        task: What the model is trained to do.
+        label_count: Labels of a classifier; one makes it a regression.
+        config: The model's ``config.json``, as an object or as its text, where it is no preset.
+        attention: ``eager`` keeps every score, ``flash`` refuses what FlashAttention cannot do.
+        gradient_checkpointing: Whether activations are recomputed in backward, layer by layer.
+        gradient_accumulation: Micro-batches to one optimizer step; batch sizes are micro-batches.
+        lora_rank: Rank of LoRA adapters; ``None`` trains without them.
+        lora_targets: Names of the modules that get adapters, separated by commas, or
+            ``all-linear``.
+        frozen_backbone: Whether only the head is trained.
+        compile: Whether the model is compiled by ``torch.compile``.
+        parallelism: How ``world_size`` GPUs share the work; batch sizes are per GPU.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
@@ -56,33 +100,95 @@ class Workload:
     mode: Mode = Mode.TRAIN
     sequence_length: int | None = None
     image_size: int | None = None
+    task: Task | None = None
+    label_count: int | None = None
+    attention: Attention = Attention.SDPA
+    gradient_checkpointing: bool = False
+    gradient_accumulation: int = 1
+    lora_rank: int | None = None
+    lora_targets: str = "all-linear"
+    frozen_backbone: bool = False
+    compile: bool = False
+    parallelism: Parallelism = Parallelism.NONE
+    world_size: int = 1
+    config: dict[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        choice("precision", self.precision, Precision, wrong)
-        choice("optimizer", self.optimizer, Optimizer, wrong)
-        choice("mode", self.mode, Mode, wrong)
-        if choice("model", self.model, PRESETS, wrong):
-            self._settle_sizes(PRESETS[self.model], wrong)
+        for name, words in _CHOICES.items():
+            choice(name, getattr(self, name), words, wrong)
+        self._settle("gradient_accumulation", whole_number, 1, 1024, wrong)
+        self._settle("world_size", whole_number, 1, 1024, wrong)
+        if self.lora_rank is not None:
+            self._settle("lora_rank", whole_number, 1, 1024, wrong)
+        for name in ("gradient_checkpointing", "frozen_backbone", "compile"):
+            self._settle(name, yes_or_no, wrong)
+        plain_text("lora_targets", self.lora_targets, wrong)
+        self._settle_model(wrong)
         if wrong:
             raise InvalidInput(wrong)
-        object.__setattr__(self, "precision", Precision(self.precision))
-        object.__setattr__(self, "optimizer", Optimizer(self.optimizer))
-        object.__setattr__(self, "mode", Mode(self.mode))
+        for name, words in _CHOICES.items():
+            object.__setattr__(self, name, words(getattr(self, name)))
+        if contradictions := self._contradictions():
+            raise InvalidInput(contradictions)
 
-    def _settle_sizes(self, preset: Preset, wrong: dict[str, str]) -> None:
+    def _settle(self, name: str, check: Callable[..., object], *bounds: Any) -> None:
+        object.__setattr__(self, name, check(name, getattr(self, name), *bounds))
+
+    def _contradictions(self) -> dict[str, str]:
+        """Settings that do not go together, by the field to change."""
+        wrong = {}
+        half = self.precision not in (Precision.FP32, Precision.TF32)
+        if self.lora_rank is not None and self.frozen_backbone:
+            wrong["frozen_backbone"] = "LoRA freezes the backbone already; choose one of the two"
+        if self.attention is Attention.FLASH and not half:
+            wrong["attention"] = "FlashAttention needs half precision; choose bf16-mixed or sdpa"
+        if self.parallelism is Parallelism.NONE and self.world_size > 1:
+            wrong["parallelism"] = f"choose ddp or fsdp to share among {self.world_size} GPUs"
+        if self.parallelism is not Parallelism.NONE and self.world_size == 1:
+            wrong["world_size"] = "give the number of GPUs that share the work, 2 or more"
+        return wrong
+
+    def _settle_model(self, wrong: dict[str, str]) -> None:
+        if self.config is not None:
+            config = collect(lambda: parse_config(self.config), wrong)
+            if config is None:
+                return
+            object.__setattr__(self, "config", config)
+        model = collect(lambda: find_model(self.model, self.config), wrong)
+        if model is not None:
+            object.__setattr__(self, "model", model.name)
+            self._settle_task(model, wrong)
+            self._settle_sizes(model, wrong)
+
+    def _settle_task(self, model: Model, wrong: dict[str, str]) -> None:
+        if self.task is None and model.kind is not Kind.UNKNOWN:
+            object.__setattr__(self, "task", model.task)
+        if self.task is None:
+            return
+        if not choice("task", self.task, model.tasks, wrong):
+            return
+        object.__setattr__(self, "task", Task(self.task))
+        usual = model.label_count_for(self.task)
+        if self.label_count is None:
+            object.__setattr__(self, "label_count", usual)
+        elif usual is None:
+            wrong["label_count"] = f"{self.task} has no labels to count; leave it empty"
+        else:
+            self._settle("label_count", whole_number, 1, LARGEST_LABEL_COUNT, wrong)
+
+    def _settle_sizes(self, model: Model, wrong: dict[str, str]) -> None:
         for name in ("sequence_length", "image_size"):
-            limits = getattr(preset, name)
+            limits = getattr(model, name)
             value = getattr(self, name)
             if limits is None:
                 if value is not None:
                     kind = name.replace("_", " ")
-                    wrong[name] = f"{preset.display_name} takes no {kind}; leave it empty"
-            elif value is None:
+                    wrong[name] = f"{model.display_name} takes no {kind}; leave it empty"
+            elif value is not None:
+                self._settle(name, whole_number, limits.smallest, limits.largest, wrong)
+            elif model.kind is not Kind.UNKNOWN:
                 object.__setattr__(self, name, limits.default)
-            else:
-                number = whole_number(name, value, limits.smallest, limits.largest, wrong)
-                object.__setattr__(self, name, number)
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> Workload:
@@ -103,7 +209,9 @@ class Workload:
         values: dict[str, Any] = {
             name: given[name] for name in given.keys() & known if given[name] not in (None, "")
         }
-        if "model" not in values:
+        if "model" not in values and "config" in values:
+            values["model"] = OWN_CONFIG
+        elif "model" not in values:
             wrong["model"] = f"name a model: {', '.join(PRESETS)}"
             values["model"] = next(iter(PRESETS))  # lets the other fields be checked
         workload = collect(lambda: cls(**values), wrong)
@@ -112,10 +220,19 @@ class Workload:
         return workload
 
     @property
-    def preset(self) -> Preset:
-        """The preset of the model that is trained."""
-        return PRESETS[self.model]
+    def preset(self) -> Model:
+        """What is known of the model: its preset, or what its config says."""
+        return find_model(self.model, self.config)
 
     def to_dict(self) -> dict[str, object]:
         """The fields as plain JSON values; ``Workload.parse`` takes them back."""
         return asdict(self)
+
+
+_CHOICES: dict[str, type[StrEnum]] = {
+    "precision": Precision,
+    "optimizer": Optimizer,
+    "mode": Mode,
+    "attention": Attention,
+    "parallelism": Parallelism,
+}

@@ -1,0 +1,196 @@
+"""Models of the Hugging Face hub: their config only, and words where it cannot be had."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import errors
+
+from engine.analysis import analyze
+from engine.errors import InvalidInput
+from engine.hub import SWITCH, download_config, resolve
+from engine.models import Kind, Task
+from engine.presets import PRESETS
+from engine.request import AnalysisRequest
+from engine.workload import Workload
+
+# Releases of huggingface_hub have had several HTTP clients.
+client: Any = importlib.import_module(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
+
+SMALL_BERT = PRESETS["bert"].config() | {
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+"""A config as the hub might have it."""
+
+
+def hub_with(config: object, folder: Path) -> Callable[[str], Path]:
+    path = folder / "config.json"
+    path.write_text(config if isinstance(config, str) else json.dumps(config))
+    return lambda hub_id: path
+
+
+def test_an_id_of_the_hub_is_taken_before_its_config_is_there() -> None:
+    workload = Workload.parse({"model": "someone/her-model", "sequence_length": "48"})
+    assert workload.preset.kind is Kind.UNKNOWN
+    assert workload.preset.display_name == "someone/her-model"
+    assert (workload.task, workload.sequence_length) == (None, 48)
+    assert Workload.parse(workload.to_dict()) == workload
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a/b/c", "/b", "a/", "../b", "a/..", "a/b--c", "a b/c", "a/b\n", "a/b?x", "é/b", "a/" * 90],
+)
+def test_what_is_no_id_of_the_hub_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="unknown model"):
+        Workload(name)
+
+
+def test_its_config_settles_its_task_and_its_sizes(tmp_path: Path) -> None:
+    workload = resolve(Workload("someone/her-model"), hub_with(SMALL_BERT, tmp_path))
+    assert workload.config == SMALL_BERT
+    assert workload.model == "someone/her-model"
+    assert workload.task is Task.SEQUENCE_CLASSIFICATION
+    assert (workload.sequence_length, workload.label_count) == (64, 2)
+    assert Workload.parse(workload.to_dict()) == workload
+    assert resolve(workload, unreachable) == workload
+
+
+def unreachable(hub_id: str) -> Path:
+    raise AssertionError(f"asked for {hub_id}")
+
+
+def test_a_preset_is_never_asked_for() -> None:
+    assert resolve(Workload("bert"), unreachable) == Workload("bert")
+
+
+@pytest.mark.parametrize(
+    ("workload", "field", "says"),
+    [
+        (Workload("a/b", sequence_length=65), "sequence_length", "from 1 to 64"),
+        (Workload("a/b", image_size=224), "image_size", "takes no image size"),
+        (Workload("a/b", task=Task.CONTRASTIVE), "task", "choose one of"),
+    ],
+)
+def test_what_does_not_suit_its_config_is_named(
+    workload: Workload, field: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        resolve(workload, hub_with(SMALL_BERT, tmp_path))
+    assert list(raised.value.fields) == [field]
+    assert says in raised.value.fields[field]
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("<html>", "not JSON"),
+        ({"model_type": "mine", "auto_map": {"AutoModel": "mine.Model"}}, "code of its own"),
+        (SMALL_BERT | {"hidden_act": "nonesuch"}, "transformers cannot train it"),
+        (" " * (2**20 + 1), "too large"),
+    ],
+)
+def test_a_config_of_no_use_is_the_models_mistake(
+    config: object, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        resolve(Workload("someone/her-model"), hub_with(config, tmp_path))
+    assert list(raised.value.fields) == ["model"]
+    assert "someone/her-model" in raised.value.fields["model"]
+    assert says in raised.value.fields["model"]
+
+
+def test_an_analysis_fetches_the_config_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("engine.hub.download_config", hub_with(SMALL_BERT, tmp_path))
+    request = AnalysisRequest(Workload("someone/her-model"), gpu="a10", batch_multiple=64)
+    assert analyze(request, lambda event: None).model_name == "someone/her-model"
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "0", "false"])
+def test_the_hub_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.setenv(SWITCH, word)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", None)
+    with pytest.raises(InvalidInput, match=r"does not ask the hub .*--config FILE"):
+        download_config("a/b")
+
+
+class Answer:
+    """Stands for the hub's answer to the question how large a file is."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def fake_hub(monkeypatch: pytest.MonkeyPatch, head: object, file: object) -> list[dict[str, Any]]:
+    """Let the hub's library answer so; gives what it was asked for files."""
+    asked: list[dict[str, Any]] = []
+
+    def answer(what: object) -> Any:
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+    def download(*args: Any, **options: Any) -> Any:
+        asked.append(options)
+        return answer(file)
+
+    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *a, **k: answer(head))
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    return asked
+
+
+def refusal(kind: type[errors.HfHubHTTPError], status: int) -> Exception:
+    request = client.Request("HEAD", "https://hub.example/a/b")
+    return kind("no", response=client.Response(status, request=request))
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (refusal(errors.GatedRepoError, 403), "licence to be accepted"),
+        (refusal(errors.RepositoryNotFoundError, 404), "no public model a/b"),
+        (refusal(errors.RemoteEntryNotFoundError, 404), "has no config.json"),
+        (refusal(errors.HfHubHTTPError, 503), "cannot be reached"),
+        (client.ConnectError("no route"), "cannot be reached"),
+        (client.ReadTimeout("slow"), "cannot be reached"),
+        (errors.OfflineModeIsEnabled("offline"), "cannot be reached"),
+        (TimeoutError(), "cannot be reached"),
+        (Answer(2**40), "too large"),
+    ],
+)
+def test_a_config_that_cannot_be_had_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, head: object, says: str
+) -> None:
+    fake_hub(monkeypatch, head, errors.LocalEntryNotFoundError("not cached"))
+    with pytest.raises(InvalidInput) as raised:
+        download_config("a/b")
+    assert list(raised.value.fields) == ["model"]
+    assert says in raised.value.fields["model"]
+    assert (
+        "give its config.json (on the command line, --config FILE)" in raised.value.fields["model"]
+    )
+
+
+def test_out_of_reach_the_cache_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = fake_hub(monkeypatch, client.ConnectError("no route"), str(tmp_path))
+    assert download_config("a/b") == tmp_path
+    assert asked == [{"local_files_only": True}]
+
+
+def test_in_reach_the_hub_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = fake_hub(monkeypatch, Answer(900), str(tmp_path))
+    assert download_config("a/b") == tmp_path
+    assert asked == [{"local_files_only": False}]

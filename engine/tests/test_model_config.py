@@ -1,0 +1,261 @@
+"""Configs given by anybody: refused in words, or predicted, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.building import blaming_the_config, check_given
+from engine.cli import main
+from engine.errors import InvalidInput
+from engine.hub import resolve
+from engine.lowering import cuda_behaviour
+from engine.model_config import parse_config
+from engine.models import Kind, Task
+from engine.presets import PRESETS
+from engine.tracing import trace
+from engine.workload import OWN_CONFIG, Workload
+
+BERT = PRESETS["bert"].config()
+LLAMA = PRESETS["llama-3.2-1b"].config()
+VIT = PRESETS["vit-b"].config()
+CLIP = PRESETS["clip"].config()
+
+
+def cyclic() -> dict[str, Any]:
+    config = dict(BERT)
+    config["itself"] = config
+    return config
+
+
+def nested(depth: int) -> dict[str, Any]:
+    inside: dict[str, Any] = {}
+    for _ in range(depth):
+        inside = {"a": inside}
+    return inside
+
+
+WRONG: list[tuple[object, str]] = [
+    ("{", "not JSON"),
+    (" ", "not JSON"),
+    (CLIP | {"text_config": 1}, "text_config is not a JSON object"),
+    (BERT | {"max_position_embeddings": [512]}, "is a list"),
+    (b"\xff\xfe{}", "not JSON"),
+    ("[" * 100_000, "too deep"),
+    ("[]", "not a JSON object"),
+    ("null", "not a JSON object"),
+    (7, "not a JSON object"),
+    (object(), "not JSON"),
+    ({}, "has no model_type"),
+    (cyclic(), "not JSON"),
+    (BERT | {"extra": nested(20)}, "too deep"),
+    (BERT | {"extra": nested(100_000)}, "too deep"),
+    (BERT | {"extra": "x" * 2**20}, "larger than 1 MiB"),
+    (BERT | {"extra": [0] * 5_000}, "lists too much"),
+    (BERT | {"model_type": "mamba9"}, "is not known here; known are"),
+    (BERT | {"model_type": ["bert"]}, "is not known here"),
+    (BERT | {"auto_map": {"AutoModel": "modeling.Mine"}}, "code of its own"),
+    ({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}, "code of its own"),
+    (BERT | {"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
+    (CLIP | {"text_config": {"auto_map": {"a": "b"}}}, "code of its own"),
+    (BERT | {"hidden_size": -768}, "hidden_size is '-768'; give a whole number from 1"),
+    (BERT | {"hidden_size": 0}, "give a whole number from 1 to 10,000,000"),
+    (BERT | {"hidden_size": 7.5}, "give a whole number"),
+    (BERT | {"hidden_size": "768"}, "give a whole number"),
+    (BERT | {"hidden_size": True}, "give a whole number"),
+    (BERT | {"hidden_size": 10**12}, "give a whole number"),
+    (BERT | {"hidden_size": [768, None]}, "give a whole number"),
+    (BERT | {"layer_norm_eps": float("nan")}, "out of all bounds"),
+    (BERT | {"layer_norm_eps": float("inf")}, "out of all bounds"),
+    (BERT | {"extra": 10**30}, "out of all bounds"),
+    (BERT | {"num_hidden_layers": 1_001}, "1,001 layers are too many"),
+    (PRESETS["resnet"].config() | {"depths": [400, 400, 400]}, "1,200 layers are too many"),
+    (PRESETS["t5-base"].config() | {"num_decoder_layers": 999}, "layers are too many"),
+    ({"model_type": "bert"}, "does not say its vocab_size"),
+    ({"model_type": "clip", "text_config": {"vocab_size": 9}}, "max_position_embeddings"),
+    (BERT | {"max_position_embeddings": None}, "does not say its max_position_embeddings"),
+    (PRESETS["roberta"].config() | {"max_position_embeddings": 2}, "leaves no room"),
+    (VIT | {"image_size": 5_000}, "4,096 pixels per side"),
+    (VIT | {"num_labels": 2_000_000}, "1,000,000 are possible"),
+]
+
+
+@pytest.mark.parametrize(("config", "says"), WRONG)
+def test_a_config_that_cannot_be_is_refused_in_words(config: object, says: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse({"model": "mine", "config": config})
+    assert list(raised.value.fields) == ["config"]
+    assert says in raised.value.fields["config"]
+    assert len(raised.value.fields["config"]) < 1_000
+
+
+REFUSED_BY_TRANSFORMERS = [
+    BERT | {"hidden_size": 100, "num_attention_heads": 7},
+    BERT | {"hidden_act": "nonesuch"},
+    BERT | {"hidden_dropout_prob": "much"},
+    LLAMA | {"rope_scaling": {"rope_type": "nonesuch"}},
+    LLAMA | {"num_key_value_heads": 5},
+    VIT | {"patch_size": 1_000},
+    BERT | {"hidden_size": 1_000_000, "num_attention_heads": 10, "intermediate_size": 10_000_000},
+]
+
+
+@pytest.mark.parametrize("config", REFUSED_BY_TRANSFORMERS)
+def test_a_config_of_which_no_model_trains_is_refused_too(config: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        predict(Workload("mine", config=config))
+    assert list(raised.value.fields) == ["config"]
+
+
+def test_a_model_of_too_many_parameters_is_refused_at_once() -> None:
+    huge = LLAMA | {"hidden_size": 131_072, "intermediate_size": 524_288, "num_hidden_layers": 100}
+    begin = time.process_time()
+    with pytest.raises(InvalidInput, match=r"a model of [\d,]{17,} parameters"):
+        resolve(Workload("huge", config=huge))
+    assert time.process_time() - begin < 20  # seconds; far below what building it would take
+
+
+def test_the_failure_of_a_preset_is_not_put_down_to_its_config() -> None:
+    with pytest.raises(ZeroDivisionError), blaming_the_config(Workload("bert")):
+        raise ZeroDivisionError
+
+
+def test_a_given_config_may_come_as_text() -> None:
+    workload = Workload.parse({"config": json.dumps(BERT), "sequence_length": "64"})
+    assert workload.model == OWN_CONFIG
+    assert workload.config == BERT
+    assert workload == Workload.parse(workload.to_dict())
+    assert hash(workload) == hash(Workload.parse(workload.to_dict()))
+
+
+def test_a_given_config_says_what_it_is() -> None:
+    model = Workload("mine", config=LLAMA).preset
+    assert (model.kind, model.task) == (Kind.TEXT, Task.CAUSAL_LANGUAGE_MODELLING)
+    assert model.display_name == "mine"
+    assert model.hub_id == ""
+    vision = Workload("mine", config=VIT | {"image_size": 384, "num_labels": 10})
+    assert (vision.image_size, vision.label_count) == (384, 10)
+
+
+def test_a_presets_name_is_not_given_to_another_config() -> None:
+    with pytest.raises(InvalidInput, match="bert has its own"):
+        Workload("bert", config=LLAMA)
+
+
+def test_a_given_config_predicts_what_its_preset_does() -> None:
+    behaviour = cuda_behaviour(8.6)
+    given_one = Workload("mine", sequence_length=16, config=PRESETS["distilbert"].config())
+    preset = Workload("distilbert", sequence_length=16)
+    assert trace(given_one, 2, behaviour) == trace(preset, 2, behaviour)
+
+
+def test_what_decides_how_a_model_runs_is_left_to_the_workload() -> None:
+    noise = {
+        "attn_implementation": "someone/kernel",
+        "_attn_implementation": "someone/kernel",
+        "torch_dtype": "load",
+        "use_cache": True,
+        "problem_type": "multi_label_classification",
+    }
+    assert parse_config(BERT | noise) == BERT
+
+
+def test_a_file_may_hold_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(PRESETS["distilbert"].config()))
+    asked = ["--sequence-length", "16", "--gpu", "a10", "--batch-size", "2", "--json"]
+    assert main(["predict", "mine", "--config", str(path), *asked]) == 0
+    own = json.loads(capsys.readouterr().out)
+    assert main(["predict", "distilbert", *asked]) == 0
+    assert json.loads(capsys.readouterr().out) == own
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "cannot be read"), (b"\xff", "not JSON"), (b"{" + b" " * 2**21, "larger than 1 MiB")],
+)
+def test_a_file_that_is_no_config_is_said_to_be_none(
+    content: bytes | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["analyze", "mine", "--gpu", "a10", "--config", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --config: ")
+    assert says in error
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**13), 10**13)
+    | st.integers(-2, 70)
+    | st.floats()
+    | st.text(max_size=8),
+    lambda inside: (
+        st.lists(inside, max_size=4) | st.dictionaries(st.text(max_size=8), inside, max_size=4)
+    ),
+    max_leaves=6,
+)
+SMALL_SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 99,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
+BASES = [
+    BERT | SMALL_SIZES,
+    LLAMA | SMALL_SIZES,
+    VIT | SMALL_SIZES,
+    PRESETS["t5-small"].config() | {"num_layers": 1, "d_model": 32, "d_ff": 32, "vocab_size": 99},
+    PRESETS["convnext-t"].config() | {"depths": [1, 1, 1, 1], "hidden_sizes": [4, 4, 4, 4]},
+    CLIP | {"text_config": CLIP["text_config"] | SMALL_SIZES},
+]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> dict[str, Any]:
+    """A config with a few of its values replaced, removed or added."""
+    config = dict(draw(st.sampled_from(BASES)))
+    names = st.sampled_from(sorted(config)) | st.text(max_size=8)
+    for name, value in draw(st.dictionaries(names, JSON, max_size=3)).items():
+        config[name] = value
+    if draw(st.booleans()):
+        config.pop(draw(st.sampled_from(sorted(config))))
+    return config
+
+
+def predict(workload: Workload) -> None:
+    """What an analysis does with a config, at its smallest."""
+    check_given(workload)
+    with blaming_the_config(workload):
+        trace(workload, 2, cuda_behaviour(8.6))
+
+
+@given(mutated())
+@settings(max_examples=150, deadline=5_000, suppress_health_check=[HealthCheck.too_slow])
+def test_any_config_is_refused_or_checked(config: dict[str, Any]) -> None:
+    try:
+        workload = Workload.parse({"config": config})
+        assert Workload.parse(workload.to_dict()) == workload
+    except InvalidInput as error:
+        assert set(error.fields) == {"config"}  # noqa: PT017  # to be refused is as good
+
+
+@given(mutated())
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_config_is_refused_or_predicted(config: dict[str, Any]) -> None:
+    try:
+        predict(Workload.parse({"config": config}))
+    except InvalidInput as error:
+        assert set(error.fields) == {"config"}  # noqa: PT017  # to be refused is as good
