@@ -38,6 +38,7 @@ class AttentionKernel(StrEnum):
     FLASH = "flash"
     EFFICIENT = "efficient"
     CUDNN = "cudnn"
+    MATH = "math"
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,22 @@ class CudaBehaviour:
     cublas_workspace_bytes: int
 
     def attention_kernel(
-        self, dtype: torch.dtype, has_mask: bool, dropout: float
+        self, dtype: torch.dtype, has_mask: bool, dropout: float, grouped: bool = False
     ) -> AttentionKernel:
         """The kernel that PyTorch picks.
 
         Source: ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` with cuDNN above 9.15, and
         the order of torch 2.12 and 2.13: cuDNN comes first on compute capability 9 and 10 only,
         and refuses a dropout that is no multiple of 1/16; flash takes half precision without a
-        mask from 8.0 up; all else is for the memory-efficient kernel.
+        mask from 8.0 up; all else is for the memory-efficient kernel, which takes no grouped
+        queries, so that they are left to plain products that keep every score.
         """
         half = dtype in _LOW_PRECISION
         if half and 9.0 <= self.compute_capability < 11.0 and dropout * 16 % 1 == 0:
             return AttentionKernel.CUDNN
         if half and self.compute_capability >= 8.0 and not has_mask:
             return AttentionKernel.FLASH
-        return AttentionKernel.EFFICIENT
+        return AttentionKernel.MATH if grouped else AttentionKernel.EFFICIENT
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
@@ -126,12 +128,12 @@ def _attention(behaviour: CudaBehaviour) -> Callable[..., torch.Tensor]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if enable_gqa:
-            groups = query.size(-3) // key.size(-3)
-            key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
         bias = _additive(attn_mask, query)
         attended: torch.Tensor
-        match behaviour.attention_kernel(query.dtype, bias is not None, dropout_p):
+        kernel = behaviour.attention_kernel(query.dtype, bias is not None, dropout_p, enable_gqa)
+        if bias is not None and bias.requires_grad and kernel is AttentionKernel.CUDNN:
+            kernel = AttentionKernel.EFFICIENT  # cuDNN gives a learned bias no gradient
+        match kernel:
             case AttentionKernel.FLASH:
                 attended = _aten._scaled_dot_product_flash_attention(
                     query, key, value, dropout_p, is_causal, scale=scale
@@ -143,6 +145,10 @@ def _attention(behaviour: CudaBehaviour) -> Callable[..., torch.Tensor]:
             case AttentionKernel.EFFICIENT:
                 attended = _aten._scaled_dot_product_efficient_attention(
                     query, key, value, bias, True, dropout_p, is_causal, scale=scale
+                )[0]
+            case AttentionKernel.MATH:
+                attended = _aten._scaled_dot_product_attention_math(
+                    query, key, value, bias, dropout_p, is_causal, scale=scale, enable_gqa=True
                 )[0]
         return attended
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +18,12 @@ _MATRIX_PRODUCTS = {
     torch.ops.aten.bmm,
     torch.ops.aten.baddbmm,
 }
+
+
+@cache
+def operator_name(func: Any) -> str:
+    """The operator's name without its overload, such as ``aten.addmm``."""
+    return str(func._overloadpacket)
 
 
 def is_matrix_product(func: Any) -> bool:
@@ -43,13 +50,14 @@ def cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) 
     flops = flop_registry[packet](*args, **kwargs, out_val=output) if packet in flop_registry else 0
     written = outputs or _mutated(func, args, kwargs)
     return Operation(
-        name=str(packet),
+        name=operator_name(func),
         dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
         flops=int(flops),
         bytes_moved=sum(_bytes(tensor) for tensor in (*inputs, *written)),
     )
 
 
+@cache
 def _is_view(func: Any) -> bool:
     """Whether the operator returns a window on its input, or memory nobody has written yet."""
     if func._overloadpacket in (torch.ops.aten.empty, torch.ops.aten.empty_like):

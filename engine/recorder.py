@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from engine.allocator import ALLOCATE, FREE
-from engine.operations import cost
+from engine.module_names import ModuleNames
+from engine.operations import cost, operator_name
 from engine.trace import Category, Trace
-from engine.training import Training
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
+_CAST = torch.ops.aten._to_copy.default
 
 Temporaries = Callable[[str, Any, tuple[Any, ...]], Iterable["Temporary"]]
 
@@ -39,6 +40,30 @@ class Temporary:
 
     size: int
     kept: bool = False
+
+
+class Recorded(Protocol):
+    """What a recorder asks about the training that it records."""
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """What is trained; it may come to be in the first recorded step."""
+
+    @property
+    def optimizer(self) -> HasState | None:
+        """What updates it."""
+
+    @property
+    def phase(self) -> str:
+        """``inputs``, ``forward``, ``backward``, ``optimizer`` or ``idle``."""
+
+
+class HasState(Protocol):
+    """An optimizer, as far as its memory goes."""
+
+    @property
+    def state(self) -> Mapping[Any, Any]:
+        """Its state by parameter."""
 
 
 class MemoryLimitExceeded(MemoryError):
@@ -72,7 +97,7 @@ class MemoryRecorder(TorchDispatchMode):
 
     def __init__(
         self,
-        training: Training,
+        training: Recorded,
         batch_size: int,
         temporaries: Temporaries | None = None,
         limit_bytes: int | None = None,
@@ -85,8 +110,10 @@ class MemoryRecorder(TorchDispatchMode):
         self._temporaries = temporaries
         self._limit_bytes = limit_bytes
         self._ids: dict[int, int] = {}  # address of each storage alive -> tensor id
+        self._modules = ModuleNames()
+        self._modules.learn(training.model)
         for tensor in _in_order_of_moving(training.model):
-            self._see(tensor, Category.PARAMETERS)
+            self._see(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
 
     def record_step(self, step: Callable[[], None]) -> None:
         """Run one training step and record it."""
@@ -101,16 +128,18 @@ class MemoryRecorder(TorchDispatchMode):
         # on it.
         gc.disable()
         try:
-            with self:
+            with self._modules.watching(), self:
                 step()
         finally:
             gc.enable()
             for hook in hooks:
                 hook.remove()
-        self.trace.events[begin:] = _frees_in_order(self.trace.events[begin:])
+        self._modules.learn(self._training.model)  # made in this step, it may be
+        for tensor in _in_order_of_moving(self._training.model):
+            self._sort_into(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
         if self._training.optimizer is not None:
-            for tensor in _tensors(dict(self._training.optimizer.state)):
-                self._sort_into(tensor, Category.OPTIMIZER_STATE)
+            self._sort_state(self._training.optimizer.state)
+        self._tidy(begin)
 
     def __torch_dispatch__(
         self,
@@ -125,12 +154,14 @@ class MemoryRecorder(TorchDispatchMode):
         if func is _ASKING_FOR_THE_DEVICE:  # most calls on fake tensors are this one
             return output
         phase = self._training.phase
-        category = Category.INPUTS if phase == "inputs" else Category.ACTIVATIONS
+        module, operator = self._modules.at_work(), operator_name(func)
         for tensor in _tensors(output):
-            self._see(tensor, category)
+            if tensor.untyped_storage()._cdata not in self._ids:
+                self._see(tensor, self._category(phase, func, args), module, operator)
         if self._temporaries is not None:
             for temporary in self._temporaries(phase, func, args):
-                tensor_id = self._allocate(temporary.size, Category.WORKSPACES)
+                size = temporary.size
+                tensor_id = self._allocate(size, Category.WORKSPACES, module, operator)
                 if not temporary.kept:
                     self._free(tensor_id)
         operation = cost(func, args, kwargs, output)
@@ -138,13 +169,23 @@ class MemoryRecorder(TorchDispatchMode):
             self.trace.operations.append(operation)
         return output
 
-    def _see(self, tensor: torch.Tensor, category: Category) -> None:
+    def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
+        """What a new tensor is for, as far as its birth tells."""
+        if phase == "inputs":
+            return Category.INPUTS
+        if func is _CAST:
+            source = self._ids.get(args[0].untyped_storage()._cdata)
+            if source is not None and self.trace.categories[source] is Category.PARAMETERS:
+                return Category.CASTS
+        return Category.ACTIVATIONS
+
+    def _see(self, tensor: torch.Tensor, category: Category, module: str, operator: str) -> None:
         """Write a tensor's storage down, unless it is known."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._ids:
             return
-        tensor_id = self._allocate(storage.nbytes(), category)
+        tensor_id = self._allocate(storage.nbytes(), category, module, operator)
         self._ids[address] = tensor_id
         weakref.finalize(storage, self._bury, address).atexit = False
 
@@ -153,17 +194,33 @@ class MemoryRecorder(TorchDispatchMode):
 
     def _see_gradient(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
-            self._sort_into(parameter.grad, Category.GRADIENTS)
+            owner = self._modules.owner(parameter)
+            self._sort_into(parameter.grad, Category.GRADIENTS, owner)
 
-    def _sort_into(self, tensor: torch.Tensor, category: Category) -> None:
+    def _sort_state(self, state: Mapping[Any, Any]) -> None:
+        """Sort an optimizer's state, by parameter, or that of several."""
+        for key, value in state.items():
+            owner = self._modules.owner(key) if isinstance(key, torch.Tensor) else ""
+            for tensor in _tensors(value):
+                self._sort_into(tensor, Category.OPTIMIZER_STATE, owner)
+
+    def _sort_into(
+        self, tensor: torch.Tensor, category: Category, module: str, operator: str | None = None
+    ) -> None:
         tensor_id = self._ids.get(tensor.untyped_storage()._cdata)
         if tensor_id is not None:
             self.trace.categories[tensor_id] = category
+            self.trace.modules[tensor_id] = module
+            if operator is not None:
+                self.trace.makers[tensor_id] = operator
 
-    def _allocate(self, size: int, category: Category) -> int:
+    def _allocate(self, size: int, category: Category, module: str, operator: str) -> int:
+        self._mark_phase()
         tensor_id = len(self.trace.sizes)
         self.trace.sizes.append(size)
         self.trace.categories.append(category)
+        self.trace.modules.append(module)
+        self.trace.makers.append(operator)
         self.trace.events.append((ALLOCATE, tensor_id))
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
@@ -172,16 +229,34 @@ class MemoryRecorder(TorchDispatchMode):
         return tensor_id
 
     def _free(self, tensor_id: int) -> None:
+        self._mark_phase()
         self.trace.events.append((FREE, tensor_id))
         self.live_bytes -= self.trace.sizes[tensor_id]
 
+    def _mark_phase(self) -> None:
+        phase = self._training.phase
+        if not self.trace.phases or phase != self.trace.phases[-1][1]:
+            self.trace.phases.append((len(self.trace.events), phase))
+
+    def _tidy(self, begin: int) -> None:
+        """Put the frees of the step that began there in order, and tell temporaries apart.
+
+        Autocast drops its cached casts in the order of a hash table, another in every process.
+        Without an allocation in between, the order of frees changes nothing.
+        """
+        events, categories = self.trace.events, self.trace.categories
+        phases = [index for index, _ in self.trace.phases if index > begin]
+        for start, end in pairwise([begin, *phases, len(events)]):
+            events[start:end] = _frees_in_order(events[start:end])
+            made = {tensor for kind, tensor in events[start:end] if kind == ALLOCATE}
+            for kind, tensor in events[start:end]:
+                activation = categories[tensor] is Category.ACTIVATIONS
+                if kind == FREE and activation and tensor in made:
+                    categories[tensor] = Category.TEMPORARIES
+
 
 def _frees_in_order(events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The events, each run of frees sorted by tensor.
-
-    Autocast drops its cached casts in the order of a hash table, another in every process. Without
-    an allocation in between, the order of frees changes nothing.
-    """
+    """The events, each run of frees sorted by tensor."""
     return [
         event
         for kind, run in groupby(events, key=itemgetter(0))

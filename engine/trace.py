@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from engine.allocator import FREE, ReplayResult, replay
+from engine.allocator import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
+from engine.allocator_options import AllocatorOptions
 from engine.errors import EngineError
 
 
 class Category(StrEnum):
-    """What a tensor is for."""
+    """What a tensor is for.
+
+    Temporaries are made and freed within one phase of the step; what one phase leaves to the next
+    counts as activations. Casts are copies of parameters in another number format, as autocast
+    makes them.
+    """
 
     PARAMETERS = "parameters"
     GRADIENTS = "gradients"
     OPTIMIZER_STATE = "optimizer_state"
+    CASTS = "casts"
     ACTIVATIONS = "activations"
+    TEMPORARIES = "temporaries"
     INPUTS = "inputs"
     WORKSPACES = "workspaces"
 
@@ -48,6 +56,13 @@ class Trace:
             come first.
         sizes: Bytes of each tensor, by id.
         categories: What each tensor is for, by id.
+        modules: The module that made each tensor, as ``model.named_modules()`` names it, by id; of
+            a gradient or an optimizer's state the parameter's; empty for none.
+        makers: The operator that made each tensor, by id; empty for parameters.
+        phases: What the step was doing: the index of the event that begins each phase, and its
+            name.
+        streams: The CUDA stream each tensor was made in, by id, the default one being 0; empty
+            where all were made in that one.
         last_step: Index of the event that begins the last step.
         operations: The work of the last step.
     """
@@ -56,19 +71,37 @@ class Trace:
     events: list[tuple[int, int]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    makers: list[str] = field(default_factory=list)
+    phases: list[tuple[int, str]] = field(default_factory=list)
+    streams: list[int] = field(default_factory=list)
     last_step: int = 0
     operations: list[Operation] = field(default_factory=list)
 
-    def replay(self, capacity_bytes: int | None = None) -> ReplayResult:
+    @property
+    def repeatable(self) -> bool:
+        """Whether the last step frees all that it makes, and nothing that was made before it.
+
+        Not so where gradients are dropped only when the next step begins, or an optimizer replaces
+        a tensor of its state.
+        """
+        step = self.events[self.last_step :]
+        made = {tensor for kind, tensor in step if kind == ALLOCATE}
+        return made == {tensor for kind, tensor in step if kind == FREE}
+
+    def replay(
+        self, capacity_bytes: int | None = None, options: AllocatorOptions = DEFAULT_OPTIONS
+    ) -> ReplayResult:
         """Run the steps through a model of the CUDA caching allocator.
 
-        The last step runs once more: by then the allocator's cache has settled.
+        The last step runs once more if it can: by then the allocator's cache has settled.
 
         Args:
             capacity_bytes: The most the allocator may reserve; ``None`` for no limit.
+            options: How the allocator is set up.
         """
-        events = self.events + self.events[self.last_step :]
-        return replay(events, self.sizes, capacity_bytes)
+        events = self.events + (self.events[self.last_step :] if self.repeatable else [])
+        return replay(events, self.sizes, capacity_bytes, options, self.streams)
 
     def peak_by_category(self) -> tuple[int, dict[str, int]]:
         """Most bytes alive at once, and which category held how much of them."""
@@ -118,12 +151,10 @@ class AffineTrace:
         moved = self._at(
             batch_size, [op.bytes_moved for op in low], [op.bytes_moved for op in high]
         )
-        return Trace(
+        return replace(
+            self.low,
             batch_size=batch_size,
-            events=self.low.events,
             sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
-            categories=self.low.categories,
-            last_step=self.low.last_step,
             operations=[
                 Operation(op.name, op.dtype, flop_count, byte_count)
                 for op, flop_count, byte_count in zip(low, flops, moved, strict=True)

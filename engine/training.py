@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageClassification,
-    AutoModelForSequenceClassification,
-)
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from engine.adaptation import adapt
 from engine.batches import Batch
-from engine.workload import Mode, Optimizer, Precision, Workload
-
-TASKS: dict[str, Any] = {
-    "causal-language-modelling": AutoModelForCausalLM,
-    "image-classification": AutoModelForImageClassification,
-    "sequence-classification": AutoModelForSequenceClassification,
-}
+from engine.building import new_model
+from engine.optimizers import make_optimizer
+from engine.workload import Attention, Mode, Precision, Workload
 
 _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
-_LEARNING_RATE = 1e-5
 
 
 @dataclass
@@ -35,6 +26,8 @@ class Training:
     Attributes:
         scaler: Gradient scaler; switched off unless the precision is fp16-mixed.
         autocast: The number format of the forward pass where it differs from the parameters'.
+        micro_batches: Batches to one optimizer step, their gradients accumulated.
+        flash_only: Whether FlashAttention is the only kernel allowed.
         phase: What the step is doing now (``inputs``, ``forward``, ``backward``, ``optimizer``,
             or ``idle``), so that an observer can say where memory went or ran out.
     """
@@ -44,38 +37,50 @@ class Training:
     optimizer: torch.optim.Optimizer | None
     scaler: torch.amp.GradScaler
     autocast: torch.dtype | None
+    micro_batches: int = 1
+    flash_only: bool = False
     phase: str = "idle"
 
-    def autocast_context(self) -> AbstractContextManager[Any]:
+    def forward_context(self) -> AbstractContextManager[Any]:
         """The context the forward pass runs in."""
-        if self.autocast is None:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self.autocast)
+        context = ExitStack()
+        if self.autocast is not None:
+            context.enter_context(torch.autocast(self.device.type, dtype=self.autocast))
+        if self.flash_only:
+            context.enter_context(sdpa_kernel(SDPBackend.FLASH_ATTENTION))
+        return context
 
 
 def build_model(workload: Workload) -> torch.nn.Module:
     """The workload's model with random weights, on the host: memory does not depend on values."""
-    fields = workload.preset.config()
-    config = AutoConfig.for_model(fields.pop("model_type"), **fields, use_cache=False)
-    dtype = torch.bfloat16 if workload.precision is Precision.BF16_TRUE else torch.float32
-    model: torch.nn.Module = TASKS[workload.preset.task].from_config(config, dtype=dtype)
-    return model.train(workload.mode is Mode.TRAIN)
+    return adapt(new_model(workload), workload).train(workload.mode is Mode.TRAIN)
 
 
-def prepare(workload: Workload, model: torch.nn.Module) -> Training:
-    """Give a model, already on its device, the workload's optimizer and precision."""
+def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = False) -> Training:
+    """Give a model, already on its device, the workload's optimizer and precision.
+
+    Args:
+        workload: Says which.
+        model: What is trained.
+        predicting: Whether its steps are only traced, never run.
+    """
     device = next(model.parameters()).device
     if device.type == "cuda":
         # PyTorch's own defaults otherwise: convolutions may use TF32, matrix products may not.
         torch.backends.cuda.matmul.allow_tf32 = workload.precision is Precision.TF32
+    optimizer = make_optimizer(workload.optimizer, model, predicting=predicting)
+    if workload.compile:
+        model.compile()
     return Training(
         model=model,
         device=device,
-        optimizer=_make_optimizer(workload.optimizer, model),
+        optimizer=optimizer,
         scaler=torch.amp.GradScaler(
             device.type, enabled=workload.precision is Precision.FP16_MIXED
         ),
         autocast=_AUTOCAST.get(workload.precision),
+        micro_batches=workload.gradient_accumulation,
+        flash_only=workload.attention is Attention.FLASH and device.type == "cuda",
     )
 
 
@@ -84,15 +89,17 @@ def training_step(training: Training, batch: Batch) -> None:
 
     Args:
         training: What is trained.
-        batch: On the host, as :func:`engine.batches.make_batch` makes it.
+        batch: On the host, as :func:`engine.batches.make_batch` makes it; each micro-batch of an
+            accumulated step is one like it.
     """
-    training.phase = "inputs"
-    inputs = inputs_on_device(training, batch)
-    training.phase = "forward"
-    with training.autocast_context():
-        loss = training.model(**inputs).loss
-    training.phase = "backward"
-    training.scaler.scale(loss).backward()
+    for _ in range(training.micro_batches):
+        training.phase = "inputs"
+        inputs = inputs_on_device(training, batch)
+        training.phase = "forward"
+        with training.forward_context():
+            loss = training.model(**inputs).loss
+        training.phase = "backward"
+        training.scaler.scale(loss / training.micro_batches).backward()
     training.phase = "optimizer"
     if training.optimizer is not None:
         training.scaler.step(training.optimizer)
@@ -111,7 +118,7 @@ def forward_pass(training: Training, batch: Batch) -> None:
     training.phase = "inputs"
     inputs = inputs_on_device(training, batch)
     training.phase = "forward"
-    with torch.no_grad(), training.autocast_context():
+    with torch.no_grad(), training.forward_context():
         training.model(**inputs)
     training.phase = "idle"
 
@@ -131,17 +138,3 @@ def inputs_on_device(training: Training, batch: Batch) -> Batch:
         )
         for name, tensor in batch.items()
     }
-
-
-def _make_optimizer(optimizer: Optimizer, model: torch.nn.Module) -> torch.optim.Optimizer | None:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    match optimizer:
-        case Optimizer.NONE:
-            return None
-        case Optimizer.SGD | Optimizer.SGD_MOMENTUM:
-            # foreach is PyTorch's own default on CUDA; said aloud, it holds on every device.
-            momentum = 0.9 if optimizer is Optimizer.SGD_MOMENTUM else 0.0
-            return torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=momentum, foreach=True)
-        case Optimizer.ADAMW:
-            # The Hugging Face Trainer's default since PyTorch 2.8.
-            return torch.optim.AdamW(parameters, lr=_LEARNING_RATE, fused=True)

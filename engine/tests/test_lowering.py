@@ -140,3 +140,16 @@ def test_nothing_of_it_stays_when_the_context_is_left() -> None:
 )
 def test_the_cublas_workspace_depends_on_the_generation(capability: float, workspace: int) -> None:
     assert cuda_behaviour(capability).cublas_workspace_bytes == workspace
+
+
+def test_grouped_queries_keep_their_scores_in_fp32_only() -> None:
+    assert A10.attention_kernel(FULL, False, 0.0, grouped=True) is AttentionKernel.MATH
+    assert A10.attention_kernel(BRAIN, False, 0.0, grouped=True) is AttentionKernel.FLASH
+    with FakeTensorMode(), cuda_lowering(A10):
+        for dtype in (FULL, BRAIN):
+            query = torch.ones(2, 4, 8, 16, dtype=dtype, requires_grad=True)
+            key = torch.ones(2, 2, 8, 16, dtype=dtype, requires_grad=True)
+            attend = torch.nn.functional.scaled_dot_product_attention
+            attend(query, key, key, is_causal=True, enable_gqa=True).sum().backward()
+            assert key.grad is not None
+            assert key.grad.shape == key.shape

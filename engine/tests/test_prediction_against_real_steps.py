@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -42,6 +44,34 @@ def test_the_peak_is_equal_to_the_byte(model: str, mode: str, optimizer: str) ->
 )
 def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: str) -> None:
     predicted, measured = predicted_and_measured(small_workload(model, precision=precision))
+    assert predicted == measured
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"optimizer": "adamw-foreach"},
+        {"optimizer": "adafactor"},
+        {"optimizer": "lion"},
+        {"optimizer": "rmsprop"},
+        {"optimizer": "adagrad"},
+        {"optimizer": "sgd", "precision": "fp16-mixed"},
+        {"optimizer": "adafactor", "precision": "fp16-mixed"},
+        {"gradient_checkpointing": True},
+        {"attention": "eager"},
+        {"attention": "flash", "precision": "bf16-mixed"},
+        {"lora_rank": 4},
+        {"lora_rank": 4, "gradient_checkpointing": True, "precision": "bf16-mixed"},
+        {"gradient_accumulation": 2},
+        {"gradient_accumulation": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", ["bert", "gpt2"])
+def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
+    model: str, fields: dict[str, Any]
+) -> None:
+    predicted, measured = predicted_and_measured(small_workload(model, **fields))
     assert predicted == measured
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import pytest
+import torch
 
 from engine.allocator import ALLOCATE, FREE
 from engine.lowering import cuda_behaviour
@@ -75,6 +78,93 @@ def test_the_peak_by_category_adds_up() -> None:
     peak, categories = trace(small_workload("gpt2"), 2, None).peak_by_category()
     assert sum(categories.values()) == peak
     assert all(size >= 0 for size in categories.values())
+
+
+def phase_of(traced: Trace, index: int) -> int:
+    return bisect_right([begin for begin, _ in traced.phases], index)
+
+
+@small
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_temporaries_die_in_the_phase_they_were_made_in_and_activations_do_not(
+    checkpointing: bool,
+) -> None:
+    traced = trace(small_workload("bert", gradient_checkpointing=checkpointing), 2, None)
+    made: dict[int, int] = {}
+    seen = set()
+    for index, (kind, tensor) in enumerate(traced.events):
+        if kind == ALLOCATE:
+            made[tensor] = phase_of(traced, index)
+        elif traced.categories[tensor] in (Category.ACTIVATIONS, Category.TEMPORARIES):
+            same = made[tensor] == phase_of(traced, index)
+            assert same == (traced.categories[tensor] is Category.TEMPORARIES)
+            seen.add(traced.categories[tensor])
+    assert len(seen) == 2
+
+
+@small
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16-true"])
+def test_only_autocast_copies_weights(precision: str) -> None:
+    workload = small_workload("bert", precision=precision)
+    traced = trace(workload, 2, None)
+    copied = [
+        module
+        for module, category in zip(traced.modules, traced.categories, strict=True)
+        if category is Category.CASTS
+    ]
+    linear = [
+        name
+        for name, module in build_model(workload).named_modules()
+        if isinstance(module, torch.nn.Linear)
+    ]
+    # A weight and a bias of each layer, in each of the two steps.
+    assert sorted(copied) == sorted(linear * 4 if precision == "bf16-mixed" else [])
+
+
+@small
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_each_tensor_names_the_module_that_made_it_in_forward_and_in_backward(
+    checkpointing: bool,
+) -> None:
+    workload = small_workload("bert", gradient_checkpointing=checkpointing)
+    traced = trace(workload, 2, cuda_behaviour(8.6))
+    names = {name for name, _ in build_model(workload).named_modules()}
+    assert set(traced.modules) <= names
+    by_operator: dict[str, set[str]] = {}
+    for module, maker in zip(traced.modules, traced.makers, strict=True):
+        by_operator.setdefault(maker, set()).add(module)
+    activations = {f"bert.encoder.layer.{n}.intermediate.intermediate_act_fn" for n in (0, 1)}
+    assert by_operator["aten.gelu"] == by_operator["aten.gelu_backward"] == activations
+    words = {"bert.embeddings.word_embeddings"}
+    assert words < by_operator["aten.embedding_dense_backward"]
+    assert "aten._scaled_dot_product_efficient_attention" in by_operator
+
+
+@small
+def test_a_parameter_its_gradient_and_its_state_name_its_module() -> None:
+    workload = small_workload("gpt2")
+    traced = trace(workload, 2, None)
+    model = build_model(workload)
+    owners = sorted(name.rpartition(".")[0] for name, _ in model.named_parameters())
+
+    def named(category: Category) -> list[str]:
+        pairs = zip(traced.modules, traced.categories, strict=True)
+        return sorted(module for module, sorted_into in pairs if sorted_into is category)
+
+    assert named(Category.GRADIENTS) == sorted(owners * 2)
+    assert named(Category.OPTIMIZER_STATE) == sorted(owners * 3)
+    assert set(named(Category.PARAMETERS)) >= set(owners)
+
+
+@small
+def test_phases_are_told_in_their_order() -> None:
+    traced = trace(small_workload("bert", gradient_accumulation=2), 2, None)
+    micro = ["inputs", "forward", "backward"]
+    step = [*micro, *micro, "optimizer", "idle"]
+    assert [name for _, name in traced.phases] == ["idle", *step, *step]
+    begins = [index for index, _ in traced.phases]
+    assert begins == sorted(begins)
+    assert (traced.last_step, "inputs") in traced.phases
 
 
 def by_hand(batch_size: int, name: str = "aten.mm") -> Trace:

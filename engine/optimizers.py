@@ -1,0 +1,135 @@
+"""The optimizers people train with, each as its usual trainer sets it up on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from transformers.optimization import Adafactor
+
+from engine.errors import EngineError
+from engine.workload import Optimizer
+
+_LEARNING_RATE = 1e-5
+_QUANTIZED_BLOCK = 256
+_LEAST_QUANTIZED = 4096
+
+Parameters = list[torch.nn.Parameter]
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion: the sign of an interpolated momentum, one buffer for each parameter.
+
+    Source: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2, with
+    its default betas and no weight decay.
+    """
+
+    def __init__(self, params: Iterable[torch.nn.Parameter], lr: float) -> None:
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.99)})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # nobody asks for the loss
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                momentum, gradient = state["exp_avg"], parameter.grad
+                update = momentum.mul(beta1).add_(gradient, alpha=1 - beta1).sign_()
+                parameter.add_(update, alpha=-group["lr"])
+                momentum.lerp_(gradient, 1 - beta2)
+
+
+class AdamW8bitLayout(torch.optim.Optimizer):
+    """What bitsandbytes' 8-bit AdamW keeps in memory, without its arithmetic, for prediction.
+
+    Its kernel is fused, so a step takes no temporaries. Both moments are bytes with one fp32 scale
+    to a block of 256 values; tensors under 4,096 values stay in fp32 (``Optimizer2State`` in
+    bitsandbytes/optim/optimizer.py). A real step runs bitsandbytes itself.
+    """
+
+    def __init__(self, params: Iterable[torch.nn.Parameter], lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # nobody asks for the loss
+        """Make the state of every parameter that has a gradient and has none yet."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if parameter.grad is None or state:
+                    continue
+                for moment in ("state1", "state2"):
+                    state |= self._moment(moment, parameter)
+
+    @staticmethod
+    def _moment(name: str, parameter: torch.nn.Parameter) -> dict[str, torch.Tensor]:
+        if parameter.numel() < _LEAST_QUANTIZED:
+            return {name: torch.zeros_like(parameter, dtype=torch.float32)}
+        blocks = -(-parameter.numel() // _QUANTIZED_BLOCK)
+        return {
+            name: torch.zeros_like(parameter, dtype=torch.uint8),
+            f"absmax{name[-1]}": parameter.new_zeros(blocks, dtype=torch.float32),
+        }
+
+
+def make_optimizer(
+    optimizer: Optimizer, model: torch.nn.Module, *, predicting: bool
+) -> torch.optim.Optimizer | None:
+    """The optimizer of a workload over the parameters that are trained.
+
+    ``foreach`` is PyTorch's own default on CUDA; said aloud, it holds on every device.
+
+    Args:
+        optimizer: Which one; ``none`` gives ``None``.
+        model: Its trainable parameters are updated.
+        predicting: Whether the step is only traced.
+
+    Raises:
+        EngineError: If the optimizer needs a package that is not installed.
+    """
+    if optimizer is Optimizer.NONE:
+        return None
+    if optimizer is Optimizer.ADAMW_8BIT and not predicting:
+        measured: torch.optim.Optimizer = _bitsandbytes_adamw()(_trained(model), lr=_LEARNING_RATE)
+        return measured
+    return _MAKERS[optimizer](_trained(model))
+
+
+def _trained(model: torch.nn.Module) -> Parameters:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _bitsandbytes_adamw() -> Any:
+    try:
+        from bitsandbytes.optim import AdamW8bit
+    except ImportError as error:
+        raise EngineError(
+            "8-bit AdamW is measured with bitsandbytes, which is not installed here; install it "
+            "(pip install bitsandbytes) or name a GPU for a prediction"
+        ) from error
+    return AdamW8bit
+
+
+_MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
+    Optimizer.SGD: lambda p: torch.optim.SGD(p, lr=_LEARNING_RATE, foreach=True),
+    Optimizer.SGD_MOMENTUM: lambda p: torch.optim.SGD(
+        p, lr=_LEARNING_RATE, momentum=0.9, foreach=True
+    ),
+    # Fused is the Hugging Face Trainer's default since PyTorch 2.8.
+    Optimizer.ADAMW: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, fused=True),
+    Optimizer.ADAMW_FOREACH: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, foreach=True),
+    Optimizer.ADAMW_8BIT: lambda p: AdamW8bitLayout(p, lr=_LEARNING_RATE),
+    # As the Trainer sets it up: a given learning rate, not one of its own.
+    Optimizer.ADAFACTOR: lambda p: Adafactor(
+        p, lr=_LEARNING_RATE, scale_parameter=False, relative_step=False
+    ),
+    Optimizer.LION: lambda p: Lion(p, lr=_LEARNING_RATE),
+    Optimizer.RMSPROP: lambda p: torch.optim.RMSprop(p, lr=_LEARNING_RATE, foreach=True),
+    Optimizer.ADAGRAD: lambda p: torch.optim.Adagrad(p, lr=_LEARNING_RATE, foreach=True),
+}

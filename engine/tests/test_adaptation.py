@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from engine.errors import EngineError, InvalidInput
+from engine.lowering import cuda_behaviour
+from engine.tests.conftest import small_workload
+from engine.tracing import trace
+from engine.training import build_model
+from engine.workload import Workload
+
+pytestmark = pytest.mark.usefixtures("small_models")
+
+
+def peak(workload: Workload) -> int:
+    return trace(workload, 16, cuda_behaviour(8.6)).peak_by_category()[0]
+
+
+def trainable_share(workload: Workload) -> float:
+    parameters = list(build_model(workload).parameters())
+    trained = sum(p.numel() for p in parameters if p.requires_grad)
+    return trained / sum(p.numel() for p in parameters)
+
+
+def test_checkpointing_takes_less_memory() -> None:
+    whole = small_workload("bert", sequence_length=128)
+    checkpointed = small_workload("bert", sequence_length=128, gradient_checkpointing=True)
+    assert peak(checkpointed) < 0.8 * peak(whole)
+
+
+def test_a_model_without_checkpointing_says_so() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        build_model(small_workload("resnet", gradient_checkpointing=True))
+    assert "ResNet-50" in raised.value.fields["gradient_checkpointing"]
+
+
+def test_eager_attention_keeps_the_scores() -> None:
+    long = {"sequence_length": 512}
+    assert peak(small_workload("bert", attention="eager", **long)) > 2 * peak(
+        small_workload("bert", **long)
+    )
+
+
+def test_lora_trains_a_small_share() -> None:
+    assert trainable_share(small_workload("gpt2", lora_rank=2)) < 0.1
+
+
+def test_lora_keeps_state_for_the_adapters_only() -> None:
+    whole, lora = (
+        trace(small_workload("bert", lora_rank=rank), 2, None).peak_by_category()[1]
+        for rank in (None, 2)
+    )
+    assert lora["optimizer_state"] < 0.2 * whole["optimizer_state"]
+
+
+def test_lora_takes_named_targets() -> None:
+    model = build_model(small_workload("bert", lora_rank=2, lora_targets="query, value"))
+    adapted = {name.split(".lora_")[0] for name, _ in model.named_parameters() if "lora_" in name}
+    assert {name.rsplit(".", 1)[-1] for name in adapted} == {"query", "value"}
+
+
+def test_unknown_lora_targets_are_named() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        build_model(small_workload("bert", lora_rank=2, lora_targets="no_such_module"))
+    assert "no_such_module" in raised.value.fields["lora_targets"]
+
+
+def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(EngineError, match="pip install peft"):
+        build_model(small_workload("bert", lora_rank=2))
+
+
+def test_a_frozen_backbone_trains_the_head() -> None:
+    model = build_model(small_workload("bert", frozen_backbone=True))
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained == {"classifier.weight", "classifier.bias"}
+
+
+def test_a_frozen_backbone_with_nothing_left_to_train_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="nothing of GPT-2 is left to train"):
+        build_model(small_workload("gpt2", frozen_backbone=True))
+
+
+def test_accumulation_holds_the_gradients_through_the_next_forward() -> None:
+    once, twice, often = (
+        peak(small_workload("bert", gradient_accumulation=count)) for count in (1, 2, 64)
+    )
+    assert once < twice == often

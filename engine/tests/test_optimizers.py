@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from engine.batches import make_batch
+from engine.errors import EngineError
+from engine.optimizers import AdamW8bitLayout, Lion, make_optimizer
+from engine.tests.conftest import small_workload
+from engine.training import build_model, prepare, training_step
+from engine.workload import Optimizer
+
+REAL = [o for o in Optimizer if o not in (Optimizer.NONE, Optimizer.ADAMW_8BIT)]
+
+
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize("optimizer", REAL)
+def test_every_optimizer_trains(optimizer: Optimizer) -> None:
+    workload = small_workload("bert", optimizer=optimizer, mode="eval")
+    training = prepare(workload, build_model(workload))
+    before = [parameter.detach().clone() for parameter in training.model.parameters()]
+    training_step(training, make_batch(workload, 2))
+    after = training.model.parameters()
+    assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_lion_moves_by_the_sign_and_keeps_one_buffer() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = Lion([parameter], lr=0.5)
+    parameter.grad = torch.tensor([2.0, -0.001, 0.0])
+    optimizer.step()
+    assert parameter.tolist() == [-0.5, 0.5, 0.0]
+    assert list(optimizer.state[parameter]) == ["exp_avg"]
+    assert optimizer.state[parameter]["exp_avg"].tolist() == pytest.approx([0.02, -1e-5, 0.0])
+
+
+def test_8bit_adamw_keeps_a_byte_a_value_and_a_scale_a_block() -> None:
+    large = torch.nn.Parameter(torch.zeros(5000))
+    small = torch.nn.Parameter(torch.zeros(4095))
+    optimizer = AdamW8bitLayout([large, small], lr=1.0)
+    large.grad, small.grad = torch.ones_like(large), torch.ones_like(small)
+    optimizer.step()
+    optimizer.step()
+    kept = sum(tensor.nbytes for tensor in optimizer.state[large].values())
+    assert kept == 2 * (5000 + 4 * 20)  # 20 blocks of 256
+    assert sum(tensor.nbytes for tensor in optimizer.state[small].values()) == 2 * 4 * 4095
+
+
+def test_8bit_adamw_is_measured_with_bitsandbytes_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(EngineError, match="pip install bitsandbytes"):
+        make_optimizer(Optimizer.ADAMW_8BIT, torch.nn.Linear(1, 1), predicting=False)
+
+
+def test_frozen_parameters_get_no_state() -> None:
+    layer = torch.nn.Linear(2, 2)
+    layer.bias.requires_grad_(False)
+    optimizer = make_optimizer(Optimizer.SGD, layer, predicting=False)
+    assert optimizer is not None
+    assert optimizer.param_groups[0]["params"] == [layer.weight]
