@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
 import transformers
 
+from engine.allocator_options import AllocatorOptions
 from engine.conclusion import Findings, conclude
 from engine.errors import InvalidInput
 from engine.events import Event, Log
 from engine.gpus import GPUS
+from engine.hub import resolve
 from engine.lowering import CudaBehaviour, cuda_behaviour
-from engine.measurement.parent import local_device, measure
-from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.measurement.parent import local_device, measure, record
+from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.predict import predict_live_memory, predict_memory
-from engine.predicted import curve, does_not_fit, in_words, traces
-from engine.request import AnalysisRequest
+from engine.predicted import curve, does_not_fit, in_words, request_traces
+from engine.recommendation import Bound, Recommendation, micro_batches, recommend_batch
+from engine.request import AnalysisRequest, Question
 from engine.result import AnalysisResult, GpuFacts, Source, Trial
-from engine.search import find_largest, fit_step_time, recommend
+from engine.search import SearchOutcome, find_largest, fit_step_time, recommend
 
 MEASURED_NOISE = 0.05
 """Assumed: medians of five steps in two fresh processes differ by up to so much."""
@@ -41,12 +45,18 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
         MeasurementFailed: If a trial ended for another reason than memory.
     """
     device = local_device()
-    gpu = _limited(device, request.memory_limit_bytes)
+    _check_allocator(request, device)
+    gpu = limited_device(device, request.memory_limit_bytes)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
     predict = _predictor(request, device, gpu, emit)
 
+    def order(batch_size: int) -> TrialOrder:
+        workload = request.workload_at(batch_size)
+        limit = request.memory_limit_bytes
+        return TrialOrder(workload, batch_size, limit, allocator=request.allocator)
+
     def probe(batch_size: int) -> Trial:
-        trial = measure(TrialOrder(request.workload, batch_size, request.memory_limit_bytes))
+        trial = measure(order(batch_size))
         emit(trial)
         emit(Log(in_words(trial)))
         return trial
@@ -64,8 +74,9 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     if outcome.largest_batch_size == 0:
         raise does_not_fit(request, predict(request.batch_multiple), gpu.name)
     trials = {trial.batch_size: trial for trial in outcome.trials}
-    best = _recommend(outcome.trials, outcome.largest_batch_size, request.batch_multiple)
-    recommended = trials[best] if best in trials else probe(best)
+    chosen = _recommend(request, outcome)
+    recommended = trials.get(chosen.batch_size) or probe(chosen.batch_size)
+    step = record(order(chosen.batch_size)) if device.kind == "cpu" else RecordedStep([], [])
     return conclude(
         request,
         Findings(
@@ -74,15 +85,40 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
             current=known[-1],
             recommended=recommended,
             curve=curve(predict, outcome, request),
-            price_per_hour_usd=_price_per_hour(request, device),
+            price_per_hour_usd=local_price_per_hour(request, device),
             source=Source.MEASURED,
             noise=MEASURED_NOISE,
+            bound=chosen.bound,
             caveats=_caveats(request, device),
+            timeline=step.timeline,
+            largest_tensors=step.largest_tensors,
         ),
     )
 
 
-def _limited(device: DeviceFacts, limit_bytes: int | None) -> GpuFacts:
+def _check_allocator(request: AnalysisRequest, device: DeviceFacts) -> None:
+    """Refuse options of an allocator that the device does not have."""
+    if request.allocator and device.kind != "cuda":
+        raise InvalidInput(
+            {"allocator": f"{device.name} has no CUDA caching allocator; leave its options out"}
+        )
+
+
+def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial]:
+    """Measure one batch size, the request's current one, on the local device.
+
+    Raises:
+        InvalidInput: If the memory limit is missing where it is needed, or the model is unknown.
+        MeasurementFailed: If the trial ended for another reason than memory.
+    """
+    gpu = limited_device(local_device(), request.memory_limit_bytes)
+    order = TrialOrder(
+        resolve(request.workload), request.current_batch_size, request.memory_limit_bytes
+    )
+    return gpu, measure(replace(order, allocator=request.allocator))
+
+
+def limited_device(device: DeviceFacts, limit_bytes: int | None) -> GpuFacts:
     """The device, with the memory limit as its memory if there is one."""
     if device.kind == "cpu" and limit_bytes is None:
         raise InvalidInput(
@@ -112,13 +148,32 @@ def _predictor(request: AnalysisRequest, device: DeviceFacts, gpu: GpuFacts, emi
     behaviour: CudaBehaviour | None = None
     if device.kind == "cuda":
         behaviour = cuda_behaviour(device.compute_capability)
-    trace_at = traces(request.workload, behaviour, emit)
+    trace_at = request_traces(request, behaviour, emit)
     if device.kind == "cuda":
-        return lambda batch_size: predict_memory(gpu, trace_at(batch_size))
+        options = AllocatorOptions.parse(request.allocator)
+        return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
     return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
 
 
-def _recommend(trials: Sequence[Trial], largest: int, multiple: int) -> int:
+def _recommend(request: AnalysisRequest, outcome: SearchOutcome) -> Recommendation:
+    """The fastest that memory and global batch allow, or the smallest that comes near."""
+    largest = outcome.largest_batch_size
+    if request.global_batch_size is None:
+        fast = recommend_timed(outcome.trials, largest, request.batch_multiple)
+        return Recommendation(fast, Bound.SPEED)
+    sizes = micro_batches(request, largest)
+    times = [
+        (trial.batch_size, trial.step_seconds / request.accumulation_at(trial.batch_size))
+        for trial in outcome.trials
+        if trial.step_seconds
+    ]
+    if len({batch_size for batch_size, _ in times}) < 2:
+        return Recommendation(sizes[-1], Bound.GLOBAL_BATCH)
+    alpha, beta = fit_step_time(times)
+    return recommend_batch(sizes, lambda size: size / (alpha + beta * size), largest, largest)
+
+
+def recommend_timed(trials: Sequence[Trial], largest: int, multiple: int) -> int:
     """The smallest batch within 5 % of the best speed, by a line through the measured times."""
     times = [(trial.batch_size, trial.step_seconds) for trial in trials if trial.step_seconds]
     if len({batch_size for batch_size, _ in times}) < 2:
@@ -128,7 +183,7 @@ def _recommend(trials: Sequence[Trial], largest: int, multiple: int) -> int:
     return recommend(((size, size / (alpha + beta * size)) for size in sizes), largest, multiple)
 
 
-def _price_per_hour(request: AnalysisRequest, device: DeviceFacts) -> float:
+def local_price_per_hour(request: Question, device: DeviceFacts) -> float:
     """The request's price, else the catalogue's for a GPU of that name, else zero."""
     if request.assumptions.price_per_hour_usd is not None:
         return request.assumptions.price_per_hour_usd
@@ -147,6 +202,6 @@ def _caveats(request: AnalysisRequest, device: DeviceFacts) -> list[str]:
             "On the CPU the bytes of live tensors are counted against the memory limit; there is "
             "no caching allocator, so nothing is reserved beyond them."
         )
-    if _price_per_hour(request, device) == 0:
+    if local_price_per_hour(request, device) == 0:
         caveats.append("No price is known for this device, so savings are counted in hours only.")
     return caveats

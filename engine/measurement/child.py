@@ -1,33 +1,74 @@
-"""The process of one trial: an order on standard input, the trial on the last line of its output.
+"""The process of one trial: an order on standard input, the trial on its standard output.
 
-It ends when its standard input does, so that no trial outlives who asked for it.
-``python -m engine.measurement.child facts`` describes the device instead.
+Whatever else is printed goes to standard error; what went wrong is the last line there. It ends
+when its standard input does, so that no trial outlives who asked for it.
+``python -m engine.measurement.child facts`` describes the device instead, and ``recording`` tells
+where memory goes along a step; ``first-run`` times the first step and those after it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
+from typing import TypeVar
 
 import torch
 
+from engine.errors import EngineError
+from engine.factory import Factory, OwnCodeFailed
 from engine.lifeline import end_with
 from engine.measurement import cpu, cuda, mps
-from engine.measurement.protocol import TrialOrder
+from engine.measurement.first_run import FirstRun, first_run
+from engine.measurement.protocol import RecordedStep, TrialOrder
+from engine.result import Trial
+
+_Answer = TypeVar("_Answer", Trial, RecordedStep, FirstRun)
 
 
 def main() -> None:
     """Run what the command line and standard input ask for."""
+    # A person's own code, and the libraries under it, may print at any time, at their end too, and
+    # exit() closes standard input, which would wait for ever for the thread that reads it.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    orders = os.fdopen(os.dup(sys.stdin.fileno()))
+    sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     device = _device()
-    order = sys.stdin.readline()
-    end_with(sys.stdin)
-    if sys.argv[1:] == ["facts"]:
-        answer = device.facts()
-    else:
-        answer = device.run_trial(TrialOrder.from_json(order))
-    sys.stdout.write("\n" + json.dumps(asdict(answer)) + "\n")
+    order = orders.readline()
+    end_with(orders)
+    try:
+        match sys.argv[1:]:
+            case ["facts"]:
+                answer = device.facts()
+            case ["recording"]:
+                answer = _run(cpu.record, TrialOrder.from_json(order))
+            case ["first-run"]:
+                answer = _run(first_run, TrialOrder.from_json(order))
+            case _:
+                answer = _run(device.run_trial, TrialOrder.from_json(order))
+    except EngineError as error:
+        sys.exit(" ".join(str(error).split()))
+    with answers:
+        answers.write(json.dumps(asdict(answer)) + "\n")
+
+
+def _run(work: Callable[[TrialOrder], _Answer], order: TrialOrder) -> _Answer:
+    """Do as ordered, an error of the person's own code told with the line of theirs it came from.
+
+    Args:
+        work: Runs a trial, or records a step.
+        order: For it.
+    """
+    try:
+        return work(order)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, EngineError) or not isinstance(order.workload, Factory):
+            raise
+        raise OwnCodeFailed(f"{order.workload.name} failed{order.workload.told(error)}") from error
 
 
 def _device() -> ModuleType:

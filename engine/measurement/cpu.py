@@ -6,12 +6,12 @@ import os
 import platform
 import time
 
-from engine.batches import make_batch
-from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.measurement.steps import WARM_UP_STEPS, median_seconds, out_of_memory_in
+from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
+from engine.measurement.runs import Steps, steps_of
+from engine.measurement.steps import WARM_UP_STEPS, median_seconds
 from engine.recorder import MemoryLimitExceeded, MemoryRecorder
 from engine.result import Source, Trial
-from engine.training import build_model, prepare, step_of
+from engine.timeline import largest_tensors, timeline
 
 
 def facts() -> DeviceFacts:
@@ -26,24 +26,21 @@ def run_trial(order: TrialOrder) -> Trial:
 
     Counting slows a step down, so steps are timed after it is over.
     """
-    training = prepare(order.workload, build_model(order.workload))
-    step = step_of(order.forward_only)
+    steps = steps_of(order)
+    steps.build("cpu")
     try:
-        recorder = MemoryRecorder(training, order.batch_size, limit_bytes=order.memory_limit_bytes)
-        batch = make_batch(order.workload, order.batch_size)
-        for _ in range(WARM_UP_STEPS):
-            recorder.record_step(lambda: step(training, batch))
+        recorder = _record(steps, order, order.memory_limit_bytes)
     except MemoryLimitExceeded as error:
         return Trial(
             batch_size=order.batch_size,
             fits=False,
             source=Source.MEASURED,
-            failure=f"{out_of_memory_in(training.phase)}: {error}",
+            failure=f"{steps.out_of_memory(error)}: {error}",
         )
 
     def timed_step() -> float:
         begin = time.perf_counter()
-        step(training, batch)
+        steps.step()
         return time.perf_counter() - begin
 
     seconds = median_seconds(timed_step)
@@ -54,6 +51,21 @@ def run_trial(order: TrialOrder) -> Trial:
         source=Source.MEASURED,
         peak_allocated_bytes=peak,
         step_seconds=seconds,
-        samples_per_second=order.batch_size / seconds,
+        samples_per_second=order.samples_per_step / seconds,
         breakdown=breakdown,
     )
+
+
+def record(order: TrialOrder) -> RecordedStep:
+    """Run real steps and tell where memory went along the last of them."""
+    steps = steps_of(order)
+    steps.build("cpu")
+    trace = _record(steps, order, None).trace
+    return RecordedStep(timeline(trace), largest_tensors(trace))
+
+
+def _record(steps: Steps, order: TrialOrder, limit_bytes: int | None) -> MemoryRecorder:
+    recorder = MemoryRecorder(steps.recorded, order.batch_size, limit_bytes=limit_bytes)
+    for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
+        recorder.record_step(move)
+    return recorder

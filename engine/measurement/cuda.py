@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from engine.batches import Batch, make_batch
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.measurement.steps import MODEL, WARM_UP_STEPS, median_seconds, out_of_memory_in
+from engine.measurement.runs import steps_of
+from engine.measurement.steps import WARM_UP_STEPS, median_seconds
 from engine.result import Source, Trial
-from engine.training import Training, build_model, prepare, step_of
 
 
 def facts() -> DeviceFacts:
@@ -36,20 +35,19 @@ def run_trial(order: TrialOrder) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result."""
     if order.memory_limit_bytes is not None:
         _emulate_a_smaller_gpu(order.memory_limit_bytes)
-    step = step_of(order.forward_only)
-    training: Training | None = None
+    steps = steps_of(order)
     try:
-        training = prepare(order.workload, build_model(order.workload).to("cuda"))
-        batch = make_batch(order.workload, order.batch_size)
+        steps.build("cuda")
+        steps.begin()
         for _ in range(WARM_UP_STEPS):
-            step(training, batch)
-        seconds = median_seconds(lambda: _timed(step, training, batch))
+            steps.step()
+        seconds = median_seconds(lambda: _timed(steps.step))
     except torch.OutOfMemoryError as error:
-        where = out_of_memory_in(training.phase if training else MODEL)
+        where = steps.out_of_memory(error)
         reason = str(error).removeprefix("CUDA out of memory. ").split(". ")[0]
         return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
     return replace(
-        _trial(order), step_seconds=seconds, samples_per_second=order.batch_size / seconds
+        _trial(order), step_seconds=seconds, samples_per_second=order.samples_per_step / seconds
     )
 
 
@@ -61,10 +59,10 @@ def _emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:
     torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), 1.0))
 
 
-def _timed(step: Callable[[Training, Batch], None], training: Training, batch: Batch) -> float:
+def _timed(step: Callable[[], None]) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    step(training, batch)
+    step()
     end.record()
     end.synchronize()
     return float(begin.elapsed_time(end)) / 1000

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.batches import Batch, make_batch
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.measurement.steps import MODEL, WARM_UP_STEPS, median_seconds, out_of_memory_in
+from engine.measurement.runs import steps_of
+from engine.measurement.steps import WARM_UP_STEPS, median_seconds
 from engine.result import Source, Trial
-from engine.training import Training, build_model, prepare, step_of
 
 
 class PeakSampler(TorchDispatchMode):
@@ -50,30 +49,31 @@ def run_trial(order: TrialOrder) -> Trial:
     recommended = torch.mps.recommended_max_memory()
     limit = min(order.memory_limit_bytes or recommended, recommended)
     torch.mps.set_per_process_memory_fraction(limit / recommended)
-    step = step_of(order.forward_only)
+    steps = steps_of(order)
     sampler = PeakSampler()
-    training: Training | None = None
     try:
-        training = prepare(order.workload, build_model(order.workload).to("mps"))
-        batch = make_batch(order.workload, order.batch_size)
+        steps.build("mps")
         with sampler:
+            steps.begin()
             for _ in range(WARM_UP_STEPS):
-                step(training, batch)
-        seconds = median_seconds(lambda: _timed(step, training, batch))
+                steps.step()
+        seconds = median_seconds(lambda: _timed(steps.step))
     except RuntimeError as error:
         if "out of memory" not in str(error):
             raise
-        where = out_of_memory_in(training.phase if training else MODEL)
+        where = steps.out_of_memory(error)
         return replace(_trial(order, sampler), fits=False, failure=where)
     return replace(
-        _trial(order, sampler), step_seconds=seconds, samples_per_second=order.batch_size / seconds
+        _trial(order, sampler),
+        step_seconds=seconds,
+        samples_per_second=order.samples_per_step / seconds,
     )
 
 
-def _timed(step: Callable[[Training, Batch], None], training: Training, batch: Batch) -> float:
+def _timed(step: Callable[[], None]) -> float:
     torch.mps.synchronize()
     begin = time.perf_counter()
-    step(training, batch)
+    step()
     torch.mps.synchronize()
     return time.perf_counter() - begin
 

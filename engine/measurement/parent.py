@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from engine.errors import MeasurementFailed
-from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.result import Source, Trial
 
 CHILD = [sys.executable, "-m", "engine.measurement.child"]
@@ -39,7 +40,7 @@ def measure(order: TrialOrder) -> Trial:
         MeasurementFailed: If it ended for another reason than memory.
     """
     try:
-        answer = _ask("trial", order.to_json())
+        answer = _ask("trial", order.to_json(), order.allocator)
     except _Killed:
         return Trial(
             batch_size=order.batch_size,
@@ -50,15 +51,38 @@ def measure(order: TrialOrder) -> Trial:
     return Trial(**answer | {"source": Source(answer["source"])})
 
 
+def record(order: TrialOrder) -> RecordedStep:
+    """Record every tensor of a step of an order that fits; the CPU alone can do that.
+
+    Raises:
+        MeasurementFailed: If the step failed.
+    """
+    return RecordedStep.parse(_ask("recording", order.to_json()))
+
+
+def measure_first_run(order: TrialOrder) -> dict[str, Any]:
+    """Time a first step and those after it: the fields of ``first_run.FirstRun``.
+
+    Raises:
+        MeasurementFailed: If a step failed, for want of memory also.
+    """
+    return _ask("first-run", order.to_json(), order.allocator)
+
+
 class _Killed(MeasurementFailed):
     """The process got a SIGKILL that this one did not send."""
 
 
-def _ask(what: str, order: str) -> dict[str, Any]:
+def _ask(what: str, order: str, allocator: str = "") -> dict[str, Any]:
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            [*CHILD, what], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            [*CHILD, what],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=_environment(allocator),
         ) as process,
     ):
         out_of_time = threading.Event()
@@ -81,6 +105,15 @@ def _ask(what: str, order: str) -> dict[str, Any]:
         raise MeasurementFailed(f"the {what} failed: {said[-1] if said else 'without a word'}")
     answer: dict[str, Any] = json.loads(output.splitlines()[-1])
     return answer
+
+
+def _environment(allocator: str) -> dict[str, str]:
+    """This process's environment, with the allocator's options if there are any.
+
+    The second name is that of torch before 2.9.
+    """
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if allocator else ()
+    return os.environ | dict.fromkeys(names, allocator)
 
 
 def _exchange(process: subprocess.Popen[str], order: str) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from engine.factory import Factory
+from engine.result import LargeTensor, TimelinePoint
 from engine.workload import Workload
 
 
@@ -28,27 +32,71 @@ class DeviceFacts:
 
 
 @dataclass(frozen=True)
+class RecordedStep:
+    """Where memory went along one step.
+
+    Attributes:
+        timeline: Bytes alive, from the step's begin to its end.
+        largest_tensors: Those alive at its peak, largest first.
+    """
+
+    timeline: list[TimelinePoint]
+    largest_tensors: list[LargeTensor]
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> RecordedStep:
+        """What the recording process wrote as JSON."""
+        return cls(
+            [TimelinePoint(**point) for point in fields["timeline"]],
+            [LargeTensor(**tensor) for tensor in fields["largest_tensors"]],
+        )
+
+
+@dataclass(frozen=True)
 class TrialOrder:
     """One trial to be run.
 
     Attributes:
-        workload: What is trained.
+        workload: What is trained, or the factory of a person's own steps.
         batch_size: Samples per step.
         memory_limit_bytes: What the device may use; ``None`` for all of it.
         forward_only: Whether to run the forward pass alone, to compare with.
+        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them; empty for
+            those of this process's environment.
     """
 
-    workload: Workload
+    workload: Workload | Factory
     batch_size: int
     memory_limit_bytes: int | None = None
     forward_only: bool = False
+    allocator: str = ""
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of one step, over the micro-batches that it accumulates."""
+        if isinstance(self.workload, Factory):
+            return self.batch_size
+        return self.batch_size * self.workload.gradient_accumulation
 
     def to_json(self) -> str:
         """The order as JSON; :meth:`from_json` takes it back."""
-        return json.dumps(vars(self) | {"workload": self.workload.to_dict()})
+        if isinstance(self.workload, Factory):
+            trained = {"own_code": True, "workload": asdict(self.workload)}
+        else:
+            trained = {"own_code": False, "workload": self.workload.to_dict()}
+        return json.dumps(vars(self) | trained)
 
     @classmethod
     def from_json(cls, text: str) -> TrialOrder:
         """The order that :meth:`to_json` wrote."""
         fields = json.loads(text)
-        return cls(**fields | {"workload": Workload.parse(fields["workload"])})
+        trained = fields["workload"]
+        own = fields.pop("own_code")
+        return cls(
+            **fields
+            | {
+                "workload": Factory(trained["name"], tuple(trained["search_path"]))
+                if own
+                else Workload.parse(trained)
+            }
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine import measured
-from engine.analyze import analyze
+from engine.analysis import analyze
 from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Event, Log
 from engine.measurement import cpu
@@ -36,6 +36,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return cpu.run_trial(order)
 
     monkeypatch.setattr(measured, "measure", measure)
+    monkeypatch.setattr(measured, "record", cpu.record)
     monkeypatch.setattr(measured, "local_device", lambda: CPU)
     return tried
 
@@ -85,6 +86,18 @@ def test_trials_and_log_lines_are_told_as_they_come() -> None:
     assert [event for event in events if isinstance(event, Trial)] == result.trials
     said = [event.message for event in events if isinstance(event, Log)]
     assert any("batch 4 fits" in line and "(measured)" in line for line in said)
+
+
+def test_memory_along_a_step_is_that_of_the_recommended_batch_to_the_byte() -> None:
+    result = answer(memory_limit_bytes=needed(9))
+    peak = max(sum(point.bytes.values()) for point in result.timeline)
+    assert peak == needed(result.recommended_batch_size)
+    assert {tensor.module.partition(".")[0] for tensor in result.largest_tensors} == {"bert"}
+
+
+def test_options_of_an_allocator_that_is_not_there_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="no CUDA caching allocator"):
+        answer(memory_limit_bytes=needed(9), allocator="expandable_segments:True")
 
 
 def test_on_the_cpu_a_memory_limit_is_needed() -> None:

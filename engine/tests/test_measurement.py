@@ -16,11 +16,12 @@ import torch
 
 from engine.errors import MeasurementFailed
 from engine.measurement import cpu, mps, parent
-from engine.measurement.parent import local_device, measure
+from engine.measurement.parent import local_device, measure, record
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, median_seconds
 from engine.result import Source
 from engine.tests.conftest import small_workload
+from engine.timeline import largest_tensors
 from engine.tracing import trace
 from engine.workload import Workload
 
@@ -130,6 +131,27 @@ def test_a_flood_of_output_does_not_block_a_trial(
     )
     fake_child(monkeypatch, tmp_path, code)
     assert measure(TrialOrder(BERT, 2)).fits
+
+
+def test_a_trial_runs_with_the_allocators_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = (
+        "import json, os; print(json.dumps({'batch_size': 2, 'fits': True, 'source': 'measured', "
+        "'failure': os.environ.get('PYTORCH_ALLOC_CONF', '')}))"
+    )
+    fake_child(monkeypatch, tmp_path, code)
+    options = "expandable_segments:True"
+    assert measure(TrialOrder(BERT, 2, allocator=options)).failure == options
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+    assert measure(TrialOrder(BERT, 2)).failure == "max_split_size_mb:64"
+
+
+def test_a_step_is_recorded_in_a_process_of_its_own() -> None:
+    step = record(TrialOrder(BERT, 2))
+    peak = max(sum(point.bytes.values()) for point in step.timeline)
+    assert peak == trace(BERT, 2, None).peak_by_category()[0]
+    assert step.largest_tensors == largest_tensors(trace(BERT, 2, None))
 
 
 def test_a_trial_ends_with_the_process_that_asked_for_it() -> None:

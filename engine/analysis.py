@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from engine.building import blaming_the_config
 from engine.events import Event
 from engine.gpus import LOCAL
+from engine.hub import resolve
 from engine.measured import analyze_measured
 from engine.predicted import analyze_predicted
 from engine.request import AnalysisRequest
@@ -20,9 +23,12 @@ def analyze(request: AnalysisRequest, emit: Callable[[Event], None]) -> Analysis
         emit: Receives log lines and trials as they come.
 
     Raises:
+        InvalidInput: If the model's config cannot be had, or no model can be trained of it.
         DoesNotFit: If not even the smallest batch fits.
         MeasurementFailed: If a measured trial ended for another reason than memory.
     """
-    if request.gpu == LOCAL:
-        return analyze_measured(request, emit)
-    return analyze_predicted(request, emit)
+    request = replace(request, workload=resolve(request.workload))
+    with blaming_the_config(request.workload):
+        if request.gpu == LOCAL:
+            return analyze_measured(request, emit)
+        return analyze_predicted(request, emit)

@@ -1,0 +1,1 @@
+"""Examples of training code that the engine can analyse; the tests run them."""
