@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from engine.certificate import certificate
 from engine.economics import PREDICTED_NOISE, savings, speedup
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.recommendation import Bound, changed_global_batch, kept_global_batch
+from engine.request import AnalysisRequest, Assumptions
+from engine.result import AnalysisResult, GpuFacts, LargeTensor, Source, TimelinePoint, Trial
 from engine.search import SearchOutcome
 from engine.verdict import verdict
+from engine.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Findings:
         source: Of the limit and of the speeds.
         noise: The share within which a speedup is no gain.
         caveats: What a reader has to know.
+        bound: What decided the recommended batch.
+        safe_batch_size: The largest that fits even at the high end of its prediction; ``None``
+            where the limit was measured.
+        timeline: Memory along a step of the recommended batch; empty where it is not known.
+        largest_tensors: The largest tensors at its peak; empty as above.
     """
 
     gpu: GpuFacts
@@ -37,22 +45,49 @@ class Findings:
     source: Source
     noise: float = PREDICTED_NOISE
     caveats: Sequence[str] = ()
+    bound: Bound = Bound.SPEED
+    safe_batch_size: int | None = None
+    timeline: Sequence[TimelinePoint] = ()
+    largest_tensors: Sequence[LargeTensor] = ()
 
 
 def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:
     """The answer to a request, from what was found out."""
+    workload, recommended = request.workload, found.recommended.batch_size
+    result = answer(found, workload.preset.display_name, request.assumptions, workload)
+    return replace(
+        result,
+        caveats=[*result.caveats, *_about_global_batch(request, recommended)],
+        global_batch=kept_global_batch(request, recommended),
+        certificate=certificate(
+            request,
+            found.source,
+            (found.outcome.largest_batch_size, found.outcome.next_batch_size),
+        ),
+    )
+
+
+def answer(
+    found: Findings, model_name: str, assumptions: Assumptions, workload: Workload | None = None
+) -> AnalysisResult:
+    """The answer, whatever is trained.
+
+    Args:
+        found: What was found out.
+        model_name: What is trained, as people know it.
+        assumptions: What the user assumes about a year of training.
+        workload: What is trained and how; ``None`` for a person's own code.
+    """
     current, recommended = found.current, found.recommended
     gained = saved = None
     if current.fits and current.samples_per_second and recommended.samples_per_second:
         speeds = (current.samples_per_second, recommended.samples_per_second)
         gained = speedup(*speeds)
-        saved = savings(
-            request.assumptions, found.price_per_hour_usd, *speeds, found.source, found.noise
-        )
+        saved = savings(assumptions, found.price_per_hour_usd, *speeds, found.source, found.noise)
     largest = _trial_of(found.outcome.largest_batch_size, found.outcome.trials)
     return AnalysisResult(
-        model_name=request.workload.preset.display_name,
-        workload=request.workload,
+        model_name=model_name,
+        workload=workload,
         gpu=found.gpu,
         source=found.source,
         largest_batch_size=found.outcome.largest_batch_size,
@@ -71,11 +106,27 @@ def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:
             speedup=gained,
             source=found.source,
             noise=found.noise,
+            bound=found.bound,
         ),
         curve=list(found.curve),
         trials=_in_order(found.outcome.trials, current, recommended),
         caveats=list(found.caveats),
+        timeline=list(found.timeline),
+        largest_tensors=list(found.largest_tensors),
+        safe_batch_size=found.safe_batch_size,
     )
+
+
+def _about_global_batch(request: AnalysisRequest, recommended: int) -> list[str]:
+    changed = changed_global_batch(request, recommended)
+    kept = kept_global_batch(request, recommended)
+    if kept is not None and kept.kept_size != kept.size:
+        return [
+            f"No allowed batch divides the global batch of {kept.size:,} evenly: "
+            f"{kept.gradient_accumulation:,} micro-batches of {recommended:,} make "
+            f"{kept.kept_size:,}."
+        ]
+    return [changed] if changed else []
 
 
 def _headroom(trial: Trial, gpu: GpuFacts) -> int:

@@ -39,6 +39,21 @@ def is_gain(speedup: float, noise: float = PREDICTED_NOISE) -> bool:
     return speedup > 1 + noise
 
 
+def usd_per_million_samples(price_per_hour_usd: float, samples_per_second: float) -> float:
+    """What a million samples cost at a speed.
+
+    Args:
+        price_per_hour_usd: Of all GPUs that share the work, together.
+        samples_per_second: On all of them.
+
+    Raises:
+        ValueError: If the speed is not a positive number.
+    """
+    if not (math.isfinite(samples_per_second) and samples_per_second > 0):
+        raise ValueError(f"a speed must be a positive number: {samples_per_second}")
+    return price_per_hour_usd / 3600 * 1e6 / samples_per_second
+
+
 def savings(
     assumptions: Assumptions,
     price_per_hour_usd: float,

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+from engine import interconnect
+from engine.allocator_options import AllocatorOptions
+from engine.building import blaming_the_config
 from engine.conclusion import Findings, conclude
 from engine.errors import DoesNotFit
 from engine.events import Event, Log
 from engine.gpus import GPUS, Gpu
+from engine.hub import resolve
+from engine.intervals import memory_range, step_time_range
+from engine.limits import find_limits
 from engine.lowering import CudaBehaviour, cuda_behaviour
 from engine.predict import predict_trial
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Question
 from engine.result import AnalysisResult, GpuFacts, Source, Trial
-from engine.search import SearchOutcome, find_largest
+from engine.search import SearchOutcome
+from engine.timeline import largest_tensors, timeline
 from engine.trace import NotAffine
 from engine.tracing import TraceAt, trace, trace_every_batch_size
 from engine.workload import Workload
 
 _CURVE_POINTS = 24
-_ENOUGH_SPEED = 0.95
 
 Emit = Callable[[Event], None]
 Probe = Callable[[int], Trial]
@@ -38,12 +43,14 @@ def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     Raises:
         DoesNotFit: If not even the smallest batch does.
     """
-    gpu = _gpu(request)
-    trace_at = traces(request.workload, cuda_behaviour(gpu.compute_capability), emit)
+    gpu = catalogue_gpu(request)
+    trace_at = request_traces(request, cuda_behaviour(gpu.compute_capability), emit)
+    allocator = AllocatorOptions.parse(request.allocator)
     tried: dict[int, Trial] = {}
 
     def predict(batch_size: int) -> Trial:
-        return predict_trial(request.workload, gpu, trace_at(batch_size))
+        workload = request.workload_at(batch_size)
+        return predict_trial(workload, gpu, trace_at(batch_size), allocator)
 
     def probe(batch_size: int) -> Trial:
         if batch_size not in tried:
@@ -53,15 +60,11 @@ def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
         return tried[batch_size]
 
     current = probe(request.current_batch_size)
-    outcome = find_largest(
-        probe,
-        batch_multiple=request.batch_multiple,
-        limit_bytes=gpu.usable_bytes,
-        known=[current],
-    )
-    if outcome.largest_batch_size == 0:
+    limits = find_limits(request, gpu, predict, probe=probe, known=[current])
+    outcome, choice = limits.outcome, limits.choice
+    if choice is None:
         raise does_not_fit(request, probe(request.batch_multiple), gpu.display_name)
-    recommended = probe(_recommend(predict, outcome.largest_batch_size, request.batch_multiple))
+    recommended = probe(choice.batch_size)
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, gpu.usable_bytes)
     return conclude(
         request,
@@ -71,24 +74,37 @@ def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
             current=current,
             recommended=recommended,
             curve=curve(predict, outcome, request),
-            price_per_hour_usd=_price_per_hour(request, gpu),
+            price_per_hour_usd=price_per_hour(request, gpu),
             source=Source.PREDICTED,
-            caveats=_caveats(request, outcome),
+            bound=choice.bound,
+            safe_batch_size=limits.safe_batch_size,
+            caveats=[
+                *_caveats(request, outcome, limits.safe_batch_size),
+                *interconnect.caveats(request.workload, gpu),
+            ],
+            timeline=timeline(trace_at(choice.batch_size)),
+            largest_tensors=largest_tensors(trace_at(choice.batch_size)),
         ),
     )
 
 
 def predict_batch(request: AnalysisRequest, emit: Emit) -> Trial:
-    """Predict one batch size, the request's current one, on a GPU of the catalogue."""
-    gpu = _gpu(request)
+    """Predict one batch size, the request's current one, on a GPU of the catalogue.
+
+    Raises:
+        InvalidInput: If the model's config cannot be had, or no model can be trained of it.
+    """
+    request = replace(request, workload=resolve(request.workload))
+    gpu = catalogue_gpu(request)
     behaviour = cuda_behaviour(gpu.compute_capability)
     emit(Log(f"Tracing batch {request.current_batch_size:,}"))
-    return predict_trial(
-        request.workload, gpu, trace(request.workload, request.current_batch_size, behaviour)
-    )
+    workload = request.workload_at(request.current_batch_size)
+    with blaming_the_config(workload):
+        step = trace(workload, request.current_batch_size, behaviour)
+    return predict_trial(workload, gpu, step, AllocatorOptions.parse(request.allocator))
 
 
-def _gpu(request: AnalysisRequest) -> Gpu:
+def catalogue_gpu(request: Question) -> Gpu:
     """The catalogue GPU of a request, with less memory if the request says so.
 
     Raises:
@@ -107,7 +123,7 @@ def _gpu(request: AnalysisRequest) -> Gpu:
     return replace(gpu, display_name=name, total_bytes=limit)
 
 
-def _price_per_hour(request: AnalysisRequest, gpu: Gpu) -> float:
+def price_per_hour(request: Question, gpu: Gpu) -> float:
     """The price that holds, in USD: the request's own, else the catalogue's."""
     own = request.assumptions.price_per_hour_usd
     return gpu.price_per_hour_usd if own is None else own
@@ -136,6 +152,23 @@ def traces(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> T
         )
     )
     return trace_at
+
+
+def request_traces(
+    request: AnalysisRequest, behaviour: CudaBehaviour | None, emit: Emit
+) -> TraceAt:
+    """The traces of a request's workload, which may accumulate at some batch sizes only.
+
+    A step that accumulates is traced with two micro-batches, one that does not with one.
+    """
+
+    @cache
+    def made(accumulates: bool) -> TraceAt:
+        accumulation = 2 if accumulates else 1
+        workload = replace(request.workload, gradient_accumulation=accumulation)
+        return traces(workload, behaviour, emit)
+
+    return lambda batch_size: made(request.accumulation_at(batch_size) > 1)(batch_size)
 
 
 def in_words(trial: Trial) -> str:
@@ -167,7 +200,7 @@ def does_not_fit(request: AnalysisRequest, smallest: Trial, device: str) -> Does
     )
 
 
-def curve(predict: Probe, outcome: SearchOutcome, request: AnalysisRequest) -> list[Trial]:
+def curve(predict: Probe, outcome: SearchOutcome, request: Question) -> list[Trial]:
     """Trials from a small batch to a little beyond the limit, evenly spaced, for a chart."""
     multiple = request.batch_multiple
     end = min(math.ceil(outcome.next_batch_size * 1.1 / multiple), LARGEST_BATCH_SIZE // multiple)
@@ -175,28 +208,23 @@ def curve(predict: Probe, outcome: SearchOutcome, request: AnalysisRequest) -> l
     return [predict(unit * multiple) for unit in sorted(units)]
 
 
-def _recommend(predict: Probe, largest: int, multiple: int) -> int:
-    """The smallest batch within 5 % of the best speed.
-
-    Predicted speed never falls as the batch grows (fixed costs are shared by more samples), so the
-    best is at the largest batch, and bisection finds the smallest that comes near.
-    """
-
-    def speed(units: int) -> float:
-        return predict(units * multiple).samples_per_second or 0.0
-
-    units = range(1, largest // multiple + 1)
-    return units[bisect_left(units, _ENOUGH_SPEED * speed(units[-1]), key=speed)] * multiple
-
-
-def _caveats(request: AnalysisRequest, outcome: SearchOutcome) -> list[str]:
+def _caveats(request: AnalysisRequest, outcome: SearchOutcome, safe: int) -> list[str]:
     caveats = [
         "Nothing was run: memory comes from a trace of the training step replayed through a model "
         "of PyTorch's caching allocator.",
-        "Step times assume 60 % of the GPU's peak compute and 75 % of its peak bandwidth. Their "
-        "ratios are more reliable than the times themselves.",
+        "Step times assume 60 % of the GPU's peak compute and 75 % of its peak bandwidth: "
+        f"{step_time_range().in_words()}. Their ratios are more reliable than the times.",
         "The GPU is taken to be free: another process on it, or a display, takes its share.",
     ]
+    memory = memory_range().in_words()
+    if safe == 0:
+        caveats.append(
+            f"Predicted memory may be off by {memory}: no batch is sure to fit on this GPU."
+        )
+    elif safe < outcome.largest_batch_size:
+        caveats.append(
+            f"Predicted memory may be off by {memory}: batch {safe:,} fits even at the high end."
+        )
     if request.workload.preset.kind == "image":
         caveats.append(
             "cuDNN's convolution workspaces are not predicted: it takes a smaller one where memory "

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from typing import Any, Protocol
 
+from engine.allocator_options import AllocatorOptions
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, LOCAL, Gpu, canonical_name
-from engine.parsing import collect, positive_number, whole_number
+from engine.parsing import bytes_of, collect, positive_number, whole_number
 from engine.presets import PRESETS
-from engine.workload import Precision, Workload
+from engine.workload import Attention, Parallelism, Precision, Workload
 
 LARGEST_BATCH_SIZE = 65_536
 """Upper bound of every batch size, so that no extrapolation runs away."""
+
+LARGEST_ACCUMULATION = 1024
+_LARGEST_GLOBAL_BATCH_SIZE = LARGEST_BATCH_SIZE * LARGEST_ACCUMULATION
 
 _SMALLEST_MEMORY_LIMIT = 2**20
 _LARGEST_MEMORY_LIMIT = 2**44
@@ -48,6 +53,54 @@ class Assumptions:
             raise InvalidInput(wrong)
 
 
+class Question(Protocol):
+    """What every question has in common, whatever is trained."""
+
+    @property
+    def gpu(self) -> str:
+        """A name of the catalogue, or ``local`` for the device of the machine that runs it."""
+
+    @property
+    def current_batch_size(self) -> int:
+        """The batch size used today."""
+
+    @property
+    def batch_multiple(self) -> int:
+        """Only multiples of it are tried and recommended."""
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """Emulates a smaller GPU; needed on a machine with no GPU."""
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What the user assumes about a year of training."""
+
+
+def settle_gpu_and_sizes(question: Question, wrong: dict[str, str]) -> None:
+    """Check the GPU and the sizes of a question under construction, and put them right.
+
+    Args:
+        question: A data class whose values are still untrusted.
+        wrong: Receives a message for each wrong field.
+    """
+    try:
+        object.__setattr__(question, "gpu", canonical_name(question.gpu))
+    except InvalidInput as error:
+        wrong |= error.fields
+    for name, smallest, largest in (
+        ("current_batch_size", 1, LARGEST_BATCH_SIZE),
+        ("batch_multiple", 1, 1024),
+        ("memory_limit_bytes", _SMALLEST_MEMORY_LIMIT, _LARGEST_MEMORY_LIMIT),
+    ):
+        value = getattr(question, name)
+        if isinstance(value, str) and name == "memory_limit_bytes":
+            value = collect(partial(bytes_of, value), wrong)
+        if name not in wrong and (value is not None or name != "memory_limit_bytes"):
+            number = whole_number(name, value, smallest, largest, wrong)
+            object.__setattr__(question, name, number)
+
+
 @dataclass(frozen=True)
 class AnalysisRequest:
     """One question put to the engine.
@@ -57,6 +110,11 @@ class AnalysisRequest:
         current_batch_size: The batch size used today.
         batch_multiple: Only multiples of it are tried and recommended.
         memory_limit_bytes: Emulates a smaller GPU; needed on a machine with no GPU.
+        global_batch_size: Samples per optimizer step over all micro-batches and GPUs, to be kept:
+            batch size, gradient accumulation and world size multiplied. Where the workload does not
+            accumulate, its accumulation today follows from this. ``None`` keeps none.
+        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them; empty for
+            PyTorch's default.
     """
 
     workload: Workload
@@ -65,39 +123,76 @@ class AnalysisRequest:
     batch_multiple: int = 1
     memory_limit_bytes: int | None = None
     assumptions: Assumptions = Assumptions()
+    global_batch_size: int | None = None
+    allocator: str = ""
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        try:
-            object.__setattr__(self, "gpu", canonical_name(self.gpu))
-        except InvalidInput as error:
-            wrong |= error.fields
-        for name, largest in (
-            ("current_batch_size", LARGEST_BATCH_SIZE),
-            ("batch_multiple", 1024),
-        ):
-            number = whole_number(name, getattr(self, name), 1, largest, wrong)
-            object.__setattr__(self, name, number)
-        if self.memory_limit_bytes is not None:
-            limit = whole_number(
-                "memory_limit_bytes",
-                self.memory_limit_bytes,
-                _SMALLEST_MEMORY_LIMIT,
-                _LARGEST_MEMORY_LIMIT,
-                wrong,
+        settle_gpu_and_sizes(self, wrong)
+        collect(lambda: AllocatorOptions.parse(self.allocator), wrong)
+        if self.global_batch_size is not None:
+            size = whole_number(
+                "global_batch_size", self.global_batch_size, 1, _LARGEST_GLOBAL_BATCH_SIZE, wrong
             )
-            object.__setattr__(self, "memory_limit_bytes", limit)
-        if "gpu" not in wrong and self.gpu != LOCAL:
-            self._check_number_format(GPUS[self.gpu], wrong)
+            object.__setattr__(self, "global_batch_size", size)
+            if size is not None and not wrong:
+                self._check_global_batch(size, wrong)
+        if self.gpu == LOCAL:
+            self._check_local(wrong)
+        elif "gpu" not in wrong:
+            self._check_gpu(GPUS[self.gpu], wrong)
         if wrong:
             raise InvalidInput(wrong)
 
-    def _check_number_format(self, gpu: Gpu, wrong: dict[str, str]) -> None:
+    def _check_gpu(self, gpu: Gpu, wrong: dict[str, str]) -> None:
+        """Refuse what a GPU of the catalogue cannot do, or what cannot be predicted."""
         precision = self.workload.precision
         if precision in (Precision.BF16_MIXED, Precision.BF16_TRUE) and gpu.bf16_flops is None:
             wrong["precision"] = f"{gpu.display_name} has no bf16; choose fp16-mixed or fp32"
         elif precision is Precision.TF32 and gpu.tf32_flops is None:
             wrong["precision"] = f"{gpu.display_name} has no TF32; choose fp16-mixed or fp32"
+        if self.workload.attention is Attention.FLASH and gpu.compute_capability < 8.0:
+            wrong["attention"] = f"{gpu.display_name} cannot run FlashAttention; choose sdpa"
+        if self.workload.compile:
+            wrong["compile"] = (
+                "what a compiler does with a step is not predicted; measure it (gpu local), or "
+                "leave it off for the memory of the step as it is written"
+            )
+
+    def _check_global_batch(self, size: int, wrong: dict[str, str]) -> None:
+        """Whether today's micro-batches make up the global batch."""
+        accumulated, gpus = self.workload.gradient_accumulation, self.workload.world_size
+        today = self.current_batch_size * accumulated * gpus
+        if accumulated > 1 and size != today:
+            wrong["global_batch_size"] = (
+                f"{accumulated} micro-batches of {self.current_batch_size:,} on {gpus} GPU(s) make "
+                f"{today:,}, not {size:,}; give that, or leave gradient_accumulation out"
+            )
+        elif size % today:
+            wrong["global_batch_size"] = (
+                f"{size:,} is no multiple of the {today:,} samples of a micro-batch of "
+                f"{self.current_batch_size:,} on {gpus} GPU(s); correct it or current_batch_size"
+            )
+
+    def accumulation_at(self, batch_size: int) -> int:
+        """Micro-batches of a size to one optimizer step: as many as keep the global batch.
+
+        Rounded up where they do not divide it evenly; the workload's own without a global batch.
+        """
+        if self.global_batch_size is None:
+            return self.workload.gradient_accumulation
+        return -(-self.global_batch_size // (batch_size * self.workload.world_size))
+
+    def workload_at(self, batch_size: int) -> Workload:
+        """The workload with the accumulation of a micro-batch of that size."""
+        accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)
+        if accumulated == self.workload.gradient_accumulation:
+            return self.workload
+        return replace(self.workload, gradient_accumulation=accumulated)
+
+    def _check_local(self, wrong: dict[str, str]) -> None:
+        if self.workload.parallelism is not Parallelism.NONE:
+            wrong["parallelism"] = "several GPUs are predicted only; name a GPU of the catalogue"
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> AnalysisRequest:
@@ -148,6 +243,8 @@ class AnalysisRequest:
         return flat | self.workload.to_dict() | asdict(self.assumptions)
 
 
-_OWN_FIELDS = {"gpu", "current_batch_size", "batch_multiple", "memory_limit_bytes"}
+_OWN_FIELDS = {
+    field.name for field in fields(AnalysisRequest) if field.name not in ("workload", "assumptions")
+}
 _ASSUMED_FIELDS = {field.name for field in fields(Assumptions)}
 _WORKLOAD_FIELDS = {field.name for field in fields(Workload)}

@@ -30,9 +30,16 @@ class Trial:
             allocator (CPU).
         device_used_bytes: Reserved plus CUDA context and libraries. ``None`` as above.
         step_seconds: Time of one training step; median if measured.
-        samples_per_second: ``batch_size / step_seconds``.
+        samples_per_second: Samples of one training step, over its micro-batches and GPUs, per
+            second of it.
+        device_used_low_bytes, device_used_high_bytes: The interval of a predicted
+            ``device_used_bytes``, from the residuals seen so far; ``None`` for measured figures.
+        step_seconds_low, step_seconds_high: The interval of ``step_seconds``; of a measured one,
+            that of its median.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
-            ``optimizer_state``, ``activations``, ``inputs``, ``workspaces``), which add up to
+            ``optimizer_state``, ``casts``: copies of parameters in another number format,
+            ``activations``: what one phase of the step leaves to the next, ``temporaries``: what is
+            made and freed within one, ``inputs``, ``workspaces``), which add up to
             ``peak_allocated_bytes``; empty where it is not known.
         alloc_retries: How often the caching allocator had to give its cache back to CUDA to serve
             a request: above zero it fits, but slowly. ``None`` where it is not known.
@@ -47,6 +54,10 @@ class Trial:
     device_used_bytes: int | None = None
     step_seconds: float | None = None
     samples_per_second: float | None = None
+    device_used_low_bytes: int | None = None
+    device_used_high_bytes: int | None = None
+    step_seconds_low: float | None = None
+    step_seconds_high: float | None = None
     breakdown: dict[str, int] = field(default_factory=dict)
     alloc_retries: int | None = None
     failure: str = ""
@@ -87,11 +98,65 @@ class GpuFacts:
 
 
 @dataclass(frozen=True)
+class TimelinePoint:
+    """Bytes alive at one moment of a training step.
+
+    Attributes:
+        at: Where in the step, from 0 (its begin) to 1 (its end), counted in allocations and frees.
+        phase: ``inputs``, ``forward``, ``backward`` or ``optimizer``.
+        bytes: Bytes of the tensors by category, the names of ``Trial.breakdown``; the caching
+            allocator rounds each tensor up, so the highest point lies a little below the peak
+            allocated.
+    """
+
+    at: float
+    phase: str
+    bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class LargeTensor:
+    """One of the largest tensors alive at the peak.
+
+    Attributes:
+        size_bytes: Its bytes.
+        category: As in ``Trial.breakdown``.
+        module: The module that made it, as ``model.named_modules()`` names it, or that a parameter,
+            its gradient and its optimizer state belong to; empty if there is none.
+        operation: The operator that made it, such as ``aten.addmm``; empty for parameters.
+    """
+
+    size_bytes: int
+    category: str
+    module: str
+    operation: str
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """How the user's global batch is kept at the recommended batch.
+
+    Attributes:
+        size: Samples per optimizer step that were asked for, over micro-batches and GPUs.
+        gradient_accumulation: Micro-batches of the recommended size to one optimizer step.
+        kept_size: Samples per optimizer step that makes; more than ``size`` only where no allowed
+            batch size divides it evenly.
+        otherwise: What changes without accumulation, in a sentence.
+    """
+
+    size: int
+    gradient_accumulation: int
+    kept_size: int
+    otherwise: str
+
+
+@dataclass(frozen=True)
 class AnalysisResult:
     """The answer to one analysis.
 
     Attributes:
-        model_name: The model's name as people know it.
+        model_name: The model's name as people know it; of a person's own code, its factory.
+        workload: What is trained and how; ``None`` for a person's own code.
         source: ``measured`` if both sides of the limit were measured, else ``predicted``.
         largest_batch_size: The largest batch size that fits.
         next_batch_size: The next one up (by the batch multiple).
@@ -107,10 +172,17 @@ class AnalysisResult:
         curve: Points of memory against batch for a chart; trials, but not part of the search.
         trials: Every batch size tried, in the order of trying.
         caveats: What a reader has to know about these figures, one sentence each.
+        timeline: Memory along one step at the recommended batch, for a chart.
+        largest_tensors: The largest tensors alive at its peak, largest first.
+        certificate: Commands that repeat the trials on both sides of the limit.
+        safe_batch_size: The largest batch that fits even at the high end of its prediction;
+            ``None`` where the limit was measured. The recommended batch is never larger, unless
+            this is zero.
+        global_batch: How the global batch is kept; ``None`` if none was asked for.
     """
 
     model_name: str
-    workload: Workload
+    workload: Workload | None
     gpu: GpuFacts
     source: Source
     largest_batch_size: int
@@ -126,6 +198,11 @@ class AnalysisResult:
     curve: list[Trial]
     trials: list[Trial]
     caveats: list[str]
+    timeline: list[TimelinePoint] = field(default_factory=list)
+    largest_tensors: list[LargeTensor] = field(default_factory=list)
+    certificate: list[str] = field(default_factory=list)
+    safe_batch_size: int | None = None
+    global_batch: GlobalBatch | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.building import blaming_the_config
 from engine.errors import DoesNotFit
 from engine.gpus import GPUS, LOCAL
+from engine.hub import resolve
 from engine.lowering import cuda_behaviour
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
@@ -51,9 +53,11 @@ def validate_backward(workload: Workload, batch_size: int, gpu: str) -> Backward
         gpu: A name of the catalogue (predicted), or ``local`` (measured).
 
     Raises:
+        InvalidInput: If the model's config cannot be had, or no model can be trained of it.
         DoesNotFit: If the local device has too little memory for it.
         MeasurementFailed: If a trial ended for another reason.
     """
+    workload = resolve(workload)
     peaks = _measured if gpu == LOCAL else _predicted
     forward, training = (peaks(workload, batch_size, gpu, forward_only=f) for f in (True, False))
     ratio = training / forward
@@ -76,7 +80,8 @@ def validate_backward(workload: Workload, batch_size: int, gpu: str) -> Backward
 
 def _predicted(workload: Workload, batch_size: int, gpu: str, *, forward_only: bool) -> int:
     behaviour = cuda_behaviour(GPUS[gpu].compute_capability)
-    steps = trace(workload, batch_size, behaviour, forward_only=forward_only)
+    with blaming_the_config(workload):
+        steps = trace(workload, batch_size, behaviour, forward_only=forward_only)
     return steps.replay().peak_allocated_bytes
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from engine.economics import PREDICTED_NOISE, is_gain
+from engine.recommendation import ENOUGH_SPEED, Bound
 from engine.result import Source
 from engine.search import SearchOutcome
+
+_BEST_SPEED = {
+    Bound.SPEED: f"at least {100 * ENOUGH_SPEED:.0f} % of the best speed",
+    Bound.MEMORY: "the best speed that is safe in memory",
+    Bound.GLOBAL_BATCH: "the best speed that the global batch allows",
+}
 
 
 def verdict(
@@ -15,20 +22,20 @@ def verdict(
     speedup: float | None,
     source: Source,
     noise: float = PREDICTED_NOISE,
-    tolerance: float = 0.05,
+    bound: Bound = Bound.SPEED,
 ) -> str:
     """Say what fits, which batch to use, and what that gains.
 
     Args:
         outcome: Where the limit is.
-        recommended_batch_size: The smallest within ``tolerance`` of the best speed; not used where
-            nothing fits.
+        recommended_batch_size: As :func:`engine.recommendation.recommend_batch` chose it; not used
+            where nothing fits.
         current_batch_size: The batch size used today.
         speedup: Speed at the recommended batch over that at the current one; ``None`` if the
             current batch does not fit.
         source: Where the figures come from.
         noise: The share within which a speedup is no gain.
-        tolerance: The share of the best speed that the recommended batch may lack.
+        bound: What decided the recommended batch.
     """
     if outcome.largest_batch_size == 0:
         return f"Not even batch {outcome.next_batch_size:,} fits ({source})."
@@ -42,7 +49,7 @@ def verdict(
         current_batch_size,
         speedup,
         noise,
-        f"at least {1 - tolerance:.0%} of the best speed".replace("%", " %"),
+        _BEST_SPEED[bound],
     )
     return f"{limit}; {advice} ({source})."
 

@@ -57,3 +57,20 @@ def test_without_tf32_hardware_fp32_stays_fp32() -> None:
     convolution = Operation("aten.convolution", "float32", 10**13, 0)
     seconds = predict_step_seconds([convolution], T4, FP32) - KERNEL_SECONDS
     assert seconds == pytest.approx(10**13 / (T4.fp32_flops * COMPUTE_EFFICIENCY))
+
+
+def test_an_accumulated_step_runs_the_optimizer_once() -> None:
+    product = Operation("aten.mm", "float32", 10**13, 0)
+    update = Operation("aten._fused_adamw_", "float32", 0, 10**10)
+    one = predict_step_seconds([product], A10, FP32)
+    optimizer = predict_step_seconds([update], A10, FP32)
+    # A trace of an accumulated step holds two micro-batches.
+    traced = [product, product, update]
+    for micro_batches in (2, 3, 16):
+        seconds = predict_step_seconds(traced, A10, FP32, micro_batches)
+        assert seconds == pytest.approx(micro_batches * one + optimizer)
+
+
+def test_a_step_without_accumulation_is_taken_as_it_was_traced() -> None:
+    traced = [Operation("aten.mm", "float32", 10**13, 0), Operation("aten.add", "float32", 0, 10)]
+    assert predict_step_seconds(traced, A10, FP32, 1) == predict_step_seconds(traced, A10, FP32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.recommendation import Bound
 from engine.result import Source
 from engine.search import SearchOutcome
 from engine.verdict import verdict
@@ -81,3 +82,24 @@ def test_a_smaller_batch_that_is_faster_is_a_gain() -> None:
 def test_the_measured_interval_decides_what_is_a_gain() -> None:
     assert "no gain" in sentence(64, 16, 1.05, noise=0.06)
     assert "1.01 times" in sentence(64, 16, 1.014, noise=0.01)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (Bound.MEMORY, "64 gives the best speed that is safe in memory, 1.31 times"),
+        (Bound.GLOBAL_BATCH, "64 gives the best speed that the global batch allows, 1.31 times"),
+    ],
+)
+def test_what_keeps_the_recommended_batch_from_the_best_speed_is_said(
+    bound: Bound, words: str
+) -> None:
+    said = verdict(
+        SearchOutcome(288, 296, True, []),
+        recommended_batch_size=64,
+        current_batch_size=16,
+        speedup=1.3126,
+        source=Source.PREDICTED,
+        bound=bound,
+    )
+    assert words in said

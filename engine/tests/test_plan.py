@@ -1,0 +1,257 @@
+"""The plan compares every GPU for a workload, and says what changes to it would buy."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+from rich.console import Console
+from torch._subclasses.fake_tensor import DataDependentOutputException
+
+from engine import plan as plan_module
+from engine.changes import changes
+from engine.economics import usd_per_million_samples
+from engine.errors import EngineError, InvalidInput
+from engine.events import Event, Log
+from engine.gpus import GIB, GPUS, Gpu
+from engine.plan import Plan, plan
+from engine.render_plan import render_plan
+from engine.request import AnalysisRequest
+from engine.result import Source, Trial
+
+
+def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
+    return AnalysisRequest.parse({"model": "bert", "gpu": gpu, "sequence_length": 32} | fields)
+
+
+def quiet(event: Event) -> None:
+    """Nobody listens."""
+
+
+def figures(fixed_gib: float, gib_per_sample: float) -> Callable[[Gpu, int], Trial]:
+    """A GPU whose speed rises with the batch and with its bandwidth."""
+
+    def predict(gpu: Gpu, batch_size: int) -> Trial:
+        used = int((fixed_gib + gib_per_sample * batch_size) * GIB)
+        fits = used <= gpu.total_bytes
+        speed = gpu.memory_bytes_per_second / 1e9 * batch_size / (batch_size + 4)
+        return Trial(
+            batch_size,
+            fits,
+            Source.PREDICTED,
+            peak_reserved_bytes=used - gpu.context_bytes,
+            device_used_bytes=used,
+            device_used_high_bytes=used,
+            samples_per_second=speed if fits else None,
+        )
+
+    return predict
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    """A plan from figures that are given, without any change tried."""
+
+    def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
+        monkeypatch.setattr(plan_module, "_predictor", lambda *_: figures(fixed_gib, each))
+        monkeypatch.setattr(plan_module, "changes", lambda *_: [])
+        return plan(request, quiet)
+
+    return make
+
+
+def test_every_gpu_of_the_catalogue_is_there_in_its_order(planned: Callable[..., Plan]) -> None:
+    made = planned(ask())
+    assert [option.gpu for option in made.options] == list(GPUS)
+    for option in made.options:
+        assert option.fits
+        assert 0 < (option.recommended_batch_size or 0) <= option.largest_batch_size
+
+
+def test_a_gpu_with_too_little_memory_says_what_it_would_need(planned: Callable[..., Plan]) -> None:
+    made = planned(ask("a100-80gb"), 30.0)
+    small = next(option for option in made.options if option.gpu == "t4")
+    assert not small.fits
+    assert small.why_not == "batch 1 needs 30.5 GiB"
+    assert (small.largest_batch_size, small.recommended_batch_size) == (0, None)
+    assert small.usd_per_million_samples is None
+    assert made.cheapest not in ("t4", None)
+
+
+def test_a_gpu_that_lacks_a_number_format_says_so(planned: Callable[..., Plan]) -> None:
+    made = planned(ask(precision="bf16-mixed"))
+    refused = {option.gpu: option.why_not for option in made.options if not option.fits}
+    assert set(refused) == {gpu.name for gpu in GPUS.values() if gpu.bf16_flops is None}
+    assert "has no bf16" in refused["t4"]
+
+
+def test_a_million_samples_cost_the_hours_they_take(planned: Callable[..., Plan]) -> None:
+    option = planned(ask()).options[0]
+    assert option.samples_per_second is not None
+    hours = 1e6 / option.samples_per_second / 3600
+    assert option.usd_per_million_samples == pytest.approx(hours * option.price_per_hour_usd)
+    assert usd_per_million_samples(3.6, 1000) == pytest.approx(1.0)
+    for speed in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="positive"):
+            usd_per_million_samples(1.0, speed)
+
+
+def test_a_run_takes_the_assumed_hours_at_the_current_batch(planned: Callable[..., Plan]) -> None:
+    made = planned(ask("a10", current_batch_size=4, hours_per_run=10))
+    today = figures(1.0, 0.5)(GPUS["a10"], 4).samples_per_second
+    assert today is not None
+    for option in made.options:
+        assert option.samples_per_second is not None
+        hours = 10 * today / option.samples_per_second
+        assert option.hours_per_run == pytest.approx(hours)
+        assert option.usd_per_run == pytest.approx(hours * option.price_per_hour_usd)
+
+
+def test_the_cheapest_the_best_value_and_the_fastest_are_named(
+    planned: Callable[..., Plan],
+) -> None:
+    made = planned(ask())
+    by_name = {option.gpu: option for option in made.options}
+    assert made.cheapest is not None
+    assert made.best_value is not None
+    assert made.fastest is not None
+    prices = [option.price_per_hour_usd for option in made.options]
+    values = [option.usd_per_million_samples or 0 for option in made.options]
+    speeds = [option.samples_per_second or 0 for option in made.options]
+    assert by_name[made.cheapest].price_per_hour_usd == min(prices)
+    assert by_name[made.best_value].usd_per_million_samples == min(values)
+    assert by_name[made.fastest].samples_per_second == max(speeds)
+
+
+def test_where_nothing_fits_nothing_is_named(planned: Callable[..., Plan]) -> None:
+    made = planned(ask("h100"), 1000.0)
+    assert (made.cheapest, made.best_value, made.fastest) == (None, None, None)
+    assert any("does not fit on NVIDIA H100" in caveat for caveat in made.caveats)
+    assert "fits on no GPU" in shown(made)
+
+
+def test_without_a_current_gpu_no_run_has_a_price(planned: Callable[..., Plan]) -> None:
+    made = planned(ask("local"))
+    assert made.current_gpu is None
+    assert made.changes == []
+    assert all(option.usd_per_run is None for option in made.options)
+    assert "per run" not in shown(made)
+
+
+def test_a_price_is_that_of_the_current_gpu_alone(planned: Callable[..., Plan]) -> None:
+    made = planned(ask("a10", price_per_hour_usd=9.5))
+    prices = {option.gpu: option.price_per_hour_usd for option in made.options}
+    assert prices == {gpu.name: gpu.price_per_hour_usd for gpu in GPUS.values()} | {"a10": 9.5}
+    with pytest.raises(InvalidInput, match="name the GPU"):
+        planned(ask("local", price_per_hour_usd=9.5))
+
+
+def test_a_current_batch_that_does_not_fit_gives_no_cost_of_a_run(
+    planned: Callable[..., Plan],
+) -> None:
+    made = planned(ask("t4", current_batch_size=1000))
+    assert all(option.usd_per_run is None for option in made.options)
+    assert any("what a run costs elsewhere is not known" in c for c in made.caveats)
+
+
+def test_several_gpus_cost_several_prices(planned: Callable[..., Plan]) -> None:
+    made = planned(ask(parallelism="ddp", world_size=4))
+    option = made.options[0]
+    assert option.usd_per_million_samples == pytest.approx(
+        usd_per_million_samples(4 * option.price_per_hour_usd, option.samples_per_second or 0)
+    )
+
+
+def test_the_global_batch_bounds_every_gpu(planned: Callable[..., Plan]) -> None:
+    made = planned(ask(current_batch_size=2, global_batch_size=12))
+    assert made.global_batch is not None
+    assert made.global_batch.kept_size == 12
+    for option in made.options:
+        assert 12 % (option.recommended_batch_size or 0) == 0
+        assert option.gradient_accumulation == 12 // (option.recommended_batch_size or 1)
+
+
+@pytest.mark.usefixtures("small_models")
+def test_gpus_that_are_traced_alike_share_their_traces() -> None:
+    events: list[Event] = []
+    made = plan(ask("local"), events.append)
+    traced = [e for e in events if isinstance(e, Log) and e.message.startswith("Traced")]
+    assert 1 <= len(traced) < len({gpu.compute_capability for gpu in GPUS.values()})
+    assert all(option.fits for option in made.options)
+    json.dumps(made.to_dict())
+
+
+@pytest.mark.usefixtures("small_models")
+def test_each_change_is_held_against_the_workload_as_it_is() -> None:
+    pytest.importorskip("peft")
+    tried = changes(ask("a10", current_batch_size=64), GPUS["a10"], quiet)
+    by_name = {change.name: change for change in tried}
+    assert [change.name for change in tried[:4]] == [
+        "as it is",
+        "tf32",
+        "bf16-mixed",
+        "gradient checkpointing",
+    ]
+    base = by_name.pop("as it is")
+    assert base.current_used_bytes is not None
+    for change in by_name.values():
+        assert change.applies, change.why_not
+        assert change.current_used_bytes is not None
+        assert change.saved_bytes == base.current_used_bytes - change.current_used_bytes
+        assert change.speedup == pytest.approx(
+            (change.samples_per_second or 0) / (base.samples_per_second or 1)
+        )
+    assert (by_name["gradient checkpointing"].saved_bytes or 0) > 0
+    assert (by_name["bf16-mixed"].speedup or 0) >= 1
+
+
+@pytest.mark.usefixtures("small_models")
+def test_only_changes_that_do_something_are_tried() -> None:
+    pytest.importorskip("peft")
+    request = ask("t4", optimizer="none", gradient_checkpointing=True, lora_rank=4)
+    tried = changes(request, GPUS["t4"], quiet)
+    assert [change.name for change in tried] == ["as it is", "fp16-mixed"]
+
+
+@pytest.mark.usefixtures("small_models")
+def test_a_change_that_the_model_does_not_take_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine import changes as changes_module
+
+    tried = changes_module._tried
+
+    def refuse(change: changes_module.Change, request: AnalysisRequest, gpu: Gpu) -> object:
+        if request.workload.gradient_checkpointing:
+            raise InvalidInput({"gradient_checkpointing": "transformers has none for it"})
+        if request.workload.optimizer == "sgd-momentum":
+            raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
+        if request.workload.lora_rank:
+            raise EngineError("LoRA needs the package peft")
+        return tried(change, request, gpu)
+
+    monkeypatch.setattr(changes_module, "_tried", refuse)
+    made = {change.name: change for change in changes(ask("t4"), GPUS["t4"], quiet)}
+    refused = {name: change.why_not for name, change in made.items() if not change.applies}
+    assert refused == {
+        "gradient checkpointing": "transformers has none for it",
+        "optimizer sgd-momentum": (
+            "such a step looks at the values of tensors, which no prediction knows"
+        ),
+        "LoRA, rank 8": "LoRA needs the package peft",
+    }
+    assert made["gradient checkpointing"].speedup is None
+
+
+def shown(made: Plan, width: int = 80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(render_plan(made))
+    return out.getvalue()
+
+
+def test_the_tables_fit_80_columns(planned: Callable[..., Plan]) -> None:
+    text = shown(planned(ask("a10", precision="bf16-mixed", current_batch_size=4)))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for words in ("Cheapest that fits", "What cannot be used", "has no bf16", "USD", "assumed"):
+        assert words in text

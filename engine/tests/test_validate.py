@@ -1,0 +1,228 @@
+"""The checks that measure: predictions against real steps, eager steps against compiled."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console, RenderableType
+
+from engine import cli, validate_compile, validate_prediction
+from engine.errors import InvalidInput
+from engine.events import Event
+from engine.intervals import Counted, read_residuals
+from engine.measurement import cpu
+from engine.measurement.first_run import FirstRun, first_run
+from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.result import Source, Trial
+from engine.tests.conftest import small_workload
+from engine.validate_compile import compare
+from engine.validate_prediction import Fit, PredictionCheck, summarize, validate_local
+
+MIB = 2**20
+CPU = DeviceFacts("cpu", "a CPU", 64 * 2**30, 0, 0.0)
+
+
+def quiet(event: Event) -> None:
+    """Nobody listens."""
+
+
+def shown(rendered: RenderableType) -> str:
+    out = io.StringIO()
+    Console(file=out, width=80).print(rendered)
+    return out.getvalue()
+
+
+@pytest.fixture
+def measured_here(small_models: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small models, measured in this process: another one would take the whole ones."""
+    monkeypatch.setattr(validate_prediction, "local_device", lambda: CPU)
+    monkeypatch.setattr(validate_prediction, "measure", cpu.run_trial)
+
+
+@pytest.mark.usefixtures("measured_here")
+def test_on_the_cpu_predictions_are_exact() -> None:
+    check = validate_local(["resnet"], 64 * MIB, quiet)
+    assert check.source is Source.MEASURED
+    assert check.worst_error == 0
+    assert {compared.residual.counted for compared in check.comparisons} == {Counted.LIVE}
+    assert check.false_safe_rate == 0
+    # The largest predicted to fit does, and the next one does not.
+    assert [(fit.predicted, fit.measured) for fit in check.fits[-2:]] == [
+        (True, True),
+        (False, False),
+    ]
+    assert check.fits[-1].batch_size == check.fits[-2].batch_size + 1
+
+
+@pytest.mark.usefixtures("measured_here")
+def test_a_batch_that_was_promised_and_does_not_fit_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails_at_the_limit(order: TrialOrder) -> Trial:
+        trial = cpu.run_trial(order)
+        return trial if order.batch_size <= 2 else replace(trial, fits=False)
+
+    monkeypatch.setattr(validate_prediction, "measure", fails_at_the_limit)
+    check = validate_local(["resnet"], 64 * MIB, quiet)
+    assert check.false_safe_rate == pytest.approx(1 / 2)
+    assert "of 2 batches predicted to fit, 1 did not" in check.verdict
+
+
+@pytest.mark.usefixtures("measured_here")
+def test_where_nothing_fits_nothing_is_compared() -> None:
+    with pytest.raises(InvalidInput, match="nothing fits"):
+        validate_local(["resnet"], MIB, quiet)
+
+
+def test_a_cuda_device_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = DeviceFacts("cuda", "NVIDIA A10", 23_696_375_808, 268_435_456, 8.6)
+    limit = 6 * 2**30
+
+    def measure(order: TrialOrder) -> Trial:
+        if order.batch_size > 40:
+            return Trial(order.batch_size, False, Source.MEASURED, failure="out of memory")
+        return Trial(order.batch_size, True, Source.MEASURED, 2**31, 2**31, 2**32, 0.5, 4.0)
+
+    monkeypatch.setattr(validate_prediction, "local_device", lambda: gpu)
+    monkeypatch.setattr(validate_prediction, "measure", measure)
+    check = validate_local(["bert"], limit, quiet)
+    assert {compared.residual.counted for compared in check.comparisons} == {
+        Counted.PEAK_ALLOCATED,
+        Counted.PEAK_RESERVED,
+        Counted.DEVICE_USED,
+        Counted.STEP_SECONDS,
+    }
+    assert {compared.residual.gpu for compared in check.comparisons} == {"a10"}
+
+
+def prediction_check(**changed: Any) -> PredictionCheck:
+    given: dict[str, Any] = {"fits": [Fit("bert", 9, True, False)], "false_safe_rate": 1.0}
+    return replace(validate_prediction.validate_known(), **given | changed)
+
+
+def test_known_measurements_are_predicted_again_without_a_device(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["validate", "prediction", "--json"]) == cli.OK
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["source"] == "predicted"
+    assert answer["false_safe_rate"] is None
+    assert answer["worst_error"] < 0.03
+    assert len(answer["comparisons"]) >= 5
+
+
+def test_the_error_is_of_the_prediction() -> None:
+    one = validate_prediction.validate_known().comparisons[0]
+    check = summarize("a GPU", [one.residual], [], Source.MEASURED)
+    assert check.worst_error == pytest.approx(
+        abs(one.residual.predicted / one.residual.measured - 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--gpu", "a10"], "only local is measured"),
+        (["bert"], "--gpu local"),
+        (["--write"], "--gpu local"),
+        (["--gpu", "local", "--memory-limit", "much"], "not a size"),
+    ],
+)
+def test_bad_input_is_told(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["validate", "prediction", *arguments]) == cli.BAD_INPUT
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("measured_here")
+def test_written_residuals_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.toml"
+    given = ["resnet", "--gpu", "local", "--memory-limit", "64MiB", "--write", str(path)]
+    assert cli.main(["validate", "prediction", *given]) == cli.OK
+    rows = read_residuals(path)
+    assert rows
+    assert all(row.ratio == 1 for row in rows)
+    assert rows[0].workload == {"model": "resnet"}
+    assert torch.__version__ in rows[0].source
+    assert f"{len(rows)} rows added" in capsys.readouterr().err
+
+
+def test_the_table_marks_what_was_promised_and_does_not_fit() -> None:
+    from engine.render_checks import render_prediction
+
+    text = shown(render_prediction(prediction_check()))
+    assert "peak allocated, forward only" in text.replace("\n", " ") or "forward only" in text
+    assert "does not fit" in text
+
+
+def run(first: float, step: float, peak: int | None = MIB) -> FirstRun:
+    return FirstRun(first, step, peak)
+
+
+def test_compiling_is_worth_its_cost_after_so_many_steps() -> None:
+    check = compare([run(1, 0.2)] * 2, [run(31, 0.1)] * 2, 16, "a GPU")
+    assert check.passed
+    assert check.speedup == pytest.approx(2)
+    assert check.pays_off_after_steps == 300
+    assert "2.00 times as fast" in check.verdict
+    assert "after 300 steps" in check.verdict
+
+
+@pytest.mark.parametrize(("compiled", "said"), [(0.1, "no faster"), (0.2, "are slower")])
+def test_within_the_noise_or_below_compiling_is_no_gain(compiled: float, said: str) -> None:
+    check = compare([run(1, 0.1)], [run(9, compiled)], 16, "a GPU")
+    assert not check.passed
+    assert check.pays_off_after_steps is None
+    assert said in check.verdict
+    assert "no gain" in check.verdict
+
+
+def test_eager_and_compiled_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[TrialOrder] = []
+
+    def measure(order: TrialOrder) -> dict[str, Any]:
+        orders.append(order)
+        return asdict(run(2 if order.workload.compile else 1, 0.1, None))  # type: ignore[union-attr]  # a workload
+
+    monkeypatch.setattr(validate_compile, "measure_first_run", measure)
+    monkeypatch.setattr(validate_compile, "local_device", lambda: CPU)
+    check = validate_compile.validate_compile(small_workload("bert"), 2)
+    compiled = [order.workload.compile for order in orders]  # type: ignore[union-attr]  # as above
+    assert compiled == [False, True, False, True]
+    assert check.device == "a CPU"
+    assert check.compiled_peak_bytes is None
+
+
+def test_the_compile_table_is_readable_without_a_peak() -> None:
+    from engine.render_checks import render_compile
+
+    text = shown(render_compile(compare([run(1, 0.2, None)], [run(9, 0.1, None)], 16, "a GPU")))
+    assert "100.00 ms" in text
+    assert "0.50" in text
+    assert "measured" in text
+
+
+@pytest.fixture
+def clean_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "unset after the test")
+    return torch._dynamo.reset
+
+
+@pytest.mark.usefixtures("small_models", "clean_compiler")
+def test_the_allocators_peak_is_that_of_the_recorder() -> None:
+    order = TrialOrder(small_workload("bert", optimizer="sgd"), 2)
+    found = first_run(order)
+    trial = cpu.run_trial(order)
+    assert found.peak_bytes is not None
+    assert trial.peak_allocated_bytes is not None
+    # The allocator also gives scratch memory that is no tensor's.
+    assert 0 <= found.peak_bytes - trial.peak_allocated_bytes <= 64 * 1024
+    assert found.step_seconds > 0
