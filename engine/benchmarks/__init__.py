@@ -1,0 +1,1 @@
+"""Commands that hold the engine against published measurements, other tools and its own aims."""
