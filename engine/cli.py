@@ -13,88 +13,44 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console, RenderableType
 
+from engine.advice_cli import (
+    add_prediction_flags,
+    answer_compile,
+    answer_plan,
+    answer_prediction,
+)
 from engine.errors import EngineError, InvalidInput
+from engine.flags import (
+    ANALYZE,
+    MEASURE,
+    MEMORY_LIMIT,
+    PLAN,
+    PREDICT,
+    VALIDATE_BACKWARD,
+    VALIDATE_COMPILE,
+    Flag,
+)
 from engine.gpus import GPUS, LOCAL
-from engine.parsing import shown
+from engine.model_config import read_config_file
+from engine.own_cli import FACTORY, analyze_own, measure_own
 from engine.presets import PRESETS
 from engine.progress import progress
 from engine.render import render_analysis, render_backward, render_trial
 from engine.render_lists import render_devices, render_models
 from engine.request import AnalysisRequest
 from engine.result import GpuFacts
-from engine.workload import Mode, Optimizer, Precision
+from engine.sample_cli import FLAGS, add_sample_command, add_sample_flags, size_by_sample
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-
-_PUBLISHED_GPU = "a10"
-"""The GPU whose measurement of forward against backward is published."""
-
-_SIZE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,6})?) ?(?P<unit>[kmgt]i?b|b)", re.IGNORECASE)
-_POWERS = "bkmgt"
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A flag of the command line for one field of ``AnalysisRequest``."""
-
-    flag: str
-    field: str
-    metavar: str
-    help: str
-    required: bool = False
-    default: str | None = None
-
-
-_CATALOGUE_GPU = Flag("--gpu", "gpu", "NAME", "a GPU that `devices` lists", required=True)
-_BATCH_SIZE = Flag("--batch-size", "current_batch_size", "N", "samples per step", required=True)
-_MEMORY_LIMIT = Flag(
-    "--memory-limit",
-    "memory_limit_bytes",
-    "SIZE",
-    "use no more memory than this: 8GiB, 500MiB, 16GB or plain bytes",
-)
-_WORKLOAD = (
-    Flag("--precision", "precision", "NAME", f"{', '.join(Precision)}; default fp32"),
-    Flag("--optimizer", "optimizer", "NAME", f"{', '.join(Optimizer)}; default adamw"),
-    Flag("--mode", "mode", "NAME", f"{', '.join(Mode)}; default train"),
-    Flag("--sequence-length", "sequence_length", "TOKENS", "tokens per sample of a text model"),
-    Flag("--image-size", "image_size", "PIXELS", "pixels per side of an image"),
-)
-_ANALYZE = (
-    replace(
-        _CATALOGUE_GPU,
-        help=f"a GPU that `devices` lists; default {LOCAL}: measure here",
-        required=False,
-        default=LOCAL,
-    ),
-    Flag("--current-batch-size", "current_batch_size", "N", "what you use now; default 16"),
-    *_WORKLOAD,
-    Flag("--batch-multiple", "batch_multiple", "N", "only try multiples of N; default 1"),
-    _MEMORY_LIMIT,
-    Flag("--hours-per-run", "hours_per_run", "HOURS", "GPU-hours of one run now; default 8"),
-    Flag("--runs-per-year", "runs_per_year", "N", "such runs in a year; default 100"),
-    Flag("--price-per-hour", "price_per_hour_usd", "USD", "of a GPU-hour; default: catalogue's"),
-)
-_PREDICT = (_BATCH_SIZE, _CATALOGUE_GPU, *_WORKLOAD, _MEMORY_LIMIT)
-_VALIDATE_BACKWARD = (
-    replace(_BATCH_SIZE, required=False, help="samples per step; default 16"),
-    replace(
-        _CATALOGUE_GPU,
-        help=f"a GPU that `devices` lists, or {LOCAL}; default {_PUBLISHED_GPU}",
-        required=False,
-        default=_PUBLISHED_GPU,
-    ),
-    *_WORKLOAD,
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,34 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def bytes_of(size: str) -> int | str:
-    """The bytes a person means by ``8GiB``, ``500 MiB`` or ``16GB``.
-
-    Args:
-        size: A number with a unit (powers of 1024 with an ``i``, of 1000 without), or a plain
-            number, which is handed through for the engine to check.
-
-    Raises:
-        InvalidInput: It is neither.
-    """
-    if re.fullmatch(r"-?[0-9]*", size):
-        return size
-    match = _SIZE.fullmatch(size.strip())
-    if match is None:
-        message = f"{shown(size)} is not a size; write 8GiB, 500MiB, 16GB or bytes"
-        raise InvalidInput({"memory_limit_bytes": message})
-    unit = match["unit"].lower()
-    base = 1024 if "i" in unit else 1000
-    return int(Decimal(match["number"]) * base ** _POWERS.index(unit[0]))
-
-
 def _run_command(options: argparse.Namespace) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
     except InvalidInput as error:
         for field, message in error.fields.items():
-            name = options.names.get(field, field)
+            name = (FLAGS | {"factory": "--factory"} | options.names).get(field, field)
             sys.stderr.write(f"error: {name}: {_one_line(message)}\n")
         return BAD_INPUT
     except EngineError as error:
@@ -160,10 +95,16 @@ def _run_command(options: argparse.Namespace) -> int:
 
 
 def _analyze(options: argparse.Namespace) -> int:
+    if options.model is None and options.factory is None:
+        options.usage_error("the following arguments are required: MODEL or --factory")
+    if options.factory is not None:
+        _quieten_transformers()
+        given = _given(options) | {name: getattr(options, name) for name in FLAGS}
+        return analyze_own(options.factory, given, partial(_answer, options))
     request = _request(options)
     with progress() as emit:
         _quieten_transformers()
-        from engine.analyze import analyze  # loads torch
+        from engine.analysis import analyze  # loads torch
 
         result = analyze(request, emit)
     _answer(options, result.to_dict(), lambda: render_analysis(result))
@@ -186,6 +127,21 @@ def _predict(options: argparse.Namespace) -> int:
     return OK
 
 
+def _measure(options: argparse.Namespace) -> int:
+    if (options.model is None) == (options.factory is None):
+        options.usage_error("name either a MODEL or a --factory")
+    _quieten_transformers()
+    if options.factory is not None:
+        return measure_own(options.factory, _given(options), partial(_answer, options))
+    request = AnalysisRequest.parse(_given(options) | {"gpu": LOCAL})
+    with progress():
+        from engine.measured import measure_batch  # loads torch
+
+        gpu, trial = measure_batch(request)
+    _answer(options, asdict(trial), lambda: render_trial(trial, request.workload, gpu))
+    return OK
+
+
 def _validate_backward(options: argparse.Namespace) -> int:
     request = _request(options)
     with progress():
@@ -196,6 +152,23 @@ def _validate_backward(options: argparse.Namespace) -> int:
     where = "this machine" if request.gpu == LOCAL else GPUS[request.gpu].display_name
     _answer(options, asdict(check), lambda: render_backward(check, request.workload, where))
     return OK if check.passed else FAILED
+
+
+def _plan(options: argparse.Namespace) -> int:
+    _quieten_transformers()
+    return OK if answer_plan(_request(options), partial(_answer, options)) else FAILED
+
+
+def _validate_compile(options: argparse.Namespace) -> int:
+    _quieten_transformers()
+    return OK if answer_compile(_request(options), partial(_answer, options)) else FAILED
+
+
+def _validate_prediction(options: argparse.Namespace) -> int:
+    _quieten_transformers()
+    show = partial(_answer, options)
+    passed = answer_prediction(options.models, options.write, _given(options), show)
+    return OK if passed else FAILED
 
 
 def _models(options: argparse.Namespace) -> int:
@@ -219,10 +192,17 @@ def _run(options: argparse.Namespace) -> int:
 
 def _request(options: argparse.Namespace) -> AnalysisRequest:
     """The request that the flags of a command make; only the engine checks their values."""
+    given = _given(options)
+    request = AnalysisRequest.parse(given)
+    sized = size_by_sample(options, request.workload.preset, given)
+    return AnalysisRequest.parse(given | sized) if sized else request
+
+
+def _given(options: argparse.Namespace) -> dict[str, object]:
     given: dict[str, object] = {name: getattr(options, name) for name in options.names}
-    if limit := given.get("memory_limit_bytes"):
-        given["memory_limit_bytes"] = bytes_of(str(limit))
-    return AnalysisRequest.parse(given)
+    if path := given.get("config"):
+        given["config"] = read_config_file(Path(str(path)))
+    return given
 
 
 def _facts(request: AnalysisRequest) -> GpuFacts:
@@ -268,8 +248,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, prog=parser.prog
     )
-    _add(commands, "analyze", _analyze, "find the largest and the recommended batch", _ANALYZE)
-    _add(commands, "predict", _predict, "predict memory and time of one batch size", _PREDICT)
+    about = "find the largest and the recommended batch"
+    analyze = _add(commands, "analyze", _analyze, about, ANALYZE, model="[MODEL]")
+    analyze.add_argument("--factory", metavar="NAME", help=FACTORY)
+    analyze.set_defaults(usage_error=analyze.error)
+    add_sample_flags(analyze)
+    about = "predict memory and time of one batch size"
+    add_sample_flags(_add(commands, "predict", _predict, about, PREDICT))
+    about = "measure one batch size on this machine"
+    measure = _add(commands, "measure", _measure, about, MEASURE, model="[MODEL]")
+    measure.add_argument("--factory", metavar="NAME", help=FACTORY)
+    measure.set_defaults(usage_error=measure.error)
+    add_sample_command(commands, _answer)
+    _add(commands, "plan", _plan, "compare all GPUs for a model, and changes to it", PLAN)
     _add(commands, "models", _models, "list the models")
     _add(commands, "devices", _devices, "list the GPUs of the catalogue")
     validate = commands.add_parser("validate", help="check that what must hold does")
@@ -278,7 +269,14 @@ def _parser() -> argparse.ArgumentParser:
         title="checks", metavar="CHECK", required=True, prog=validate.prog
     )
     about = "forward and backward must take clearly more memory than forward only"
-    _add(checks, "backward", _validate_backward, about, _VALIDATE_BACKWARD)
+    _add(checks, "backward", _validate_backward, about, VALIDATE_BACKWARD)
+    about = "what torch.compile costs and gives, measured on this machine"
+    _add(checks, "compile", _validate_compile, about, VALIDATE_COMPILE)
+    about = "hold predictions against measurements, known ones or new ones"
+    prediction = _add(checks, "prediction", _validate_prediction, about, (MEMORY_LIMIT,), model="")
+    add_prediction_flags(prediction)
+    prediction.usage = f"{prediction.prog} [MODEL ...] [options]"
+    prediction.set_defaults(names={"gpu": "--gpu", MEMORY_LIMIT.field: MEMORY_LIMIT.flag})
     run = commands.add_parser("run", help="answer one request by JSON lines, for programs")
     run.set_defaults(command=_run, names={})
     return parser
@@ -290,19 +288,37 @@ def _add(
     command: Callable[[argparse.Namespace], int],
     about: str,
     flags: Sequence[Flag] = (),
-) -> None:
-    """Add a command; one with flags asks a question, so it also takes a model."""
-    model = " MODEL" if flags else ""
-    needed = "".join(f" {flag.flag} {flag.metavar}" for flag in flags if flag.required)
-    parser = commands.add_parser(
+    model: str = "MODEL",
+) -> argparse.ArgumentParser:
+    """Add a command; one with flags asks a question, so it also takes a model.
+
+    Args:
+        commands: Of the parser, or of one of its commands.
+        name: Of the command.
+        command: What it does.
+        about: The same in words.
+        flags: Those for fields of a request.
+        model: ``MODEL`` if one must be named, ``[MODEL]`` if it may, empty if it cannot.
+    """
+    words = [model] if flags and model else []
+    words += [f"{flag.flag} {flag.metavar}" for flag in flags if flag.required]
+    parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=about,
         description=f"{about[0].upper()}{about[1:]}.",
         allow_abbrev=False,
     )
-    parser.usage = f"{parser.prog}{model}{needed} [options]"
-    if flags:
-        parser.add_argument("model", metavar="MODEL", help=", ".join(PRESETS))
+    parser.usage = " ".join([parser.prog, *words, "[options]"])
+    names = {flag.field: flag.flag for flag in flags}
+    if flags and model:
+        names["model"] = "model"
+        nargs = "?" if model.startswith("[") else None
+        parser.add_argument(
+            "model",
+            metavar="MODEL",
+            nargs=nargs,
+            help=f"{', '.join(PRESETS)}, or org/name of the hub",
+        )
     for flag in flags:
         parser.add_argument(
             flag.flag,
@@ -313,5 +329,5 @@ def _add(
             default=flag.default,
         )
     parser.add_argument("--json", action="store_true", help="answer in JSON")
-    names = {flag.field: flag.flag for flag in flags}
-    parser.set_defaults(command=command, names=names | {"model": "model"} if flags else {})
+    parser.set_defaults(command=command, names=names)
+    return parser

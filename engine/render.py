@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from engine import tables
 from engine.gpus import GIB
 from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
 from engine.workload import Optimizer, Workload
@@ -25,21 +24,21 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
     """The answer to an analysis: verdict, key figures, trials, memory, caveats."""
     recommended = _trial_of(result, result.recommended_batch_size)
     parts: list[RenderableType] = [
-        _question(result.workload, result.gpu),
+        _question(result.workload or result.model_name, result.gpu),
         Text(result.verdict, style="bold green"),
-        _section("Key figures", _key_figures(result)),
-        _section("Trials", _trials(result)),
-        _section(
+        tables.section("Key figures", _key_figures(result)),
+        tables.section("Trials", _trials(result)),
+        tables.section(
             f"Memory at the peak of a step at batch {recommended.batch_size:,} (recommended)",
             _memory(recommended, result.gpu.total_bytes),
         ),
     ]
     if result.caveats:
-        parts.append(_section("To know about these figures", _bullets(result.caveats)))
+        parts.append(tables.section("To know about these figures", tables.bullets(result.caveats)))
     return Group(*parts)
 
 
-def render_trial(trial: Trial, workload: Workload, gpu: GpuFacts) -> RenderableType:
+def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> RenderableType:
     """One batch size on one GPU: whether it fits, its memory figures and step time."""
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
@@ -51,6 +50,9 @@ def render_trial(trial: Trial, workload: Workload, gpu: GpuFacts) -> RenderableT
     ):
         if size is not None:
             figures.add_row(name, _gib(size), trial.source)
+    low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
+    if low is not None and high is not None:
+        figures.add_row("Device used, range", f"{low / GIB:.2f} to {_gib(high)}", trial.source)
     if trial.fits and trial.step_seconds is not None:
         figures.add_row("Step time", f"{_milliseconds(trial.step_seconds)} ms", trial.source)
     if trial.fits and trial.samples_per_second is not None:
@@ -60,8 +62,8 @@ def render_trial(trial: Trial, workload: Workload, gpu: GpuFacts) -> RenderableT
         _question(workload, gpu),
         Text(head, style="bold green" if trial.fits else "bold red"),
         *([Text(_sentence(trial.failure))] if trial.failure else []),
-        _section("Figures" if trial.fits else "Figures: what it would need", figures),
-        _section(
+        tables.section("Figures" if trial.fits else "Figures: what it would need", figures),
+        tables.section(
             title if trial.fits else f"{title}, if it fitted", _memory(trial, gpu.total_bytes)
         ),
     ]
@@ -83,7 +85,7 @@ def render_backward(check: BackwardCheck, workload: Workload, where: str) -> Ren
     return Group(
         Text(f"{_describe(workload)}, on {where}"),
         Text(check.verdict, style="bold green" if check.passed else "bold red"),
-        _section(f"Peak allocated at batch {check.batch_size:,}", figures),
+        tables.section(f"Peak allocated at batch {check.batch_size:,}", figures),
     )
 
 
@@ -120,6 +122,13 @@ def _key_figures(result: AnalysisResult) -> Table:
     fails = f"{next_one} does not fit" if result.next_batch_size_fails else "no larger one is tried"
     table.add_row("Largest batch", f"{result.largest_batch_size:,} ({fails})", result.source)
     table.add_row("Recommended batch", f"{result.recommended_batch_size:,}", result.source)
+    if result.safe_batch_size is not None:
+        safe = f"{result.safe_batch_size:,}" if result.safe_batch_size else "none"
+        table.add_row("Fits even at the high end", safe, result.source)
+    if result.global_batch is not None:
+        kept = f"{result.global_batch.kept_size:,} samples per optimizer step"
+        kept += f", {result.global_batch.gradient_accumulation:,} micro-batches"
+        table.add_row("Global batch", kept, "")
     current = _trial_of(result, result.current_batch_size)
     fits = "" if current.fits else " (does not fit)"
     table.add_row("Current batch", f"{result.current_batch_size:,}{fits}", current.source)
@@ -161,7 +170,7 @@ def _add_savings(table: Table, savings: Savings) -> None:
 
 
 def _trials(result: AnalysisResult) -> RenderableType:
-    table = _table(dense=True)  # nine columns in a terminal of 80
+    table = tables.table(dense=True)  # nine columns in a terminal of 80
     for heading in (
         "batch",
         "fits",
@@ -212,7 +221,7 @@ def _role(trial: Trial, result: AnalysisResult) -> str:
 
 
 def _memory(trial: Trial, total_bytes: int) -> Table:
-    table = _table()
+    table = tables.table()
     table.add_column("held by", no_wrap=True)
     table.add_column("GiB", justify="right", no_wrap=True)
     table.add_column("% of all", justify="right", no_wrap=True)
@@ -233,42 +242,24 @@ def _memory(trial: Trial, total_bytes: int) -> Table:
 
 
 def _figures() -> Table:
-    table = _table(show_header=False)
+    table = tables.table(show_header=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
     table.add_column(style="dim")
     return table
 
 
-def _table(*, show_header: bool = True, dense: bool = False) -> Table:
-    return Table(
-        box=box.SIMPLE_HEAD,
-        show_header=show_header,
-        show_edge=False,
-        pad_edge=False,
-        padding=0 if dense else (0, 1, 0, 0),
-    )
-
-
-def _section(title: str, body: RenderableType) -> RenderableType:
-    return Group(Text(""), Text(title, style="bold underline"), body)
-
-
-def _bullets(sentences: Iterable[str]) -> Table:
-    table = Table.grid(padding=(0, 1))
-    for sentence in sentences:
-        table.add_row("•", sentence)
-    return table
-
-
-def _question(workload: Workload, gpu: GpuFacts) -> Text:
+def _question(workload: Workload | str, gpu: GpuFacts) -> Text:
     memory = _gib(gpu.total_bytes)
     # A limited GPU already has its memory in its name.
     where = gpu.name if memory in gpu.name else f"{gpu.name} ({memory})"
     return Text(f"{_describe(workload)}, on {where}")
 
 
-def _describe(workload: Workload) -> str:
+def _describe(workload: Workload | str) -> str:
+    """What is trained and how; of a person's own code, its factory."""
+    if isinstance(workload, str):
+        return f"{workload} (own code)"
     optimizer = "no" if workload.optimizer is Optimizer.NONE else workload.optimizer
     parts = [workload.preset.display_name, workload.precision, f"{optimizer} optimizer"]
     parts.append(f"{workload.mode} mode")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from engine import tables
 from engine.gpus import GIB, LOCAL, Gpu
-from engine.presets import Preset, SizeLimits
+from engine.models import SizeLimits
+from engine.presets import Preset
 
 
 def render_models(presets: Sequence[Preset]) -> RenderableType:
     """The models that can be named, with their input sizes."""
-    table = _table()
+    table = tables.table()
     table.add_column("name", no_wrap=True, style="cyan")
     table.add_column("model", no_wrap=True)
     table.add_column("trained how")
@@ -33,7 +33,7 @@ def render_models(presets: Sequence[Preset]) -> RenderableType:
 
 def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
     """The GPUs of the catalogue with their memory, compute capability and price."""
-    table = _table()
+    table = tables.table()
     table.add_column("name", no_wrap=True, style="cyan")
     table.add_column("GPU")
     for heading in ("memory\nGiB", "usable\nGiB", "compute\ncapability", "bf16", "USD\nper hour"):
@@ -67,7 +67,3 @@ def _input_size(preset: Preset) -> str:
 
 def _limits(limits: SizeLimits) -> str:
     return f"{limits.smallest} to {limits.largest} ({limits.default})"
-
-
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))

@@ -30,7 +30,7 @@ def run(requests: IO[str], events: IO[str]) -> int:
         The exit status: 0 answered, 2 invalid input, 1 any other failure.
     """
     # These load torch; see above.
-    from engine.analyze import analyze
+    from engine.analysis import analyze
     from engine.tracing import warm_up
 
     def emit(event: Event) -> None:

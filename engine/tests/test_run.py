@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine import analyze as analyze_module
+from engine import analysis as analyze_module
 from engine.events import Event, Log
 from engine.request import AnalysisRequest
 from engine.run import run
