@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analyses.formatting import gib_with_unit, whole
+from analyses.formatting import gib, gib_with_unit, whole
 from analyses.memory_bars import used_bytes
 from analyses.stored_result import trial_at
 from engine.gpus import GIB
@@ -35,7 +35,8 @@ def batch_size_chart(result: AnalysisResult) -> Figure:
     left_out = [point for point in result.trials if point.batch_size > farthest]
     result = replace(result, trials=[p for p in result.trials if p.batch_size <= farthest])
     has_speed = any(_speed(point) for point in points)
-    traces = _panel(result, _memory_gib, _MEMORY_PANEL, "GiB", in_legend=True)
+    traces = _band(result.curve)
+    traces += _panel(result, _memory_gib, _MEMORY_PANEL, "GiB", in_legend=True)
     if has_speed:
         traces += _panel(result, _speed, _SPEED_PANEL, "samples/s", in_legend=False)
     layout = _layout(result, _memory_name(points), has_speed)
@@ -52,9 +53,43 @@ def chart_description(result: AnalysisResult) -> str:
     )
 
 
+def _band(curve: Sequence[Trial]) -> list[Figure]:
+    """The range of the predicted memory, low to high; nothing where none is known."""
+    known = [
+        (point.batch_size, point.device_used_low_bytes, point.device_used_high_bytes)
+        for point in sorted(curve, key=lambda point: point.batch_size)
+    ]
+    ranges = [(size, low, high) for size, low, high in known if None not in (low, high)]
+    if not ranges:
+        return []
+    sizes, lows, highs = zip(*ranges, strict=True)
+    edge: Figure = {
+        "type": "scatter",
+        "name": "Range (predicted)",
+        "legendgroup": "Range (predicted)",
+        "mode": "lines",
+        "line": {"width": 0},
+        "x": list(sizes),
+        "xaxis": "x",
+        "yaxis": "y",
+        "hoverinfo": "skip",
+    }
+    low_edge = edge | {"y": [_gib(low) for low in lows], "showlegend": False}
+    high_edge = edge | {
+        "y": [_gib(high) for high in highs],
+        "fill": "tonexty",
+        "fillcolor": "var(--band)",
+    }
+    return [low_edge, high_edge]
+
+
+def _gib(size_bytes: int) -> float:
+    return round(size_bytes / GIB, 4)
+
+
 def _memory_gib(trial: Trial) -> float | None:
     used = used_bytes(trial)
-    return None if used is None else round(used / GIB, 4)
+    return None if used is None else _gib(used)
 
 
 def _memory_name(points: Sequence[Trial]) -> str:
@@ -112,18 +147,30 @@ def _trace(
     panel: tuple[str, str],
     unit: str,
 ) -> Figure:
-    placed = sorted((point.batch_size, y) for point in points if (y := value(point)) is not None)
+    placed = sorted(
+        (point.batch_size, y, _range_of(point) if unit == "GiB" else "")
+        for point in points
+        if (y := value(point)) is not None
+    )
     decimals = ",.2f" if unit == "GiB" else ",.1f"
     return {
         "type": "scatter",
         "name": f"{name} ({source})",
         "legendgroup": f"{name} ({source})",
-        "x": [batch for batch, _ in placed],
-        "y": [y for _, y in placed],
+        "x": [batch for batch, _, _ in placed],
+        "y": [y for _, y, _ in placed],
+        "text": [words for _, _, words in placed],
         "xaxis": panel[0],
         "yaxis": panel[1],
-        "hovertemplate": f"batch %{{x:,}}: %{{y:{decimals}}} {unit}<extra>{name}, {source}</extra>",
+        "hovertemplate": f"batch %{{x:,}}: %{{y:{decimals}}} {unit}%{{text}}"
+        f"<extra>{name}, {source}</extra>",
     } | _STYLES[style]
+
+
+def _range_of(trial: Trial) -> str:
+    """The range of a predicted trial's memory, for its tooltip."""
+    low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
+    return "" if low is None or high is None else f" ({gib(low)} to {gib(high)})"
 
 
 _STYLES: dict[str, Figure] = {

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from analyses.stored_result import read_result
+from analyses.stored_result import read_result, read_trial
 from engine.errors import InvalidInput
 from engine.events import Log
-from engine.result import AnalysisResult, Source, Trial
+from engine.result import AnalysisResult, Trial
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,12 @@ def _event(body: dict[str, Any]) -> Event | None:
             level = "warning" if body["level"] == "warning" else "info"
             return Log(storable(str(body["message"])), level)
         case "trial":
-            return _trial(body["trial"])
+            return read_trial(body["trial"])
         case "result":
             return read_result(body["result"])
         case "error":
             return Failure(str(body["code"])[:40], storable(str(body["message"])))
     return None
-
-
-def _trial(fields: dict[str, Any]) -> Trial:
-    trial = Trial(**fields | {"source": Source(fields["source"])})
-    if not (isinstance(trial.batch_size, int) and isinstance(trial.fits, bool)):
-        raise TypeError("a trial has a batch size and fits or not")
-    return trial
 
 
 def storable(text: str) -> str:

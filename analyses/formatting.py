@@ -63,6 +63,12 @@ def milliseconds(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else significant(seconds * 1000)
 
 
+def parameter_count(value: int) -> str:
+    """A number of parameters as papers write it: ``110 M``, ``1.24 B``."""
+    billions = value >= 999_500_000
+    return f"{value / (1e9 if billions else 1e6):.3g} {'B' if billions else 'M'}"
+
+
 def percent(part: int, total: int) -> str:
     """A share of a total: ``7 %``."""
     share = 100 * part / total

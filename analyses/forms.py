@@ -2,79 +2,74 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import UploadedFile
+from django.http import QueryDict
+from django.utils.datastructures import MultiValueDict
 
-from analyses import selectors, services
-from analyses.formatting import gib_with_unit, plain_number, usd
+from analyses import services
+from analyses.form_fields import (
+    ATTENTIONS,
+    MODES,
+    OPTIMIZERS,
+    OTHER_MODEL,
+    PARALLELISMS,
+    PRECISIONS,
+    SIZES,
+    TASKS,
+    ModelSelect,
+    area,
+    gpu_choices,
+    model_choices,
+    model_facts,
+    number,
+    select,
+    size_help,
+    text,
+    tick,
+)
+from analyses.formatting import plain_number
 from analyses.models import Analysis
+from analyses.question import DEFAULTS, usual_values
 from engine.errors import InvalidInput
-from engine.gpus import GPUS, LOCAL, Gpu
+from engine.gpus import LOCAL
 from engine.presets import PRESETS
 from engine.request import AnalysisRequest
-from engine.workload import Mode, Optimizer, Precision, Workload
+from engine.workload import OWN_CONFIG, Workload
 
-Choices = list[tuple[str, str]]
+CONFIG_FILE = "config_file"
+"""The file input beside the field ``config``; what is uploaded becomes that field's text."""
 
-PRECISIONS: Choices = [
-    (Precision.FP32, "fp32: 32-bit floats throughout"),
-    (Precision.TF32, "tf32: fp32 with TF32 matrix units"),
-    (Precision.BF16_MIXED, "bf16-mixed: autocast to bfloat16"),
-    (Precision.FP16_MIXED, "fp16-mixed: autocast to float16, scaled loss"),
-    (Precision.BF16_TRUE, "bf16-true: weights in bfloat16 too"),
-]
-OPTIMIZERS: Choices = [
-    (Optimizer.ADAMW, "AdamW"),
-    (Optimizer.SGD_MOMENTUM, "SGD with momentum"),
-    (Optimizer.SGD, "SGD"),
-    (Optimizer.NONE, "none: forward, loss and backward only"),
-]
-MODES: Choices = [
-    (Mode.TRAIN, "train: dropout on"),
-    (Mode.EVAL, "eval: dropout off, backward still runs"),
-]
+FOLDED = {
+    "limit": ("Memory limit and allocator", ("memory_limit_bytes", "allocator")),
+    "training": (
+        "How it is trained",
+        (
+            "mode", "attention", "gradient_accumulation", "global_batch_size", "lora_rank",
+            "lora_targets", "gradient_checkpointing", "frozen_backbone", "compile",
+        ),
+    ),
+    "several": ("Several GPUs", ("parallelism", "world_size")),
+    "inputs": ("Task and labels", ("task", "label_count")),
+}  # fmt: skip
+"""The settings few people change, each group behind its title."""
 
-
-class ModelSelect(forms.RadioSelect):
-    """A radio button for each preset, which the template shows with its description."""
-
-    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Add the preset, and its kind for the stylesheet's choice of size fields."""
-        option = super().create_option(name, value, *args, **kwargs)
-        preset = PRESETS[str(value)]
-        option["preset"] = preset
-        option["attrs"]["data-kind"] = preset.kind
-        return option
+_RARE = {name for _, names in FOLDED.values() for name in names}
 
 
-def _number(
-    label: str, help_text: str, placeholder: str = "", *, decimal: bool = False
-) -> forms.CharField:
-    # Plain text inputs: a number input would silently drop what it cannot read, and the engine's
-    # message would never be seen.
-    mode = "decimal" if decimal else "numeric"
-    widget = forms.TextInput(
-        attrs={"inputmode": mode, "autocomplete": "off", "placeholder": placeholder}
-    )
-    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
+@dataclass(frozen=True)
+class Group:
+    """Fields behind a title, open where there is something to see."""
 
-
-def _select(label: str, choices: Choices, help_text: str = "") -> forms.CharField:
-    widget = forms.Select(choices=choices)
-    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
-
-
-def _sizes(field: str) -> str:
-    """The defaults and bounds of one input size, for each preset that takes it."""
-    return "; ".join(
-        f"{preset.display_name} {limits.smallest:,} to {limits.largest:,}, "
-        f"{limits.default:,} if left empty"
-        for preset in PRESETS.values()
-        if (limits := getattr(preset, field))
-    )
+    title: str
+    fields: list[forms.BoundField]
+    is_open: bool
 
 
 class AnalysisForm(forms.Form):
@@ -83,34 +78,64 @@ class AnalysisForm(forms.Form):
     The fields are in the order of the page, which is the order for the first error.
     """
 
-    model = forms.CharField(
-        required=False,
-        widget=ModelSelect(choices=[(name, p.display_name) for name, p in PRESETS.items()]),
+    model = forms.CharField(required=False, widget=ModelSelect(choices=model_choices()))
+    other_model = text(
+        "Hugging Face id",
+        "Only its config.json is fetched: no weights, no code. With a config below: any name.",
+        "org/name",
     )
-    gpu = _select("GPU", [], "Memory as CUDA reports it; on-demand price per hour, assumed.")
-    current_batch_size = _number(
-        "Current batch size", "Samples per step that you train with today."
+    config = area(
+        "config.json",
+        "For a model that is not on the hub, or where it cannot be reached.",
+        '{"model_type": "bert", "hidden_size": 768, …}',
     )
-    batch_multiple = _number(
+    gpu = select("GPU", [], "Memory as CUDA reports it; on-demand price per hour, assumed.")
+    current_batch_size = number("Current batch size", "Samples per step that you train with today.")
+    batch_multiple = number(
         "Batch multiple", "Only multiples of it are tried; 8 suits tensor cores."
     )
-    memory_limit_bytes = _number(
-        "Memory limit, bytes",
-        "Emulates a smaller GPU. 1 GiB is 1,073,741,824 bytes.",
+    memory_limit_bytes = number(
+        "Memory limit",
+        "Emulates a smaller GPU: 8GiB, 500MiB or plain bytes.",
         "the whole GPU",
     )
-    precision = _select("Precision", PRECISIONS)
-    optimizer = _select("Optimizer", OPTIMIZERS, "Its state is kept between steps.")
-    mode = _select("Mode", MODES)
-    sequence_length = _number(
-        "Sequence length, tokens", f"{_sizes('sequence_length')}.", "the model's default"
+    allocator = text(
+        "Allocator options",
+        "As in PYTORCH_ALLOC_CONF, such as expandable_segments:True.",
+        "PyTorch's default",
     )
-    image_size = _number(
-        "Image size, pixels per side", f"{_sizes('image_size')}.", "the model's default"
+    precision = select("Precision", PRECISIONS)
+    optimizer = select("Optimizer", OPTIMIZERS, "Its state is kept between steps.")
+    sequence_length = number("Sequence length, tokens", "", "the model's default")
+    image_size = number("Image size, pixels per side", "", "the model's default")
+    mode = select("Mode", MODES)
+    attention = select("Attention", ATTENTIONS)
+    gradient_accumulation = number(
+        "Gradient accumulation",
+        "Micro-batches to one optimizer step; batches are micro-batches.",
+        "1",
     )
-    hours_per_run = _number("Hours per run", "GPU-hours of one training run today.", decimal=True)
-    runs_per_year = _number("Runs per year", "How often the lab trains this.", decimal=True)
-    price_per_hour_usd = _number(
+    global_batch_size = number(
+        "Global batch to keep",
+        "Samples per optimizer step over all micro-batches and GPUs.",
+        "none",
+    )
+    lora_rank = number("LoRA rank", "Trains adapters of this rank and freezes the rest.", "no LoRA")
+    lora_targets = text(
+        "LoRA targets", "Names of modules, separated by commas, or all-linear.", "all-linear"
+    )
+    gradient_checkpointing = tick(
+        "Gradient checkpointing", "Activations are computed again in backward: less memory, slower."
+    )
+    frozen_backbone = tick("Frozen backbone", "Only the head is trained.")
+    compile = tick("torch.compile", "Measured only, on this lab's node.")
+    parallelism = select("Parallelism", PARALLELISMS, "Predicted only; batch sizes are per GPU.")
+    world_size = number("GPUs", "How many share the work.", "1")
+    task = select("Task", TASKS, "What the model is trained to do.")
+    label_count = number("Labels", "Of a classifier; one makes it a regression.", "the model's own")
+    hours_per_run = number("Hours per run", "GPU-hours of one training run today.", decimal=True)
+    runs_per_year = number("Runs per year", "How often the lab trains this.", decimal=True)
+    price_per_hour_usd = number(
         "Price per GPU-hour, USD",
         "Empty: the price shown with the GPU.",
         "the catalogue's",
@@ -120,8 +145,11 @@ class AnalysisForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         gpu = self.fields["gpu"].widget
-        assert isinstance(gpu, forms.Select)  # noqa: S101  # tells the type checker what _select made
+        assert isinstance(gpu, forms.Select)  # noqa: S101  # tells the type checker what select made
         gpu.choices = gpu_choices()
+        chosen = str(self["model"].value())
+        for name in SIZES:
+            self.fields[name].help_text = size_help(chosen, name)
 
     def submit(self, owner: User) -> Analysis | None:
         """Submit the analysis, or put the engine's messages beside the fields.
@@ -133,21 +161,48 @@ class AnalysisForm(forms.Form):
             return services.submit(owner, self.raw_fields())
         except InvalidInput as error:
             for name, message in error.fields.items():
-                self.add_error(name if name in self.fields else None, _sentence(message))
+                self.add_error(self._place_of(name), _sentence(message))
             return None
 
     def raw_fields(self) -> dict[str, object]:
-        """The text of each field, without the size that the chosen model does not take.
+        """What was typed, without the fields that do not apply and are hidden on the page.
 
-        The page hides that field, so a value left in it is not the user's mistake.
+        A value left in one of them is not the user's mistake.
         """
-        preset = PRESETS.get(self.cleaned_data["model"])
-        unused = {
-            name
-            for name in ("sequence_length", "image_size")
-            if preset and getattr(preset, name) is None
+        given = dict(self.cleaned_data)
+        other_model, config = given.pop("other_model"), given.pop("config")
+        if given["gpu"] != LOCAL:
+            del given["compile"]
+        if given["model"] == OTHER_MODEL:
+            return given | {"model": other_model, "config": config}
+        preset = PRESETS.get(given["model"])
+        for name in SIZES:
+            if preset and getattr(preset, name) is None:
+                del given[name]
+        return given
+
+    def _place_of(self, name: str) -> str | None:
+        """The field that shows the message for a field of the engine's; ``None``: above all."""
+        if name == "model" and self.cleaned_data["model"] == OTHER_MODEL:
+            return "other_model"
+        return name if name in self.fields else None
+
+    def model_facts(self) -> str:
+        """What is to be known of the chosen model."""
+        return model_facts(str(self["model"].value()))
+
+    def folded(self) -> dict[str, Group]:
+        """The groups of settings few people change."""
+        return {
+            key: Group(title, [self[name] for name in names], any(map(self._tells, names)))
+            for key, (title, names) in FOLDED.items()
         }
-        return {name: text for name, text in self.cleaned_data.items() if name not in unused}
+
+    def _tells(self, name: str) -> bool:
+        """Whether a field has an error, or another value than its default."""
+        field = self[name]
+        value = field.value() or ""
+        return bool(field.errors) or value not in ("", str(DEFAULTS.get(name)))
 
     def focus_first_error(self) -> None:
         """Let the browser put the cursor into the first wrong field."""
@@ -157,50 +212,53 @@ class AnalysisForm(forms.Form):
                 return
 
 
+def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes]]) -> QueryDict:
+    """The fields as sent, with the text of an uploaded config in place of the field ``config``.
+
+    So it comes back with the form where something is wrong: a browser sends no file twice.
+    """
+    upload = files.get(CONFIG_FILE)
+    if upload is None:
+        return fields
+    filled = fields.copy()
+    filled["config"] = upload.read().decode(errors="replace")
+    return filled
+
+
 def default_values() -> dict[str, str]:
     """What the empty form proposes: BERT on an A10, in multiples of 8, else the engine's defaults.
 
     Multiples of 8 fill the tensor cores' tiles, and a person reads "288" more easily than "289".
     """
     request = AnalysisRequest(Workload(model="bert"), gpu="a10", batch_multiple=8)
-    return values_of(request.to_dict()) | {
-        "sequence_length": "",
-        "image_size": "",
-    }
+    return values_of(request.to_dict()) | {"sequence_length": ""}
 
 
 def values_of(request: Mapping[str, Any]) -> dict[str, str]:
-    """A stored request as the text of the form's fields."""
-    return {name: _typed(request.get(name)) for name in AnalysisForm.base_fields}
-
-
-def gpu_choices() -> list[tuple[str, str | Choices]]:
-    """The catalogue in groups, after the lab's own nodes if there are any."""
-    groups: dict[str, Choices] = {}
-    for gpu in GPUS.values():
-        groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu)))
-    nodes = [
-        f"{name}, {gib_with_unit(total)}"
-        for name, total in selectors.nodes_with_gpu().values_list("gpu_name", "gpu_total_bytes")
-    ]
-    local: Choices = [(LOCAL, f"this lab's node: {' or '.join(nodes)}")] if nodes else []
-    return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
-
-
-def _group(gpu: Gpu) -> str:
-    if "GeForce" in gpu.display_name:
-        return "GeForce"
-    return "Workstation" if "RTX" in gpu.display_name else "Data centre"
-
-
-def _gpu_label(gpu: Gpu) -> str:
-    price = usd(gpu.price_per_hour_usd)
-    return f"{gpu.display_name} · {gib_with_unit(gpu.total_bytes)} · {price}/h"
+    """A stored request as the text of the form's fields; the rare ones empty at their defaults."""
+    usual = usual_values(request)
+    values = {
+        name: ""
+        if name in _RARE and request.get(name) == usual.get(name)
+        else _typed(request.get(name))
+        for name in AnalysisForm.base_fields
+    }
+    if request["model"] in PRESETS:
+        return values
+    own_name = request["model"] != OWN_CONFIG
+    config = request.get("config")
+    return values | {
+        "model": OTHER_MODEL,
+        "other_model": request["model"] if own_name else "",
+        "config": json.dumps(config, indent=2) if config else "",
+    }
 
 
 def _typed(value: object) -> str:
-    if value is None:
+    if value is None or value is False:
         return ""
+    if value is True:
+        return "on"
     return plain_number(value) if isinstance(value, float) else str(value)
 
 

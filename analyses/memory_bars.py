@@ -13,7 +13,9 @@ CATEGORIES = {
     "parameters": ("Parameters", "the model's weights"),
     "gradients": ("Gradients", "those computed by the time of the peak"),
     "optimizer_state": ("Optimizer state", "what the optimizer keeps between steps"),
+    "casts": ("Weight casts", "copies of weights in the precision they are computed in"),
     "activations": ("Activations", "kept by the forward pass for the backward pass"),
+    "temporaries": ("Temporaries", "tensors made and freed on the way"),
     "inputs": ("Inputs", "the batch itself and its labels"),
     "workspaces": ("Workspaces", "scratch memory of cuBLAS and cuDNN"),
     "tensors": ("Tensors", "all that is allocated; no closer breakdown is known"),
@@ -120,6 +122,11 @@ def breakdown_rows(bars: list[MemoryBar]) -> list[BreakdownRow]:
         for category, (name, meaning) in CATEGORIES.items()
         if any(category in bar.sizes for bar in bars)
     ]
+
+
+def category_name(category: str) -> str:
+    """A category in words; one that is not known here stays as it is."""
+    return CATEGORIES[category][0] if category in CATEGORIES else category
 
 
 def _bar(role: str, title: str, trial: Trial, total: int, scale: int) -> MemoryBar:

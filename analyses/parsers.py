@@ -35,7 +35,7 @@ class TooLarge(APIException):
     """The body is larger than ``DATA_UPLOAD_MAX_MEMORY_SIZE``."""
 
     status_code = HTTP_413_REQUEST_ENTITY_TOO_LARGE
-    default_detail = "The request is too large; an analysis takes less than 1 kB."
+    default_detail = "The request is too large; a config has at most 1 MiB, the rest is small."
     default_code = "too_large"
 
 

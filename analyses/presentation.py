@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from analyses.charts import Figure as ChartFigure
 from analyses.charts import batch_size_chart, chart_description
@@ -17,17 +14,21 @@ from analyses.formatting import (
     exact,
     gib_with_unit,
     percent,
-    plain_number,
     significant,
     times,
     usd,
     whole,
 )
-from analyses.memory_bars import BreakdownRow, MemoryBar, breakdown_rows, memory_bars
+from analyses.memory_bars import (
+    BreakdownRow,
+    MemoryBar,
+    breakdown_rows,
+    memory_bars,
+)
 from analyses.models import Analysis, Status
 from analyses.stored_result import UNREADABLE, read_result, trial_at
-from engine.gpus import GPUS, LOCAL
-from engine.presets import PRESETS
+from analyses.timeline import timeline_chart, timeline_description, timeline_note
+from engine.recommendation import ENOUGH_SPEED
 from engine.result import AnalysisResult, Savings, Source
 
 logger = logging.getLogger(__name__)
@@ -60,15 +61,25 @@ class Figure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Everything below the headline of an analysis that succeeded."""
+    """Everything below the headline of an analysis that succeeded.
+
+    Attributes:
+        global_batch: How the global batch is kept, in a sentence; empty if none was asked for.
+        timeline: ``None`` where memory along the step is not known, as in older results.
+    """
 
     result: AnalysisResult
     key_figures: list[Figure]
     worth: list[Figure]
+    global_batch: str
     bars: list[MemoryBar]
     breakdown: list[BreakdownRow]
     chart: ChartFigure
     chart_description: str
+    timeline: ChartFigure | None
+    timeline_description: str
+    timeline_note: str
+    timeline_source: Source
 
 
 @dataclass(frozen=True)
@@ -101,34 +112,55 @@ def verdict_of(analysis: Analysis) -> Verdict | None:
         result=result,
         key_figures=key_figures(result),
         worth=worth_figures(result),
+        global_batch=global_batch_advice(result),
         bars=bars,
         breakdown=breakdown_rows(bars),
         chart=batch_size_chart(result),
         chart_description=chart_description(result),
+        timeline=timeline_chart(result) if result.timeline else None,
+        timeline_description=timeline_description(result),
+        timeline_note=timeline_note(result),
+        timeline_source=_source_at(result, result.recommended_batch_size),
     )
 
 
 def key_figures(result: AnalysisResult) -> list[Figure]:
     """Largest batch, recommended batch and headroom."""
-    next_size = whole(result.next_batch_size)
     return [
         Figure(
             "Largest batch that fits",
             whole(result.largest_batch_size),
-            f"{next_size} does not fit"
-            if result.next_batch_size_fails
-            else f"the search ended here; {next_size} was not tried",
+            _limit_note(result),
             (result.source,),
         ),
         Figure(
             "Recommended batch",
             whole(result.recommended_batch_size),
-            "the smallest within 5 % of the best samples per second",
+            _recommendation_note(result),
             (_source_at(result, result.recommended_batch_size),),
             tone="good",
         ),
         _headroom_figure(result),
     ]
+
+
+def global_batch_advice(result: AnalysisResult) -> str:
+    """How the user's global batch is kept at the recommended batch."""
+    kept = result.global_batch
+    if kept is None:
+        return ""
+    factors = [f"{whole(kept.gradient_accumulation)} micro-batches of"]
+    if kept.gradient_accumulation == 1:
+        factors = ["one batch of"]
+    factors.append(whole(result.recommended_batch_size))
+    gpus = result.workload.world_size if result.workload else 1
+    on_gpus = f" on each of {gpus} GPUs" if gpus > 1 else ""
+    made = (
+        f"Take {' '.join(factors)}{on_gpus} to one optimizer step: {whole(kept.kept_size)} samples"
+    )
+    if kept.kept_size != kept.size:
+        made += f", since no allowed batch divides {whole(kept.size)} evenly"
+    return f"{made}."
 
 
 def worth_figures(result: AnalysisResult) -> list[Figure]:
@@ -163,31 +195,6 @@ def speedup_in_list(analysis: Analysis) -> str:
     return times(analysis.speedup) if gain else "no gain"
 
 
-def settings_of(request: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The question as label and value, in the order of the form."""
-    preset = PRESETS.get(request["model"])
-    price = request.get("price_per_hour_usd")
-    limit = request.get("memory_limit_bytes")
-    rows = [
-        ("Model", model_name(request["model"])),
-        ("Hub id", preset.hub_id if preset else ""),
-        ("Task", preset.task.replace("-", " ") if preset else ""),
-        ("GPU", gpu_name(request["gpu"])),
-        ("Memory limit", gib_with_unit(limit) if limit else ""),
-        ("Precision", request["precision"]),
-        ("Optimizer", request["optimizer"]),
-        ("Mode", request["mode"]),
-        ("Sequence length", _with_unit(request.get("sequence_length"), "tokens")),
-        ("Image size", _with_unit(request.get("image_size"), "pixels per side")),
-        ("Current batch", _with_unit(request["current_batch_size"], "samples")),
-        ("Batch multiple", whole(request["batch_multiple"])),
-        ("Hours per run (assumed)", exact(request["hours_per_run"])),
-        ("Runs per year (assumed)", exact(request["runs_per_year"])),
-        ("Price per GPU-hour (assumed)", "the catalogue's" if price is None else usd(price)),
-    ]
-    return [(label, value) for label, value in rows if value]
-
-
 def state_of(analysis: Analysis, now: datetime) -> State:
     """Where the analysis stands at ``now``, in words."""
     begun = analysis.started_at or analysis.queued_at
@@ -202,46 +209,32 @@ def state_of(analysis: Analysis, now: datetime) -> State:
     return State("for", seconds, duration(seconds), ticks=True, hint=hint)
 
 
-def model_name(name: str) -> str:
-    """A model as people know it; a name that is no preset stays as it is."""
-    return PRESETS[name].display_name if name in PRESETS else name
+def _recommendation_note(result: AnalysisResult) -> str:
+    """Why this batch: fast enough, or as fast as memory and the global batch allow."""
+    chosen = trial_at(result, result.recommended_batch_size)
+    speeds = [
+        trial.samples_per_second or 0.0
+        for trial in (*result.trials, *result.curve)
+        if trial.fits and trial.batch_size <= result.largest_batch_size
+    ]
+    speed = chosen.samples_per_second if chosen else None
+    if speed is None or speed >= ENOUGH_SPEED * max(speeds, default=0.0):
+        return "the smallest within 5 % of the best samples per second"
+    bounds = "memory and the global batch allow" if result.global_batch else "memory safely allows"
+    return f"as fast as {bounds}; a larger batch would be more than 5 % faster"
 
 
-def gpu_name(name: str) -> str:
-    """A GPU as its vendor writes it; a name that is not in the catalogue stays as it is."""
-    if name == LOCAL:
-        return "this lab's node"
-    return GPUS[name].display_name if name in GPUS else name
-
-
-def command_of(request: Mapping[str, Any]) -> str:
-    """The command line that asks the engine the same question."""
-    words = ["python", "-m", "engine", "analyze", str(request["model"])]
-    for name, flag in _FLAGS.items():
-        value = request.get(name)
-        if value is not None:
-            words += [flag, plain_number(value) if isinstance(value, float) else str(value)]
-    return shlex.join(words)
-
-
-_FLAGS = {
-    "gpu": "--gpu",
-    "memory_limit_bytes": "--memory-limit",
-    "precision": "--precision",
-    "optimizer": "--optimizer",
-    "mode": "--mode",
-    "sequence_length": "--sequence-length",
-    "image_size": "--image-size",
-    "current_batch_size": "--current-batch-size",
-    "batch_multiple": "--batch-multiple",
-    "hours_per_run": "--hours-per-run",
-    "runs_per_year": "--runs-per-year",
-    "price_per_hour_usd": "--price-per-hour",
-}
-
-
-def _with_unit(value: int | None, unit: str) -> str:
-    return "" if value is None else f"{whole(value)} {unit}"
+def _limit_note(result: AnalysisResult) -> str:
+    next_size = whole(result.next_batch_size)
+    note = f"{next_size} does not fit"
+    if not result.next_batch_size_fails:
+        note = f"the search ended here; {next_size} was not tried"
+    safe = result.safe_batch_size
+    if safe is None or safe == result.largest_batch_size:
+        return note
+    if safe == 0:
+        return f"{note}; at the high end of the prediction not even the smallest batch fits"
+    return f"{note}; {whole(safe)} fits even at the high end of the prediction"
 
 
 def _source_at(result: AnalysisResult, batch_size: int) -> Source:

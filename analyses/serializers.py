@@ -14,8 +14,9 @@ class TrialSerializer(serializers.ModelSerializer[Trial]):
         model = Trial
         fields = (
             "batch_size", "fits", "source", "peak_allocated_bytes", "peak_reserved_bytes",
-            "device_used_bytes", "step_seconds", "samples_per_second", "alloc_retries",
-            "breakdown", "failure",
+            "device_used_bytes", "device_used_low_bytes", "device_used_high_bytes",
+            "step_seconds", "step_seconds_low", "step_seconds_high", "samples_per_second",
+            "alloc_retries", "breakdown", "failure",
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ token, so a worker that was given up for lost can no longer change anything.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from django.utils import timezone
 from django_q.tasks import async_task
 
 from analyses import selectors
+from analyses.engine_events import storable
 from analyses.models import Analysis, LogLine, Status, Trial
 from engine import events
 from engine.errors import InvalidInput
@@ -58,6 +60,7 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     if request.gpu == LOCAL and not selectors.nodes_with_gpu().exists():
         raise InvalidInput({"gpu": NO_GPU})
     workload = request.workload
+    _check_storable(workload.config)
     with transaction.atomic():
         analysis = Analysis.objects.create(
             owner=owner,
@@ -70,6 +73,13 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
         )
         enqueue(analysis.pk)
     return analysis
+
+
+def _check_storable(config: Mapping[str, object] | None) -> None:
+    """Refuse texts in a config that a database refuses; a model's name cannot hold them."""
+    text = json.dumps(config, ensure_ascii=False)
+    if "\\u0000" in text or storable(text) != text:
+        raise InvalidInput({"config": "it has a NUL or half a surrogate pair in a text; remove it"})
 
 
 def enqueue(analysis_id: int) -> None:

@@ -1,13 +1,20 @@
-"""The stored JSON of a result, read back into the engine's data classes."""
+"""The stored JSON of a result, read back into the engine's data classes.
+
+A field that a result of an older version lacks takes its default; one that this version does not
+know, or a value of another type than it should have, is refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from engine.errors import InvalidInput
-from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
-from engine.workload import Workload
+from engine.result import AnalysisResult, Source, Trial
 
 UNREADABLE = (TypeError, KeyError, ValueError, InvalidInput)
 """What :func:`read_result` raises on a row that another version of MemoryMark wrote."""
@@ -20,18 +27,12 @@ def read_result(stored: Mapping[str, Any]) -> AnalysisResult:
         TypeError, KeyError, ValueError, InvalidInput: If a field is missing, unknown or not valid
             any more; see :data:`UNREADABLE`.
     """
-    savings = stored["savings"]
-    return AnalysisResult(
-        **dict(stored)
-        | {
-            "workload": Workload(**stored["workload"]),
-            "gpu": GpuFacts(**stored["gpu"]),
-            "source": Source(stored["source"]),
-            "savings": savings and Savings(**savings | {"source": Source(savings["source"])}),
-            "curve": [_read_trial(trial) for trial in stored["curve"]],
-            "trials": [_read_trial(trial) for trial in stored["trials"]],
-        }
-    )
+    return cast(AnalysisResult, _read(AnalysisResult, stored))
+
+
+def read_trial(stored: Mapping[str, Any]) -> Trial:
+    """Rebuild one trial; raises as :func:`read_result` does."""
+    return cast(Trial, _read(Trial, stored))
 
 
 def trial_at(result: AnalysisResult, batch_size: int) -> Trial | None:
@@ -41,5 +42,38 @@ def trial_at(result: AnalysisResult, batch_size: int) -> Trial | None:
     return next(iter(measured + known), None)
 
 
-def _read_trial(stored: Mapping[str, Any]) -> Trial:
-    return Trial(**dict(stored) | {"source": Source(stored["source"])})
+def _read(kind: Any, stored: Any) -> Any:
+    """The value that ``stored`` is in JSON, for an annotation of the engine's data classes."""
+    if kind is Any:
+        return stored
+    if is_dataclass(kind):
+        types = _types(cast(type, kind))
+        read = {name: _read(types[name], value) for name, value in _checked(dict, stored).items()}
+        return cast(type, kind)(**read)
+    outer, inner = get_origin(kind), get_args(kind)
+    if outer in (Union, UnionType):
+        if stored is None and NoneType in inner:
+            return None
+        (kind,) = (member for member in inner if member is not NoneType)
+        return _read(kind, stored)
+    if outer is list:
+        return [_read(inner[0], item) for item in _checked(list, stored)]
+    if outer is dict:
+        return {name: _read(inner[1], value) for name, value in _checked(dict, stored).items()}
+    if issubclass(kind, StrEnum):
+        return kind(stored)
+    return _checked(kind, stored)
+
+
+def _checked(kind: type, value: Any) -> Any:
+    """``value`` if it is of that type; a float may be written as a whole number."""
+    written_as = (int, float) if kind is float else kind
+    if not isinstance(value, written_as) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    """The field types of a data class; working them out takes longer than all the reading."""
+    return get_type_hints(kind)

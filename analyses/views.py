@@ -19,15 +19,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.middleware import HtmxDetails
 
-from analyses.forms import AnalysisForm, default_values, values_of
+from analyses.forms import AnalysisForm, default_values, values_of, with_upload
 from analyses.models import Analysis, LogLine
-from analyses.presentation import (
-    SOURCE_MEANINGS,
-    command_of,
-    settings_of,
-    state_of,
-    verdict_of,
-)
+from analyses.presentation import SOURCE_MEANINGS, state_of, verdict_of
+from analyses.question import command_of, settings_of
 from analyses.selectors import visible_to
 
 PAGE_SIZE = 25
@@ -59,7 +54,7 @@ def history(request: MemberRequest) -> HttpResponse:
 def new(request: MemberRequest) -> HttpResponse:
     """The form of a new analysis, empty or filled from an earlier one."""
     if request.method == "POST":
-        form = AnalysisForm(request.POST)
+        form = AnalysisForm(with_upload(request.POST, request.FILES))
         if form.is_valid() and (analysis := form.submit(request.user)):
             return redirect("analyses:detail", pk=analysis.pk)
         form.focus_first_error()
@@ -140,6 +135,10 @@ def _context(analysis: Analysis, version: str) -> dict[str, Any]:
         "verdict": verdict,
         # As they come while one watches; by size, with the limit in plain sight, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
+        "has_ranges": any(
+            trial.device_used_low_bytes is not None or trial.step_seconds_low is not None
+            for trial in trials
+        ),
         "log_lines": lines[-SHOWN_LOG_LINES:],
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "settings": settings_of(analysis.request),

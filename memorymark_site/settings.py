@@ -167,6 +167,9 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 
+# Members upload model configs and nothing else: what is longer than those is not even kept.
+FILE_UPLOAD_HANDLERS = ["analyses.uploads.ConfigUploadHandler"]
+
 # The API
 
 REST_FRAMEWORK = {

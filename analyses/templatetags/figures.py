@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from analyses import formatting, presentation
+from analyses import formatting, memory_bars, presentation, question
 from engine.result import Source
 
 register = template.Library()
@@ -15,12 +15,14 @@ for _filter in (
     formatting.gib,
     formatting.gib_with_unit,
     formatting.milliseconds,
+    formatting.parameter_count,
     formatting.significant,
     formatting.times,
     formatting.usd,
     formatting.whole,
-    presentation.gpu_name,
-    presentation.model_name,
+    question.gpu_name,
+    question.model_name,
+    memory_bars.category_name,
     presentation.speedup_in_list,
 ):
     register.filter(_filter.__name__, _filter)

@@ -13,7 +13,15 @@ from analyses.models import Analysis, LogLine, Status, Trial
 from engine import result as engine_result
 from engine.gpus import GIB, GPUS
 from engine.request import AnalysisRequest, Assumptions
-from engine.result import AnalysisResult, GpuFacts, Savings, Source
+from engine.result import (
+    AnalysisResult,
+    GlobalBatch,
+    GpuFacts,
+    LargeTensor,
+    Savings,
+    Source,
+    TimelinePoint,
+)
 from engine.workload import Workload
 
 PARAMETER_BYTES = 437_935_104
@@ -24,6 +32,19 @@ _INPUT_BYTES_PER_SAMPLE = 3_080
 _WORKSPACE_BYTES = 2 * 8_519_680
 _FIXED_SECONDS = 0.021
 _SECONDS_PER_SAMPLE = 0.0026
+_RANGE = 0.06
+NEW_IN_RESULTS = (
+    "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
+)  # fmt: skip
+NEW_IN_TRIALS = (
+    "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",
+)  # fmt: skip
+NEW_IN_WORKLOADS = (
+    "task", "label_count", "attention", "gradient_checkpointing", "gradient_accumulation",
+    "lora_rank", "lora_targets", "frozen_backbone", "compile", "parallelism", "world_size",
+    "config",
+)  # fmt: skip
+"""What the first version of MemoryMark did not store."""
 
 
 def make_user(username: str = "ada", **fields: Any) -> User:
@@ -52,6 +73,14 @@ def make_trial(
     used = reserved + GPUS[gpu].context_bytes
     seconds = _FIXED_SECONDS + _SECONDS_PER_SAMPLE * batch_size
     fits = used <= GPUS[gpu].total_bytes
+    ranges: dict[str, Any] = {}
+    if source is Source.PREDICTED:
+        ranges = {
+            "device_used_low_bytes": round(used * (1 - _RANGE)),
+            "device_used_high_bytes": round(used * (1 + _RANGE)),
+            "step_seconds_low": seconds * 0.7 if fits else None,
+            "step_seconds_high": seconds * 1.5 if fits else None,
+        }
     return engine_result.Trial(
         batch_size=batch_size,
         fits=fits,
@@ -61,6 +90,7 @@ def make_trial(
         device_used_bytes=used,
         step_seconds=seconds if fits else None,
         samples_per_second=batch_size / seconds if fits else None,
+        **ranges,
         breakdown=breakdown,
         failure="" if fits else f"out of memory: it needs {used / GIB:.2f} GiB",
     )
@@ -111,8 +141,42 @@ def make_result(
             "The step time is predicted from the data sheet; a measurement may differ by 20 %.",
             "CUDA context and libraries are taken as 0.42 GiB on this GPU.",
         ],
+        timeline=make_timeline(recommended),
+        largest_tensors=[
+            LargeTensor(93_763_584, "parameters", "bert.embeddings.word_embeddings", ""),
+            LargeTensor(50_331_648, "activations", "bert.encoder.layer.0.output", "aten.addmm"),
+        ],
+        safe_batch_size=largest - 16 if source is Source.PREDICTED else None,
     )
     return replace(result, **changes)
+
+
+def make_timeline(batch_size: int) -> list[TimelinePoint]:
+    """Memory up the hill of the forward pass and down that of the backward pass."""
+    phases = [(0.0, "inputs"), (0.1, "forward"), (0.5, "backward"), (0.9, "optimizer")]
+    fixed = {"parameters": PARAMETER_BYTES, "optimizer_state": 2 * PARAMETER_BYTES}
+    kept = batch_size * _ACTIVATION_BYTES_PER_SAMPLE
+    return [
+        TimelinePoint(at, phase, fixed | {"activations": size, "casts": 0})
+        for (at, phase), size in zip(phases, (0, kept // 2, kept, 0), strict=True)
+    ]
+
+
+def make_global_batch(size: int = 512, accumulation: int = 4, kept: int = 512) -> GlobalBatch:
+    return GlobalBatch(size, accumulation, kept, "Without it the learning rate is to be tuned.")
+
+
+def of_first_version(result: AnalysisResult) -> dict[str, Any]:
+    """A result as the first version of MemoryMark stored it."""
+    stored: dict[str, Any] = result.to_dict()
+    for name in NEW_IN_RESULTS:
+        del stored[name]
+    for name in NEW_IN_WORKLOADS:
+        del stored["workload"][name]
+    for trial in [*stored["trials"], *stored["curve"]]:
+        for name in NEW_IN_TRIALS:
+            del trial[name]
+    return stored
 
 
 def make_analysis(

@@ -17,6 +17,7 @@ from engine.result import Trial
 from memorymark_site.accounts.models import ApiToken
 
 URL = "/api/v1/analyses/"
+CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
 GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
 
 
@@ -228,3 +229,21 @@ def test_models_and_gpus_are_listed(api: APIClient) -> None:
     assert models["bert"]["sequence_length"] == {"default": 128, "smallest": 1, "largest": 512}
     assert gpus["a10"]["total_bytes"] > 2**34
     assert gpus["a10"]["sources"]
+
+
+def test_a_config_can_be_given(api: APIClient) -> None:
+    given = {"model": "mine", "config": CONFIG, "gpu": "a10", "lora_rank": 8}
+    response = api.post(URL, given, format="json")
+    assert response.status_code == 201
+    request = response.json()["request"]
+    assert (request["model"], request["config"], request["lora_rank"]) == ("mine", CONFIG, 8)
+
+
+@pytest.mark.parametrize(
+    "config", ["text", 1, [], {"model_type": "bert\0"}, CONFIG | {"a": "\ud800"}]
+)
+def test_a_config_that_cannot_be_used_is_refused(api: APIClient, config: object) -> None:
+    body = json.dumps({"config": config, "gpu": "a10"})
+    response = api.post(URL, body, content_type="application/json")
+    assert response.status_code == 400
+    assert list(response.json()) == ["config"]

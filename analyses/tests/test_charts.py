@@ -21,6 +21,7 @@ def traces(figure: dict[str, Any], axis: str = "y") -> dict[str, Any]:
 def test_the_chart_shows_the_curve_the_trials_and_the_two_chosen_batches() -> None:
     shown = traces(batch_size_chart(make_result(current=16, recommended=128)))
     assert list(shown) == [
+        "Range (predicted)",
         "Curve (predicted)",
         "Fits (predicted)",
         "Does not fit (predicted)",
@@ -38,6 +39,23 @@ def test_measured_and_predicted_trials_are_told_apart() -> None:
     result = make_result(source=Source.MEASURED)
     names = set(traces(batch_size_chart(result)))
     assert {"Curve (predicted)", "Fits (measured)", "Recommended (measured)"} <= names
+
+
+def test_the_range_of_the_prediction_is_a_band_around_the_curve() -> None:
+    low, high, *_ = batch_size_chart(make_result())["data"]
+    assert (low["showlegend"], high["fill"]) == (False, "tonexty")
+    curve = traces(batch_size_chart(make_result()))["Curve (predicted)"]
+    assert low["x"] == high["x"] == curve["x"]
+    assert all(a < b < c for a, b, c in zip(low["y"], curve["y"], high["y"], strict=True))
+    assert curve["text"][0] == f" ({low['y'][0]:.2f} to {high['y'][0]:.2f})"
+
+
+def test_without_ranges_there_is_no_band_and_no_word_of_one() -> None:
+    result = make_result(source=Source.MEASURED)
+    result = replace(result, curve=result.trials)
+    figure = batch_size_chart(result)
+    assert "Range (predicted)" not in traces(figure)
+    assert not any(any(trace["text"]) for trace in figure["data"])
 
 
 def test_the_gpus_memory_is_a_line_across_the_memory_panel() -> None:

@@ -8,6 +8,7 @@ from analyses.formatting import (
     gib,
     gib_with_unit,
     milliseconds,
+    parameter_count,
     percent,
     plain_number,
     significant,
@@ -99,3 +100,17 @@ def test_the_other_figures_have_their_usual_form() -> None:
 def test_given_numbers_come_back_as_they_were_given() -> None:
     assert (exact(8.0), exact(2.5), exact(1_234_567.0)) == ("8", "2.5", "1,234,567")
     assert (plain_number(8.0), plain_number(0.86)) == ("8", "0.86")
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (11_689_512, "11.7 M"),
+        (110_000_000, "110 M"),
+        (999_885_952, "1 B"),
+        (8_030_261_248, "8.03 B"),
+        (67_000_000, "67 M"),
+    ],
+)
+def test_parameters_are_counted_as_papers_do(count: int, shown: str) -> None:
+    assert parameter_count(count) == shown

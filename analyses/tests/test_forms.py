@@ -1,19 +1,38 @@
 from __future__ import annotations
 
+import json
+from typing import Any, cast
+
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from analyses.forms import AnalysisForm, default_values, gpu_choices, values_of
+from analyses.form_fields import (
+    ATTENTIONS,
+    MODES,
+    OPTIMIZERS,
+    PARALLELISMS,
+    PRECISIONS,
+    TASKS,
+    gpu_choices,
+)
+from analyses.forms import AnalysisForm, default_values, values_of
 from analyses.models import Analysis, Node
 from analyses.tests.factories import make_analysis, make_request
 from engine.gpus import GIB, GPUS
+from engine.model_config import LARGEST_CONFIG_BYTES
+from engine.models import Task
 from engine.presets import PRESETS
 from engine.request import AnalysisRequest
+from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
 
 NEW = "/new/"
+CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
+OTHER = {"model": "other", "sequence_length": "", "image_size": ""}
 
 
 @pytest.fixture
@@ -35,13 +54,26 @@ def post(page: Client, **changes: str) -> AnalysisForm | Analysis:
 def test_it_offers_every_model_and_gpu_and_starts_with_sound_defaults(page: Client) -> None:
     html = page.get(NEW).content.decode()
     for preset in PRESETS.values():
-        assert preset.description in html
+        assert f'value="{preset.name}"' in html
+        assert f'title="{preset.description}"' in html
     for gpu in GPUS.values():
         assert f'value="{gpu.name}"' in html
         assert f"{gpu.total_bytes / GIB:,.2f} GiB" in html
     values = default_values()
     assert (values["model"], values["gpu"], values["precision"]) == ("bert", "a10", "fp32")
     assert (values["current_batch_size"], values["hours_per_run"]) == ("16", "8")
+
+
+def test_it_offers_all_that_the_engine_can() -> None:
+    for choices, words in (
+        (PRECISIONS, Precision),
+        (OPTIMIZERS, Optimizer),
+        (MODES, Mode),
+        (ATTENTIONS, Attention),
+        (PARALLELISMS, Parallelism),
+        (TASKS, Task),
+    ):
+        assert sorted(value for value, _ in choices if value) == sorted(words)
 
 
 def test_the_defaults_are_a_valid_question(page: Client) -> None:
@@ -77,6 +109,16 @@ def test_pressing_analyze_leads_to_the_analysis(page: Client, member: User) -> N
         ("current_batch_size", "1e3"),
         ("batch_multiple", "0"),
         ("memory_limit_bytes", "12"),
+        ("allocator", "faster"),
+        ("attention", "close"),
+        ("gradient_accumulation", "0"),
+        ("global_batch_size", "17"),
+        ("lora_rank", "-8"),
+        ("lora_targets", "x" * 501),
+        ("parallelism", "some"),
+        ("world_size", "2000"),
+        ("task", "image-classification"),
+        ("label_count", "none"),
         ("hours_per_run", "-3"),
         ("runs_per_year", "nan"),
         ("price_per_hour_usd", "free"),
@@ -136,11 +178,142 @@ def test_a_duplicate_starts_from_the_earlier_question(page: Client, member: User
     assert form["hours_per_run"].value() == "2.5"
 
 
-def test_a_request_survives_the_form_unchanged() -> None:
-    request = make_request(
-        model="resnet", image_size=96, memory_limit_bytes=2**33, price_per_hour_usd=0.86
-    )
-    assert AnalysisRequest.parse(values_of(request)).to_dict() == request
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "resnet", "image_size": 96, "memory_limit_bytes": 2**33},
+        {"price_per_hour_usd": 0.86, "mode": "eval", "attention": "eager"},
+        {"model": "acme/own", "task": "token-classification", "label_count": 5},
+        {"model": "mine", "config": CONFIG, "optimizer": "lion", "lora_rank": 4},
+        {"model": "", "config": CONFIG, "gradient_checkpointing": True},
+        {"frozen_backbone": True, "gradient_accumulation": 4, "global_batch_size": 64},
+        {"parallelism": "fsdp", "world_size": 8, "allocator": "max_split_size_mb:128"},
+        {"gpu": "local", "compile": True},
+    ],
+)
+def test_a_request_survives_the_form_unchanged(db: None, given: dict[str, object]) -> None:
+    request = make_request(**given)
+    form = AnalysisForm(values_of(request))
+    assert form.is_valid()
+    assert AnalysisRequest.parse(form.raw_fields()).to_dict() == request
+
+
+@pytest.mark.parametrize(
+    ("changes", "opened"),
+    [
+        ({}, set()),
+        ({"mode": "train", "attention": "sdpa", "parallelism": "none", "world_size": "1"}, set()),
+        ({"memory_limit_bytes": "12"}, {"limit"}),
+        ({"gradient_checkpointing": "on"}, {"training"}),
+        ({"parallelism": "ddp"}, {"several"}),
+        ({"task": "token-classification", "lora_rank": "8"}, {"inputs", "training"}),
+    ],
+)
+def test_rare_settings_are_folded_unless_one_has_an_error_or_a_value(
+    page: Client, changes: dict[str, str], opened: set[str]
+) -> None:
+    response = page.post(NEW, default_values() | {"current_batch_size": "0"} | changes)
+    folded = response.context["form"].folded()
+    assert {key for key, group in folded.items() if group.is_open} == opened
+    assert response.content.decode().count("<details") == len(folded) == 4
+
+
+def test_rare_settings_reach_the_engine(page: Client) -> None:
+    analysis = post(page, lora_rank="8", gradient_checkpointing="on", task="token-classification")
+    assert isinstance(analysis, Analysis)
+    stored = analysis.request
+    assert (stored["lora_rank"], stored["gradient_checkpointing"]) == (8, True)
+    assert (stored["task"], stored["label_count"]) == ("token-classification", 9)
+
+
+def test_compiling_left_ticked_is_ignored_where_it_cannot_be_measured(page: Client) -> None:
+    analysis = post(page, compile="on")
+    assert isinstance(analysis, Analysis)
+    assert analysis.request["compile"] is False
+
+
+# Any other model
+
+
+def test_any_model_of_the_hub_can_be_named(page: Client) -> None:
+    analysis = post(page, **OTHER, other_model="acme/own-model")
+    assert isinstance(analysis, Analysis)
+    assert (analysis.model, analysis.request["config"]) == ("acme/own-model", None)
+
+
+@pytest.mark.parametrize("name", ["", "no-such-preset", "https://example.org/x", "a/b/c"])
+def test_a_wrong_id_gets_a_message_beside_it(page: Client, name: str) -> None:
+    form = post(page, **OTHER, other_model=name)
+    assert isinstance(form, AnalysisForm)
+    assert list(form.errors) == ["other_model"]
+
+
+def test_an_id_typed_for_another_model_is_ignored_once_a_preset_is_chosen(page: Client) -> None:
+    analysis = post(page, other_model="acme/own", config="{bad")
+    assert isinstance(analysis, Analysis)
+    assert analysis.model == "bert"
+
+
+def upload(page: Client, content: bytes, **changes: str) -> HttpResponse:
+    file = SimpleUploadedFile("config.json", content, "application/json")
+    response: Any = page.post(NEW, default_values() | OTHER | changes | {"config_file": file})
+    return cast(HttpResponse, response)
+
+
+def test_an_uploaded_config_is_the_model(page: Client) -> None:
+    assert upload(page, json.dumps(CONFIG).encode()).status_code == 302
+    analysis = Analysis.objects.get()
+    assert (analysis.model, analysis.request["config"]) == ("own-config", CONFIG)
+
+
+def test_a_typed_config_is_the_model_by_its_own_name(page: Client) -> None:
+    analysis = post(page, **OTHER, other_model="mine", config=json.dumps(CONFIG))
+    assert isinstance(analysis, Analysis)
+    assert (analysis.model, analysis.request["config"]) == ("mine", CONFIG)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{bad",
+        b"\xff\xfe\x81",
+        b"[]",
+        b"{}",
+        b'{"model_type": "quantum"}',
+        b"[" * 100_000,
+        json.dumps(CONFIG | {"auto_map": {"AutoModel": "code.Model"}}).encode(),
+        json.dumps(CONFIG | {"hidden_size": -1}).encode(),
+        json.dumps(CONFIG | {"layer_types": ["\0"]}).encode(),
+        json.dumps(CONFIG | {"layer_types": ["\ud800"]}).encode(),
+    ],
+)
+def test_a_config_that_cannot_be_used_gets_a_message_beside_it(
+    page: Client, content: bytes
+) -> None:
+    response = upload(page, content)
+    assert response.status_code == 200
+    form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
+    assert list(form.errors) == ["config"]
+    assert not Analysis.objects.exists()
+
+
+def test_the_text_of_a_wrong_upload_comes_back_to_be_corrected(page: Client) -> None:
+    html = upload(page, b"<script>{").content.decode()
+    assert "&lt;script&gt;{</textarea>" in html
+
+
+def test_a_huge_upload_is_not_kept(page: Client) -> None:
+    response = upload(page, b"x" * (4 * LARGEST_CONFIG_BYTES))
+    form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
+    assert form.errors["config"] == ["It is larger than 1 MiB."]
+    assert len(form.data["config"]) == LARGEST_CONFIG_BYTES + 1
+
+
+def test_a_duplicate_of_an_own_config_brings_it_along(page: Client, member: User) -> None:
+    earlier = make_analysis(member, request=make_request(model="mine", config=CONFIG))
+    form = page.get(f"{NEW}?from={earlier.pk}").context["form"]
+    assert (form["model"].value(), form["other_model"].value()) == ("other", "mine")
+    assert json.loads(form["config"].value()) == CONFIG
 
 
 @pytest.mark.parametrize("source", ["999", "x", "-1", "1e9", "9" * 40, "\N{SUPERSCRIPT TWO}"])

@@ -15,12 +15,14 @@ from analyses.tests.factories import (
     add_log,
     add_trial,
     make_analysis,
+    make_global_batch,
     make_request,
     make_result,
     make_trial,
     make_user,
+    of_first_version,
 )
-from engine.result import Source
+from engine.result import GlobalBatch, LargeTensor, Source, TimelinePoint
 
 HOSTILE = "<script>alert(1)</script>"
 HTMX = {"HX-Request": "true"}
@@ -247,6 +249,13 @@ def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
         "badge-predicted",
         "badge-assumed",
         'id="chart-figure"',
+        "Memory along one step, batch 128",
+        'id="timeline-figure"',
+        "Largest tensors at the peak",
+        "bert.encoder.layer.0.output",
+        "aten.addmm",
+        "fits even at the high end of the prediction",
+        "Small figures are the range of a prediction",
         "plotly/plotly.min.js",
     ):
         assert text in html
@@ -254,6 +263,53 @@ def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
     assert html.count("memory-bar bar-recommended") == 1
     assert "hx-trigger" not in html
     assert "http-equiv" not in html
+
+
+def test_an_answer_of_the_first_version_shows_none_of_the_newer_parts(
+    page: Client, member: User
+) -> None:
+    result = make_result()
+    analysis = make_analysis(member, Status.SUCCEEDED, result)
+    stored = of_first_version(result)
+    Analysis.objects.filter(pk=analysis.pk).update(result=stored)
+    analysis.trials.update(
+        device_used_low_bytes=None, device_used_high_bytes=None,
+        step_seconds_low=None, step_seconds_high=None,
+    )  # fmt: skip
+    html = html_of(page, "detail", analysis.pk)
+    assert result.verdict in html
+    for text in (
+        "Memory along one step", "Largest tensors", "Certificate", "global batch", "high end",
+        "Range (predicted)", "Small figures are", "None",
+    ):  # fmt: skip
+        assert text not in html
+
+
+def test_the_range_of_a_prediction_stands_beside_it(page: Client, member: User) -> None:
+    trial = make_trial(16)
+    analysis = make_analysis(member, Status.RUNNING)
+    add_trial(analysis, trial)
+    html = html_of(page, "detail", analysis.pk)
+    low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
+    assert low is not None
+    assert high is not None
+    assert f"<small>{low / 2**30:.2f} to {high / 2**30:.2f}</small>" in html
+
+
+def test_a_certificate_gives_the_commands_that_repeat_it(page: Client, member: User) -> None:
+    commands = ["python -m engine measure --batch-size 263", "python -m engine measure '<264>'"]
+    result = make_result(source=Source.MEASURED, certificate=commands)
+    html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
+    assert commands[0] in html
+    assert "&lt;264&gt;" in html
+
+
+def test_the_advice_on_the_global_batch_is_given(page: Client, member: User) -> None:
+    result = make_result(global_batch=make_global_batch())
+    html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
+    assert "How the global batch of 512 is kept" in html
+    assert "4 micro-batches of 128" in html
+    assert "the learning rate is to be tuned" in html
 
 
 def test_the_trials_of_a_verdict_are_in_order_of_size(page: Client, member: User) -> None:
@@ -327,7 +383,15 @@ def test_a_failure_gives_its_reason_its_log_and_a_way_on(page: Client, member: U
 def test_hostile_text_stays_text(page: Client, member: User) -> None:
     failed = make_analysis(member, Status.FAILED, failure_reason=HOSTILE)
     add_log(failed, HOSTILE)
-    result = make_result(verdict=HOSTILE, model_name=HOSTILE, caveats=[HOSTILE])
+    result = make_result(
+        verdict=HOSTILE,
+        model_name=HOSTILE,
+        caveats=[HOSTILE],
+        certificate=[HOSTILE],
+        largest_tensors=[LargeTensor(1, HOSTILE, HOSTILE, HOSTILE)],
+        timeline=[TimelinePoint(0.0, HOSTILE, {HOSTILE: 1})],
+        global_batch=GlobalBatch(1, 1, 1, HOSTILE),
+    )
     succeeded = make_analysis(member, Status.SUCCEEDED, result)
     add_log(succeeded, HOSTILE)
     for analysis in (failed, succeeded):

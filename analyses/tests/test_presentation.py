@@ -8,18 +8,15 @@ import pytest
 from analyses.models import Analysis, Status
 from analyses.presentation import (
     LONG_WAIT_SECONDS,
-    command_of,
-    gpu_name,
+    global_batch_advice,
     has_gain,
     key_figures,
-    model_name,
-    settings_of,
     state_of,
     worth_figures,
 )
-from analyses.stored_result import read_result, trial_at
-from analyses.tests.factories import make_request, make_result, make_trial
+from analyses.tests.factories import make_global_batch, make_result
 from engine.result import AnalysisResult, Savings, Source
+from engine.workload import Parallelism, Workload
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -27,18 +24,6 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 def assumed(result: AnalysisResult) -> Savings:
     assert result.savings is not None
     return result.savings
-
-
-def test_a_stored_result_comes_back_as_it_was() -> None:
-    for result in (make_result(), make_result(current=384)):
-        assert read_result(result.to_dict()) == result
-
-
-def test_a_measured_trial_goes_before_a_predicted_one() -> None:
-    measured = make_trial(16, source=Source.MEASURED)
-    result = replace(make_result(), trials=[make_trial(16), measured], curve=[])
-    assert trial_at(result, 16) == measured
-    assert trial_at(result, 17) is None
 
 
 def test_every_key_figure_and_card_says_where_it_comes_from() -> None:
@@ -51,9 +36,30 @@ def test_every_key_figure_and_card_says_where_it_comes_from() -> None:
 
 def test_the_largest_batch_comes_with_the_one_that_fails() -> None:
     largest = key_figures(make_result())[0]
-    assert largest.note == f"{int(largest.value) + 1} does not fit"
+    safe = int(largest.value) - 16
+    assert largest.note == (
+        f"{int(largest.value) + 1} does not fit; {safe} fits even at the high end of the prediction"
+    )
     unbounded = key_figures(make_result(next_batch_size_fails=False))[0]
     assert "was not tried" in unbounded.note
+
+
+def test_the_reason_for_the_recommended_batch_is_the_true_one() -> None:
+    assert "within 5 %" in key_figures(make_result())[1].note
+    bounded = make_result(recommended=16, current=8)
+    assert "as fast as memory safely allows" in key_figures(bounded)[1].note
+    bounded = replace(bounded, global_batch=make_global_batch())
+    assert "memory and the global batch allow" in key_figures(bounded)[1].note
+
+
+@pytest.mark.parametrize("safe", [None, make_result().largest_batch_size])
+def test_a_limit_that_is_safe_itself_needs_no_second_figure(safe: int | None) -> None:
+    assert key_figures(make_result(safe_batch_size=safe))[0].note.endswith("does not fit")
+
+
+def test_a_limit_that_is_not_safe_at_all_is_said_so() -> None:
+    note = key_figures(make_result(safe_batch_size=0))[0].note
+    assert note.endswith("at the high end of the prediction not even the smallest batch fits")
 
 
 def test_headroom_is_a_share_of_the_gpu_and_never_money() -> None:
@@ -116,33 +122,20 @@ def test_savings_repeat_the_assumptions_they_rest_on() -> None:
     assert savings.label.startswith("Potential")
 
 
-def test_settings_name_units_and_leave_out_what_does_not_apply() -> None:
-    settings = dict(settings_of(make_request()))
-    assert settings["Sequence length"] == "128 tokens"
-    assert settings["GPU"] == "NVIDIA A10"
-    assert "Image size" not in settings
-    assert "Memory limit" not in settings
-    limited = dict(settings_of(make_request(memory_limit_bytes=2**33, price_per_hour_usd=2)))
-    assert limited["Memory limit"] == "8.00 GiB"
-    assert limited["Price per GPU-hour (assumed)"] == "$2.00"
+def test_the_global_batch_is_kept_by_accumulation() -> None:
+    assert global_batch_advice(make_result()) == ""
+    kept = global_batch_advice(make_result(global_batch=make_global_batch()))
+    assert kept == "Take 4 micro-batches of 128 to one optimizer step: 512 samples."
+    whole = make_result(global_batch=make_global_batch(128, 1, 128))
+    assert global_batch_advice(whole).startswith("Take one batch of 128 to")
 
 
-def test_names_outside_the_catalogue_stay_as_they_are() -> None:
-    assert (model_name("gpt2"), model_name("acme/own")) == ("GPT-2", "acme/own")
-    assert gpu_name("local") == "this lab's node"
-    assert gpu_name("abacus") == "abacus"
-
-
-def test_the_command_asks_the_same_question() -> None:
-    command = command_of(make_request(model="resnet", image_size=64, current_batch_size=32))
-    assert command.startswith("python -m engine analyze resnet --gpu a10")
-    assert "--current-batch-size 32" in command
-    assert "--image-size 64" in command
-    assert "sequence" not in command
-    assert "memory-limit" not in command
-    limited = command_of(make_request(memory_limit_bytes=2**30, price_per_hour_usd=1.5))
-    assert "--memory-limit 1073741824" in limited
-    assert "--hours-per-run 8 --runs-per-year 100 --price-per-hour 1.5" in limited
+def test_a_global_batch_that_cannot_be_kept_exactly_is_said_so() -> None:
+    workload = Workload(model="bert", parallelism=Parallelism.DDP, world_size=2)
+    uneven = make_result(global_batch=make_global_batch(500, 2, 512), workload=workload)
+    advice = global_batch_advice(uneven)
+    assert "on each of 2 GPUs" in advice
+    assert "512 samples, since no allowed batch divides 500 evenly" in advice
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 
 (() => {
   const CONFIG = { displayModeBar: false, responsive: true };
-  const LEGEND_ON_A_PHONE = 90; // pixels: there it needs a line for each entry
+  const LEGEND_LINE = 18; // pixels; on a phone each entry of a legend needs a line
 
   // The figure names the stylesheet's colours; plotly needs their values.
   function resolved(value, styles) {
@@ -22,7 +22,10 @@
   function draw(element) {
     const script = document.getElementById(element.dataset.chart);
     const figure = resolved(JSON.parse(script.textContent), getComputedStyle(document.body));
-    if (element.clientWidth < 520) figure.layout.height += LEGEND_ON_A_PHONE;
+    if (element.clientWidth < 520) {
+      const entries = figure.data.filter((trace) => trace.showlegend !== false).length;
+      figure.layout.height += LEGEND_LINE * entries;
+    }
     window.Plotly.react(element, figure.data, figure.layout, CONFIG);
   }
 

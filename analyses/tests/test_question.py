@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analyses.question import command_of, gpu_name, model_name, settings_of
+from analyses.tests.factories import NEW_IN_WORKLOADS, make_request
+
+RARE: dict[str, object] = {
+    "task": "token-classification",
+    "label_count": 17,
+    "attention": "eager",
+    "gradient_checkpointing": True,
+    "gradient_accumulation": 4,
+    "lora_rank": 8,
+    "lora_targets": "query,value",
+    "parallelism": "ddp",
+    "world_size": 2,
+    "allocator": "expandable_segments:True",
+}
+CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
+
+
+def test_settings_name_units_and_leave_out_what_does_not_apply() -> None:
+    settings = dict(settings_of(make_request()))
+    assert settings["Sequence length"] == "128 tokens"
+    assert settings["GPU"] == "NVIDIA A10"
+    assert "Image size" not in settings
+    assert "Memory limit" not in settings
+    limited = dict(settings_of(make_request(memory_limit_bytes=2**33, price_per_hour_usd=2)))
+    assert limited["Memory limit"] == "8.00 GiB"
+    assert limited["Price per GPU-hour (assumed)"] == "$2.00"
+
+
+def test_names_outside_the_catalogue_stay_as_they_are() -> None:
+    assert (model_name("gpt2"), model_name("acme/own")) == ("GPT-2", "acme/own")
+    assert gpu_name("local") == "this lab's node"
+    assert gpu_name("abacus") == "abacus"
+
+
+def test_the_command_asks_the_same_question() -> None:
+    command = command_of(make_request(model="resnet", image_size=64, current_batch_size=32))
+    assert command.startswith("python -m engine analyze resnet --gpu a10")
+    assert "--current-batch-size 32" in command
+    assert "--image-size 64" in command
+    assert "sequence" not in command
+    assert "memory-limit" not in command
+    limited = command_of(make_request(memory_limit_bytes=2**30, price_per_hour_usd=1.5))
+    assert "--memory-limit 1073741824" in limited
+    assert "--hours-per-run 8 --runs-per-year 100 --price-per-hour 1.5" in limited
+
+
+def test_rare_settings_are_listed_only_where_they_are_changed() -> None:
+    labels = {
+        "Labels", "Allocator", "Attention", "Gradient checkpointing", "Backbone", "LoRA rank",
+        "LoRA targets", "Gradient accumulation", "torch.compile", "Parallelism",
+        "Global batch to keep", "Architecture",
+    }  # fmt: skip
+    assert not labels & dict(settings_of(make_request())).keys()
+    settings = dict(settings_of(make_request(**RARE)))
+    assert settings["Task"] == "token classification"
+    assert settings["Labels"] == "17"
+    assert settings["Gradient checkpointing"] == "on"
+    assert settings["Gradient accumulation"] == "4 micro-batches a step"
+    assert settings["Parallelism"] == "ddp on 2 GPUs"
+    assert settings["Allocator"] == "expandable_segments:True"
+    frozen = dict(settings_of(make_request(frozen_backbone=True, global_batch_size=64)))
+    assert (frozen["Backbone"], frozen["Global batch to keep"]) == ("frozen", "64 samples")
+
+
+def test_the_labels_of_a_model_by_itself_are_no_change() -> None:
+    assert "Labels" not in dict(settings_of(make_request(model="resnet")))
+    assert dict(settings_of(make_request(model="resnet", label_count=10)))["Labels"] == "10"
+
+
+def test_the_command_has_rare_settings_only_where_they_are_changed() -> None:
+    flags = [f"--{name.replace('_', '-')}" for name in RARE]
+    plain, changed = command_of(make_request()), command_of(make_request(**RARE))
+    assert not [flag for flag in flags if flag in plain.split()]
+    assert [flag for flag in flags if flag in changed.split()] == flags
+    assert "--gradient-checkpointing true" in changed
+    assert "--lora-targets query,value" in changed
+
+
+def test_a_model_of_the_hub_is_shown_by_its_id() -> None:
+    request = make_request(model="acme/own")
+    assert dict(settings_of(request))["Model"] == "acme/own"
+    assert command_of(request).startswith("python -m engine analyze acme/own --gpu a10")
+
+
+def test_an_own_config_is_shown_by_its_architecture() -> None:
+    request: dict[str, Any] = make_request(model="", config=CONFIG)
+    settings = dict(settings_of(request))
+    assert settings["Model"] == "own config"
+    assert settings["Architecture"] == "bert, by its config.json"
+    assert "Labels" not in settings
+    assert "--config config.json" in command_of(request)
+
+
+@pytest.mark.parametrize("model", ["bert", "of another version"])
+def test_a_question_of_the_first_version_is_shown_too(model: str) -> None:
+    stored = {
+        name: value
+        for name, value in make_request().items()
+        if name not in (*NEW_IN_WORKLOADS, "allocator", "global_batch_size")
+    } | {"model": model}
+    assert dict(settings_of(stored))["Sequence length"] == "128 tokens"
+    assert "None" not in command_of(stored)

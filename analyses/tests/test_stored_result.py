@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analyses.stored_result import UNREADABLE, read_result, read_trial, trial_at
+from analyses.tests.factories import (
+    make_global_batch,
+    make_result,
+    make_trial,
+    of_first_version,
+)
+from engine.result import AnalysisResult, Source
+from engine.workload import Optimizer, Parallelism, Workload
+
+CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
+
+
+def stored(result: AnalysisResult) -> dict[str, Any]:
+    """What the database gives back."""
+    written: dict[str, Any] = json.loads(json.dumps(result.to_dict()))
+    return written
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        make_result(),
+        make_result(current=384),
+        make_result(source=Source.MEASURED, certificate=["python -m engine measure"]),
+        make_result(global_batch=make_global_batch()),
+        make_result(workload=None),
+        make_result(
+            workload=Workload(
+                model="own",
+                config=CONFIG,
+                optimizer=Optimizer.LION,
+                parallelism=Parallelism.FSDP,
+                world_size=8,
+            )
+        ),
+    ],
+)
+def test_a_stored_result_comes_back_as_it_was(result: AnalysisResult) -> None:
+    read = read_result(stored(result))
+    assert read == result
+    assert type(read.source) is Source
+
+
+def test_a_result_of_the_first_version_is_read_with_what_it_has() -> None:
+    result = make_result()
+    read = read_result(of_first_version(result))
+    assert (read.timeline, read.largest_tensors, read.certificate) == ([], [], [])
+    assert (read.safe_batch_size, read.global_batch) == (None, None)
+    assert read.workload == result.workload
+    assert read.trials[0].device_used_bytes == result.trials[0].device_used_bytes
+    assert read.trials[0].device_used_low_bytes is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"invented": 1},
+        {"source": "guessed"},
+        {"workload": {}},
+        {"workload": {"model": "bert", "precision": "fp3"}},
+        {"speedup": "fast"},
+        {"largest_batch_size": True},
+        {"largest_batch_size": 1.5},
+        {"largest_batch_size": None},
+        {"trials": {}},
+        {"curve": [1]},
+        {"timeline": [{"at": 0.5, "phase": "forward", "bytes": {"parameters": "many"}}]},
+        {"largest_tensors": [{"size_bytes": 1}]},
+        {"caveats": [None]},
+        {"savings": {}},
+    ],
+)
+def test_what_is_no_result_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(UNREADABLE):
+        read_result(stored(make_result()) | change)
+
+
+@pytest.mark.parametrize("given", [None, [], 1, "text", {}])
+def test_what_is_no_object_is_refused(given: Any) -> None:
+    for read in (read_result, read_trial):
+        with pytest.raises(UNREADABLE):
+            read(given)
+
+
+def test_a_whole_number_of_seconds_is_a_time() -> None:
+    trial = replace(make_trial(16), step_seconds=2.0)
+    assert read_trial(vars(trial) | {"step_seconds": 2}) == trial
+
+
+def test_a_measured_trial_goes_before_a_predicted_one() -> None:
+    measured = make_trial(16, source=Source.MEASURED)
+    result = replace(make_result(), trials=[make_trial(16), measured], curve=[])
+    assert trial_at(result, 16) == measured
+    assert trial_at(result, 17) is None

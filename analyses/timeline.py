@@ -1,0 +1,198 @@
+"""The chart of memory along one training step, as a plain plotly figure.
+
+See :mod:`analyses.charts` for why the figure is a plain dictionary with the stylesheet's colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from analyses.formatting import gib_with_unit, whole
+from analyses.memory_bars import CATEGORIES, category_name
+from engine.gpus import GIB
+from engine.result import AnalysisResult, TimelinePoint
+
+Figure = dict[str, Any]
+
+_NARROWEST_NAMED = 0.06
+"""A phase shorter than this share of the step has no room for its name."""
+_INNERMOST = ("optimizer_state", "parameters", "gradients", "casts", "workspaces", "inputs")
+"""What changes least lies at the bottom, so that the hills above it can be read."""
+
+
+def timeline_chart(result: AnalysisResult) -> Figure:
+    """Live tensors by category, stacked, from the begin of a step to its end."""
+    points = result.timeline
+    return {
+        "data": [*(_area(points, name) for name in _stacked(points)), _total(points)],
+        "layout": _layout(points),
+    }
+
+
+def timeline_description(result: AnalysisResult) -> str:
+    """What the chart shows, in words, for those who cannot see it; empty without a timeline."""
+    if not result.timeline:
+        return ""
+    peak = _peak(result.timeline)
+    phase = "the optimizer's step" if peak.phase == "optimizer" else peak.phase
+    return (
+        f"Memory of the tensors along one training step at batch "
+        f"{whole(result.recommended_batch_size)}, by category. It is highest in "
+        f"{phase}, at {gib_with_unit(sum(peak.bytes.values()))}."
+    )
+
+
+def timeline_note(result: AnalysisResult) -> str:
+    """What the chart leaves out of a step of many micro-batches; mostly empty."""
+    shown = sum(phase == "forward" for phase, _, _ in _phases(result.timeline))
+    accumulated = result.workload.gradient_accumulation if result.workload else 1
+    if result.global_batch:
+        accumulated = result.global_batch.gradient_accumulation
+    if not 0 < shown < accumulated:
+        return ""
+    return f"Shown: {shown} of {whole(accumulated)} micro-batches; the others are like the last."
+
+
+def _stacked(points: Sequence[TimelinePoint]) -> list[str]:
+    """The categories that are ever used, from the bottom to the top."""
+    used = {name for point in points for name, size in point.bytes.items() if size}
+    order = [*_INNERMOST, *(name for name in CATEGORIES if name not in _INNERMOST)]
+    return [*(name for name in order if name in used), *sorted(used - set(order))]
+
+
+def _area(points: Sequence[TimelinePoint], category: str) -> Figure:
+    known = category in CATEGORIES
+    return _line(points, category_name(category)) | {
+        "y": [_gib(point.bytes.get(category, 0)) for point in points],
+        "stackgroup": "tensors",
+        "line": {"width": 0, "shape": "hv"},
+        "fillcolor": f"var(--of-{category})" if known else "var(--neutral)",
+    }
+
+
+def _total(points: Sequence[TimelinePoint]) -> Figure:
+    return _line(points, "All tensors") | {
+        "y": [_gib(sum(point.bytes.values())) for point in points],
+        "line": {"color": "var(--text)", "width": 1, "shape": "hv"},
+        "showlegend": False,
+    }
+
+
+def _line(points: Sequence[TimelinePoint], name: str) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [point.at for point in points],
+        "hovertemplate": "%{y:,.2f} GiB",
+    }
+
+
+def _layout(points: Sequence[TimelinePoint]) -> Figure:
+    return {
+        "autosize": True,
+        "height": 400,
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "var(--muted)", "family": "var(--font-mono)", "size": 12},
+        "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--text)"}},
+        "hovermode": "x unified",
+        "dragmode": False,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.08,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+            "font": {"family": "var(--font)"},
+        },
+        "xaxis": {
+            "title": {"text": "One step, by allocations", "standoff": 8},
+            "tickformat": ".0%",
+            "hoverformat": ".1%",
+            "range": [0, 1],
+            "fixedrange": True,
+            "gridcolor": "var(--grid)",
+            "zeroline": False,
+            "spikecolor": "var(--muted)",
+            "spikethickness": 1,
+            "spikedash": "solid",
+            "automargin": True,
+        },
+        "yaxis": {
+            "title": {"text": "Tensors, GiB", "standoff": 8},
+            "tickformat": ",~g",
+            "rangemode": "tozero",
+            "fixedrange": True,
+            "gridcolor": "var(--grid)",
+            "zerolinecolor": "var(--grid)",
+            "automargin": True,
+        },
+        "shapes": [_border(begin) for _, begin, _ in _phases(points)[1:]],
+        "annotations": [
+            _phase_label(phase, (begin + end) / 2)
+            for phase, begin, end in _phases(points)
+            if end - begin >= _NARROWEST_NAMED
+        ]
+        + [_peak_label(_peak(points))],
+    }
+
+
+def _phases(points: Sequence[TimelinePoint]) -> list[tuple[str, float, float]]:
+    """Each stretch of one phase, with where it begins and ends."""
+    begins = [
+        (phase, next(group).at) for phase, group in groupby(points, key=lambda point: point.phase)
+    ]
+    ends = [*(begin for _, begin in begins), 1.0][1:]
+    stretches = [(phase, begin, end) for (phase, begin), end in zip(begins, ends, strict=True)]
+    return [stretch for stretch in stretches if stretch[1] < stretch[2]]
+
+
+def _border(at: float) -> Figure:
+    return {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": at,
+        "x1": at,
+        "y0": 0,
+        "y1": 1.06,
+        "line": {"color": "var(--muted)", "width": 1, "dash": "dot"},
+    }
+
+
+def _phase_label(phase: str, middle: float) -> Figure:
+    return {
+        "text": phase,
+        "xref": "x",
+        "x": middle,
+        "yref": "paper",
+        "y": 1.0,
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"color": "var(--muted)", "size": 10},
+    }
+
+
+def _peak_label(peak: TimelinePoint) -> Figure:
+    left = peak.at < 0.5
+    return {
+        "text": f"peak {gib_with_unit(sum(peak.bytes.values()))}",
+        "x": peak.at,
+        "y": _gib(sum(peak.bytes.values())),
+        "xanchor": "left" if left else "right",
+        "xshift": 6 if left else -6,
+        "showarrow": False,
+        "font": {"color": "var(--text)", "size": 11},
+    }
+
+
+def _peak(points: Sequence[TimelinePoint]) -> TimelinePoint:
+    return max(points, key=lambda point: sum(point.bytes.values()))
+
+
+def _gib(size_bytes: int) -> float:
+    return round(size_bytes / GIB, 4)

@@ -1,0 +1,29 @@
+// The form of a new analysis: what depends on the chosen model is said for that model.
+"use strict";
+
+(() => {
+  const form = document.querySelector(".analysis-form");
+  if (!form) return;
+  const facts = document.getElementById("model-facts");
+  const task = form.elements.namedItem("task");
+
+  function say(radio) {
+    facts.textContent = radio.dataset.facts;
+    for (const size of ["sequence_length", "image_size"]) {
+      const help = document.getElementById(`id_${size}_helptext`);
+      if (help) help.textContent = radio.getAttribute(`data-${size}`);
+    }
+    // Tasks the model has no head for cannot be chosen; a chosen one goes back to its own.
+    const possible = radio.dataset.tasks.split(" ");
+    for (const option of task.options) {
+      option.disabled = option.value !== "" && !possible.includes(option.value);
+      if (option.selected && option.disabled) task.value = "";
+    }
+  }
+
+  form.addEventListener("change", (event) => {
+    if (event.target.name === "model") say(event.target);
+  });
+  const chosen = form.querySelector("[name=model]:checked");
+  if (chosen) say(chosen);
+})();
