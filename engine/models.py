@@ -82,8 +82,12 @@ class Model:
     label_count: int | None = None
 
     def config(self) -> dict[str, Any]:
-        """The fields of the model's ``config.json``, as a new dictionary."""
-        raise NotImplementedError
+        """The fields of the model's ``config.json``, as a new dictionary.
+
+        Raises:
+            LookupError: It has not been fetched from the hub yet.
+        """
+        raise LookupError(f"the config of {self.name} is not here yet; see engine.hub.resolve")
 
     def label_count_for(self, task: Task) -> int | None:
         """The labels a classifier has where none are named; ``None`` for other tasks."""
