@@ -191,12 +191,11 @@ def does_not_fit(request: AnalysisRequest, smallest: Trial, device: str) -> Does
     needed = smallest.device_used_bytes or smallest.peak_allocated_bytes
     needs = f" needs {_gib(needed)}" if needed is not None else " does not fit"
     size = "a shorter sequence" if request.workload.sequence_length else "smaller images"
-    more = "Choose a GPU with more memory"
-    if request.memory_limit_bytes is not None:
-        more = "Raise the memory limit, or choose"
+    limited = request.memory_limit_bytes is not None
+    more = "a larger memory limit" if limited else "a GPU with more memory"
     return DoesNotFit(
         f"{request.workload.preset.display_name} does not fit: batch {smallest.batch_size}{needs} "
-        f"on {device}. {more}, {size}, a lower precision or an optimizer with less state."
+        f"on {device}. Choose {more}, {size}, a lower precision or an optimizer with less state."
     )
 
 

@@ -113,7 +113,7 @@ def test_a_memory_limit_above_the_devices_memory_is_refused() -> None:
 def test_a_workload_that_does_not_fit_is_refused_before_anything_runs(
     in_this_process: list[int],
 ) -> None:
-    with pytest.raises(DoesNotFit, match="Raise the memory limit"):
+    with pytest.raises(DoesNotFit, match="Choose a larger memory limit"):
         answer(memory_limit_bytes=2**20)
     assert in_this_process == [1]
 
