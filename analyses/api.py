@@ -19,7 +19,7 @@ from analyses.models import Analysis
 from analyses.serializers import AnalysisSerializer, AnalysisSummarySerializer
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
-from engine.presets import PRESETS
+from engine.models.presets import PRESETS
 
 
 class Pages(PageNumberPagination):

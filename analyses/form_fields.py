@@ -9,8 +9,8 @@ from django import forms
 from analyses import selectors
 from analyses.formatting import gib_with_unit, usd
 from engine.gpus import GPUS, LOCAL, Gpu
-from engine.models import Kind, Task
-from engine.presets import PRESETS
+from engine.models.kinds import Kind, Task
+from engine.models.presets import PRESETS
 from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
 
 Choices = list[tuple[str, str]]

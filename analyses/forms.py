@@ -39,7 +39,7 @@ from analyses.models import Analysis
 from analyses.question import DEFAULTS, usual_values
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
-from engine.presets import PRESETS
+from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
 from engine.workload import OWN_CONFIG, Workload
 

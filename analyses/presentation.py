@@ -28,7 +28,7 @@ from analyses.memory_bars import (
 from analyses.models import Analysis, Status
 from analyses.stored_result import UNREADABLE, read_result, trial_at
 from analyses.timeline import timeline_chart, timeline_description, timeline_note
-from engine.recommendation import ENOUGH_SPEED
+from engine.answer.recommendation import ENOUGH_SPEED
 from engine.result import AnalysisResult, Savings, Source
 
 logger = logging.getLogger(__name__)

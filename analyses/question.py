@@ -10,8 +10,8 @@ from typing import Any
 from analyses.formatting import exact, gib_with_unit, plain_number, usd, whole
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, LOCAL
-from engine.models import Kind, Model
-from engine.presets import PRESETS, find_model
+from engine.models.kinds import Kind, Model
+from engine.models.presets import PRESETS, find_model
 from engine.request import AnalysisRequest
 from engine.workload import OWN_CONFIG, Workload
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.files.uploadedfile import InMemoryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 
-from engine.model_config import LARGEST_CONFIG_BYTES
+from engine.models.config import LARGEST_CONFIG_BYTES
 
 KEPT_BYTES = LARGEST_CONFIG_BYTES + 1
 """One more than is possible, so that the engine sees that a file is too large."""

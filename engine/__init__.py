@@ -58,9 +58,9 @@ def analyze(
         MeasurementFailed: If a trial ended for another reason than memory.
     """
     # These load torch, which whoever imports the package for its data classes does not want.
-    from engine.factory import Factory
-    from engine.own_code import analyze_own_code
-    from engine.own_request import OwnCodeRequest
+    from engine.own.analysis import analyze_own_code
+    from engine.own.factory import Factory
+    from engine.own.request import OwnCodeRequest
 
     given = {
         "gpu": gpu,

@@ -1,8 +1,8 @@
-"""``python -m engine``: see :mod:`engine.cli`."""
+"""``python -m engine``: see :mod:`engine.cli.main`."""
 
 import sys
 
-from engine.cli import main
+from engine.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.building import blaming_the_config
 from engine.events import Event
 from engine.gpus import LOCAL
-from engine.hub import resolve
-from engine.measured import analyze_measured
-from engine.predicted import analyze_predicted
+from engine.measurement.analysis import analyze_measured
+from engine.models.building import blaming_the_config
+from engine.models.hub import resolve
+from engine.prediction.analysis import analyze_predicted
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any, Protocol
 
-from engine.allocator_options import AllocatorOptions
+from engine.allocator.options import AllocatorOptions
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, LOCAL, Gpu, canonical_name
+from engine.models.presets import PRESETS
 from engine.parsing import bytes_of, collect, positive_number, whole_number
-from engine.presets import PRESETS
 from engine.workload import Attention, Parallelism, Precision, Workload
 
 LARGEST_BATCH_SIZE = 65_536

@@ -31,7 +31,7 @@ def run(requests: IO[str], events: IO[str]) -> int:
     """
     # These load torch; see above.
     from engine.analysis import analyze
-    from engine.tracing import warm_up
+    from engine.tracing.tracer import warm_up
 
     def emit(event: Event) -> None:
         events.write(to_json_line(event) + "\n")

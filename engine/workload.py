@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from engine.errors import InvalidInput
-from engine.model_config import LARGEST_LABEL_COUNT, parse_config
-from engine.models import Kind, Model, Task
+from engine.models.config import LARGEST_LABEL_COUNT, parse_config
+from engine.models.kinds import Kind, Model, Task
+from engine.models.presets import PRESETS, find_model
 from engine.parsing import choice, collect, plain_text, whole_number, yes_or_no
-from engine.presets import PRESETS, find_model
 
 OWN_CONFIG = "own-config"
 """What a model is called that is given by its config alone."""
@@ -70,7 +70,8 @@ class Workload:
     """One way of training one model.
 
     What is left at ``None`` takes the model's default, so a constructed workload is always
-    concrete. Only a model of the hub keeps its gaps until ``engine.hub.resolve`` has its config.
+    concrete. Only a model of the hub keeps its gaps until ``engine.models.hub.resolve`` has its
+    config.
 
     Attributes:
         model: A preset's name, the id of a model of the Hugging Face hub (``org/name``), or, with

@@ -24,9 +24,9 @@ from analyses.forms import AnalysisForm, default_values, values_of
 from analyses.models import Analysis, Node
 from analyses.tests.factories import make_analysis, make_request
 from engine.gpus import GIB, GPUS
-from engine.model_config import LARGEST_CONFIG_BYTES
-from engine.models import Task
-from engine.presets import PRESETS
+from engine.models.config import LARGEST_CONFIG_BYTES
+from engine.models.kinds import Task
+from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
 from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
 

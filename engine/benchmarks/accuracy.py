@@ -192,10 +192,10 @@ def _counted(trial: Trial, measurement: Measurement) -> int:
 def predictor() -> Predict:
     """Predicts measurements by tracing them; each step is traced once."""
     # torch takes seconds to load; --help and mistakes in the file must not wait for it.
-    from engine.lowering import cuda_behaviour
-    from engine.predict import predict_memory
-    from engine.trace import Trace
-    from engine.tracing import trace
+    from engine.prediction.probe import predict_memory
+    from engine.tracing.lowering import cuda_behaviour
+    from engine.tracing.trace import Trace
+    from engine.tracing.tracer import trace
 
     @cache
     def traced(fields: str, batch_size: int, capability: float, forward_only: bool) -> Trace:

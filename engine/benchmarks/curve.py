@@ -96,8 +96,8 @@ def suitable(workload: Workload, gpus: Sequence[Gpu]) -> tuple[list[Gpu], list[s
 def time_here(name: str, workload: Workload, gpus: Sequence[Gpu]) -> Timing:
     """Time one workload in this process."""
     # torch takes seconds to load; --help must not wait for it.
-    from engine.every_gpu import every_gpu
-    from engine.tracing import warm_up
+    from engine.prediction.every_gpu import every_gpu
+    from engine.tracing.tracer import warm_up
 
     warm_up()
     able, refused = suitable(workload, gpus)

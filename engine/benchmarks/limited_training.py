@@ -8,11 +8,11 @@ from functools import partial
 
 import torch
 
-from engine.batches import make_batch
 from engine.measurement.steps import WARM_UP_STEPS
-from engine.presets import PRESETS
-from engine.recorder import MemoryLimitExceeded, MemoryRecorder
-from engine.training import build_model, prepare, training_step
+from engine.models.presets import PRESETS
+from engine.step.batches import make_batch
+from engine.step.training import build_model, prepare, training_step
+from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 from engine.workload import Workload
 
 STEPS = WARM_UP_STEPS + 1

@@ -82,7 +82,7 @@ def run_all(limits_bytes: Iterable[int]) -> list[Row]:
     # torch takes seconds to load; --help must not wait for it.
     from engine.benchmarks.limited_training import LimitedTraining, one_thread, small_workload
     from engine.benchmarks.searchers import SEARCHERS, true_maximum
-    from engine.tracing import warm_up
+    from engine.tracing.tracer import warm_up
 
     workload = small_workload()
     rows = []

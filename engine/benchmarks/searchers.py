@@ -12,12 +12,12 @@ from functools import partial
 from importlib import import_module, metadata
 from typing import Any
 
+from engine.answer.search import find_largest
 from engine.benchmarks.limited_training import STEPS, LimitedTraining, OutOfMemory
-from engine.predict import predict_live_memory
+from engine.prediction.probe import predict_live_memory
 from engine.request import LARGEST_BATCH_SIZE
 from engine.result import Source, Trial
-from engine.search import find_largest
-from engine.tracing import trace_every_batch_size
+from engine.tracing.tracer import trace_every_batch_size
 from engine.workload import Workload
 
 LINEAR_STEP = 8
@@ -153,7 +153,7 @@ def true_maximum(workload: Workload, limit_bytes: int) -> int:
 
 
 def ours(training: LimitedTraining) -> int:
-    """A prediction gives the guess, measured trials the answer, as in ``engine.measured``."""
+    """A prediction gives the guess, measured trials the answer, as for the local device."""
     trace_at = trace_every_batch_size(training.workload, None)
 
     def predict(batch_size: int) -> Trial:

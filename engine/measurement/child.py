@@ -19,11 +19,11 @@ from typing import TypeVar
 import torch
 
 from engine.errors import EngineError
-from engine.factory import Factory, OwnCodeFailed
 from engine.lifeline import end_with
 from engine.measurement import cpu, cuda, mps
 from engine.measurement.first_run import FirstRun, first_run
 from engine.measurement.protocol import RecordedStep, TrialOrder
+from engine.own.factory import Factory, OwnCodeFailed
 from engine.result import Trial
 
 _Answer = TypeVar("_Answer", Trial, RecordedStep, FirstRun)

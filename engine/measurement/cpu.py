@@ -9,9 +9,9 @@ import time
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.runs import Steps, steps_of
 from engine.measurement.steps import WARM_UP_STEPS, median_seconds
-from engine.recorder import MemoryLimitExceeded, MemoryRecorder
+from engine.prediction.timeline import largest_tensors, timeline
 from engine.result import Source, Trial
-from engine.timeline import largest_tensors, timeline
+from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 
 
 def facts() -> DeviceFacts:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.factory import Factory
+from engine.own.factory import Factory
 from engine.result import LargeTensor, TimelinePoint
 from engine.workload import Workload
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.batches import make_batch
-from engine.factory import Factory
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import MODEL, out_of_memory_in
-from engine.own_steps import OwnSteps
-from engine.recorder import Recorded
-from engine.training import Training, build_model, prepare, step_of
+from engine.own.factory import Factory
+from engine.own.steps import OwnSteps
+from engine.step.batches import make_batch
+from engine.step.training import Training, build_model, prepare, step_of
+from engine.tracing.recorder import Recorded
 from engine.workload import Workload
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.presets import PRESETS, Preset
+from engine.models.presets import PRESETS, Preset
 from engine.workload import Workload
 
 _ENCODER = {

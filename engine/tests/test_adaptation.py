@@ -5,10 +5,10 @@ import sys
 import pytest
 
 from engine.errors import EngineError, InvalidInput
-from engine.lowering import cuda_behaviour
+from engine.step.training import build_model
 from engine.tests.conftest import small_workload
-from engine.tracing import trace
-from engine.training import build_model
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.allocator import (
+from engine.allocator.caching import (
     ALLOCATE,
     FREE,
     NO_BLOCK,

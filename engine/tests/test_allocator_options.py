@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.allocator import ALLOCATE, AllocatorOutOfMemory, CachingAllocator
-from engine.allocator_options import AllocatorOptions
+from engine.allocator.caching import ALLOCATE, AllocatorOutOfMemory, CachingAllocator
+from engine.allocator.options import AllocatorOptions
 from engine.errors import InvalidInput
 from engine.parsing import collect
 from engine.tests.test_allocator import CAPACITIES, STEPS, NaiveBlock, NaiveSegment

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import WhisperFeatureExtractor
 
-from engine.batches import make_batch
 from engine.errors import EngineError
-from engine.models import Task
-from engine.presets import PRESETS
+from engine.models.kinds import Task
+from engine.models.presets import PRESETS
+from engine.step.batches import make_batch
 from engine.workload import Workload
 
 CLASSIFIED = Task.SEQUENCE_CLASSIFICATION

@@ -18,9 +18,9 @@ from engine.benchmarks.search import Row
 from engine.benchmarks.searchers import SEARCHERS, Searcher, accelerate, linear, ours, true_maximum
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
-from engine.recorder import MemoryLimitExceeded
 from engine.result import Source, Trial
 from engine.tests.conftest import small_workload as small_preset
+from engine.tracing.recorder import MemoryLimitExceeded
 from engine.workload import Workload
 
 MIB = 2**20

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from engine.cli import main
+from engine.cli.main import main
 from engine.errors import InvalidInput, MeasurementFailed
 from engine.events import Event, Log
 from engine.gpus import GPUS
+from engine.models.presets import PRESETS
 from engine.parsing import bytes_of
-from engine.presets import PRESETS
 from engine.request import AnalysisRequest
 from engine.tests.test_render import ANALYSIS
 
@@ -276,7 +276,7 @@ def test_a_closed_pipe_ends_without_a_traceback(command: str, form: tuple[str, .
 )
 def test_torch_is_not_loaded_where_it_is_not_needed(arguments: list[str], status: int) -> None:
     code = (
-        "import sys; from engine.cli import main; status = main(sys.argv[1:]); "
+        "import sys; from engine.cli.main import main; status = main(sys.argv[1:]); "
         "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules); "
         "sys.exit(f'loaded {heavy}' if heavy else status)"
     )

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine.conclusion import Findings, conclude
+from engine.answer.conclusion import Findings, conclude
+from engine.answer.search import SearchOutcome
 from engine.request import AnalysisRequest, Assumptions
 from engine.result import GpuFacts, Source, Trial
-from engine.search import SearchOutcome
 from engine.workload import Workload
 
 GPU = GpuFacts("A GPU", total_bytes=1000, usable_bytes=900)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.lowering import cuda_behaviour
 from engine.measurement.parent import local_device, measure
 from engine.measurement.protocol import TrialOrder
-from engine.tracing import trace
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

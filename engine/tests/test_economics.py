@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.economics import is_gain, savings, speedup
+from engine.answer.economics import is_gain, savings, speedup
 from engine.request import Assumptions
 from engine.result import Source
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.every_gpu import SharedTraces, coarse_sizes, crossing, every_gpu
 from engine.gpus import GPUS
-from engine.lowering import CudaBehaviour, cuda_behaviour
-from engine.predict import predict_trial
+from engine.prediction.every_gpu import SharedTraces, coarse_sizes, crossing, every_gpu
+from engine.prediction.probe import predict_trial
 from engine.result import Source, Trial
 from engine.tests.conftest import small_workload
-from engine.tracing import TraceAt, trace, trace_every_batch_size
+from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.tracing.tracer import TraceAt, trace, trace_every_batch_size
 from engine.workload import Workload
 
 pytestmark = pytest.mark.slow

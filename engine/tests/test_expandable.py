@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.allocator import ALLOCATE, FREE, AllocatorOutOfMemory, CachingAllocator, replay
-from engine.allocator_options import AllocatorOptions
+from engine.allocator.caching import ALLOCATE, FREE, AllocatorOutOfMemory, CachingAllocator, replay
+from engine.allocator.options import AllocatorOptions
 from engine.tests.test_allocator import CAPACITIES, SIZES, STEPS
 from engine.tests.test_allocator_options import agree
 

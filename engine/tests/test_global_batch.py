@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import InvalidInput
-from engine.gpus import GPUS
-from engine.limits import find_limits, largest_safe
-from engine.measurement import cpu
-from engine.measurement.protocol import TrialOrder
-from engine.predicted import analyze_predicted
-from engine.recommendation import (
+from engine.answer.recommendation import (
     Bound,
     changed_global_batch,
     kept_global_batch,
     micro_batches,
     recommend_batch,
 )
+from engine.errors import InvalidInput
+from engine.gpus import GPUS
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.prediction.analysis import analyze_predicted
+from engine.prediction.limits import find_limits, largest_safe
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 from engine.tests.conftest import small_workload

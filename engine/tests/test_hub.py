@@ -14,9 +14,9 @@ from huggingface_hub import errors
 
 from engine.analysis import analyze
 from engine.errors import InvalidInput
-from engine.hub import SWITCH, download_config, resolve
-from engine.models import Kind, Task
-from engine.presets import PRESETS
+from engine.models.hub import SWITCH, download_config, resolve
+from engine.models.kinds import Kind, Task
+from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
 from engine.workload import Workload
 
@@ -113,7 +113,7 @@ def test_a_config_of_no_use_is_the_models_mistake(
 def test_an_analysis_fetches_the_config_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("engine.hub.download_config", hub_with(SMALL_BERT, tmp_path))
+    monkeypatch.setattr("engine.models.hub.download_config", hub_with(SMALL_BERT, tmp_path))
     request = AnalysisRequest(Workload("someone/her-model"), gpu="a10", batch_multiple=64)
     assert analyze(request, lambda event: None).model_name == "someone/her-model"
 

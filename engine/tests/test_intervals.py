@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import intervals
 from engine.errors import EngineError
 from engine.gpus import GPUS
-from engine.intervals import (
+from engine.prediction import intervals
+from engine.prediction.intervals import (
     LEAST_MEMORY_SHARE,
     Counted,
     RelativeRange,
@@ -22,11 +22,11 @@ from engine.intervals import (
     read_residuals,
     step_time_range,
 )
-from engine.lowering import cuda_behaviour
-from engine.predict import predict_live_memory, predict_trial
+from engine.prediction.probe import predict_live_memory, predict_trial
 from engine.tests.conftest import small_workload
-from engine.tracing import trace
-from engine.validate_prediction import validate_known
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.tracer import trace
+from engine.validation.prediction import validate_known
 
 ASSUMED = RelativeRange(0.5, 2.0)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.lowering import AttentionKernel, cuda_behaviour, cuda_lowering
+from engine.tracing.lowering import AttentionKernel, cuda_behaviour, cuda_lowering
 
 A10 = cuda_behaviour(8.6)
 H100 = cuda_behaviour(9.0)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from engine import measured
 from engine.analysis import analyze
 from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Event, Log
+from engine.measurement import analysis as measured
 from engine.measurement import cpu
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
-from engine.tracing import trace
+from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 CPU = DeviceFacts("cpu", "CPU (test)", 2**36, 0, 0.0)

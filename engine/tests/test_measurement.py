@@ -19,10 +19,10 @@ from engine.measurement import cpu, mps, parent
 from engine.measurement.parent import local_device, measure, record
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, median_seconds
+from engine.prediction.timeline import largest_tensors
 from engine.result import Source
 from engine.tests.conftest import small_workload
-from engine.timeline import largest_tensors
-from engine.tracing import trace
+from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 BERT = Workload("bert", sequence_length=8)

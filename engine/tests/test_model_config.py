@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.building import blaming_the_config, check_given
-from engine.cli import main
+from engine.cli.main import main
 from engine.errors import InvalidInput
-from engine.hub import resolve
-from engine.lowering import cuda_behaviour
-from engine.model_config import parse_config
-from engine.models import Kind, Task
-from engine.presets import PRESETS
-from engine.tracing import trace
+from engine.models.building import blaming_the_config, check_given
+from engine.models.config import parse_config
+from engine.models.hub import resolve
+from engine.models.kinds import Kind, Task
+from engine.models.presets import PRESETS
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.tracer import trace
 from engine.workload import OWN_CONFIG, Workload
 
 BERT = PRESETS["bert"].config()

@@ -5,11 +5,11 @@ import sys
 import pytest
 import torch
 
-from engine.batches import make_batch
 from engine.errors import EngineError
-from engine.optimizers import AdamW8bitLayout, Lion, make_optimizer
+from engine.step.batches import make_batch
+from engine.step.optimizers import AdamW8bitLayout, Lion, make_optimizer
+from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
-from engine.training import build_model, prepare, training_step
 from engine.workload import Optimizer
 
 REAL = [o for o in Optimizer if o not in (Optimizer.NONE, Optimizer.ADAMW_8BIT)]

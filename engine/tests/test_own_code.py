@@ -14,20 +14,20 @@ import pytest
 import torch
 
 import engine
-from engine import own_measured
-from engine.cli import main
+from engine.cli.main import main
 from engine.errors import DoesNotFit, InvalidInput, MeasurementFailed
 from engine.events import Event, Log
 from engine.examples import my_training
-from engine.factory import Factory, OwnCodeFailed
-from engine.lowering import cuda_behaviour
 from engine.measurement import cpu, parent
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.own_request import OwnCodeRequest
-from engine.own_trace import CannotTrace, trace_own, trace_own_at_every_batch_size
+from engine.own import measured as own_measured
+from engine.own.factory import Factory, OwnCodeFailed
+from engine.own.request import OwnCodeRequest
+from engine.own.trace import CannotTrace, trace_own, trace_own_at_every_batch_size
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
-from engine.trace import Trace
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import Trace
 
 EXAMPLE = "engine.examples.my_training:make_step"
 A10 = cuda_behaviour(8.6)
@@ -249,7 +249,7 @@ class TestMeasured:
         return trace_own(factory, batch_size, None).peak_by_category()[0]
 
     def answer(self, factory: Factory, **given: object) -> AnalysisResult:
-        from engine.own_code import analyze_own_code
+        from engine.own.analysis import analyze_own_code
 
         return analyze_own_code(OwnCodeRequest.parse(factory, given), lambda _: None)
 
@@ -270,7 +270,7 @@ class TestMeasured:
         limit = self.needed(followed, 2003)
         (folder / "values.py").write_text(LINEAR.format(optimizer=ADAM, last="loss.item()"))
         log: list[Event] = []
-        from engine.own_code import analyze_own_code
+        from engine.own.analysis import analyze_own_code
 
         asked = {"memory_limit_bytes": limit, "current_batch_size": 4}
         request = OwnCodeRequest.parse(Factory.of("values:make_step"), asked)

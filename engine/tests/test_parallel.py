@@ -15,23 +15,23 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from engine.allocator import ALLOCATE, CachingAllocator, replay
-from engine.batches import make_batch
+from engine.allocator.caching import ALLOCATE, CachingAllocator, replay
 from engine.errors import EngineError, InvalidInput
 from engine.gpus import GPUS
-from engine.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
-from engine.lowering import cuda_behaviour
-from engine.parallel import among_gpus
-from engine.predict import predict_trial
-from engine.predicted import analyze_predicted
-from engine.presets import Preset
-from engine.recorder import MemoryRecorder
+from engine.models.presets import Preset
+from engine.parallel.group import among_gpus
+from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
+from engine.parallel.sharding import repeated_blocks
+from engine.prediction.analysis import analyze_predicted
+from engine.prediction.probe import predict_trial
 from engine.request import AnalysisRequest
-from engine.sharding import repeated_blocks
+from engine.step.batches import make_batch
+from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
-from engine.trace import Category, Trace
-from engine.tracing import trace, trace_every_batch_size
-from engine.training import build_model, prepare, training_step
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.recorder import MemoryRecorder
+from engine.tracing.trace import Category, Trace
+from engine.tracing.tracer import trace, trace_every_batch_size
 from engine.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]

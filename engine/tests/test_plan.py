@@ -11,14 +11,14 @@ import torch
 from rich.console import Console
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from engine import plan as plan_module
-from engine.changes import changes
-from engine.economics import usd_per_million_samples
+from engine.advice import plan as plan_module
+from engine.advice.changes import changes
+from engine.advice.plan import Plan, plan
+from engine.answer.economics import usd_per_million_samples
+from engine.cli.render_plan import render_plan
 from engine.errors import EngineError, InvalidInput
 from engine.events import Event, Log
 from engine.gpus import GIB, GPUS, Gpu
-from engine.plan import Plan, plan
-from engine.render_plan import render_plan
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
@@ -218,7 +218,7 @@ def test_only_changes_that_do_something_are_tried() -> None:
 
 @pytest.mark.usefixtures("small_models")
 def test_a_change_that_the_model_does_not_take_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import changes as changes_module
+    from engine.advice import changes as changes_module
 
     tried = changes_module._tried
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from engine.batches import make_batch
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.step.batches import make_batch
+from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
-from engine.tracing import trace
-from engine.training import build_model, prepare, training_step
+from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")

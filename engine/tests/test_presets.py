@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.batches import make_batch
-from engine.building import new_model
-from engine.lowering import cuda_behaviour
-from engine.model_config import parse_config
-from engine.models import Task
-from engine.presets import PRESETS, Preset
-from engine.recorder import MemoryRecorder
+from engine.models.building import new_model
+from engine.models.config import parse_config
+from engine.models.kinds import Task
+from engine.models.presets import PRESETS, Preset
+from engine.step.batches import make_batch
+from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
-from engine.tracing import trace, trace_every_batch_size
-from engine.training import build_model, prepare, training_step
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.recorder import MemoryRecorder
+from engine.tracing.tracer import trace, trace_every_batch_size
 from engine.workload import Precision, Workload
 
 small = pytest.mark.usefixtures("small_models")

@@ -6,12 +6,12 @@ import pytest
 
 from engine.errors import DoesNotFit
 from engine.events import Event, Log
-from engine.lowering import cuda_behaviour
-from engine.predicted import analyze_predicted, predict_batch
+from engine.prediction.analysis import analyze_predicted, predict_batch
 from engine.request import AnalysisRequest
 from engine.result import Trial
-from engine.tracing import TraceAt, trace_every_batch_size
-from engine.validate import validate_backward
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.tracer import TraceAt, trace_every_batch_size
+from engine.validation.backward import validate_backward
 from engine.workload import Workload
 
 GIB = 2**30

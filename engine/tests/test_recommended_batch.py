@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.search import fit_step_time, knee, recommend
+from engine.answer.search import fit_step_time, knee, recommend
 
 
 @settings(deadline=None)

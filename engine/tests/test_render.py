@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+from engine.cli.render import render_analysis, render_trial, where_memory_goes
+from engine.cli.render_lists import render_devices, render_models
 from engine.gpus import GIB, GPUS
-from engine.presets import PRESETS
-from engine.render import render_analysis, render_trial, where_memory_goes
-from engine.render_lists import render_devices, render_models
+from engine.models.presets import PRESETS
 from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
 from engine.workload import Workload
 

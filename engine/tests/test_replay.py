@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.allocator import ALLOCATE, FREE, ReplayResult, replay
+from engine.allocator.caching import ALLOCATE, FREE, ReplayResult, replay
 
 MIB = 1024**2
 

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from engine import sample_texts, samples
-from engine.cli import main
+from engine.cli.main import main
 from engine.errors import InvalidInput
-from engine.models import SizeLimits
+from engine.models.kinds import SizeLimits
 from engine.parsing import collect
 from engine.result import Source
-from engine.sample_sizes import above, padded, percentile, spread
-from engine.samples import input_size, percentage, read_sample
+from engine.samples import sample as samples
+from engine.samples import texts as sample_texts
+from engine.samples.sample import input_size, percentage, read_sample
+from engine.samples.sizes import above, padded, percentile, spread
 
 COUNTS = st.dictionaries(st.integers(1, 10_000), st.integers(1, 50), min_size=1, max_size=30)
 PERCENTS = st.floats(0.01, 100)

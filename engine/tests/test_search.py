@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.answer.search import find_largest
 from engine.request import LARGEST_BATCH_SIZE
 from engine.result import Source, Trial
-from engine.search import find_largest
 
 MIB = 1024**2
 FIXED_BYTES, SAMPLE_BYTES = 1000 * MIB, 70 * MIB

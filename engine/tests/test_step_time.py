@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from engine.gpus import GPUS
-from engine.step_time import (
+from engine.prediction.step_time import (
     BANDWIDTH_EFFICIENCY,
     COMPUTE_EFFICIENCY,
     HOST_SECONDS,
     KERNEL_SECONDS,
     predict_step_seconds,
 )
-from engine.trace import Operation
+from engine.tracing.trace import Operation
 from engine.workload import Precision
 
 A10 = GPUS["a10"]

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.allocator import ALLOCATE, FREE
+from engine.allocator.caching import ALLOCATE, FREE
 from engine.analysis import analyze
-from engine.lowering import cuda_behaviour
+from engine.prediction.timeline import largest_tensors, timeline
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, LargeTensor
 from engine.tests.conftest import small_workload
-from engine.timeline import largest_tensors, timeline
-from engine.trace import Category, Trace
-from engine.tracing import trace
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import Category, Trace
+from engine.tracing.tracer import trace
 
 small = pytest.mark.usefixtures("small_models")
 

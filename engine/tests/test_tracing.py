@@ -5,12 +5,12 @@ from bisect import bisect_right
 import pytest
 import torch
 
-from engine.allocator import ALLOCATE, FREE
-from engine.lowering import cuda_behaviour
+from engine.allocator.caching import ALLOCATE, FREE
+from engine.step.training import build_model
 from engine.tests.conftest import small_workload
-from engine.trace import AffineTrace, Category, NotAffine, Operation, Trace
-from engine.tracing import trace, trace_every_batch_size
-from engine.training import build_model
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
+from engine.tracing.tracer import trace, trace_every_batch_size
 from engine.workload import Precision
 
 small = pytest.mark.usefixtures("small_models")

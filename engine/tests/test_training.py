@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.batches import make_batch
+from engine.step.batches import make_batch
+from engine.step.training import Training, build_model, forward_pass, prepare, training_step
 from engine.tests.conftest import small_workload
-from engine.training import Training, build_model, forward_pass, prepare, training_step
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

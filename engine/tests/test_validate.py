@@ -13,17 +13,19 @@ import pytest
 import torch
 from rich.console import Console, RenderableType
 
-from engine import cli, validate_compile, validate_prediction
+from engine.cli import main as cli
 from engine.errors import InvalidInput
 from engine.events import Event
-from engine.intervals import Counted, read_residuals
 from engine.measurement import cpu
 from engine.measurement.first_run import FirstRun, first_run
 from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.prediction.intervals import Counted, read_residuals
 from engine.result import Source, Trial
 from engine.tests.conftest import small_workload
-from engine.validate_compile import compare
-from engine.validate_prediction import Fit, PredictionCheck, summarize, validate_local
+from engine.validation import compile as validate_compile
+from engine.validation import prediction as validate_prediction
+from engine.validation.compile import compare
+from engine.validation.prediction import Fit, PredictionCheck, summarize, validate_local
 
 MIB = 2**20
 CPU = DeviceFacts("cpu", "a CPU", 64 * 2**30, 0, 0.0)
@@ -156,7 +158,7 @@ def test_written_residuals_can_be_read(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_the_table_marks_what_was_promised_and_does_not_fit() -> None:
-    from engine.render_checks import render_prediction
+    from engine.cli.render_checks import render_prediction
 
     text = shown(render_prediction(prediction_check()))
     assert "peak allocated, forward only" in text.replace("\n", " ") or "forward only" in text
@@ -202,7 +204,7 @@ def test_eager_and_compiled_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_compile_table_is_readable_without_a_peak() -> None:
-    from engine.render_checks import render_compile
+    from engine.cli.render_checks import render_compile
 
     text = shown(render_compile(compare([run(1, 0.2, None)], [run(9, 0.1, None)], 16, "a GPU")))
     assert "100.00 ms" in text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.recommendation import Bound
+from engine.answer.recommendation import Bound
+from engine.answer.search import SearchOutcome
+from engine.answer.verdict import verdict
 from engine.result import Source
-from engine.search import SearchOutcome
-from engine.verdict import verdict
 
 
 def sentence(

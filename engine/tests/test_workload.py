@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.errors import InvalidInput
-from engine.models import Task
+from engine.models.kinds import Task
 from engine.workload import Optimizer, Precision, Workload
 
 

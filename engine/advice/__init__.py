@@ -1,0 +1,1 @@
+"""What else one could do: other GPUs, and changes to the workload."""

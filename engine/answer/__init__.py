@@ -1,0 +1,1 @@
+"""From trials to an answer: search, recommendation, savings, verdict. Pure functions."""

@@ -1,0 +1,144 @@
+"""From trials to the answer: a pure function, the same for predicted and for measured figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engine.answer.certificate import certificate
+from engine.answer.economics import PREDICTED_NOISE, savings, speedup
+from engine.answer.recommendation import Bound, changed_global_batch, kept_global_batch
+from engine.answer.search import SearchOutcome
+from engine.answer.verdict import verdict
+from engine.request import AnalysisRequest, Assumptions
+from engine.result import AnalysisResult, GpuFacts, LargeTensor, Source, TimelinePoint, Trial
+from engine.workload import Workload
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an analysis found out, before it is put into an answer.
+
+    Attributes:
+        gpu: What it was made for.
+        outcome: The search, with every trial made.
+        current: The trial of the current batch size.
+        recommended: The trial of the recommended batch size.
+        curve: Points for the chart of memory against batch.
+        price_per_hour_usd: Of one hour of that GPU.
+        source: Of the limit and of the speeds.
+        noise: The share within which a speedup is no gain.
+        caveats: What a reader has to know.
+        bound: What decided the recommended batch.
+        safe_batch_size: The largest that fits even at the high end of its prediction; ``None``
+            where the limit was measured.
+        timeline: Memory along a step of the recommended batch; empty where it is not known.
+        largest_tensors: The largest tensors at its peak; empty as above.
+    """
+
+    gpu: GpuFacts
+    outcome: SearchOutcome
+    current: Trial
+    recommended: Trial
+    curve: Sequence[Trial]
+    price_per_hour_usd: float
+    source: Source
+    noise: float = PREDICTED_NOISE
+    caveats: Sequence[str] = ()
+    bound: Bound = Bound.SPEED
+    safe_batch_size: int | None = None
+    timeline: Sequence[TimelinePoint] = ()
+    largest_tensors: Sequence[LargeTensor] = ()
+
+
+def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:
+    """The answer to a request, from what was found out."""
+    workload, recommended = request.workload, found.recommended.batch_size
+    result = answer(found, workload.preset.display_name, request.assumptions, workload)
+    return replace(
+        result,
+        caveats=[*result.caveats, *_about_global_batch(request, recommended)],
+        global_batch=kept_global_batch(request, recommended),
+        certificate=certificate(
+            request,
+            found.source,
+            (found.outcome.largest_batch_size, found.outcome.next_batch_size),
+        ),
+    )
+
+
+def answer(
+    found: Findings, model_name: str, assumptions: Assumptions, workload: Workload | None = None
+) -> AnalysisResult:
+    """The answer, whatever is trained.
+
+    Args:
+        found: What was found out.
+        model_name: What is trained, as people know it.
+        assumptions: What the user assumes about a year of training.
+        workload: What is trained and how; ``None`` for a person's own code.
+    """
+    current, recommended = found.current, found.recommended
+    gained = saved = None
+    if current.fits and current.samples_per_second and recommended.samples_per_second:
+        speeds = (current.samples_per_second, recommended.samples_per_second)
+        gained = speedup(*speeds)
+        saved = savings(assumptions, found.price_per_hour_usd, *speeds, found.source, found.noise)
+    largest = _trial_of(found.outcome.largest_batch_size, found.outcome.trials)
+    return AnalysisResult(
+        model_name=model_name,
+        workload=workload,
+        gpu=found.gpu,
+        source=found.source,
+        largest_batch_size=found.outcome.largest_batch_size,
+        next_batch_size=found.outcome.next_batch_size,
+        next_batch_size_fails=found.outcome.next_batch_size_fails,
+        recommended_batch_size=recommended.batch_size,
+        current_batch_size=current.batch_size,
+        current_headroom_bytes=_headroom(current, found.gpu) if current.fits else None,
+        largest_headroom_bytes=_headroom(largest, found.gpu),
+        speedup=gained,
+        savings=saved,
+        verdict=verdict(
+            found.outcome,
+            recommended_batch_size=recommended.batch_size,
+            current_batch_size=current.batch_size,
+            speedup=gained,
+            source=found.source,
+            noise=found.noise,
+            bound=found.bound,
+        ),
+        curve=list(found.curve),
+        trials=_in_order(found.outcome.trials, current, recommended),
+        caveats=list(found.caveats),
+        timeline=list(found.timeline),
+        largest_tensors=list(found.largest_tensors),
+        safe_batch_size=found.safe_batch_size,
+    )
+
+
+def _about_global_batch(request: AnalysisRequest, recommended: int) -> list[str]:
+    changed = changed_global_batch(request, recommended)
+    kept = kept_global_batch(request, recommended)
+    if kept is not None and kept.kept_size != kept.size:
+        return [
+            f"No allowed batch divides the global batch of {kept.size:,} evenly: "
+            f"{kept.gradient_accumulation:,} micro-batches of {recommended:,} make "
+            f"{kept.kept_size:,}."
+        ]
+    return [changed] if changed else []
+
+
+def _headroom(trial: Trial, gpu: GpuFacts) -> int:
+    """Bytes left unused on the device; of tensor memory, where there is no allocator."""
+    used = trial.device_used_bytes
+    return gpu.total_bytes - (used if used is not None else trial.peak_allocated_bytes or 0)
+
+
+def _trial_of(batch_size: int, trials: Sequence[Trial]) -> Trial:
+    return next(trial for trial in trials if trial.batch_size == batch_size)
+
+
+def _in_order(trials: Sequence[Trial], *others: Trial) -> list[Trial]:
+    """Every trial once, in the order of trying."""
+    return list({trial.batch_size: trial for trial in (*trials, *others)}.values())

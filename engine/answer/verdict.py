@@ -1,0 +1,69 @@
+"""The answer to an analysis in one sentence, for a person."""
+
+from __future__ import annotations
+
+from engine.answer.economics import PREDICTED_NOISE, is_gain
+from engine.answer.recommendation import ENOUGH_SPEED, Bound
+from engine.answer.search import SearchOutcome
+from engine.result import Source
+
+_BEST_SPEED = {
+    Bound.SPEED: f"at least {100 * ENOUGH_SPEED:.0f} % of the best speed",
+    Bound.MEMORY: "the best speed that is safe in memory",
+    Bound.GLOBAL_BATCH: "the best speed that the global batch allows",
+}
+
+
+def verdict(
+    outcome: SearchOutcome,
+    *,
+    recommended_batch_size: int,
+    current_batch_size: int,
+    speedup: float | None,
+    source: Source,
+    noise: float = PREDICTED_NOISE,
+    bound: Bound = Bound.SPEED,
+) -> str:
+    """Say what fits, which batch to use, and what that gains.
+
+    Args:
+        outcome: Where the limit is.
+        recommended_batch_size: As :func:`~engine.answer.recommendation.recommend_batch` chose it;
+            not used where nothing fits.
+        current_batch_size: The batch size used today.
+        speedup: Speed at the recommended batch over that at the current one; ``None`` if the
+            current batch does not fit.
+        source: Where the figures come from.
+        noise: The share within which a speedup is no gain.
+        bound: What decided the recommended batch.
+    """
+    if outcome.largest_batch_size == 0:
+        return f"Not even batch {outcome.next_batch_size:,} fits ({source})."
+    limit = f"Batch {outcome.largest_batch_size:,} fits"
+    if outcome.next_batch_size_fails:
+        limit += f", {outcome.next_batch_size:,} does not"
+    else:
+        limit += ", and no larger one is tried"
+    advice = _advice(
+        recommended_batch_size,
+        current_batch_size,
+        speedup,
+        noise,
+        _BEST_SPEED[bound],
+    )
+    return f"{limit}; {advice} ({source})."
+
+
+def _advice(
+    recommended: int, current: int, speedup: float | None, noise: float, best_speed: str
+) -> str:
+    yours = f"your batch of {current:,}"
+    if speedup is None:
+        return f"{yours} is too large: use {recommended:,}, which gives {best_speed}"
+    if is_gain(speedup, noise):
+        return f"{recommended:,} gives {best_speed}, {speedup:.2f} times that of {yours}"
+    if current == recommended:
+        return f"{yours} already gives {best_speed}: no gain"
+    if current > recommended:
+        return f"{yours} is larger than speed needs, as {recommended:,} gives {best_speed}: no gain"
+    return f"{recommended:,} is no faster than {yours}: no gain"

@@ -1,0 +1,151 @@
+"""The command line's side of data samples: ``sample FILE``, and ``--sample FILE`` elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from engine.errors import InvalidInput
+from engine.models.kinds import Model
+
+if TYPE_CHECKING:
+    from engine.samples.sample import DataSample
+
+Answer = Callable[[argparse.Namespace, object, Callable[[], RenderableType]], None]
+"""Prints an answer: the options, its plain form, and what renders it."""
+
+FLAGS = {
+    "sample": "--sample",
+    "sample_field": "--sample-field",
+    "percentile": "--percentile",
+    "tokenizer": "--tokenizer",
+}
+"""The flag of each field, for messages."""
+
+_ABOUT = "text file (a sample a line), JSON lines, CSV, or a folder or zip of images"
+_FIELD = "field or column that holds the text"
+_PERCENTILE = "percentage of the samples that must fit uncut; default 95"
+_TOKENIZER = "tokenizer.json to count tokens with; else 4 characters each are assumed"
+
+
+def add_sample_command(commands: Any, answer: Answer) -> None:
+    """Add ``sample FILE``: what sizes a data sample has."""
+    parser = commands.add_parser(
+        "sample",
+        help="find the input sizes in a data sample",
+        description="Find the input sizes in a data sample.",
+        allow_abbrev=False,
+    )
+    parser.usage = f"{parser.prog} FILE [options]"
+    parser.add_argument("sample", metavar="FILE", help=_ABOUT)
+    parser.add_argument("--field", dest="sample_field", metavar="NAME", help=_FIELD)
+    parser.add_argument("--percentile", default="95", metavar="P", help=_PERCENTILE)
+    parser.add_argument("--tokenizer", metavar="FILE", help=_TOKENIZER)
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    names = FLAGS | {"sample": "FILE", "sample_field": "--field"}
+    parser.set_defaults(command=lambda options: _sample(options, answer), names=names)
+
+
+def add_sample_flags(parser: argparse.ArgumentParser) -> None:
+    """Add ``--sample FILE`` and its companions to a command that takes a workload."""
+    parser.add_argument("--sample", metavar="FILE", help=f"take the input size from a {_ABOUT}")
+    parser.add_argument("--sample-field", metavar="NAME", help=_FIELD)
+    parser.add_argument("--percentile", metavar="P", help=_PERCENTILE)
+    parser.add_argument("--tokenizer", metavar="FILE", help=_TOKENIZER)
+
+
+def size_by_sample(
+    options: argparse.Namespace, model: Model, given: Mapping[str, object]
+) -> dict[str, int]:
+    """The input size that the ``--sample`` of a command asks for; says so on stderr.
+
+    Args:
+        options: Of a command with the flags of :func:`add_sample_flags`.
+        model: Whose input it is.
+        given: The other fields of the request.
+
+    Returns:
+        A field of the workload with its value; nothing without ``--sample``.
+
+    Raises:
+        InvalidInput: For a field of :data:`FLAGS`, or a size that is named besides the sample.
+    """
+    if getattr(options, "sample", None) is None:
+        for name in ("sample_field", "percentile", "tokenizer"):
+            if getattr(options, name, None) is not None:
+                raise InvalidInput({name: "it goes with --sample; name the sample too"})
+        return {}
+    from engine.samples.sample import LIMIT_OF, input_size  # loads Pillow
+
+    percent, sample = _read(options)
+    field = LIMIT_OF[sample.kind]
+    limits = getattr(model, field)
+    if limits is None:
+        message = f"it holds {sample.kind}s, and {model.display_name} takes none"
+        raise InvalidInput({"sample": message})
+    if given.get(field) is not None:
+        raise InvalidInput({field: "the sample says it; leave it out"})
+    wanted = input_size(sample, percent, limits)
+    what = field.replace("_", " ").capitalize()
+    for sentence in (f"{what} {wanted.size:,}: {wanted.note}", *sample.notes):
+        sys.stderr.write(f"{sentence}\n")
+    return {field: wanted.size}
+
+
+def _sample(options: argparse.Namespace, answer: Answer) -> int:
+    percent, sample = _read(options)
+    plain = {
+        "kind": sample.kind,
+        "count": sample.count,
+        "percentile": percent,
+        "source": sample.source,
+        "sizes": {name: asdict(found) for name, found in sample.spreads(percent).items()},
+        "notes": sample.notes,
+    }
+    answer(options, plain, lambda: _render(sample, percent))
+    return 0
+
+
+def _read(options: argparse.Namespace) -> tuple[float, DataSample]:
+    from engine.samples.sample import percentage, read_sample  # loads Pillow
+
+    percent = percentage("95" if options.percentile is None else options.percentile)
+    tokenizer = Path(options.tokenizer) if options.tokenizer else None
+    return percent, read_sample(Path(options.sample), options.sample_field, tokenizer)
+
+
+def _render(sample: DataSample, percent: float) -> RenderableType:
+    plural = "s" if sample.count != 1 else ""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for heading in (
+        "smallest",
+        "median",
+        f"{percent:g} %\nat most",
+        "padded\nto 8",
+        "largest",
+        "padded\nto 8",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    unit = "" if sample.kind == "text" else ", pixels"
+    for name, found in sample.spreads(percent).items():
+        sizes = (
+            found.smallest,
+            found.median,
+            found.at_percentile,
+            found.padded,
+            found.largest,
+            found.worst,
+        )
+        table.add_row(f"{name}{unit}", *(f"{size:,}" for size in sizes))
+    head = Text(f"{sample.count:,} {sample.kind} sample{plural} ({sample.source})", style="bold")
+    return Group(head, table, *(Text(note, style="dim") for note in sample.notes))

@@ -1,0 +1,207 @@
+"""The analysis of the local device: a prediction gives the guess, measured trials the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+import transformers
+
+from engine.allocator.options import AllocatorOptions
+from engine.answer.conclusion import Findings, conclude
+from engine.answer.recommendation import Bound, Recommendation, micro_batches, recommend_batch
+from engine.answer.search import SearchOutcome, find_largest, fit_step_time, recommend
+from engine.errors import InvalidInput
+from engine.events import Event, Log
+from engine.gpus import GPUS
+from engine.measurement.parent import local_device, measure, record
+from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
+from engine.models.hub import resolve
+from engine.prediction.analysis import curve, does_not_fit, in_words, request_traces
+from engine.prediction.probe import predict_live_memory, predict_memory
+from engine.request import AnalysisRequest, Question
+from engine.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+
+MEASURED_NOISE = 0.05
+"""Assumed: medians of five steps in two fresh processes differ by up to so much."""
+
+Emit = Callable[[Event], None]
+Probe = Callable[[int], Trial]
+
+
+def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
+    """Measure the answer on this machine's device.
+
+    Args:
+        request: The question; its GPU is ``local``.
+        emit: Receives log lines and trials as they come.
+
+    Raises:
+        InvalidInput: If the memory limit is missing where it is needed, or more than there is.
+        DoesNotFit: If not even the smallest batch does.
+        MeasurementFailed: If a trial ended for another reason than memory.
+    """
+    device = local_device()
+    _check_allocator(request, device)
+    gpu = limited_device(device, request.memory_limit_bytes)
+    emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
+    predict = _predictor(request, device, gpu, emit)
+
+    def order(batch_size: int) -> TrialOrder:
+        workload = request.workload_at(batch_size)
+        limit = request.memory_limit_bytes
+        return TrialOrder(workload, batch_size, limit, allocator=request.allocator)
+
+    def probe(batch_size: int) -> Trial:
+        trial = measure(order(batch_size))
+        emit(trial)
+        emit(Log(in_words(trial)))
+        return trial
+
+    search = partial(
+        find_largest, batch_multiple=request.batch_multiple, limit_bytes=gpu.usable_bytes
+    )
+    guess = search(predict).largest_batch_size
+    emit(Log(f"Predicted largest batch: {guess:,}; now measuring"))
+    known = [] if guess else [probe(request.batch_multiple)]
+    if not all(trial.fits for trial in known):
+        raise does_not_fit(request, predict(request.batch_multiple), gpu.name)
+    known.append(probe(request.current_batch_size))
+    outcome = search(probe, guess=guess, known=known)
+    if outcome.largest_batch_size == 0:
+        raise does_not_fit(request, predict(request.batch_multiple), gpu.name)
+    trials = {trial.batch_size: trial for trial in outcome.trials}
+    chosen = _recommend(request, outcome)
+    recommended = trials.get(chosen.batch_size) or probe(chosen.batch_size)
+    step = record(order(chosen.batch_size)) if device.kind == "cpu" else RecordedStep([], [])
+    return conclude(
+        request,
+        Findings(
+            gpu=gpu,
+            outcome=outcome,
+            current=known[-1],
+            recommended=recommended,
+            curve=curve(predict, outcome, request),
+            price_per_hour_usd=local_price_per_hour(request, device),
+            source=Source.MEASURED,
+            noise=MEASURED_NOISE,
+            bound=chosen.bound,
+            caveats=_caveats(request, device),
+            timeline=step.timeline,
+            largest_tensors=step.largest_tensors,
+        ),
+    )
+
+
+def _check_allocator(request: AnalysisRequest, device: DeviceFacts) -> None:
+    """Refuse options of an allocator that the device does not have."""
+    if request.allocator and device.kind != "cuda":
+        raise InvalidInput(
+            {"allocator": f"{device.name} has no CUDA caching allocator; leave its options out"}
+        )
+
+
+def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial]:
+    """Measure one batch size, the request's current one, on the local device.
+
+    Raises:
+        InvalidInput: If the memory limit is missing where it is needed, or the model is unknown.
+        MeasurementFailed: If the trial ended for another reason than memory.
+    """
+    gpu = limited_device(local_device(), request.memory_limit_bytes)
+    order = TrialOrder(
+        resolve(request.workload), request.current_batch_size, request.memory_limit_bytes
+    )
+    return gpu, measure(replace(order, allocator=request.allocator))
+
+
+def limited_device(device: DeviceFacts, limit_bytes: int | None) -> GpuFacts:
+    """The device, with the memory limit as its memory if there is one."""
+    if device.kind == "cpu" and limit_bytes is None:
+        raise InvalidInput(
+            {
+                "memory_limit_bytes": "this machine has no GPU; give a limit, such as 2 GiB, to "
+                "measure on the CPU, or name a GPU for a prediction"
+            }
+        )
+    if limit_bytes is not None and limit_bytes > device.total_bytes:
+        raise InvalidInput(
+            {
+                "memory_limit_bytes": f"{device.name} has {device.total_bytes / 2**30:.2f} GiB; "
+                "give no more than that"
+            }
+        )
+    total = limit_bytes or device.total_bytes
+    name = (
+        device.name
+        if limit_bytes is None
+        else (f"{device.name} limited to {limit_bytes / 2**30:.2f} GiB")
+    )
+    return GpuFacts(name, total, max(total - device.context_bytes, 0))
+
+
+def _predictor(request: AnalysisRequest, device: DeviceFacts, gpu: GpuFacts, emit: Emit) -> Probe:
+    """Predicts the memory of a batch on this device, for the first guess and for the chart."""
+    behaviour: CudaBehaviour | None = None
+    if device.kind == "cuda":
+        behaviour = cuda_behaviour(device.compute_capability)
+    trace_at = request_traces(request, behaviour, emit)
+    if device.kind == "cuda":
+        options = AllocatorOptions.parse(request.allocator)
+        return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
+    return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
+
+
+def _recommend(request: AnalysisRequest, outcome: SearchOutcome) -> Recommendation:
+    """The fastest that memory and global batch allow, or the smallest that comes near."""
+    largest = outcome.largest_batch_size
+    if request.global_batch_size is None:
+        fast = recommend_timed(outcome.trials, largest, request.batch_multiple)
+        return Recommendation(fast, Bound.SPEED)
+    sizes = micro_batches(request, largest)
+    times = [
+        (trial.batch_size, trial.step_seconds / request.accumulation_at(trial.batch_size))
+        for trial in outcome.trials
+        if trial.step_seconds
+    ]
+    if len({batch_size for batch_size, _ in times}) < 2:
+        return Recommendation(sizes[-1], Bound.GLOBAL_BATCH)
+    alpha, beta = fit_step_time(times)
+    return recommend_batch(sizes, lambda size: size / (alpha + beta * size), largest, largest)
+
+
+def recommend_timed(trials: Sequence[Trial], largest: int, multiple: int) -> int:
+    """The smallest batch within 5 % of the best speed, by a line through the measured times."""
+    times = [(trial.batch_size, trial.step_seconds) for trial in trials if trial.step_seconds]
+    if len({batch_size for batch_size, _ in times}) < 2:
+        return largest
+    alpha, beta = fit_step_time(times)
+    sizes = range(multiple, largest + 1, multiple)
+    return recommend(((size, size / (alpha + beta * size)) for size in sizes), largest, multiple)
+
+
+def local_price_per_hour(request: Question, device: DeviceFacts) -> float:
+    """The request's price, else the catalogue's for a GPU of that name, else zero."""
+    if request.assumptions.price_per_hour_usd is not None:
+        return request.assumptions.price_per_hour_usd
+    same = (gpu.price_per_hour_usd for gpu in GPUS.values() if gpu.display_name == device.name)
+    return next(same, 0.0)
+
+
+def _caveats(request: AnalysisRequest, device: DeviceFacts) -> list[str]:
+    caveats = [
+        "Each trial ran in a process of its own: whole training steps, two to warm up and up to "
+        f"five timed, with torch {torch.__version__} and transformers {transformers.__version__}. "
+        "The curve between the trials is predicted.",
+    ]
+    if device.kind == "cpu":
+        caveats.append(
+            "On the CPU the bytes of live tensors are counted against the memory limit; there is "
+            "no caching allocator, so nothing is reserved beyond them."
+        )
+    if local_price_per_hour(request, device) == 0:
+        caveats.append("No price is known for this device, so savings are counted in hours only.")
+    return caveats

@@ -1,0 +1,306 @@
+"""Given configs: a ``config.json`` nobody has looked at, checked before anything is built of it.
+
+Everything here is plain data and bounded: no torch, no network, no file. What transformers itself
+makes of a config shows where the model is built (:mod:`engine.models.building`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InvalidInput
+from engine.models.architectures import ARCHITECTURES, Architecture
+from engine.models.kinds import (
+    DEFAULT_LABEL_COUNTS,
+    LARGEST_IMAGE_SIZE,
+    LARGEST_SEQUENCE_LENGTH,
+    GivenModel,
+    SizeLimits,
+    Task,
+)
+from engine.parsing import shown
+
+LARGEST_CONFIG_BYTES = 2**20
+LARGEST_LABEL_COUNT = 1_000_000
+
+_LARGEST_DEPTH = 8
+# Objects and lists inside one another; published configs have three.
+_LARGEST_NUMBER = 10_000_000
+# Above every size of a published model, the vocabularies included.
+_LARGEST_FLOAT = 1e12
+_LARGEST_LIST = 4_096
+_LARGEST_LAYER_COUNT = 1_000
+# Layers of all kinds together; published models have at most a few hundred.
+
+_USUAL_IMAGES = SizeLimits(default=224, smallest=32, largest=1_024)
+_USUAL_TOKENS = {
+    Task.SEQUENCE_CLASSIFICATION: 128,
+    Task.CAUSAL_LANGUAGE_MODELLING: 2_048,
+    Task.SEQUENCE_TO_SEQUENCE: 512,
+    Task.CONTRASTIVE: 77,
+    Task.SPEECH_RECOGNITION: 128,
+}
+
+_QUANTISED = (
+    "it describes quantised weights, which are not predicted; give the config of the model they "
+    "were made from"
+)
+_REFUSED = {
+    "auto_map": "it names code of its own, which is never run here; give the config of an "
+    "architecture that transformers has",
+    "quantization_config": _QUANTISED,
+    "compression_config": _QUANTISED,
+    "per_layer_config": "it describes layers one by one, which is not predicted",
+    "sinusoidal_pos_embds": "positions computed by sines are not predicted; set "
+    "sinusoidal_pos_embds to false",
+}
+# What decides how a model runs, not what it is: the workload says that. An `attn_implementation`
+# could even name code on the hub.
+_DROPPED = {
+    "attn_implementation", "experts_implementation", "dtype", "torch_dtype", "use_cache",
+    "output_attentions", "output_hidden_states", "return_dict", "problem_type",
+    "gradient_checkpointing", "chunk_size_feed_forward", "pruned_heads", "name_or_path",
+}  # fmt: skip
+_LAYERS = {
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers",
+    "encoder_layers", "decoder_layers", "depths", "num_stages", "num_encoder_blocks",
+    "num_hidden_groups",
+}  # fmt: skip
+_SIZES = {
+    "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "head_dim",
+    "num_key_value_heads", "max_position_embeddings", "n_embd", "n_head", "n_positions",
+    "n_inner", "n_heads", "num_heads", "dim", "hidden_dim", "d_model", "d_ff", "d_kv",
+    "encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "ffn_dim",
+    "decoder_ffn_dim", "image_size", "patch_size", "num_channels", "embed_dim", "hidden_sizes",
+    "embedding_size", "num_mel_bins", "max_source_positions", "max_target_positions",
+    "projection_dim", "num_labels", "inner_group_num", "window_size",
+    "relative_attention_num_buckets", "sliding_window", "num_kv_heads", "stem_channels",
+}  # fmt: skip
+
+
+def parse_config(given: object) -> dict[str, Any]:
+    """The fields of an untrusted ``config.json``, without those that a workload decides.
+
+    Args:
+        given: Its text, or the object it holds.
+
+    Raises:
+        InvalidInput: With what is wrong in it, for the field ``config``.
+    """
+    read = _read(given)
+    architecture = _architecture(read)
+    config = _cleaned(read, depth=1)
+    for name in ("text_config", "vision_config"):
+        if not isinstance(config.get(name, {}), dict):
+            raise _wrong(f"{name} is not a JSON object")
+    layers = sum(_layer_counts(config)) * (_number(config, "inner_group_num") or 1)
+    if layers > _LARGEST_LAYER_COUNT:
+        raise _wrong(f"{layers:,} layers are too many; {_LARGEST_LAYER_COUNT:,} are possible")
+    text = text_config(config)
+    for name in architecture.needs:
+        if _number(text, name) is None:
+            raise _wrong(f"it does not say its {name}; add it")
+    return config
+
+
+def read_config_file(path: Path) -> str:
+    """The text of a ``config.json``, no more of it than a config may have.
+
+    Raises:
+        InvalidInput: If there is no such file, or it is no text.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(LARGEST_CONFIG_BYTES + 1).decode()
+    except UnicodeDecodeError as error:
+        raise _wrong("it is not JSON, which is UTF-8 text") from error
+    except (OSError, ValueError) as error:
+        raise _wrong(f"{shown(path)} cannot be read: {error}") from error
+
+
+def describe(config: Mapping[str, Any], name: str) -> GivenModel:
+    """What can be said of a model by its config.
+
+    Args:
+        config: Checked fields.
+        name: What the workload calls it; an id of the hub has a slash.
+    """
+    architecture = ARCHITECTURES[config["model_type"]]
+    task = architecture.tasks[0]
+    return GivenModel(
+        name=name,
+        display_name=name,
+        hub_id=name if "/" in name else "",
+        kind=architecture.kind,
+        task=task,
+        tasks=architecture.tasks,
+        description=f"A model of the architecture {config['model_type']}.",
+        sequence_length=_sequence_length(config, architecture),
+        image_size=_image_size(config, architecture) if architecture.image_processor else None,
+        image_processor=architecture.image_processor,
+        label_count=_label_count(config, task),
+        given=config,
+    )
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config that describes the text model."""
+    nested: Mapping[str, Any] = config.get("text_config") or config
+    return nested
+
+
+def _read(given: object) -> dict[str, Any]:
+    """The object that a config is, of bounded size and with no cycles."""
+    try:
+        text = given if isinstance(given, str | bytes) else json.dumps(given)
+        if len(text) > LARGEST_CONFIG_BYTES:
+            raise _wrong(f"it is larger than {LARGEST_CONFIG_BYTES // 2**20} MiB")
+        read = json.loads(text)
+    except RecursionError:
+        raise _wrong("its objects lie too deep inside one another") from None
+    except (TypeError, ValueError) as error:
+        raise _wrong(f"it is not JSON: {shown(error)}") from error
+    if not isinstance(read, dict):
+        raise _wrong("it is not a JSON object; give the contents of a config.json")
+    return read
+
+
+def _architecture(config: Mapping[str, Any]) -> Architecture:
+    """The architecture a config names.
+
+    What it refuses comes first: code of its own has a model type of its own.
+    """
+    for name, reason in _REFUSED.items():
+        if config.get(name):
+            raise _wrong(f"{name} is not possible here: {reason}")
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        if model_type is None:
+            raise _wrong(f"it has no model_type; give one of {known}")
+        raise _wrong(f"the model type {shown(model_type)} is not known here; known are {known}")
+    return ARCHITECTURES[model_type]
+
+
+def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """The fields that describe the model, each checked."""
+    cleaned: dict[str, Any] = {}
+    for name, value in config.items():
+        if name.startswith("_") or name in _DROPPED:
+            continue
+        if value and name in _REFUSED:
+            raise _wrong(f"{name} is not possible here: {_REFUSED[name]}")
+        if name in _SIZES | _LAYERS:
+            _check_size(name, value)
+        cleaned[name] = _checked(name, value, depth)
+    return cleaned
+
+
+def _checked(name: str, value: Any, depth: int) -> Any:
+    if depth > _LARGEST_DEPTH:
+        raise _wrong(f"{shown(name)} lies too deep inside other objects")
+    if isinstance(value, dict):
+        return _cleaned(value, depth + 1)
+    if isinstance(value, list):
+        if len(value) > _LARGEST_LIST:
+            raise _wrong(f"{shown(name)} lists too much; {_LARGEST_LIST:,} values are possible")
+        return [_checked(name, item, depth + 1) for item in value]
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    largest = _LARGEST_NUMBER if isinstance(value, int) and name != "rope_theta" else _LARGEST_FLOAT
+    if not math.isfinite(value) or abs(value) > largest:
+        raise _wrong(f"{shown(name)} is {shown(value)}, which is out of all bounds")
+    return value
+
+
+def _check_size(name: str, value: Any) -> None:
+    """A size is a whole number from 1, or a list of such; ``null`` leaves it to transformers."""
+    if value is None:
+        return
+    for size in value if isinstance(value, list) else [value]:
+        whole = isinstance(size, int) and not isinstance(size, bool)
+        if not (whole and 1 <= size <= _LARGEST_NUMBER):
+            bounds = f"a whole number from 1 to {_LARGEST_NUMBER:,}"
+            raise _wrong(f"{name} is {shown(size)}; give {bounds}")
+
+
+def _layer_counts(config: Mapping[str, Any]) -> Iterator[int]:
+    """Every number of layers in a config and in the configs inside it."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _layer_counts(value)
+        elif name in _LAYERS and value is not None:
+            yield sum(value) if isinstance(value, list) else value
+
+
+def _sequence_length(config: Mapping[str, Any], architecture: Architecture) -> SizeLimits | None:
+    usual = _USUAL_TOKENS.get(architecture.tasks[0])
+    if usual is None:
+        return None
+    name = architecture.positions
+    positions = _number(text_config(config), name) if name else None
+    if positions is None:
+        if architecture.learned_positions:
+            raise _wrong(f"it does not say its {name}; add it")
+        positions = LARGEST_SEQUENCE_LENGTH
+    largest = min(positions - architecture.first_position, LARGEST_SEQUENCE_LENGTH)
+    # A language model predicts the next token, so there must be one.
+    smallest = 2 if architecture.tasks[0] is Task.CAUSAL_LANGUAGE_MODELLING else 1
+    if largest < smallest:
+        raise _wrong(f"{name} is too small; {positions} leaves no room for text")
+    return SizeLimits(min(usual, largest), smallest, largest)
+
+
+def _image_size(config: Mapping[str, Any], architecture: Architecture) -> SizeLimits:
+    """The config's own size as the default, and the usual bounds, wider where it is beyond them."""
+    usual = _USUAL_IMAGES
+    if architecture.windows:
+        usual = _filling_windows(config)
+    own = _number(config.get("vision_config") or config, "image_size")
+    if own is None:
+        return usual
+    if own > LARGEST_IMAGE_SIZE:
+        raise _wrong(f"image_size is {own:,}; {LARGEST_IMAGE_SIZE:,} pixels per side are possible")
+    return SizeLimits(own, min(own, usual.smallest), max(own, usual.largest))
+
+
+def _filling_windows(config: Mapping[str, Any]) -> SizeLimits:
+    """Each stage but the first halves the patches; the last must still have a window of them."""
+    patch, window = _number(config, "patch_size"), _number(config, "window_size")
+    stages = config.get("depths")
+    if patch is None or window is None or not isinstance(stages, list):
+        raise _wrong("it does not say its patch_size, window_size and depths; add them")
+    smallest = patch * window * 2 ** (len(stages) - 1)
+    if smallest > LARGEST_IMAGE_SIZE:
+        raise _wrong(f"its windows need images of {smallest:,} pixels per side; that is too large")
+    default = max(smallest, _USUAL_IMAGES.default)
+    return SizeLimits(default, smallest, max(default, _USUAL_IMAGES.largest))
+
+
+def _label_count(config: Mapping[str, Any], task: Task) -> int | None:
+    """The labels of the config's own head, if it says so."""
+    if task not in DEFAULT_LABEL_COUNTS:
+        return None
+    labels = config.get("id2label")
+    count = len(labels) if isinstance(labels, dict) else _number(config, "num_labels")
+    if not count:
+        return None
+    if count > LARGEST_LABEL_COUNT:
+        raise _wrong(f"it has {count:,} labels; {LARGEST_LABEL_COUNT:,} are possible")
+    return count
+
+
+def _number(config: Mapping[str, Any], name: str) -> int | None:
+    """A checked size that must be a single one."""
+    value = config.get(name)
+    if isinstance(value, list):
+        raise _wrong(f"{name} is a list; give one whole number")
+    return value
+
+
+def _wrong(message: str) -> InvalidInput:
+    return InvalidInput({"config": message})

@@ -1,0 +1,1 @@
+"""A person's own training code, measured or traced."""

@@ -1,0 +1,156 @@
+"""A person's own training steps, watched from outside, measured and traced alike.
+
+Nothing is asked of their code but the factory, so what their tensors are for is found out by
+PyTorch's own hooks: modules as they register parameters, optimizers as they step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from engine.own.factory import Factory, OwnCodeFailed, Step
+
+
+class FoundModules:
+    """The modules that are made while it is the hook, without keeping any of them alive."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._inner: set[int] = set()
+
+    def see(self, module: torch.nn.Module, name: str, part: object) -> None:
+        """A module got a parameter, a buffer or a module of that name."""
+        self._found[id(module)] = weakref.ref(module)
+        if isinstance(part, torch.nn.Module):
+            self._inner.add(id(part))
+
+    def outermost(self) -> torch.nn.Module:
+        """The one that holds all others; where there are several, a list of them."""
+        alive = [found() for key, found in self._found.items() if key not in self._inner]
+        models = [module for module in alive if module is not None and list(module.parameters())]
+        return models[0] if len(models) == 1 else torch.nn.ModuleList(models)
+
+
+class FoundOptimizers:
+    """The optimizers that have stepped, as one.
+
+    Attributes:
+        stepping: Whether one is stepping now.
+    """
+
+    def __init__(self) -> None:
+        self.stepping = False
+        self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+    def before(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """An optimizer is about to step."""
+        self.stepping = True
+
+    def after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """An optimizer has stepped."""
+        self.stepping = False
+        self._found.add(optimizer)
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        """The state of them all."""
+        return {id(optimizer): dict(optimizer.state) for optimizer in self._found}
+
+
+class OwnSteps:
+    """The steps of a person's factory at one batch size.
+
+    Args:
+        factory: Theirs.
+        batch_size: Samples per step.
+
+    Attributes:
+        model: What the factory made: their model, or a list of several.
+        optimizer: All their optimizers.
+    """
+
+    def __init__(self, factory: Factory, batch_size: int) -> None:
+        self.model: torch.nn.Module = torch.nn.ModuleList()
+        self.optimizer = FoundOptimizers()
+        self._factory = factory
+        self._batch_size = batch_size
+        self._step: Step | None = None
+        self._hooks = ExitStack()
+
+    def build(self, device: str) -> None:
+        """Import the factory; it chooses the device itself.
+
+        Raises:
+            InvalidInput: If there is no such factory.
+            OwnCodeFailed: If its module raised an error.
+        """
+        self._make = self._factory.load()
+
+    @property
+    def recorded(self) -> OwnSteps:
+        """These steps themselves."""
+        return self
+
+    @property
+    def phase(self) -> str:
+        """What the person's code is doing now, as far as it can be told from outside."""
+        if self._step is None:
+            return "inputs"
+        if torch._C._current_graph_task_id() != -1:  # autograd runs in this thread
+            return "backward"
+        return "optimizer" if self.optimizer.stepping else "forward"
+
+    def begin(self) -> None:
+        """Let the factory make model, optimizer and data.
+
+        Raises:
+            OwnCodeFailed: If it does not return a function.
+        """
+        modules = FoundModules()
+        for register, hook in (
+            (register_optimizer_step_pre_hook, self.optimizer.before),
+            (register_optimizer_step_post_hook, self.optimizer.after),
+        ):
+            self._hooks.callback(register(hook).remove)
+        with ExitStack() as making:
+            for register_part in (
+                register_module_parameter_registration_hook,
+                register_module_buffer_registration_hook,
+                register_module_module_registration_hook,
+            ):
+                making.callback(register_part(modules.see).remove)
+            step = self._make(self._batch_size)
+        if not callable(step):
+            raise OwnCodeFailed(
+                f"{self._factory.name}({self._batch_size}) returned a {type(step).__name__}; it "
+                "must return a function without arguments that runs one training step"
+            )
+        self.model = modules.outermost()
+        self._step = step
+
+    def step(self) -> None:
+        """Run one step."""
+        if self._step is None:
+            raise ValueError("not begun yet")
+        self._step()
+
+    def out_of_memory(self, error: BaseException) -> str:
+        """The line of theirs at which memory ran out."""
+        return f"out of memory{self._factory.where(error)}"
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._hooks.close()

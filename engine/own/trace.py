@@ -1,0 +1,167 @@
+"""Traces a person's own training step on fake tensors, with what CUDA would do, where that works.
+
+Fake tensors have shapes and no values. Code that looks at values (``.item()``, a branch on a loss)
+or runs kernels of its own cannot be traced; then it is said which line of theirs it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
+
+from engine.errors import EngineError
+from engine.own.factory import Factory, OwnCodeFailed
+from engine.own.steps import OwnSteps
+from engine.tracing.lowering import CudaBehaviour
+from engine.tracing.recorder import MemoryRecorder
+from engine.tracing.temporaries import CudaTemporaries
+from engine.tracing.trace import AffineTrace, NotAffine, Trace
+from engine.tracing.tracer import HIGH, LOW, TraceAt, fake_device
+
+_STEPS = 3
+"""Gradients may live on into the next step: the third one starts as every later one does."""
+
+_CPU_ONLY = "(?s).*CUDA is not available"
+
+
+class CannotTrace(EngineError):
+    """The person's own code does what fake tensors cannot follow, so there is no prediction.
+
+    Attributes:
+        reason: Why, without what to do about it.
+    """
+
+    code = "cannot_trace"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}; nothing is predicted: measure it (--gpu local) on a machine with that GPU"
+        )
+
+
+def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None) -> Trace:
+    """Trace the making of the steps, then three of them.
+
+    Args:
+        factory: Theirs. It must make model, optimizer and data on the CPU where there is no GPU.
+        batch_size: Samples per step.
+        behaviour: Of the GPU; ``None`` traces what the CPU does.
+
+    Raises:
+        CannotTrace: If the code cannot be followed.
+        OwnCodeFailed: If it is no factory of steps.
+        InvalidInput: If there is no such factory.
+    """
+    with _no_gpu_in_sight(), closing(OwnSteps(factory, batch_size)) as steps:
+        steps.build("cpu")
+        with fake_device(behaviour), _movable_modules(), ExitStack() as on_cuda:
+            temporaries = None
+            if behaviour is not None:
+                temporaries = CudaTemporaries(behaviour)
+                on_cuda.enter_context(_optimizers_as_on_cuda())
+            recorder = MemoryRecorder(steps, batch_size, temporaries)
+            try:
+                for move in (steps.begin, *[steps.step] * _STEPS):
+                    recorder.record_step(move)
+            except EngineError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise CannotTrace(_why_not(factory, error)) from error
+        _check(steps, recorder, factory)
+        return recorder.trace
+
+
+def trace_own_at_every_batch_size(
+    factory: Factory, behaviour: CudaBehaviour | None, warn: Callable[[str], None]
+) -> TraceAt:
+    """Two traces that give every batch size from 2 up; one for each where those are not alike.
+
+    Args:
+        factory: Theirs.
+        behaviour: Of the GPU; ``None`` for the CPU.
+        warn: Receives a sentence where each batch size has to be traced.
+    """
+    each = cache(lambda batch_size: trace_own(factory, batch_size, behaviour))
+    try:
+        affine = AffineTrace(each(LOW), each(HIGH))
+    except NotAffine as error:
+        warn(f"{error}; tracing each batch size by itself")
+        return each
+    return lambda batch_size: each(1) if batch_size == 1 else affine.at(batch_size)
+
+
+def _why_not(factory: Factory, error: BaseException) -> str:
+    """Why a step cannot be traced, in words."""
+    why = factory.told(error)
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        why = f"{factory.where(error)}: it depends on a tensor's value ({error})"
+    elif "convert all Tensors to FakeTensors" in str(error):
+        why = f"{factory.where(error)}: it uses a tensor that was not made by the factory"
+    return f"{factory.name} cannot be followed without running it{why}"
+
+
+def _check(steps: OwnSteps, recorder: MemoryRecorder, factory: Factory) -> None:
+    """Refuse a trace that is not of a training, or not of a whole one."""
+    devices = {parameter.device.type for parameter in steps.model.parameters()}
+    if devices - {"cpu"}:
+        raise CannotTrace(
+            f"{factory.name} puts its model on {', '.join(sorted(devices))} while a prediction "
+            "runs on the CPU; choose the device inside the factory by torch.cuda.is_available()"
+        )
+    if not recorder.trace.operations:
+        raise OwnCodeFailed(
+            f"a step of {factory.name} runs nothing on tensors made by the factory; make model, "
+            "optimizer and data inside it, not while its module is imported"
+        )
+
+
+@contextmanager
+def _no_gpu_in_sight() -> Iterator[None]:
+    """Let code that asks for a device take the CPU; what asks for CUDA by name is an error."""
+    with (
+        patch.object(torch.cuda, "is_available", lambda: False),
+        patch.object(torch.backends.mps, "is_available", lambda: False),
+        warnings.catch_warnings(),
+    ):
+        # torch.autocast("cuda") only warns, and then does nothing: it would go unnoticed.
+        warnings.filterwarnings("error", message=_CPU_ONLY)
+        yield
+
+
+@contextmanager
+def _optimizers_as_on_cuda() -> Iterator[None]:
+    """Optimizers choose their foreach kernels, as they do by default on CUDA alone."""
+    module = importlib.import_module("torch.optim.optimizer")  # hidden from torch.optim
+    devices = [*module._get_foreach_kernels_supported_devices(), "cpu"]
+    types = [*module._foreach_supported_types, FakeTensor]
+    with (
+        patch.object(module, "_get_foreach_kernels_supported_devices", lambda: devices),
+        patch.object(module, "_foreach_supported_types", types),
+    ):
+        yield
+
+
+@contextmanager
+def _movable_modules() -> Iterator[None]:
+    """``Module.to`` works on fake tensors, which it would swap and cannot."""
+
+    def take_over(parameter: torch.Tensor, moved: torch.Tensor) -> None:
+        if moved.device != parameter.device:
+            raise RuntimeError(f"there is no {moved.device} while a prediction runs")
+        if parameter.untyped_storage()._cdata != moved.untyped_storage()._cdata:
+            parameter.data = moved.data
+
+    with patch("torch.utils.swap_tensors", take_over):
+        yield

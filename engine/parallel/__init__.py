@@ -1,0 +1,1 @@
+"""Several GPUs: what one of them holds and waits for."""

@@ -1,0 +1,147 @@
+"""The recorder of one GPU among several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_iter
+
+from engine.tracing.operations import operator_name
+from engine.tracing.recorder import MemoryRecorder, Recorded, Temporaries
+from engine.tracing.trace import Category, Operation
+
+_c10d = torch.ops.c10d
+
+
+class GroupRecorder(MemoryRecorder):
+    """Records what a GPU holds of a training that several share, and what they send each other.
+
+    Args:
+        training: What is recorded.
+        batch_size: Samples per step and GPU.
+        temporaries: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
+        world_size: GPUs that share the work.
+        before_step: Called before each step, and recorded ahead of it.
+    """
+
+    def __init__(
+        self,
+        training: Recorded,
+        batch_size: int,
+        temporaries: Temporaries | None,
+        world_size: int,
+        before_step: Callable[[], None],
+    ) -> None:
+        self._world_size = world_size
+        self._before_step = before_step
+        self._made_for: Category | None = None
+        self._streams = {torch.cpu.current_stream(): 0}
+        self._emptied: set[int] = set()  # addresses of storages that were resized to nothing
+        super().__init__(training, batch_size, temporaries)
+
+    def record_step(self, step: Callable[[], None]) -> None:
+        """Run one training step and record it, and before it what comes between steps."""
+        with self:
+            self._before_step()
+        super().record_step(step)
+
+    @contextmanager
+    def making(self, category: Category) -> Iterator[None]:
+        """Say what tensors are for that are made while the context lasts."""
+        before, self._made_for = self._made_for, category
+        try:
+            yield
+        finally:
+            self._made_for = before
+
+    def resized(self, storage: torch.UntypedStorage, size: int) -> None:
+        """Write down that a storage was emptied or filled again."""
+        address = storage._cdata
+        if size == 0 and address in self._ids:
+            self._free(self._ids.pop(address))
+            self._emptied.add(address)
+        elif size and address in self._emptied:
+            self._emptied.remove(address)
+            category = self._made_for or Category.ACTIVATIONS
+            self._ids[address] = self._allocate(size, category, self._modules.at_work(), "resize_")
+
+    def sort_gradient(self, gradient: torch.Tensor, parameter: torch.Tensor) -> None:
+        """Sort a gradient that is not a parameter's own, but on the way to be."""
+        self._sort_into(gradient, Category.GRADIENTS, self._modules.owner(parameter))
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Let a sharded tensor come down to its shard first, then record as ever."""
+        if DTensor in types:
+            return NotImplemented
+        output = super().__torch_dispatch__(func, types, args, kwargs)
+        moved = bytes_sent(func, args, self._world_size) or _bytes_copied(func, args)
+        if moved:
+            self.trace.operations.append(Operation(operator_name(func), "uint8", 0, moved))
+        return output
+
+    def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
+        return self._made_for or super()._category(phase, func, args)
+
+    def _allocate(self, size: int, category: Category, module: str, operator: str) -> int:
+        stream = torch.cpu.current_stream()  # that is where FSDP's streams are seen here
+        self.trace.streams.append(self._streams.setdefault(stream, len(self._streams)))
+        return super()._allocate(size, category, module, operator)
+
+    def _see(self, tensor: torch.Tensor, category: Category, module: str, operator: str) -> None:
+        tensor = _own_part(tensor)
+        if tensor.untyped_storage()._cdata not in self._emptied:
+            super()._see(tensor, category, module, operator)
+
+    def _sort_into(
+        self, tensor: torch.Tensor, category: Category, module: str, operator: str | None = None
+    ) -> None:
+        super()._sort_into(_own_part(tensor), category, module, operator)
+
+    def _bury(self, address: int) -> None:
+        if address in self._emptied:
+            self._emptied.remove(address)
+        else:
+            super()._bury(address)
+
+
+def bytes_sent(func: Any, args: tuple[Any, ...], world_size: int) -> int:
+    """Bytes that each GPU sends to run a collective operator as a ring; 0 for other operators.
+
+    A ring of N sends (N - 1)/N of the gathered or scattered tensor, and twice that to reduce
+    one for all (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
+    """
+    if func is _c10d._allgather_base_.default:
+        whole = _bytes(args[0])
+    elif func is _c10d._reduce_scatter_base_.default:
+        whole = _bytes(args[1])
+    elif func is _c10d.allreduce_.default:
+        whole = 2 * sum(_bytes(tensor) for tensor in args[0])
+    else:
+        return 0
+    return whole * (world_size - 1) // world_size
+
+
+def _bytes_copied(func: Any, args: tuple[Any, ...]) -> int:
+    """Bytes that FSDP reads and writes to pack shards and gradients for the others, and back."""
+    if func.namespace != "fsdp":
+        return 0
+    return 2 * sum(_bytes(leaf) for leaf in tree_iter(args[0]) if isinstance(leaf, torch.Tensor))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """The shard behind a sharded tensor; any other tensor as it is."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor

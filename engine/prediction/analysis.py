@@ -1,0 +1,238 @@
+"""The analysis of a catalogue GPU: everything predicted, nothing run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from engine.allocator.options import AllocatorOptions
+from engine.answer.conclusion import Findings, conclude
+from engine.answer.search import SearchOutcome
+from engine.errors import DoesNotFit
+from engine.events import Event, Log
+from engine.gpus import GPUS, Gpu
+from engine.models.building import blaming_the_config
+from engine.models.hub import resolve
+from engine.parallel import interconnect
+from engine.prediction.intervals import memory_range, step_time_range
+from engine.prediction.limits import find_limits
+from engine.prediction.probe import predict_trial
+from engine.prediction.timeline import largest_tensors, timeline
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Question
+from engine.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.tracing.trace import NotAffine
+from engine.tracing.tracer import TraceAt, trace, trace_every_batch_size
+from engine.workload import Workload
+
+_CURVE_POINTS = 24
+
+Emit = Callable[[Event], None]
+Probe = Callable[[int], Trial]
+
+
+def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
+    """Predict the answer for a GPU of the catalogue.
+
+    Args:
+        request: The question; its GPU is one of the catalogue.
+        emit: Receives log lines and trials as they come.
+
+    Raises:
+        DoesNotFit: If not even the smallest batch does.
+    """
+    gpu = catalogue_gpu(request)
+    trace_at = request_traces(request, cuda_behaviour(gpu.compute_capability), emit)
+    allocator = AllocatorOptions.parse(request.allocator)
+    tried: dict[int, Trial] = {}
+
+    def predict(batch_size: int) -> Trial:
+        workload = request.workload_at(batch_size)
+        return predict_trial(workload, gpu, trace_at(batch_size), allocator)
+
+    def probe(batch_size: int) -> Trial:
+        if batch_size not in tried:
+            trial = tried[batch_size] = predict(batch_size)
+            emit(trial)
+            emit(Log(in_words(trial)))
+        return tried[batch_size]
+
+    current = probe(request.current_batch_size)
+    limits = find_limits(request, gpu, predict, probe=probe, known=[current])
+    outcome, choice = limits.outcome, limits.choice
+    if choice is None:
+        raise does_not_fit(request, probe(request.batch_multiple), gpu.display_name)
+    recommended = probe(choice.batch_size)
+    facts = GpuFacts(gpu.display_name, gpu.total_bytes, gpu.usable_bytes)
+    return conclude(
+        request,
+        Findings(
+            gpu=facts,
+            outcome=outcome,
+            current=current,
+            recommended=recommended,
+            curve=curve(predict, outcome, request),
+            price_per_hour_usd=price_per_hour(request, gpu),
+            source=Source.PREDICTED,
+            bound=choice.bound,
+            safe_batch_size=limits.safe_batch_size,
+            caveats=[
+                *_caveats(request, outcome, limits.safe_batch_size),
+                *interconnect.caveats(request.workload, gpu),
+            ],
+            timeline=timeline(trace_at(choice.batch_size)),
+            largest_tensors=largest_tensors(trace_at(choice.batch_size)),
+        ),
+    )
+
+
+def predict_batch(request: AnalysisRequest, emit: Emit) -> Trial:
+    """Predict one batch size, the request's current one, on a GPU of the catalogue.
+
+    Raises:
+        InvalidInput: If the model's config cannot be had, or no model can be trained of it.
+    """
+    request = replace(request, workload=resolve(request.workload))
+    gpu = catalogue_gpu(request)
+    behaviour = cuda_behaviour(gpu.compute_capability)
+    emit(Log(f"Tracing batch {request.current_batch_size:,}"))
+    workload = request.workload_at(request.current_batch_size)
+    with blaming_the_config(workload):
+        step = trace(workload, request.current_batch_size, behaviour)
+    return predict_trial(workload, gpu, step, AllocatorOptions.parse(request.allocator))
+
+
+def catalogue_gpu(request: Question) -> Gpu:
+    """The catalogue GPU of a request, with less memory if the request says so.
+
+    Raises:
+        DoesNotFit: If the memory limit leaves nothing beside the CUDA context.
+    """
+    gpu = GPUS[request.gpu]
+    limit = request.memory_limit_bytes
+    if limit is None or limit >= gpu.total_bytes:
+        return gpu
+    if limit <= gpu.context_bytes:
+        raise DoesNotFit(
+            f"the memory limit of {_gib(limit)} leaves nothing for tensors: the CUDA context alone "
+            f"takes {_gib(gpu.context_bytes)}; give a larger limit"
+        )
+    name = f"{gpu.display_name} limited to {_gib(limit)}"
+    return replace(gpu, display_name=name, total_bytes=limit)
+
+
+def price_per_hour(request: Question, gpu: Gpu) -> float:
+    """The price that holds, in USD: the request's own, else the catalogue's."""
+    own = request.assumptions.price_per_hour_usd
+    return gpu.price_per_hour_usd if own is None else own
+
+
+def traces(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> TraceAt:
+    """The workload's traces at any batch size: from two of them, or one by one where those fail.
+
+    Args:
+        workload: What is trained.
+        behaviour: Of the GPU; ``None`` traces what the CPU does.
+        emit: Receives log lines.
+    """
+    name = workload.preset.display_name
+    emit(Log(f"Building {name} from its config, with no weights, on fake tensors"))
+    try:
+        trace_at = trace_every_batch_size(workload, behaviour)
+    except NotAffine as error:
+        emit(Log(f"{error}; tracing each batch size by itself", "warning"))
+        return cache(lambda batch_size: trace(workload, batch_size, behaviour))
+    step = trace_at(2)
+    emit(
+        Log(
+            f"Traced two training steps at two batch sizes: {len(step.operations):,} operations a "
+            f"step, {len(step.sizes):,} tensors, each a straight line in the batch size"
+        )
+    )
+    return trace_at
+
+
+def request_traces(
+    request: AnalysisRequest, behaviour: CudaBehaviour | None, emit: Emit
+) -> TraceAt:
+    """The traces of a request's workload, which may accumulate at some batch sizes only.
+
+    A step that accumulates is traced with two micro-batches, one that does not with one.
+    """
+
+    @cache
+    def made(accumulates: bool) -> TraceAt:
+        accumulation = 2 if accumulates else 1
+        workload = replace(request.workload, gradient_accumulation=accumulation)
+        return traces(workload, behaviour, emit)
+
+    return lambda batch_size: made(request.accumulation_at(batch_size) > 1)(batch_size)
+
+
+def in_words(trial: Trial) -> str:
+    """One line about a trial for the log."""
+    fits = "fits" if trial.fits else "does not fit"
+    figures = [f"batch {trial.batch_size:,} {fits}"]
+    if trial.peak_allocated_bytes is not None:
+        figures.append(f"peak allocated {_gib(trial.peak_allocated_bytes)}")
+    if trial.peak_reserved_bytes is not None:
+        figures.append(f"peak reserved {_gib(trial.peak_reserved_bytes)}")
+    if trial.step_seconds is not None and trial.fits:
+        figures.append(
+            f"{trial.step_seconds * 1000:,.1f} ms a step, {trial.samples_per_second:,.0f} samples/s"
+        )
+    return f"{', '.join(figures)} ({trial.source})"
+
+
+def does_not_fit(request: AnalysisRequest, smallest: Trial, device: str) -> DoesNotFit:
+    """The failure of a workload that does not fit at all, with what to do about it."""
+    needed = smallest.device_used_bytes or smallest.peak_allocated_bytes
+    needs = f" needs {_gib(needed)}" if needed is not None else " does not fit"
+    size = "a shorter sequence" if request.workload.sequence_length else "smaller images"
+    limited = request.memory_limit_bytes is not None
+    more = "a larger memory limit" if limited else "a GPU with more memory"
+    return DoesNotFit(
+        f"{request.workload.preset.display_name} does not fit: batch {smallest.batch_size}{needs} "
+        f"on {device}. Choose {more}, {size}, a lower precision or an optimizer with less state."
+    )
+
+
+def curve(predict: Probe, outcome: SearchOutcome, request: Question) -> list[Trial]:
+    """Trials from a small batch to a little beyond the limit, evenly spaced, for a chart."""
+    multiple = request.batch_multiple
+    end = min(math.ceil(outcome.next_batch_size * 1.1 / multiple), LARGEST_BATCH_SIZE // multiple)
+    units = {max(1, round(end * point / _CURVE_POINTS)) for point in range(1, _CURVE_POINTS + 1)}
+    return [predict(unit * multiple) for unit in sorted(units)]
+
+
+def _caveats(request: AnalysisRequest, outcome: SearchOutcome, safe: int) -> list[str]:
+    caveats = [
+        "Nothing was run: memory comes from a trace of the training step replayed through a model "
+        "of PyTorch's caching allocator.",
+        "Step times assume 60 % of the GPU's peak compute and 75 % of its peak bandwidth: "
+        f"{step_time_range().in_words()}. Their ratios are more reliable than the times.",
+        "The GPU is taken to be free: another process on it, or a display, takes its share.",
+    ]
+    memory = memory_range().in_words()
+    if safe == 0:
+        caveats.append(
+            f"Predicted memory may be off by {memory}: no batch is sure to fit on this GPU."
+        )
+    elif safe < outcome.largest_batch_size:
+        caveats.append(
+            f"Predicted memory may be off by {memory}: batch {safe:,} fits even at the high end."
+        )
+    if request.workload.preset.kind == "image":
+        caveats.append(
+            "cuDNN's convolution workspaces are not predicted: it takes a smaller one where memory "
+            "is short, so they raise the memory used more than they lower the largest batch."
+        )
+    if not outcome.next_batch_size_fails:
+        caveats.append(f"No batch larger than {LARGEST_BATCH_SIZE:,} is tried.")
+    return caveats
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

@@ -1,0 +1,90 @@
+"""What one GPU can do with a workload, predicted: where the limit is and which batch to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from engine.answer.recommendation import Recommendation, micro_batches, recommend_batch
+from engine.answer.search import SearchOutcome, find_largest
+from engine.gpus import Gpu
+from engine.request import AnalysisRequest
+from engine.result import Trial
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest, the safe and the recommended batch on one GPU.
+
+    Attributes:
+        outcome: The search for the largest.
+        safe_batch_size: The largest that fits even at the high end of its prediction; 0 if none
+            does.
+        choice: The recommended one; ``None`` if nothing fits.
+    """
+
+    outcome: SearchOutcome
+    safe_batch_size: int = 0
+    choice: Recommendation | None = None
+
+
+def find_limits(
+    request: AnalysisRequest,
+    gpu: Gpu,
+    predict: Callable[[int], Trial],
+    *,
+    probe: Callable[[int], Trial] | None = None,
+    known: Sequence[Trial] = (),
+) -> Limits:
+    """Find the largest, the safe and the recommended batch of a workload on a GPU.
+
+    Args:
+        request: With the batch multiple and the global batch.
+        gpu: Where.
+        predict: The trial of a batch size there.
+        probe: The same for the search alone, whose trials are shown to the user.
+        known: Trials made before.
+    """
+    outcome = find_largest(
+        probe or predict,
+        batch_multiple=request.batch_multiple,
+        limit_bytes=gpu.usable_bytes,
+        known=known,
+    )
+    largest = outcome.largest_batch_size
+    if largest == 0:
+        return Limits(outcome)
+    safe = largest_safe(predict, largest, gpu.total_bytes, request.batch_multiple)
+    choice = recommend_batch(
+        micro_batches(request, largest),
+        lambda batch_size: predict(batch_size).samples_per_second or 0.0,
+        largest,
+        safe,
+    )
+    return Limits(outcome, safe, choice)
+
+
+def largest_safe(
+    predict: Callable[[int], Trial], largest: int, total_bytes: int, batch_multiple: int
+) -> int:
+    """The largest batch whose memory fits even at the high end of its prediction; 0 if none does.
+
+    Args:
+        predict: The trial of a batch size.
+        largest: The largest that is predicted to fit, a multiple.
+        total_bytes: Of the GPU.
+        batch_multiple: Only multiples of it count.
+    """
+
+    def probe(batch_size: int) -> Trial:
+        trial = predict(batch_size)
+        high = trial.device_used_high_bytes
+        return replace(trial, fits=trial.fits and high is not None and high <= total_bytes)
+
+    at_limit = probe(largest)
+    if at_limit.fits:
+        return largest
+    guess = int(largest * total_bytes / (at_limit.device_used_high_bytes or total_bytes))
+    return find_largest(
+        probe, batch_multiple=batch_multiple, guess=guess, known=[at_limit], largest=largest
+    ).largest_batch_size

@@ -1,0 +1,103 @@
+"""The predicting probe: a trial of any batch size, without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.allocator.caching import DEFAULT_OPTIONS
+from engine.allocator.options import AllocatorOptions
+from engine.gpus import Gpu
+from engine.parallel.interconnect import link_bytes_per_second, nccl_bytes
+from engine.prediction.intervals import memory_range, step_time_range
+from engine.prediction.step_time import predict_step_seconds
+from engine.result import GpuFacts, Source, Trial
+from engine.tracing.trace import Trace
+from engine.workload import Workload
+
+
+def predict_trial(
+    workload: Workload, gpu: Gpu, trace: Trace, allocator: AllocatorOptions = DEFAULT_OPTIONS
+) -> Trial:
+    """Predict memory and time of one batch size on one GPU of the catalogue.
+
+    Args:
+        workload: What is trained.
+        gpu: Where.
+        trace: Of that workload at that batch size, with that GPU's behaviour.
+        allocator: How the caching allocator is set up.
+    """
+    usable = max(0, gpu.usable_bytes - nccl_bytes(workload))
+    facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
+    trial = predict_memory(facts, trace, allocator)
+    if not trial.fits:  # a step that cannot run takes no time
+        return trial
+    accumulated = workload.gradient_accumulation
+    link = link_bytes_per_second(gpu, workload.world_size)
+    seconds = predict_step_seconds(trace.operations, gpu, workload.precision, accumulated, link)
+    samples = trace.batch_size * accumulated * workload.world_size
+    return replace(
+        trial,
+        step_seconds=seconds,
+        samples_per_second=samples / seconds,
+        step_seconds_low=seconds * step_time_range().low,
+        step_seconds_high=seconds * step_time_range().high,
+    )
+
+
+def predict_memory(
+    gpu: GpuFacts, trace: Trace, allocator: AllocatorOptions = DEFAULT_OPTIONS
+) -> Trial:
+    """Predict the memory of one batch size on a GPU with PyTorch's caching allocator.
+
+    It fits if the step's allocations, replayed through a model of the allocator, stay within what
+    the GPU has left beside the CUDA context. Where it does not, the memory figures say what it
+    would need.
+    """
+    within = trace.replay(gpu.usable_bytes, allocator)
+    need = within if within.fits else trace.replay(None, allocator)
+    used = need.peak_reserved_bytes + gpu.total_bytes - gpu.usable_bytes
+    return Trial(
+        batch_size=trace.batch_size,
+        fits=within.fits,
+        source=Source.PREDICTED,
+        peak_allocated_bytes=need.peak_allocated_bytes,
+        peak_reserved_bytes=need.peak_reserved_bytes,
+        device_used_bytes=used,
+        device_used_low_bytes=memory_range().low_bytes(used),
+        device_used_high_bytes=memory_range().high_bytes(used),
+        breakdown=_breakdown(trace, need.peak_allocated_bytes),
+        alloc_retries=within.retries if within.fits else None,
+        failure="" if within.fits else _why_not(need.peak_reserved_bytes, gpu),
+    )
+
+
+def predict_live_memory(limit_bytes: int, trace: Trace) -> Trial:
+    """Predict the memory of one batch size where every live byte counts and nothing is cached."""
+    peak, breakdown = trace.peak_by_category()
+    over = f"{peak:,} bytes of tensors needed, {limit_bytes:,} allowed"
+    return Trial(
+        batch_size=trace.batch_size,
+        fits=peak <= limit_bytes,
+        source=Source.PREDICTED,
+        peak_allocated_bytes=peak,
+        breakdown=breakdown,
+        failure="" if peak <= limit_bytes else f"out of memory: {over}",
+    )
+
+
+def _breakdown(trace: Trace, peak_allocated_bytes: int) -> dict[str, int]:
+    """Bytes by category at the peak, adding up to the peak allocated.
+
+    The allocator rounds each tensor up, so its peak is a little above the sum of the tensors; the
+    difference goes to the activations, by far the most tensors.
+    """
+    live, categories = trace.peak_by_category()
+    categories["activations"] += peak_allocated_bytes - live
+    return categories
+
+
+def _why_not(needed_bytes: int, gpu: GpuFacts) -> str:
+    return (
+        f"out of memory: the caching allocator would reserve {needed_bytes / 2**30:.2f} GiB, and "
+        f"{gpu.name} has {gpu.usable_bytes / 2**30:.2f} GiB beside the CUDA context"
+    )

@@ -1,0 +1,1 @@
+"""Data samples: the input sizes that real data needs."""

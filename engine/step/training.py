@@ -1,0 +1,140 @@
+"""The one training step: what the fake tensors trace is what the GPU runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from engine.models.building import new_model
+from engine.step.adaptation import adapt
+from engine.step.batches import Batch
+from engine.step.optimizers import make_optimizer
+from engine.workload import Attention, Mode, Precision, Workload
+
+_AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
+
+
+@dataclass
+class Training:
+    """A model with its optimizer, ready to step.
+
+    Attributes:
+        scaler: Gradient scaler; switched off unless the precision is fp16-mixed.
+        autocast: The number format of the forward pass where it differs from the parameters'.
+        micro_batches: Batches to one optimizer step, their gradients accumulated.
+        flash_only: Whether FlashAttention is the only kernel allowed.
+        phase: What the step is doing now (``inputs``, ``forward``, ``backward``, ``optimizer``,
+            or ``idle``), so that an observer can say where memory went or ran out.
+    """
+
+    model: torch.nn.Module
+    device: torch.device
+    optimizer: torch.optim.Optimizer | None
+    scaler: torch.amp.GradScaler
+    autocast: torch.dtype | None
+    micro_batches: int = 1
+    flash_only: bool = False
+    phase: str = "idle"
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """The context the forward pass runs in."""
+        context = ExitStack()
+        if self.autocast is not None:
+            context.enter_context(torch.autocast(self.device.type, dtype=self.autocast))
+        if self.flash_only:
+            context.enter_context(sdpa_kernel(SDPBackend.FLASH_ATTENTION))
+        return context
+
+
+def build_model(workload: Workload) -> torch.nn.Module:
+    """The workload's model with random weights, on the host: memory does not depend on values."""
+    return adapt(new_model(workload), workload).train(workload.mode is Mode.TRAIN)
+
+
+def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = False) -> Training:
+    """Give a model, already on its device, the workload's optimizer and precision.
+
+    Args:
+        workload: Says which.
+        model: What is trained.
+        predicting: Whether its steps are only traced, never run.
+    """
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        # PyTorch's own defaults otherwise: convolutions may use TF32, matrix products may not.
+        torch.backends.cuda.matmul.allow_tf32 = workload.precision is Precision.TF32
+    optimizer = make_optimizer(workload.optimizer, model, predicting=predicting)
+    if workload.compile:
+        model.compile()
+    return Training(
+        model=model,
+        device=device,
+        optimizer=optimizer,
+        scaler=torch.amp.GradScaler(
+            device.type, enabled=workload.precision is Precision.FP16_MIXED
+        ),
+        autocast=_AUTOCAST.get(workload.precision),
+        micro_batches=workload.gradient_accumulation,
+        flash_only=workload.attention is Attention.FLASH and device.type == "cuda",
+    )
+
+
+def training_step(training: Training, batch: Batch) -> None:
+    """One whole training step: batch to the device, forward, loss, backward, optimizer.
+
+    Args:
+        training: What is trained.
+        batch: On the host, as :func:`~engine.step.batches.make_batch` makes it; each micro-batch of
+            an accumulated step is one like it.
+    """
+    for _ in range(training.micro_batches):
+        training.phase = "inputs"
+        inputs = inputs_on_device(training, batch)
+        training.phase = "forward"
+        with training.forward_context():
+            loss = training.model(**inputs).loss
+        training.phase = "backward"
+        training.scaler.scale(loss / training.micro_batches).backward()
+    training.phase = "optimizer"
+    if training.optimizer is not None:
+        training.scaler.step(training.optimizer)
+        training.scaler.update()
+    training.model.zero_grad(set_to_none=True)
+    training.phase = "idle"
+
+
+def step_of(forward_only: bool) -> Callable[[Training, Batch], None]:
+    """The whole training step, or the forward pass alone."""
+    return forward_pass if forward_only else training_step
+
+
+def forward_pass(training: Training, batch: Batch) -> None:
+    """The forward pass alone, without gradients: what naive tools take for training."""
+    training.phase = "inputs"
+    inputs = inputs_on_device(training, batch)
+    training.phase = "forward"
+    with torch.no_grad(), training.forward_context():
+        training.model(**inputs)
+    training.phase = "idle"
+
+
+def inputs_on_device(training: Training, batch: Batch) -> Batch:
+    """A copy of the batch on the device, floats in the parameters' number format.
+
+    The copy is made even where the device is the host, so that every device holds the same
+    tensors.
+    """
+    parameters = next(training.model.parameters()).dtype
+    return {
+        name: tensor.to(
+            training.device,
+            dtype=parameters if tensor.is_floating_point() else tensor.dtype,
+            copy=True,
+        )
+        for name, tensor in batch.items()
+    }

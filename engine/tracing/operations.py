@@ -1,0 +1,88 @@
+"""What an operation costs: its floating-point operations and the bytes it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
+
+from engine.tracing.trace import Operation
+
+_MATRIX_PRODUCTS = {
+    torch.ops.aten.mm,
+    torch.ops.aten.addmm,
+    torch.ops.aten.bmm,
+    torch.ops.aten.baddbmm,
+}
+
+
+@cache
+def operator_name(func: Any) -> str:
+    """The operator's name without its overload, such as ``aten.addmm``."""
+    return str(func._overloadpacket)
+
+
+def is_matrix_product(func: Any) -> bool:
+    """Whether cuBLAS runs it, and so wants its workspace."""
+    return func._overloadpacket in _MATRIX_PRODUCTS
+
+
+def cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Operation | None:
+    """The work of one operator call; ``None`` where no kernel runs (views, allocations).
+
+    Args:
+        func: The operator overload, as a dispatch mode sees it.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        output: What it returned.
+    """
+    if _is_view(func) or func.namespace != "aten":
+        return None
+    inputs = list(_tensors((args, kwargs)))
+    outputs = list(_tensors(output))
+    if not inputs and not outputs:
+        return None
+    packet = func._overloadpacket
+    flops = flop_registry[packet](*args, **kwargs, out_val=output) if packet in flop_registry else 0
+    written = outputs or _mutated(func, args, kwargs)
+    return Operation(
+        name=operator_name(func),
+        dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
+        flops=int(flops),
+        bytes_moved=sum(_bytes(tensor) for tensor in (*inputs, *written)),
+    )
+
+
+@cache
+def _is_view(func: Any) -> bool:
+    """Whether the operator returns a window on its input, or memory nobody has written yet."""
+    if func._overloadpacket in (torch.ops.aten.empty, torch.ops.aten.empty_like):
+        return True
+    returned = func._schema.returns
+    return bool(returned) and all(
+        result.alias_info is not None and not result.alias_info.is_write for result in returned
+    )
+
+
+def _mutated(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that an operator with no result writes to."""
+    given = [*args, *kwargs.values()]
+    return [
+        tensor
+        for argument, value in zip(func._schema.arguments, given, strict=False)
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for tensor in _tensors(value)
+    ]
+
+
+def _tensors(tree: Any) -> Iterable[torch.Tensor]:
+    return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """Bytes behind a tensor; an expanded one holds fewer than its shape says."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())

@@ -1,0 +1,276 @@
+"""Writes down every tensor storage that a training step makes, and when it dies.
+
+It works alike over fake tensors and over real ones on the CPU: both go through the same dispatcher,
+and a storage dies when its last tensor does.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any, Protocol
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from engine.allocator.caching import ALLOCATE, FREE
+from engine.tracing.module_names import ModuleNames
+from engine.tracing.operations import cost, operator_name
+from engine.tracing.trace import Category, Trace
+
+_ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
+_CAST = torch.ops.aten._to_copy.default
+
+Temporaries = Callable[[str, Any, tuple[Any, ...]], Iterable["Temporary"]]
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """Memory that a kernel takes besides its result.
+
+    Attributes:
+        size: In bytes.
+        kept: Whether it stays allocated for good, as a cached workspace does.
+    """
+
+    size: int
+    kept: bool = False
+
+
+class Recorded(Protocol):
+    """What a recorder asks about the training that it records."""
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """What is trained; it may come to be in the first recorded step."""
+
+    @property
+    def optimizer(self) -> HasState | None:
+        """What updates it."""
+
+    @property
+    def phase(self) -> str:
+        """``inputs``, ``forward``, ``backward``, ``optimizer`` or ``idle``."""
+
+
+class HasState(Protocol):
+    """An optimizer, as far as its memory goes."""
+
+    @property
+    def state(self) -> Mapping[Any, Any]:
+        """Its state by parameter."""
+
+
+class MemoryLimitExceeded(MemoryError):
+    """The tensors alive take more than the memory limit.
+
+    Attributes:
+        needed_bytes: What was alive, with the tensor that was one too many.
+    """
+
+    def __init__(self, needed_bytes: int, limit_bytes: int) -> None:
+        self.needed_bytes = needed_bytes
+        super().__init__(f"{needed_bytes:,} bytes of tensors needed, {limit_bytes:,} allowed")
+
+
+class MemoryRecorder(TorchDispatchMode):
+    """Records allocations, frees and operations while it is the active dispatch mode.
+
+    Args:
+        training: What is recorded; its parameters and buffers are the first allocations, and its
+            phase says what a later tensor is for.
+        batch_size: Samples per step, written into the trace.
+        temporaries: Bytes that a kernel takes besides its result, given the phase, the operator,
+            its arguments and its result.
+        limit_bytes: Raise :class:`MemoryLimitExceeded` when live tensors exceed it.
+
+    Attributes:
+        trace: What was recorded so far.
+        live_bytes: Bytes of all storages alive now.
+        peak_bytes: The most there have been at once.
+    """
+
+    def __init__(
+        self,
+        training: Recorded,
+        batch_size: int,
+        temporaries: Temporaries | None = None,
+        limit_bytes: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.trace = Trace(batch_size)
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self._training = training
+        self._temporaries = temporaries
+        self._limit_bytes = limit_bytes
+        self._ids: dict[int, int] = {}  # address of each storage alive -> tensor id
+        self._modules = ModuleNames()
+        self._modules.learn(training.model)
+        for tensor in _in_order_of_moving(training.model):
+            self._see(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
+
+    def record_step(self, step: Callable[[], None]) -> None:
+        """Run one training step and record it."""
+        begin = self.trace.last_step = len(self.trace.events)
+        self.trace.operations.clear()
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(self._see_gradient)
+            for parameter in self._training.model.parameters()
+            if parameter.requires_grad
+        ]
+        # Cycles would be freed whenever the collector happens to come by; a trace must not depend
+        # on it.
+        gc.disable()
+        try:
+            with self._modules.watching(), self:
+                step()
+        finally:
+            gc.enable()
+            for hook in hooks:
+                hook.remove()
+        self._modules.learn(self._training.model)  # made in this step, it may be
+        for tensor in _in_order_of_moving(self._training.model):
+            self._sort_into(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
+        if self._training.optimizer is not None:
+            self._sort_state(self._training.optimizer.state)
+        self._tidy(begin)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Let the operator run, then write down what it made and what it cost."""
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        if func is _ASKING_FOR_THE_DEVICE:  # most calls on fake tensors are this one
+            return output
+        phase = self._training.phase
+        module, operator = self._modules.at_work(), operator_name(func)
+        for tensor in _tensors(output):
+            if tensor.untyped_storage()._cdata not in self._ids:
+                self._see(tensor, self._category(phase, func, args), module, operator)
+        if self._temporaries is not None:
+            for temporary in self._temporaries(phase, func, args):
+                size = temporary.size
+                tensor_id = self._allocate(size, Category.WORKSPACES, module, operator)
+                if not temporary.kept:
+                    self._free(tensor_id)
+        operation = cost(func, args, kwargs, output)
+        if operation is not None:
+            self.trace.operations.append(operation)
+        return output
+
+    def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
+        """What a new tensor is for, as far as its birth tells."""
+        if phase == "inputs":
+            return Category.INPUTS
+        if func is _CAST:
+            source = self._ids.get(args[0].untyped_storage()._cdata)
+            if source is not None and self.trace.categories[source] is Category.PARAMETERS:
+                return Category.CASTS
+        return Category.ACTIVATIONS
+
+    def _see(self, tensor: torch.Tensor, category: Category, module: str, operator: str) -> None:
+        """Write a tensor's storage down, unless it is known."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address in self._ids:
+            return
+        tensor_id = self._allocate(storage.nbytes(), category, module, operator)
+        self._ids[address] = tensor_id
+        weakref.finalize(storage, self._bury, address).atexit = False
+
+    def _bury(self, address: int) -> None:
+        self._free(self._ids.pop(address))
+
+    def _see_gradient(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            owner = self._modules.owner(parameter)
+            self._sort_into(parameter.grad, Category.GRADIENTS, owner)
+
+    def _sort_state(self, state: Mapping[Any, Any]) -> None:
+        """Sort an optimizer's state, by parameter, or that of several."""
+        for key, value in state.items():
+            owner = self._modules.owner(key) if isinstance(key, torch.Tensor) else ""
+            for tensor in _tensors(value):
+                self._sort_into(tensor, Category.OPTIMIZER_STATE, owner)
+
+    def _sort_into(
+        self, tensor: torch.Tensor, category: Category, module: str, operator: str | None = None
+    ) -> None:
+        tensor_id = self._ids.get(tensor.untyped_storage()._cdata)
+        if tensor_id is not None:
+            self.trace.categories[tensor_id] = category
+            self.trace.modules[tensor_id] = module
+            if operator is not None:
+                self.trace.makers[tensor_id] = operator
+
+    def _allocate(self, size: int, category: Category, module: str, operator: str) -> int:
+        self._mark_phase()
+        tensor_id = len(self.trace.sizes)
+        self.trace.sizes.append(size)
+        self.trace.categories.append(category)
+        self.trace.modules.append(module)
+        self.trace.makers.append(operator)
+        self.trace.events.append((ALLOCATE, tensor_id))
+        self.live_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        if self._limit_bytes is not None and self.live_bytes > self._limit_bytes:
+            raise MemoryLimitExceeded(self.live_bytes, self._limit_bytes)
+        return tensor_id
+
+    def _free(self, tensor_id: int) -> None:
+        self._mark_phase()
+        self.trace.events.append((FREE, tensor_id))
+        self.live_bytes -= self.trace.sizes[tensor_id]
+
+    def _mark_phase(self) -> None:
+        phase = self._training.phase
+        if not self.trace.phases or phase != self.trace.phases[-1][1]:
+            self.trace.phases.append((len(self.trace.events), phase))
+
+    def _tidy(self, begin: int) -> None:
+        """Put the frees of the step that began there in order, and tell temporaries apart.
+
+        Autocast drops its cached casts in the order of a hash table, another in every process.
+        Without an allocation in between, the order of frees changes nothing.
+        """
+        events, categories = self.trace.events, self.trace.categories
+        phases = [index for index, _ in self.trace.phases if index > begin]
+        for start, end in pairwise([begin, *phases, len(events)]):
+            events[start:end] = _frees_in_order(events[start:end])
+            made = {tensor for kind, tensor in events[start:end] if kind == ALLOCATE}
+            for kind, tensor in events[start:end]:
+                activation = categories[tensor] is Category.ACTIVATIONS
+                if kind == FREE and activation and tensor in made:
+                    categories[tensor] = Category.TEMPORARIES
+
+
+def _frees_in_order(events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The events, each run of frees sorted by tensor."""
+    return [
+        event
+        for kind, run in groupby(events, key=itemgetter(0))
+        for event in (sorted(run) if kind == FREE else run)
+    ]
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
+
+
+def _in_order_of_moving(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters and buffers in the order in which ``Module.to`` moves them: children first."""
+    for child in module.children():
+        yield from _in_order_of_moving(child)
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)

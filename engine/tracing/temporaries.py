@@ -1,0 +1,73 @@
+"""Memory that CUDA's kernels take besides their results, which fake tensors cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from engine.tracing.lowering import CudaBehaviour
+from engine.tracing.operations import is_matrix_product
+from engine.tracing.recorder import Temporary
+
+_aten = torch.ops.aten
+_SUMMING_IN_FP32 = (
+    _aten._scaled_dot_product_flash_attention_backward.default,
+    _aten._scaled_dot_product_cudnn_attention_backward.default,
+)
+
+
+class CudaTemporaries:
+    """Workspaces and scratch of one process on one GPU.
+
+    cuBLAS takes one workspace for each thread that calls it, at that thread's first matrix
+    product, and keeps it (``getCurrentCUDABlasHandle``, torch 2.11 to 2.14); autograd's thread is
+    the second. Attention kernels take scratch for their backward and return it.
+
+    Args:
+        behaviour: Of the GPU.
+    """
+
+    def __init__(self, behaviour: CudaBehaviour) -> None:
+        self._workspace = behaviour.cublas_workspace_bytes
+        self._threads: set[str] = set()
+
+    def __call__(self, phase: str, func: Any, args: tuple[Any, ...]) -> Iterable[Temporary]:
+        """What this operator takes besides its result."""
+        if is_matrix_product(func):
+            thread = "backward" if phase == "backward" else "main"
+            if thread not in self._threads:
+                self._threads.add(thread)
+                yield Temporary(self._workspace, kept=True)
+        elif func is _aten._scaled_dot_product_efficient_attention_backward.default:
+            yield from _efficient_attention_backward(*args[1:4])
+        elif func in _SUMMING_IN_FP32:
+            yield from _fp32_query_gradient(args[1])
+
+
+def _efficient_attention_backward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> Iterable[Temporary]:
+    """Scratch of the memory-efficient kernel, (B, H, S, D).
+
+    In fp32 it first multiplies the gradient with the output, then takes a workspace of
+    ``B·H·ceil(S/64)·ceil(D/64)·(16 + 4·64·64)`` bytes, for tiles of 64 by 64
+    (cuda/mem_eff_attention/kernel_backward.h).
+    """
+    batch, heads, length, width = query.shape
+    if query.dtype is torch.float32:
+        yield Temporary(4 * batch * heads * length * value.shape[-1])
+    tiles = -(-length // 64) * -(-width // 64)
+    yield Temporary(batch * heads * tiles * (16 + 4 * 64 * 64))
+
+
+def _fp32_query_gradient(query: torch.Tensor) -> Iterable[Temporary]:
+    """FlashAttention sums the query's gradient in fp32, lengths padded to 128 and widths to 32.
+
+    Source: ``mha_bwd`` in cuda/flash_attn/flash_api.cpp (``softmax_d`` and ``dq_accum``). cuDNN
+    does not say what it takes; the same is assumed.
+    """
+    batch, heads, length, width = query.shape
+    length, width = -(-length // 128) * 128, -(-width // 32) * 32
+    yield Temporary(4 * batch * heads * length * (width + 1))

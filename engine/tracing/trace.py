@@ -1,0 +1,167 @@
+"""What a training step allocates, frees and computes, at one batch size and at every other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from engine.allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
+from engine.allocator.options import AllocatorOptions
+from engine.errors import EngineError
+
+
+class Category(StrEnum):
+    """What a tensor is for.
+
+    Temporaries are made and freed within one phase of the step; what one phase leaves to the next
+    counts as activations. Casts are copies of parameters in another number format, as autocast
+    makes them.
+    """
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    OPTIMIZER_STATE = "optimizer_state"
+    CASTS = "casts"
+    ACTIVATIONS = "activations"
+    TEMPORARIES = "temporaries"
+    INPUTS = "inputs"
+    WORKSPACES = "workspaces"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kernel's worth of work.
+
+    Attributes:
+        name: The operator's name, such as ``aten.addmm``.
+        dtype: Number format of its first tensor (``float32``, ``bfloat16``, …).
+        flops: Floating-point operations of matrix products and convolutions; zero for others.
+        bytes_moved: Bytes of the tensors read and written, each once.
+    """
+
+    name: str
+    dtype: str
+    flops: int
+    bytes_moved: int
+
+
+@dataclass
+class Trace:
+    """Two training steps at one batch size, as they happened.
+
+    Attributes:
+        batch_size: Samples per step.
+        events: Pairs of ``ALLOCATE`` or ``FREE`` and a tensor id, in order. Parameters and buffers
+            come first.
+        sizes: Bytes of each tensor, by id.
+        categories: What each tensor is for, by id.
+        modules: The module that made each tensor, as ``model.named_modules()`` names it, by id; of
+            a gradient or an optimizer's state the parameter's; empty for none.
+        makers: The operator that made each tensor, by id; empty for parameters.
+        phases: What the step was doing: the index of the event that begins each phase, and its
+            name.
+        streams: The CUDA stream each tensor was made in, by id, the default one being 0; empty
+            where all were made in that one.
+        last_step: Index of the event that begins the last step.
+        operations: The work of the last step.
+    """
+
+    batch_size: int
+    events: list[tuple[int, int]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    categories: list[Category] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    makers: list[str] = field(default_factory=list)
+    phases: list[tuple[int, str]] = field(default_factory=list)
+    streams: list[int] = field(default_factory=list)
+    last_step: int = 0
+    operations: list[Operation] = field(default_factory=list)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the last step frees all that it makes, and nothing that was made before it.
+
+        Not so where gradients are dropped only when the next step begins, or an optimizer replaces
+        a tensor of its state.
+        """
+        step = self.events[self.last_step :]
+        made = {tensor for kind, tensor in step if kind == ALLOCATE}
+        return made == {tensor for kind, tensor in step if kind == FREE}
+
+    def replay(
+        self, capacity_bytes: int | None = None, options: AllocatorOptions = DEFAULT_OPTIONS
+    ) -> ReplayResult:
+        """Run the steps through a model of the CUDA caching allocator.
+
+        The last step runs once more if it can: by then the allocator's cache has settled.
+
+        Args:
+            capacity_bytes: The most the allocator may reserve; ``None`` for no limit.
+            options: How the allocator is set up.
+        """
+        events = self.events + (self.events[self.last_step :] if self.repeatable else [])
+        return replay(events, self.sizes, capacity_bytes, options, self.streams)
+
+    def peak_by_category(self) -> tuple[int, dict[str, int]]:
+        """Most bytes alive at once, and which category held how much of them."""
+        live = peak = 0
+        peak_index = -1
+        for index, (kind, tensor) in enumerate(self.events):
+            live += -self.sizes[tensor] if kind == FREE else self.sizes[tensor]
+            if live > peak:
+                peak, peak_index = live, index
+        at_peak = dict.fromkeys((category.value for category in Category), 0)
+        for kind, tensor in self.events[: peak_index + 1]:
+            size = self.sizes[tensor]
+            at_peak[self.categories[tensor].value] += -size if kind == FREE else size
+        return peak, at_peak
+
+
+class NotAffine(EngineError):
+    """The step does other things at other batch sizes, so two traces do not give them all."""
+
+
+@dataclass(frozen=True)
+class AffineTrace:
+    """The trace at every batch size: each tensor takes ``base + slope · batch`` bytes.
+
+    Attributes:
+        low, high: The two traces it comes from, of unequal batch sizes and alike otherwise.
+    """
+
+    low: Trace
+    high: Trace
+
+    def __post_init__(self) -> None:
+        alike = (
+            self.low.events == self.high.events
+            and self.low.categories == self.high.categories
+            and [op.name for op in self.low.operations] == [op.name for op in self.high.operations]
+        )
+        if not alike:
+            raise NotAffine(
+                f"the step is not alike at batch {self.low.batch_size} and {self.high.batch_size}"
+            )
+
+    def at(self, batch_size: int) -> Trace:
+        """The trace at a batch size; it shares everything but the sizes and the work."""
+        low, high = self.low.operations, self.high.operations
+        flops = self._at(batch_size, [op.flops for op in low], [op.flops for op in high])
+        moved = self._at(
+            batch_size, [op.bytes_moved for op in low], [op.bytes_moved for op in high]
+        )
+        return replace(
+            self.low,
+            batch_size=batch_size,
+            sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
+            operations=[
+                Operation(op.name, op.dtype, flop_count, byte_count)
+                for op, flop_count, byte_count in zip(low, flops, moved, strict=True)
+            ],
+        )
+
+    def _at(self, batch_size: int, low: Sequence[int], high: Sequence[int]) -> list[int]:
+        apart = self.high.batch_size - self.low.batch_size
+        steps = batch_size - self.low.batch_size
+        return [a + (b - a) * steps // apart for a, b in zip(low, high, strict=True)]

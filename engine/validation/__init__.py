@@ -1,0 +1,1 @@
+"""Checks of the engine that a user can repeat."""
