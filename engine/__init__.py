@@ -26,6 +26,9 @@ def analyze(
     current_batch_size: int = 16,
     batch_multiple: int = 1,
     memory_limit_bytes: int | None = None,
+    gradient_accumulation: int = 1,
+    global_batch_size: int | None = None,
+    allocator: str = "",
     hours_per_run: float | None = None,
     runs_per_year: float | None = None,
     price_per_hour_usd: float | None = None,
@@ -45,6 +48,11 @@ def analyze(
         current_batch_size: The batch size used today.
         batch_multiple: Only multiples of it are tried and recommended.
         memory_limit_bytes: Emulates a smaller GPU; needed on a machine with no GPU.
+        gradient_accumulation: Micro-batches to a step today. More than one is given to the
+            factory, which needs an argument of this name for it.
+        global_batch_size: Samples per optimizer step to keep, by accumulating as many micro-batches
+            as that takes; the factory needs the argument above.
+        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them.
         hours_per_run: GPU-hours of one training run today; 8 is assumed.
         runs_per_year: How many such runs there are; 100 is assumed.
         price_per_hour_usd: Of one GPU-hour; the catalogue's is assumed.
@@ -67,6 +75,9 @@ def analyze(
         "current_batch_size": current_batch_size,
         "batch_multiple": batch_multiple,
         "memory_limit_bytes": memory_limit_bytes,
+        "gradient_accumulation": gradient_accumulation,
+        "global_batch_size": global_batch_size,
+        "allocator": allocator,
         "hours_per_run": hours_per_run,
         "runs_per_year": runs_per_year,
         "price_per_hour_usd": price_per_hour_usd,

@@ -76,6 +76,38 @@ class Question(Protocol):
     def assumptions(self) -> Assumptions:
         """What the user assumes about a year of training."""
 
+    @property
+    def global_batch_size(self) -> int | None:
+        """Samples per optimizer step to keep, over micro-batches and GPUs; ``None`` keeps none."""
+
+    @property
+    def allocator(self) -> str:
+        """Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them."""
+
+    @property
+    def gradient_accumulation(self) -> int:
+        """Micro-batches to one optimizer step today."""
+
+    @property
+    def world_size(self) -> int:
+        """GPUs that share a step."""
+
+    def accumulation_at(self, batch_size: int) -> int:
+        """Micro-batches of a size to one optimizer step."""
+
+
+class KeepsGlobalBatch:
+    """The part of a question that answers for its global batch."""
+
+    def accumulation_at(self: Question, batch_size: int) -> int:
+        """Micro-batches of a size to one optimizer step: as many as keep the global batch.
+
+        Rounded up where they do not divide it evenly; those of today without a global batch.
+        """
+        if self.global_batch_size is None:
+            return self.gradient_accumulation
+        return -(-self.global_batch_size // (batch_size * self.world_size))
+
 
 def settle_gpu_and_sizes(question: Question, wrong: dict[str, str]) -> None:
     """Check the GPU and the sizes of a question under construction, and put them right.
@@ -99,10 +131,35 @@ def settle_gpu_and_sizes(question: Question, wrong: dict[str, str]) -> None:
         if name not in wrong and (value is not None or name != "memory_limit_bytes"):
             number = whole_number(name, value, smallest, largest, wrong)
             object.__setattr__(question, name, number)
+    collect(lambda: AllocatorOptions.parse(question.allocator), wrong)
+    if question.global_batch_size is not None:
+        size = whole_number(
+            "global_batch_size", question.global_batch_size, 1, _LARGEST_GLOBAL_BATCH_SIZE, wrong
+        )
+        object.__setattr__(question, "global_batch_size", size)
+        if size is not None and not wrong:
+            _check_global_batch(question, size, wrong)
+
+
+def _check_global_batch(question: Question, size: int, wrong: dict[str, str]) -> None:
+    """Whether today's micro-batches make up the global batch."""
+    current, accumulated = question.current_batch_size, question.gradient_accumulation
+    gpus = question.world_size
+    today = current * accumulated * gpus
+    if accumulated > 1 and size != today:
+        wrong["global_batch_size"] = (
+            f"{accumulated} micro-batches of {current:,} on {gpus} GPU(s) make {today:,}, not "
+            f"{size:,}; give that, or leave gradient_accumulation out"
+        )
+    elif size % today:
+        wrong["global_batch_size"] = (
+            f"{size:,} is no multiple of the {today:,} samples of a micro-batch of {current:,} on "
+            f"{gpus} GPU(s); correct it or current_batch_size"
+        )
 
 
 @dataclass(frozen=True)
-class AnalysisRequest:
+class AnalysisRequest(KeepsGlobalBatch):
     """One question put to the engine.
 
     Attributes:
@@ -129,14 +186,6 @@ class AnalysisRequest:
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
         settle_gpu_and_sizes(self, wrong)
-        collect(lambda: AllocatorOptions.parse(self.allocator), wrong)
-        if self.global_batch_size is not None:
-            size = whole_number(
-                "global_batch_size", self.global_batch_size, 1, _LARGEST_GLOBAL_BATCH_SIZE, wrong
-            )
-            object.__setattr__(self, "global_batch_size", size)
-            if size is not None and not wrong:
-                self._check_global_batch(size, wrong)
         if self.gpu == LOCAL:
             self._check_local(wrong)
         elif "gpu" not in wrong:
@@ -159,29 +208,15 @@ class AnalysisRequest:
                 "leave it off for the memory of the step as it is written"
             )
 
-    def _check_global_batch(self, size: int, wrong: dict[str, str]) -> None:
-        """Whether today's micro-batches make up the global batch."""
-        accumulated, gpus = self.workload.gradient_accumulation, self.workload.world_size
-        today = self.current_batch_size * accumulated * gpus
-        if accumulated > 1 and size != today:
-            wrong["global_batch_size"] = (
-                f"{accumulated} micro-batches of {self.current_batch_size:,} on {gpus} GPU(s) make "
-                f"{today:,}, not {size:,}; give that, or leave gradient_accumulation out"
-            )
-        elif size % today:
-            wrong["global_batch_size"] = (
-                f"{size:,} is no multiple of the {today:,} samples of a micro-batch of "
-                f"{self.current_batch_size:,} on {gpus} GPU(s); correct it or current_batch_size"
-            )
+    @property
+    def gradient_accumulation(self) -> int:
+        """The workload's."""
+        return self.workload.gradient_accumulation
 
-    def accumulation_at(self, batch_size: int) -> int:
-        """Micro-batches of a size to one optimizer step: as many as keep the global batch.
-
-        Rounded up where they do not divide it evenly; the workload's own without a global batch.
-        """
-        if self.global_batch_size is None:
-            return self.workload.gradient_accumulation
-        return -(-self.global_batch_size // (batch_size * self.workload.world_size))
+    @property
+    def world_size(self) -> int:
+        """The workload's."""
+        return self.workload.world_size
 
     def workload_at(self, batch_size: int) -> Workload:
         """The workload with the accumulation of a micro-batch of that size."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine.answer.certificate import certificate
 from engine.answer.economics import PREDICTED_NOISE, savings, speedup
 from engine.answer.recommendation import Bound, changed_global_batch, kept_global_batch
 from engine.answer.search import SearchOutcome
 from engine.answer.verdict import verdict
-from engine.request import AnalysisRequest, Assumptions
+from engine.request import AnalysisRequest, Question
 from engine.result import AnalysisResult, GpuFacts, LargeTensor, Source, TimelinePoint, Trial
 from engine.workload import Workload
 
@@ -50,32 +50,33 @@ class Findings:
     timeline: Sequence[TimelinePoint] = ()
     largest_tensors: Sequence[LargeTensor] = ()
 
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The batch sizes on both sides of the limit."""
+        return self.outcome.largest_batch_size, self.outcome.next_batch_size
+
 
 def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:
-    """The answer to a request, from what was found out."""
-    workload, recommended = request.workload, found.recommended.batch_size
-    result = answer(found, workload.preset.display_name, request.assumptions, workload)
-    return replace(
-        result,
-        caveats=[*result.caveats, *_about_global_batch(request, recommended)],
-        global_batch=kept_global_batch(request, recommended),
-        certificate=certificate(
-            request,
-            found.source,
-            (found.outcome.largest_batch_size, found.outcome.next_batch_size),
-        ),
-    )
+    """The answer to a request for a model that the engine knows, from what was found out."""
+    commands = certificate(request, found.source, found.sides)
+    workload = request.workload
+    return answer(request, found, workload.preset.display_name, commands, workload)
 
 
 def answer(
-    found: Findings, model_name: str, assumptions: Assumptions, workload: Workload | None = None
+    request: Question,
+    found: Findings,
+    model_name: str,
+    commands: list[str],
+    workload: Workload | None = None,
 ) -> AnalysisResult:
     """The answer, whatever is trained.
 
     Args:
+        request: What was asked.
         found: What was found out.
         model_name: What is trained, as people know it.
-        assumptions: What the user assumes about a year of training.
+        commands: Those that repeat the trials on both sides of the limit.
         workload: What is trained and how; ``None`` for a person's own code.
     """
     current, recommended = found.current, found.recommended
@@ -83,7 +84,9 @@ def answer(
     if current.fits and current.samples_per_second and recommended.samples_per_second:
         speeds = (current.samples_per_second, recommended.samples_per_second)
         gained = speedup(*speeds)
-        saved = savings(assumptions, found.price_per_hour_usd, *speeds, found.source, found.noise)
+        saved = savings(
+            request.assumptions, found.price_per_hour_usd, *speeds, found.source, found.noise
+        )
     largest = _trial_of(found.outcome.largest_batch_size, found.outcome.trials)
     return AnalysisResult(
         model_name=model_name,
@@ -110,14 +113,16 @@ def answer(
         ),
         curve=list(found.curve),
         trials=_in_order(found.outcome.trials, current, recommended),
-        caveats=list(found.caveats),
+        caveats=[*found.caveats, *_about_global_batch(request, recommended.batch_size)],
         timeline=list(found.timeline),
         largest_tensors=list(found.largest_tensors),
+        certificate=commands,
         safe_batch_size=found.safe_batch_size,
+        global_batch=kept_global_batch(request, recommended.batch_size),
     )
 
 
-def _about_global_batch(request: AnalysisRequest, recommended: int) -> list[str]:
+def _about_global_batch(request: Question, recommended: int) -> list[str]:
     changed = changed_global_batch(request, recommended)
     kept = kept_global_batch(request, recommended)
     if kept is not None and kept.kept_size != kept.size:

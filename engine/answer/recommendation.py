@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.request import AnalysisRequest
+from engine.request import Question
 from engine.result import GlobalBatch
 
 ENOUGH_SPEED = 0.95
@@ -62,26 +62,26 @@ def _smallest_fast(sizes: Sequence[int], speed: Callable[[int], float]) -> int:
     return sizes[bisect_left(sizes, ENOUGH_SPEED * speed(sizes[-1]), key=speed)]
 
 
-def micro_batches(request: AnalysisRequest, largest: int) -> Sequence[int]:
+def micro_batches(request: Question, largest: int) -> Sequence[int]:
     """The batch sizes to choose from, growing: multiples up to the limit and the global batch.
 
     Those that divide the global batch evenly, where there are any.
     """
     if request.global_batch_size is None:
         return range(request.batch_multiple, largest + 1, request.batch_multiple)
-    per_gpu = request.global_batch_size // request.workload.world_size
+    per_gpu = request.global_batch_size // request.world_size
     end = min(largest, per_gpu) + 1
     multiples = range(request.batch_multiple, end, request.batch_multiple) or range(1, end)
     return [size for size in multiples if per_gpu % size == 0] or multiples
 
 
-def kept_global_batch(request: AnalysisRequest, batch_size: int) -> GlobalBatch | None:
+def kept_global_batch(request: Question, batch_size: int) -> GlobalBatch | None:
     """How the request's global batch is kept at a batch size; ``None`` if it has none."""
     wanted = request.global_batch_size
     if wanted is None:
         return None
     accumulated = request.accumulation_at(batch_size)
-    at_once = batch_size * request.workload.world_size
+    at_once = batch_size * request.world_size
     if accumulated == 1:
         otherwise = f"Batch {batch_size:,} is the whole global batch: nothing is accumulated."
     else:
@@ -93,11 +93,11 @@ def kept_global_batch(request: AnalysisRequest, batch_size: int) -> GlobalBatch 
     return GlobalBatch(wanted, accumulated, at_once * accumulated, otherwise)
 
 
-def changed_global_batch(request: AnalysisRequest, batch_size: int) -> str:
+def changed_global_batch(request: Question, batch_size: int) -> str:
     """What changes with the batch size where no global batch is kept; empty if nothing does."""
     if request.global_batch_size is not None or batch_size == request.current_batch_size:
         return ""
-    shared = request.workload.gradient_accumulation * request.workload.world_size
+    shared = request.gradient_accumulation * request.world_size
     now, then = request.current_batch_size * shared, batch_size * shared
     fewer = "fewer" if then > now else "more"
     return (

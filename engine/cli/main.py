@@ -38,7 +38,7 @@ from engine.cli.flags import (
     VALIDATE_COMPILE,
     Flag,
 )
-from engine.cli.own import FACTORY, analyze_own, measure_own
+from engine.cli.own import add_factory_flag, analyze_own, measure_own, predict_own
 from engine.cli.progress import progress
 from engine.cli.render import render_analysis, render_backward, render_trial
 from engine.cli.render_lists import render_devices, render_models
@@ -48,7 +48,6 @@ from engine.gpus import GPUS, LOCAL
 from engine.models.config import read_config_file
 from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
-from engine.result import GpuFacts
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -95,12 +94,8 @@ def _run_command(options: argparse.Namespace) -> int:
 
 
 def _analyze(options: argparse.Namespace) -> int:
-    if options.model is None and options.factory is None:
-        options.usage_error("the following arguments are required: MODEL or --factory")
-    if options.factory is not None:
-        _quieten_transformers()
-        given = _given(options) | {name: getattr(options, name) for name in FLAGS}
-        return analyze_own(options.factory, given, partial(_answer, options))
+    if _names_own_code(options):
+        return analyze_own(options.factory, _given_to_own_code(options), partial(_answer, options))
     request = _request(options)
     with progress() as emit:
         _quieten_transformers()
@@ -112,27 +107,26 @@ def _analyze(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    request = _request(options)
-    if request.gpu == LOCAL:
+    if options.gpu == LOCAL:
         raise InvalidInput(
             {"gpu": f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"}
         )
+    if _names_own_code(options):
+        return predict_own(options.factory, _given_to_own_code(options), partial(_answer, options))
+    request = _request(options)
     with progress() as emit:
         _quieten_transformers()
         from engine.prediction.analysis import predict_batch  # loads torch
 
-        trial = predict_batch(request, emit)
-    gpu = _facts(request)
+        gpu, trial = predict_batch(request, emit)
     _answer(options, asdict(trial), lambda: render_trial(trial, request.workload, gpu))
     return OK
 
 
 def _measure(options: argparse.Namespace) -> int:
-    if (options.model is None) == (options.factory is None):
-        options.usage_error("name either a MODEL or a --factory")
+    if _names_own_code(options):
+        return measure_own(options.factory, _given_to_own_code(options), partial(_answer, options))
     _quieten_transformers()
-    if options.factory is not None:
-        return measure_own(options.factory, _given(options), partial(_answer, options))
     request = AnalysisRequest.parse(_given(options) | {"gpu": LOCAL})
     with progress():
         from engine.measurement.analysis import measure_batch  # loads torch
@@ -205,11 +199,17 @@ def _given(options: argparse.Namespace) -> dict[str, object]:
     return given
 
 
-def _facts(request: AnalysisRequest) -> GpuFacts:
-    """The GPU of a request, with less memory if the request says so."""
-    gpu = GPUS[request.gpu]
-    total = min(gpu.total_bytes, request.memory_limit_bytes or gpu.total_bytes)
-    return GpuFacts(gpu.display_name, total, total - gpu.context_bytes)
+def _names_own_code(options: argparse.Namespace) -> bool:
+    """Whether a person's own code is asked about; nothing to ask about is a usage error."""
+    if options.model is None and options.factory is None:
+        options.usage_error("the following arguments are required: MODEL or --factory")
+    return options.factory is not None
+
+
+def _given_to_own_code(options: argparse.Namespace) -> dict[str, object]:
+    """Every flag, so that those which a factory's code answers for itself can be refused."""
+    _quieten_transformers()
+    return _given(options) | {name: getattr(options, name, None) for name in FLAGS}
 
 
 def _quieten_transformers() -> None:
@@ -250,15 +250,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     about = "find the largest and the recommended batch"
     analyze = _add(commands, "analyze", _analyze, about, ANALYZE, model="[MODEL]")
-    analyze.add_argument("--factory", metavar="NAME", help=FACTORY)
-    analyze.set_defaults(usage_error=analyze.error)
+    add_factory_flag(analyze)
     add_sample_flags(analyze)
     about = "predict memory and time of one batch size"
-    add_sample_flags(_add(commands, "predict", _predict, about, PREDICT))
+    predict = _add(commands, "predict", _predict, about, PREDICT, model="[MODEL]")
+    add_factory_flag(predict)
+    add_sample_flags(predict)
     about = "measure one batch size on this machine"
     measure = _add(commands, "measure", _measure, about, MEASURE, model="[MODEL]")
-    measure.add_argument("--factory", metavar="NAME", help=FACTORY)
-    measure.set_defaults(usage_error=measure.error)
+    add_factory_flag(measure)
     add_sample_command(commands, _answer)
     _add(commands, "plan", _plan, "compare all GPUs for a model, and changes to it", PLAN)
     _add(commands, "models", _models, "list the models")

@@ -1,9 +1,10 @@
-"""The command line's side of a person's own code: ``analyze --factory`` and ``measure``."""
+"""The command line's side of a person's own code: ``--factory`` of three commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -17,7 +18,12 @@ Given = Mapping[str, object]
 Answer = Callable[[object, Callable[[], RenderableType]], None]
 """Prints an answer: its plain form, and what renders it."""
 
-FACTORY = "module:function that makes your own training steps, instead of a MODEL"
+
+def add_factory_flag(parser: Any) -> None:
+    """Add what names a person's own code, and a usage error for who names nothing at all."""
+    about = "module:function that makes your own training steps, instead of a MODEL"
+    parser.add_argument("--factory", metavar="NAME", help=about)
+    parser.set_defaults(usage_error=parser.error)
 
 
 def analyze_own(factory: str, given: Given, answer: Answer) -> int:
@@ -37,6 +43,17 @@ def analyze_own(factory: str, given: Given, answer: Answer) -> int:
     return 0
 
 
+def predict_own(factory: str, given: Given, answer: Answer) -> int:
+    """Run ``predict --factory``: one batch size, such as a certificate names."""
+    request = _request(factory, given)
+    with progress() as emit:
+        from engine.own.analysis import predict_own_batch  # loads torch
+
+        gpu, trial = predict_own_batch(request, emit)
+    answer(asdict(trial), lambda: render_trial(trial, factory, gpu))
+    return 0
+
+
 def measure_own(factory: str, given: Given, answer: Answer) -> int:
     """Run ``measure --factory``: one trial on this machine, such as a certificate names.
 
@@ -44,14 +61,15 @@ def measure_own(factory: str, given: Given, answer: Answer) -> int:
     """
     request = _request(factory, given)
     with progress():
-        from engine.measurement.analysis import limited_device
+        from engine.measurement.analysis import check_allocator, limited_device
         from engine.measurement.parent import local_device, measure
         from engine.measurement.protocol import TrialOrder
 
-        gpu: GpuFacts = limited_device(local_device(), request.memory_limit_bytes)
-        trial = measure(
-            TrialOrder(request.factory, request.current_batch_size, request.memory_limit_bytes)
-        )
+        device, limit = local_device(), request.memory_limit_bytes
+        check_allocator(request, device)
+        gpu: GpuFacts = limited_device(device, limit)
+        size, allocator = request.current_batch_size, request.allocator
+        trial = measure(TrialOrder(request.factory, size, limit, allocator=allocator))
     answer(asdict(trial), lambda: render_trial(trial, request.factory.name, gpu))
     return 0
 

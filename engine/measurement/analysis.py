@@ -45,7 +45,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
         MeasurementFailed: If a trial ended for another reason than memory.
     """
     device = local_device()
-    _check_allocator(request, device)
+    check_allocator(request, device)
     gpu = limited_device(device, request.memory_limit_bytes)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
     predict = _predictor(request, device, gpu, emit)
@@ -74,7 +74,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     if outcome.largest_batch_size == 0:
         raise does_not_fit(request, predict(request.batch_multiple), gpu.name)
     trials = {trial.batch_size: trial for trial in outcome.trials}
-    chosen = _recommend(request, outcome)
+    chosen = recommend_measured(request, outcome)
     recommended = trials.get(chosen.batch_size) or probe(chosen.batch_size)
     step = record(order(chosen.batch_size)) if device.kind == "cpu" else RecordedStep([], [])
     return conclude(
@@ -96,7 +96,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     )
 
 
-def _check_allocator(request: AnalysisRequest, device: DeviceFacts) -> None:
+def check_allocator(request: Question, device: DeviceFacts) -> None:
     """Refuse options of an allocator that the device does not have."""
     if request.allocator and device.kind != "cuda":
         raise InvalidInput(
@@ -155,7 +155,7 @@ def _predictor(request: AnalysisRequest, device: DeviceFacts, gpu: GpuFacts, emi
     return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
 
 
-def _recommend(request: AnalysisRequest, outcome: SearchOutcome) -> Recommendation:
+def recommend_measured(request: Question, outcome: SearchOutcome) -> Recommendation:
     """The fastest that memory and global batch allow, or the smallest that comes near."""
     largest = outcome.largest_batch_size
     if request.global_batch_size is None:

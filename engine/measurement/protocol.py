@@ -74,8 +74,6 @@ class TrialOrder:
     @property
     def samples_per_step(self) -> int:
         """Samples of one step, over the micro-batches that it accumulates."""
-        if isinstance(self.workload, Factory):
-            return self.batch_size
         return self.batch_size * self.workload.gradient_accumulation
 
     def to_json(self) -> str:
@@ -95,7 +93,7 @@ class TrialOrder:
         return cls(
             **fields
             | {
-                "workload": Factory(trained["name"], tuple(trained["search_path"]))
+                "workload": Factory(**trained | {"search_path": tuple(trained["search_path"])})
                 if own
                 else Workload.parse(trained)
             }

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
+from engine.allocator.options import AllocatorOptions
+from engine.answer.certificate import repeating
 from engine.answer.conclusion import Findings, answer
-from engine.answer.recommendation import ENOUGH_SPEED, Bound
-from engine.answer.search import find_largest
+from engine.errors import DoesNotFit
 from engine.events import Event, Log
-from engine.gpus import LOCAL
+from engine.gpus import LOCAL, Gpu
 from engine.own.factory import refuse_while_loading
-from engine.own.measured import does_not_fit, measure_own_code, telling
+from engine.own.measured import does_not_fit, measure_own_code
 from engine.own.request import OwnCodeRequest
-from engine.own.trace import trace_own_at_every_batch_size
-from engine.prediction.analysis import catalogue_gpu, curve, price_per_hour
-from engine.prediction.intervals import memory_range, step_time_range
-from engine.prediction.probe import predict_memory
+from engine.own.trace import trace_own_question
+from engine.prediction.analysis import CONVOLUTIONS_CAVEAT, catalogue_gpu, facts_of, find_out
+from engine.prediction.probe import predict_memory, timed
 from engine.prediction.step_time import predict_step_seconds
-from engine.prediction.timeline import largest_tensors, timeline
-from engine.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.result import AnalysisResult, GpuFacts, Trial
 from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import Category, Trace
+from engine.tracing.tracer import TraceAt
 from engine.workload import Precision
 
 Emit = Callable[[Event], None]
-Probe = Callable[[int], Trial]
 
 
 def analyze_own_code(request: OwnCodeRequest, emit: Emit) -> AnalysisResult:
@@ -38,96 +37,96 @@ def analyze_own_code(request: OwnCodeRequest, emit: Emit) -> AnalysisResult:
         emit: Receives log lines and trials as they come.
 
     Raises:
-        InvalidInput: If the factory does not exist, or the memory limit is missing or too high.
+        InvalidInput: If the factory does not exist, cannot accumulate and has to, or the memory
+            limit is missing or too high.
         OwnCodeFailed: If the code raised an error while it was predicted.
         CannotTrace: If it cannot be predicted.
         DoesNotFit: If not even the smallest batch does.
         MeasurementFailed: If a measured trial ended for another reason than memory.
     """
     refuse_while_loading()
-    return (measure_own_code if request.gpu == LOCAL else _predicted)(request, emit)
+    if request.global_batch_size is not None:
+        # Else it would be told only when the search comes to a batch that has to accumulate.
+        replace(request.factory, gradient_accumulation=2).load()
+    found = (measure_own_code if request.gpu == LOCAL else _predicted)(request, emit)
+    settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
+    changed = {name: value for name, value in settings.items() if value}
+    trained = ["--factory", request.factory.name]
+    commands = repeating(request, trained, changed, found.source, found.sides)
+    return answer(request, found, request.factory.name, commands)
 
 
-def _predicted(request: OwnCodeRequest, emit: Emit) -> AnalysisResult:
-    """Predict from a trace, with the same figures as for a workload of ours."""
+def predict_own_batch(request: OwnCodeRequest, emit: Emit) -> tuple[GpuFacts, Trial]:
+    """Predict one batch size, the request's current one, on a GPU of the catalogue.
+
+    Raises:
+        InvalidInput: If the factory does not exist, or cannot accumulate and has to.
+        OwnCodeFailed: If the code raised an error.
+        CannotTrace: If it cannot be predicted.
+    """
+    refuse_while_loading()
     gpu = catalogue_gpu(request)
-    facts = GpuFacts(gpu.display_name, gpu.total_bytes, gpu.usable_bytes)
-    emit(Log(f"Tracing {request.factory.name} on fake tensors; none of its steps are run"))
-    behaviour = cuda_behaviour(gpu.compute_capability)
-    trace_at = trace_own_at_every_batch_size(
-        request.factory, behaviour, lambda message: emit(Log(message, "warning"))
-    )
+    trace_at = _traces(request, gpu, emit)
+    return facts_of(gpu), _prediction(request, gpu, trace_at, request.current_batch_size)
+
+
+def _predicted(request: OwnCodeRequest, emit: Emit) -> Findings:
+    """Predict from a trace, by the same search as for a model that the engine knows."""
+    gpu = catalogue_gpu(request)
+    trace_at = _traces(request, gpu, emit)
 
     def predict(batch_size: int) -> Trial:
-        trace = trace_at(batch_size)
-        trial = predict_memory(facts, trace)
-        if not trial.fits:
-            return trial
-        seconds = predict_step_seconds(trace.operations, gpu, _precision())
-        return replace(trial, step_seconds=seconds, samples_per_second=batch_size / seconds)
+        return _prediction(request, gpu, trace_at, batch_size)
 
-    probe = telling(predict, emit)
-    current = probe(request.current_batch_size)
-    outcome = find_largest(
-        probe,
-        batch_multiple=request.batch_multiple,
-        limit_bytes=gpu.usable_bytes,
-        known=[current],
-    )
-    if outcome.largest_batch_size == 0:
-        raise does_not_fit(request, outcome.trials[-1], facts)
-    sizes = range(request.batch_multiple, outcome.largest_batch_size + 1, request.batch_multiple)
-    safe = bisect_right(sizes, gpu.total_bytes, key=lambda size: _high_bytes(predict(size)))
-    best, bound = _recommend(sizes, safe, predict)
-    found = Findings(
-        gpu=facts,
-        outcome=outcome,
-        current=current,
-        recommended=probe(best),
-        curve=curve(predict, outcome, request),
-        price_per_hour_usd=price_per_hour(request, gpu),
-        source=Source.PREDICTED,
-        bound=bound,
-        safe_batch_size=sizes[safe - 1] if safe else 0,
-        timeline=timeline(trace_at(best)),
-        largest_tensors=largest_tensors(trace_at(best)),
-        caveats=[
-            "Nothing was run: the code was traced on fake tensors, and memory comes from a replay "
-            "through a model of PyTorch's caching allocator. Kernels that it calls outside of "
-            "PyTorch's operators are not seen.",
-            f"Predicted memory may be off by {memory_range().in_words()}, step times by "
-            f"{step_time_range().in_words()}; cuDNN's workspaces are not predicted.",
-            "The GPU is taken to be free: another process on it, or a display, takes its share.",
-        ],
-    )
-    return answer(found, request.factory.name, request.assumptions)
+    def refusal(smallest: Trial) -> DoesNotFit:
+        return does_not_fit(request, smallest, gpu.display_name)
+
+    found = find_out(request, gpu, predict, trace_at, refusal, emit)
+    step = trace_at(found.recommended.batch_size)
+    return replace(found, caveats=[*_about_the_trace(step), *found.caveats])
 
 
-def _high_bytes(trial: Trial) -> int:
-    """Memory at the high end of a prediction."""
-    return trial.device_used_high_bytes or 0
+def _traces(request: OwnCodeRequest, gpu: Gpu, emit: Emit) -> TraceAt:
+    emit(Log(f"Tracing {request.factory.name} on fake tensors; none of its steps are run"))
+    behaviour = cuda_behaviour(gpu.compute_capability)
+    return trace_own_question(request, behaviour, lambda message: emit(Log(message, "warning")))
 
 
-def _recommend(sizes: Sequence[int], safe: int, predict: Probe) -> tuple[int, Bound]:
-    """The smallest size within 5 % of the best speed; if that is not safe, of the best safe speed.
-
-    Args:
-        sizes: All that fit, growing; speed grows with them.
-        safe: How many of them fit even at the high end of the prediction.
-        predict: The trial of a size.
-    """
-
-    def speed(batch_size: int) -> float:
-        return predict(batch_size).samples_per_second or 0.0
-
-    choice = sizes[: max(safe, 1)]
-    if speed(choice[-1]) >= ENOUGH_SPEED * speed(sizes[-1]):
-        best, bound = speed(sizes[-1]), Bound.SPEED
-    else:
-        best, bound = speed(choice[-1]), Bound.MEMORY
-    return choice[bisect_left(choice, ENOUGH_SPEED * best, key=speed)], bound
+def _prediction(request: OwnCodeRequest, gpu: Gpu, trace_at: TraceAt, batch_size: int) -> Trial:
+    """Memory and time of one batch size, with the same figures as for a model of ours."""
+    trace = trace_at(batch_size)
+    trial = predict_memory(facts_of(gpu), trace, AllocatorOptions.parse(request.allocator))
+    if not trial.fits:  # a step that cannot run takes no time
+        return trial
+    accumulated = request.accumulation_at(batch_size)
+    seconds = predict_step_seconds(trace.operations, gpu, _precision(), accumulated)
+    return timed(trial, seconds, batch_size * accumulated)
 
 
 def _precision() -> Precision:
     """What fp32 matrix products may use, as the person's code has set it up."""
     return Precision.TF32 if torch.backends.cuda.matmul.allow_tf32 else Precision.FP32
+
+
+def _about_the_trace(trace: Trace) -> list[str]:
+    """What a reader has to know about a trace of code that nothing is known of."""
+    caveats = [
+        "Nothing was run: the code was traced on fake tensors, and memory comes from a replay "
+        "through a model of PyTorch's caching allocator. Kernels that it calls outside of "
+        "PyTorch's operators are not seen.",
+        "What memory is for is found out from outside: what the factory makes besides the modules' "
+        "parameters and the optimizers' state counts as inputs.",
+    ]
+    if Category.PARAMETERS not in trace.categories:
+        caveats.append(
+            "No torch.nn.Module with parameters was made in the factory: parameters and their "
+            "gradients are not told apart from inputs and activations."
+        )
+    if "optimizer" not in (phase for _, phase in trace.phases):
+        caveats.append(
+            "No torch.optim.Optimizer took a step: an optimizer's state, if there is any, is not "
+            "told apart from inputs and activations."
+        )
+    if any("convolution" in operation.name for operation in trace.operations):
+        caveats.append(CONVOLUTIONS_CAVEAT)
+    return caveats

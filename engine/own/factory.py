@@ -1,18 +1,21 @@
 """A person's own training code: named, found and loaded.
 
 ``make_step(batch_size)`` is a factory in a module of theirs. It makes everything that one training
-needs and returns a function without arguments; each call of that runs one whole training step.
+needs and returns a function without arguments; each call of that runs one whole training step. One
+that can accumulate gradients is ``make_step(batch_size, gradient_accumulation=1)``.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from engine.errors import EngineError, InvalidInput
@@ -23,6 +26,8 @@ MakeStep = Callable[[int], Step]
 
 _NAME = re.compile(r"(?!.*\.py:)[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _EXAMPLE = "write module:function, such as my_training:make_step"
+
+_ACCUMULATION = "gradient_accumulation"
 
 _loading: list[str] = []
 """Names of the factories whose modules are being imported now."""
@@ -41,10 +46,13 @@ class Factory:
     Attributes:
         name: ``module:function``, the module as ``import`` names it.
         search_path: Folders in which modules are looked for, before those of Python itself.
+        gradient_accumulation: Micro-batches to each of its steps; the function is given more than
+            one as an argument of that name.
     """
 
     name: str
     search_path: tuple[str, ...] = ()
+    gradient_accumulation: int = 1
 
     @classmethod
     def of(cls, make_step: str | MakeStep) -> Factory:
@@ -74,12 +82,26 @@ class Factory:
         return self.name.partition(":")[0]
 
     def load(self) -> MakeStep:
-        """Import the module, which runs it, and return the function.
+        """Import the module, which runs it, and return the function of a batch size alone.
 
         Raises:
-            InvalidInput: For ``factory``: the module has no such function.
+            InvalidInput: For ``factory``: the module has no such function, or it does not
+                accumulate gradients and is asked to.
             OwnCodeFailed: If the module raised an error.
         """
+        make_step = self._imported()
+        if self.gradient_accumulation == 1:
+            return make_step
+        if not _takes(make_step, _ACCUMULATION):
+            raise InvalidInput(
+                {
+                    "factory": f"{self.name} has no argument {_ACCUMULATION}; give it one, "
+                    "1 by default, and let a step run so many micro-batches of batch_size"
+                }
+            )
+        return partial(make_step, **{_ACCUMULATION: self.gradient_accumulation})
+
+    def _imported(self) -> Callable[..., Step]:
         module, _, function = self.name.partition(":")
         sys.path.extend(folder for folder in self.search_path if folder not in sys.path)
         _loading.append(self.name)
@@ -93,7 +115,7 @@ class Factory:
             _loading.pop()
         if not callable(found):
             raise InvalidInput({"factory": f"{module} has no function {function}"})
-        make_step: MakeStep = found
+        make_step: Callable[..., Step] = found
         return make_step
 
     def told(self, error: BaseException) -> str:
@@ -132,6 +154,13 @@ def refuse_while_loading() -> None:
                 'put that call under `if __name__ == "__main__":`'
             }
         )
+
+
+def _takes(function: Callable[..., object], argument: str) -> bool:
+    """Whether a function can be given an argument by that name."""
+    parameters = inspect.signature(function).parameters
+    anything = any(known.kind is known.VAR_KEYWORD for known in parameters.values())
+    return anything or argument in parameters
 
 
 def _name_of(function: Callable[..., object]) -> str:

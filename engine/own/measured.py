@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
 
 import torch
 
-from engine.answer.conclusion import Findings, answer
+from engine.allocator.options import AllocatorOptions
+from engine.answer.conclusion import Findings
 from engine.answer.search import SearchOutcome, find_largest
 from engine.errors import DoesNotFit
 from engine.events import Event, Log
 from engine.measurement.analysis import (
     MEASURED_NOISE,
+    check_allocator,
     limited_device,
     local_price_per_hour,
-    recommend_timed,
+    recommend_measured,
 )
 from engine.measurement.parent import local_device, measure, record
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.own.request import OwnCodeRequest
-from engine.own.trace import CannotTrace, trace_own_at_every_batch_size
-from engine.prediction.analysis import curve, in_words
+from engine.own.trace import CannotTrace, trace_own_question
+from engine.prediction.analysis import curve, telling
 from engine.prediction.probe import predict_live_memory, predict_memory
 from engine.request import LARGEST_BATCH_SIZE
-from engine.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.result import GpuFacts, Source, Trial
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 
 _STRIDE = 4
@@ -36,7 +36,7 @@ Emit = Callable[[Event], None]
 Probe = Callable[[int], Trial]
 
 
-def measure_own_code(request: OwnCodeRequest, emit: Emit) -> AnalysisResult:
+def measure_own_code(request: OwnCodeRequest, emit: Emit) -> Findings:
     """Find the largest batch by trials, led by a prediction where the code can be traced.
 
     Args:
@@ -50,56 +50,42 @@ def measure_own_code(request: OwnCodeRequest, emit: Emit) -> AnalysisResult:
         MeasurementFailed: If a trial ended for another reason than memory.
     """
     device = local_device()
+    check_allocator(request, device)
     gpu = limited_device(device, request.memory_limit_bytes)
     predict = _predictor(request, device, gpu, emit)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
 
     def order(batch_size: int) -> TrialOrder:
-        return TrialOrder(request.factory, batch_size, request.memory_limit_bytes)
+        factory = request.factory_at(batch_size)
+        limit = request.memory_limit_bytes
+        return TrialOrder(factory, batch_size, limit, allocator=request.allocator)
 
     probe = telling(lambda batch_size: measure(order(batch_size)), emit)
     outcome = _search(request, gpu, probe, predict)
     if outcome.largest_batch_size == 0:
-        raise does_not_fit(request, probe(request.batch_multiple), gpu)
-    best = recommend_timed(outcome.trials, outcome.largest_batch_size, request.batch_multiple)
-    step = record(order(best)) if device.kind == "cpu" else RecordedStep([], [])
-    found = Findings(
+        raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
+    chosen = recommend_measured(request, outcome)
+    step = record(order(chosen.batch_size)) if device.kind == "cpu" else RecordedStep([], [])
+    return Findings(
         gpu=gpu,
         outcome=outcome,
         current=probe(request.current_batch_size),
-        recommended=probe(best),
+        recommended=probe(chosen.batch_size),
         curve=curve(predict, outcome, request) if predict else _by_size(outcome.trials),
         price_per_hour_usd=local_price_per_hour(request, device),
         source=Source.MEASURED,
         noise=MEASURED_NOISE,
+        bound=chosen.bound,
         caveats=_caveats(predict is not None),
         timeline=step.timeline,
         largest_tensors=step.largest_tensors,
     )
-    sides = (outcome.largest_batch_size, outcome.next_batch_size)
-    return replace(
-        answer(found, request.factory.name, request.assumptions),
-        certificate=[_command(request, size) for size in sides],
-    )
 
 
-def telling(run: Probe, emit: Emit) -> Probe:
-    """A probe that tells of each batch size when it is first tried, and tries none twice."""
-
-    @cache
-    def probe(batch_size: int) -> Trial:
-        trial = run(batch_size)
-        emit(trial)
-        emit(Log(in_words(trial)))
-        return trial
-
-    return probe
-
-
-def does_not_fit(request: OwnCodeRequest, smallest: Trial, gpu: GpuFacts) -> DoesNotFit:
+def does_not_fit(request: OwnCodeRequest, smallest: Trial, device: str) -> DoesNotFit:
     """The failure of code that does not fit at all, with what to do about it."""
     return DoesNotFit(
-        f"{request.factory.name} does not fit on {gpu.name}: batch {smallest.batch_size} ends with "
+        f"{request.factory.name} does not fit on {device}: batch {smallest.batch_size} ends with "
         f"{smallest.failure}. Take more memory, or make the step smaller."
     )
 
@@ -112,15 +98,16 @@ def _predictor(
     if device.kind == "cuda":
         behaviour = cuda_behaviour(device.compute_capability)
     try:
-        trace_at = trace_own_at_every_batch_size(
-            request.factory, behaviour, lambda message: emit(Log(message, "warning"))
+        trace_at = trace_own_question(
+            request, behaviour, lambda message: emit(Log(message, "warning"))
         )
         trace_at(request.batch_multiple)
     except CannotTrace as error:
         emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
         return None
     if behaviour is not None:
-        return lambda batch_size: predict_memory(gpu, trace_at(batch_size))
+        options = AllocatorOptions.parse(request.allocator)
+        return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
     return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
 
 
@@ -186,11 +173,3 @@ def _caveats(predicted: bool) -> list[str]:
         "Each trial ran in a process of its own: the factory, two steps to warm up, and up to "
         f"five timed, with torch {torch.__version__}.{curve_too}"
     ]
-
-
-def _command(request: OwnCodeRequest, batch_size: int) -> str:
-    """The command that repeats a trial, to be given in the folder of the factory."""
-    limit = request.memory_limit_bytes
-    limited = f" --memory-limit {limit}" if limit is not None else ""
-    factory = request.factory.name
-    return f"python -m engine measure --factory {factory} --batch-size {batch_size}{limited}"

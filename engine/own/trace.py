@@ -10,6 +10,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import cache
 from unittest.mock import patch
 
@@ -22,7 +23,9 @@ from torch._subclasses.fake_tensor import (
 
 from engine.errors import EngineError
 from engine.own.factory import Factory, OwnCodeFailed
+from engine.own.request import OwnCodeRequest
 from engine.own.steps import OwnSteps
+from engine.prediction.analysis import by_accumulation
 from engine.tracing.lowering import CudaBehaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.temporaries import CudaTemporaries
@@ -100,6 +103,37 @@ def trace_own_at_every_batch_size(
         warn(f"{error}; tracing each batch size by itself")
         return each
     return lambda batch_size: each(1) if batch_size == 1 else affine.at(batch_size)
+
+
+def trace_own_question(
+    request: OwnCodeRequest, behaviour: CudaBehaviour | None, warn: Callable[[str], None]
+) -> TraceAt:
+    """The traces of a question's factory, which may accumulate at some batch sizes only.
+
+    Args:
+        request: The question.
+        behaviour: Of the GPU; ``None`` for the CPU.
+        warn: Receives a sentence where each batch size has to be traced.
+    """
+
+    def made(accumulation: int) -> TraceAt:
+        factory = replace(request.factory, gradient_accumulation=accumulation)
+        if accumulation > 1:
+            _check_micro_batches(factory, behaviour)
+        return trace_own_at_every_batch_size(factory, behaviour, warn)
+
+    return by_accumulation(request, made)
+
+
+def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> None:
+    """Refuse code of which two micro-batches do not tell the memory of any number of them."""
+    one_more = replace(factory, gradient_accumulation=factory.gradient_accumulation + 1)
+    peak, more = (trace_own(f, LOW, behaviour).peak_by_category()[0] for f in (factory, one_more))
+    if peak != more:
+        raise CannotTrace(
+            f"a step of {factory.name} takes {more - peak:+,} bytes with one micro-batch more "
+            "to accumulate, so it keeps something of each"
+        )
 
 
 def _why_not(factory: Factory, error: BaseException) -> str:

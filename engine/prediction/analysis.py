@@ -27,6 +27,11 @@ from engine.tracing.trace import NotAffine
 from engine.tracing.tracer import TraceAt, trace, trace_every_batch_size
 from engine.workload import Workload
 
+CONVOLUTIONS_CAVEAT = (
+    "cuDNN's convolution workspaces are not predicted: it takes a smaller one where memory is "
+    "short, so they raise the memory used more than they lower the largest batch."
+)
+
 _CURVE_POINTS = 24
 
 Emit = Callable[[Event], None]
@@ -46,49 +51,76 @@ def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     gpu = catalogue_gpu(request)
     trace_at = request_traces(request, cuda_behaviour(gpu.compute_capability), emit)
     allocator = AllocatorOptions.parse(request.allocator)
-    tried: dict[int, Trial] = {}
 
     def predict(batch_size: int) -> Trial:
         workload = request.workload_at(batch_size)
         return predict_trial(workload, gpu, trace_at(batch_size), allocator)
 
-    def probe(batch_size: int) -> Trial:
-        if batch_size not in tried:
-            trial = tried[batch_size] = predict(batch_size)
-            emit(trial)
-            emit(Log(in_words(trial)))
-        return tried[batch_size]
+    def refusal(smallest: Trial) -> DoesNotFit:
+        return does_not_fit(request, smallest, gpu.display_name)
 
+    found = find_out(request, gpu, predict, trace_at, refusal, emit)
+    caveats = [*_caveats(request), *found.caveats, *interconnect.caveats(request.workload, gpu)]
+    return conclude(request, replace(found, caveats=caveats))
+
+
+def find_out(
+    request: Question,
+    gpu: Gpu,
+    predict: Probe,
+    trace_at: TraceAt,
+    refusal: Callable[[Trial], DoesNotFit],
+    emit: Emit,
+) -> Findings:
+    """Search for the limit and for the batch to recommend, whatever is trained.
+
+    Args:
+        request: The question.
+        gpu: Where.
+        predict: The trial of a batch size.
+        trace_at: The trace of a batch size.
+        refusal: What is raised if the smallest batch, whose trial it is given, does not fit.
+        emit: Receives log lines and trials as they come.
+
+    Raises:
+        DoesNotFit: The refusal.
+    """
+    probe = telling(predict, emit)
     current = probe(request.current_batch_size)
     limits = find_limits(request, gpu, predict, probe=probe, known=[current])
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
-        raise does_not_fit(request, probe(request.batch_multiple), gpu.display_name)
-    recommended = probe(choice.batch_size)
-    facts = GpuFacts(gpu.display_name, gpu.total_bytes, gpu.usable_bytes)
-    return conclude(
-        request,
-        Findings(
-            gpu=facts,
-            outcome=outcome,
-            current=current,
-            recommended=recommended,
-            curve=curve(predict, outcome, request),
-            price_per_hour_usd=price_per_hour(request, gpu),
-            source=Source.PREDICTED,
-            bound=choice.bound,
-            safe_batch_size=limits.safe_batch_size,
-            caveats=[
-                *_caveats(request, outcome, limits.safe_batch_size),
-                *interconnect.caveats(request.workload, gpu),
-            ],
-            timeline=timeline(trace_at(choice.batch_size)),
-            largest_tensors=largest_tensors(trace_at(choice.batch_size)),
-        ),
+        raise refusal(probe(request.batch_multiple))
+    return Findings(
+        gpu=facts_of(gpu),
+        outcome=outcome,
+        current=current,
+        recommended=probe(choice.batch_size),
+        curve=curve(predict, outcome, request),
+        price_per_hour_usd=price_per_hour(request, gpu),
+        source=Source.PREDICTED,
+        bound=choice.bound,
+        safe_batch_size=limits.safe_batch_size,
+        caveats=_caveats_of_any_prediction(outcome, limits.safe_batch_size),
+        timeline=timeline(trace_at(choice.batch_size)),
+        largest_tensors=largest_tensors(trace_at(choice.batch_size)),
     )
 
 
-def predict_batch(request: AnalysisRequest, emit: Emit) -> Trial:
+def telling(run: Probe, emit: Emit) -> Probe:
+    """A probe that tells of each batch size when it is first tried, and tries none twice."""
+
+    @cache
+    def probe(batch_size: int) -> Trial:
+        trial = run(batch_size)
+        emit(trial)
+        emit(Log(in_words(trial)))
+        return trial
+
+    return probe
+
+
+def predict_batch(request: AnalysisRequest, emit: Emit) -> tuple[GpuFacts, Trial]:
     """Predict one batch size, the request's current one, on a GPU of the catalogue.
 
     Raises:
@@ -101,7 +133,8 @@ def predict_batch(request: AnalysisRequest, emit: Emit) -> Trial:
     workload = request.workload_at(request.current_batch_size)
     with blaming_the_config(workload):
         step = trace(workload, request.current_batch_size, behaviour)
-    return predict_trial(workload, gpu, step, AllocatorOptions.parse(request.allocator))
+    trial = predict_trial(workload, gpu, step, AllocatorOptions.parse(request.allocator))
+    return facts_of(gpu), trial
 
 
 def catalogue_gpu(request: Question) -> Gpu:
@@ -121,6 +154,11 @@ def catalogue_gpu(request: Question) -> Gpu:
         )
     name = f"{gpu.display_name} limited to {_gib(limit)}"
     return replace(gpu, display_name=name, total_bytes=limit)
+
+
+def facts_of(gpu: Gpu) -> GpuFacts:
+    """What an answer says of a catalogue GPU."""
+    return GpuFacts(gpu.display_name, gpu.total_bytes, gpu.usable_bytes)
 
 
 def price_per_hour(request: Question, gpu: Gpu) -> float:
@@ -157,18 +195,25 @@ def traces(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> T
 def request_traces(
     request: AnalysisRequest, behaviour: CudaBehaviour | None, emit: Emit
 ) -> TraceAt:
-    """The traces of a request's workload, which may accumulate at some batch sizes only.
+    """The traces of a request's workload."""
 
-    A step that accumulates is traced with two micro-batches, one that does not with one.
-    """
-
-    @cache
-    def made(accumulates: bool) -> TraceAt:
-        accumulation = 2 if accumulates else 1
+    def made(accumulation: int) -> TraceAt:
         workload = replace(request.workload, gradient_accumulation=accumulation)
         return traces(workload, behaviour, emit)
 
-    return lambda batch_size: made(request.accumulation_at(batch_size) > 1)(batch_size)
+    return by_accumulation(request, made)
+
+
+def by_accumulation(request: Question, made: Callable[[int], TraceAt]) -> TraceAt:
+    """The traces of a question whose step accumulates at some batch sizes only.
+
+    Args:
+        request: Says how many micro-batches a step has at a batch size.
+        made: Traces with so many micro-batches to a step: 1, or 2 for any larger number, since from
+            the second one on each is like the one before.
+    """
+    made = cache(made)
+    return lambda batch_size: made(min(request.accumulation_at(batch_size), 2))(batch_size)
 
 
 def in_words(trial: Trial) -> str:
@@ -207,10 +252,18 @@ def curve(predict: Probe, outcome: SearchOutcome, request: Question) -> list[Tri
     return [predict(unit * multiple) for unit in sorted(units)]
 
 
-def _caveats(request: AnalysisRequest, outcome: SearchOutcome, safe: int) -> list[str]:
+def _caveats(request: AnalysisRequest) -> list[str]:
     caveats = [
         "Nothing was run: memory comes from a trace of the training step replayed through a model "
         "of PyTorch's caching allocator.",
+    ]
+    if request.workload.preset.kind == "image":
+        caveats.append(CONVOLUTIONS_CAVEAT)
+    return caveats
+
+
+def _caveats_of_any_prediction(outcome: SearchOutcome, safe: int) -> list[str]:
+    caveats = [
         "Step times assume 60 % of the GPU's peak compute and 75 % of its peak bandwidth: "
         f"{step_time_range().in_words()}. Their ratios are more reliable than the times.",
         "The GPU is taken to be free: another process on it, or a display, takes its share.",
@@ -223,11 +276,6 @@ def _caveats(request: AnalysisRequest, outcome: SearchOutcome, safe: int) -> lis
     elif safe < outcome.largest_batch_size:
         caveats.append(
             f"Predicted memory may be off by {memory}: batch {safe:,} fits even at the high end."
-        )
-    if request.workload.preset.kind == "image":
-        caveats.append(
-            "cuDNN's convolution workspaces are not predicted: it takes a smaller one where memory "
-            "is short, so they raise the memory used more than they lower the largest batch."
         )
     if not outcome.next_batch_size_fails:
         caveats.append(f"No batch larger than {LARGEST_BATCH_SIZE:,} is tried.")

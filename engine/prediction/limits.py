@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from engine.answer.recommendation import Recommendation, micro_batches, recommend_batch
 from engine.answer.search import SearchOutcome, find_largest
 from engine.gpus import Gpu
-from engine.request import AnalysisRequest
+from engine.request import Question
 from engine.result import Trial
 
 
@@ -29,7 +29,7 @@ class Limits:
 
 
 def find_limits(
-    request: AnalysisRequest,
+    request: Question,
     gpu: Gpu,
     predict: Callable[[int], Trial],
     *,

@@ -34,7 +34,17 @@ def predict_trial(
     accumulated = workload.gradient_accumulation
     link = link_bytes_per_second(gpu, workload.world_size)
     seconds = predict_step_seconds(trace.operations, gpu, workload.precision, accumulated, link)
-    samples = trace.batch_size * accumulated * workload.world_size
+    return timed(trial, seconds, trace.batch_size * accumulated * workload.world_size)
+
+
+def timed(trial: Trial, seconds: float, samples: int) -> Trial:
+    """A trial that fits, with the predicted time of its step and that time's range.
+
+    Args:
+        trial: With its memory predicted.
+        seconds: Of one step.
+        samples: Of one step, over its micro-batches and GPUs.
+    """
     return replace(
         trial,
         step_seconds=seconds,

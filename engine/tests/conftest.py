@@ -1,7 +1,10 @@
-"""Models cut down to a few small layers, for tests that need a real step and not a large one."""
+"""What tests share: small models, for a real step that is not a large one, and a folder of code."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +98,14 @@ def small_workload(model: str, **fields: Any) -> Workload:
         if (limits := getattr(PRESETS[model], name))
     }
     return Workload(model, **sizes | fields)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in which modules are found, and forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]

@@ -63,7 +63,7 @@ def test_resnet_on_a_v100_grows_as_measured(batch_size: int, used_mib: int) -> N
     # workspaces, which are not predicted: what can be compared is how memory grows with the batch.
     asked = {"model": "resnet", "gpu": "v100-32gb", "optimizer": "sgd-momentum"}
     smallest, trial = (
-        predict_batch(AnalysisRequest.parse(asked | {"current_batch_size": b}), lambda _: None)
+        predict_batch(AnalysisRequest.parse(asked | {"current_batch_size": b}), lambda _: None)[1]
         for b in (8, batch_size)
     )
     assert smallest.device_used_bytes is not None
