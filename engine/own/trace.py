@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -69,7 +70,7 @@ def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None
     """
     with _no_gpu_in_sight(), closing(OwnSteps(factory, batch_size)) as steps:
         steps.build("cpu")
-        with fake_device(behaviour), _movable_modules(), ExitStack() as on_cuda:
+        with fake_device(behaviour), _movable_modules(), _copies(), ExitStack() as on_cuda:
             temporaries = None
             if behaviour is not None:
                 temporaries = CudaTemporaries(behaviour)
@@ -184,6 +185,28 @@ def _optimizers_as_on_cuda() -> Iterator[None]:
         patch.object(module, "_get_foreach_kernels_supported_devices", lambda: devices),
         patch.object(module, "_foreach_supported_types", types),
     ):
+        yield
+
+
+@contextmanager
+def _copies() -> Iterator[None]:
+    """``copy.deepcopy`` works on fake tensors, of which it would copy the device too.
+
+    ``nn.TransformerEncoder`` is one that copies its layers.
+    """
+
+    def copy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        if id(tensor) not in memo:
+            made = tensor.detach().clone()
+            if isinstance(tensor, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, tensor.requires_grad)
+            if tensor.grad is not None:
+                made.grad = copy(tensor.grad, memo)
+            memo[id(tensor)] = made.requires_grad_(tensor.requires_grad)
+        copied: torch.Tensor = memo[id(tensor)]
+        return copied
+
+    with patch.object(FakeTensor, "__deepcopy__", copy, create=True):
         yield
 
 

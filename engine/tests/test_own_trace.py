@@ -27,6 +27,21 @@ class TestTheTrace:
             assert peak == measured.peak_allocated_bytes
             assert breakdown == measured.breakdown
 
+    def test_copied_modules_equal_real_steps_too(self, folder: Path) -> None:
+        """nn.TransformerEncoder copies its layer, and so do models that hold an average."""
+        code = LINEAR.format(optimizer=ADAM, last="pass").replace(
+            "nn.Linear(64, 64)",
+            "nn.TransformerEncoder("
+            "nn.TransformerEncoderLayer(64, 2, 64, batch_first=True), 2).to('cpu')",
+        )
+        code = code.replace("(batch_size, 64)", "(batch_size, 4, 64)")
+        code = code.replace(
+            "    def step", "    import copy; mean = copy.deepcopy(model)\n    def step"
+        )
+        factory = written(folder, code)
+        measured = cpu.run_trial(TrialOrder(factory, 8))
+        assert trace_own(factory, 8, None).peak_by_category()[1] == measured.breakdown
+
     def test_two_traces_give_every_batch_size(self) -> None:
         at = trace_own_at_every_batch_size(Factory.of(EXAMPLE), A10, pytest.fail)
         whole = trace_own(Factory.of(EXAMPLE), 37, A10)
