@@ -39,10 +39,10 @@ def answer_plan(request: AnalysisRequest, answer: Answer) -> bool:
 
 def answer_compile(request: AnalysisRequest, answer: Answer) -> bool:
     """Answer ``validate compile``. Compiling need not be a gain for this to be an answer."""
-    with progress():
+    with progress() as emit:
         from engine.validation.compile import validate_compile
 
-        check = validate_compile(request.workload, request.current_batch_size)
+        check = validate_compile(request.workload, request.current_batch_size, emit)
     answer(asdict(check), lambda: render_compile(check))
     return True
 

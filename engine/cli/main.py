@@ -155,7 +155,8 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _validate_compile(options: argparse.Namespace) -> int:
     _quieten_transformers()
-    return OK if answer_compile(_request(options), partial(_answer, options)) else FAILED
+    request = AnalysisRequest.parse(_given(options) | {"gpu": LOCAL})
+    return OK if answer_compile(request, partial(_answer, options)) else FAILED
 
 
 def _validate_prediction(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import torch
 
-from engine.errors import EngineError
+from engine.errors import EngineError, MeasurementFailed
 from engine.lifeline import end_with
 from engine.measurement import cpu, cuda, mps
 from engine.measurement.first_run import FirstRun, first_run
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _run(work: Callable[[TrialOrder], _Answer], order: TrialOrder) -> _Answer:
-    """Do as ordered, an error of the person's own code told with the line of theirs it came from.
+    """Do as ordered; an error of the compiler's, or of a person's own code, is told as theirs.
 
     Args:
         work: Runs a trial, or records a step.
@@ -66,9 +66,30 @@ def _run(work: Callable[[TrialOrder], _Answer], order: TrialOrder) -> _Answer:
     try:
         return work(order)
     except (Exception, SystemExit) as error:
-        if isinstance(error, EngineError) or not isinstance(order.workload, Factory):
+        if isinstance(error, EngineError):
             raise
-        raise OwnCodeFailed(f"{order.workload.name} failed{order.workload.told(error)}") from error
+        if isinstance(order.workload, Factory):
+            said = f"{order.workload.name} failed{order.workload.told(error)}"
+            raise OwnCodeFailed(said) from error
+        if order.workload.compile and _is_the_compilers(error):
+            raise MeasurementFailed(f"torch.compile failed: {_in_short(error)}") from error
+        raise
+
+
+def _is_the_compilers(error: BaseException) -> bool:
+    modules = {kind.__module__ for kind in type(error).__mro__}
+    return any(module.startswith(("torch._dynamo", "torch._inductor")) for module in modules)
+
+
+def _in_short(error: BaseException) -> str:
+    """What the compiler says went wrong, and what to do where that is known.
+
+    Its first paragraph; what follows is for those who work on the compiler.
+    """
+    said = " ".join(str(error).strip().partition("\n\n")[0].split())
+    if "No working C++ compiler" in said:
+        said += "; install g++ (on macOS clang++), or name one by the variable CXX"
+    return said
 
 
 def _device() -> ModuleType:

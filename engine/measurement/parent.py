@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from engine.errors import MeasurementFailed
@@ -40,7 +42,7 @@ def measure(order: TrialOrder) -> Trial:
         MeasurementFailed: If it ended for another reason than memory.
     """
     try:
-        answer = _ask("trial", order.to_json(), order.allocator)
+        answer = _ask("trial", order.to_json(), _environment(order.allocator))
     except _Killed:
         return Trial(
             batch_size=order.batch_size,
@@ -60,20 +62,31 @@ def record(order: TrialOrder) -> RecordedStep:
     return RecordedStep.parse(_ask("recording", order.to_json()))
 
 
-def measure_first_run(order: TrialOrder) -> dict[str, Any]:
+def measure_first_run(order: TrialOrder, compiled: Path) -> dict[str, Any]:
     """Time a first step and those after it: the fields of ``first_run.FirstRun``.
 
+    Args:
+        order: What to run.
+        compiled: The folder in which the compiler keeps what it has compiled; an empty one makes it
+            compile everything.
+
     Raises:
+        OutOfTime: If it took longer than :data:`DEADLINE_SECONDS`.
         MeasurementFailed: If a step failed, for want of memory also.
     """
-    return _ask("first-run", order.to_json(), order.allocator)
+    environment = _environment(order.allocator) | {"TORCHINDUCTOR_CACHE_DIR": str(compiled)}
+    return _ask("first-run", order.to_json(), environment)
+
+
+class OutOfTime(MeasurementFailed):
+    """The process was stopped at its deadline."""
 
 
 class _Killed(MeasurementFailed):
     """The process got a SIGKILL that this one did not send."""
 
 
-def _ask(what: str, order: str, allocator: str = "") -> dict[str, Any]:
+def _ask(what: str, order: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
@@ -82,7 +95,7 @@ def _ask(what: str, order: str, allocator: str = "") -> dict[str, Any]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=_environment(allocator),
+            env=environment,
         ) as process,
     ):
         out_of_time = threading.Event()
@@ -96,9 +109,7 @@ def _ask(what: str, order: str, allocator: str = "") -> dict[str, Any]:
         errors.seek(0)
         said = [line for line in errors.read().splitlines() if line.strip()]
     if out_of_time.is_set():
-        raise MeasurementFailed(
-            f"the {what} did not end within {DEADLINE_SECONDS:.0f} s and was stopped"
-        )
+        raise OutOfTime(f"the {what} did not end within {DEADLINE_SECONDS:.0f} s and was stopped")
     if process.returncode == -signal.SIGKILL:
         raise _Killed(f"the operating system ended the {what}")
     if process.returncode != 0:

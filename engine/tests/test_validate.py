@@ -1,11 +1,10 @@
-"""The checks that measure: predictions against real steps, eager steps against compiled."""
+"""The check of predictions against real steps."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,10 @@ from engine.cli import main as cli
 from engine.errors import InvalidInput
 from engine.events import Event
 from engine.measurement import cpu
-from engine.measurement.first_run import FirstRun, first_run
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.prediction.intervals import Counted, read_residuals
 from engine.result import Source, Trial
-from engine.tests.conftest import small_workload
-from engine.validation import compile as validate_compile
 from engine.validation import prediction as validate_prediction
-from engine.validation.compile import compare
 from engine.validation.prediction import Fit, PredictionCheck, summarize, validate_local
 
 MIB = 2**20
@@ -163,68 +158,3 @@ def test_the_table_marks_what_was_promised_and_does_not_fit() -> None:
     text = shown(render_prediction(prediction_check()))
     assert "peak allocated, forward only" in text.replace("\n", " ") or "forward only" in text
     assert "does not fit" in text
-
-
-def run(first: float, step: float, peak: int | None = MIB) -> FirstRun:
-    return FirstRun(first, step, peak)
-
-
-def test_compiling_is_worth_its_cost_after_so_many_steps() -> None:
-    check = compare([run(1, 0.2)] * 2, [run(31, 0.1)] * 2, 16, "a GPU")
-    assert check.passed
-    assert check.speedup == pytest.approx(2)
-    assert check.pays_off_after_steps == 300
-    assert "2.00 times as fast" in check.verdict
-    assert "after 300 steps" in check.verdict
-
-
-@pytest.mark.parametrize(("compiled", "said"), [(0.1, "no faster"), (0.2, "are slower")])
-def test_within_the_noise_or_below_compiling_is_no_gain(compiled: float, said: str) -> None:
-    check = compare([run(1, 0.1)], [run(9, compiled)], 16, "a GPU")
-    assert not check.passed
-    assert check.pays_off_after_steps is None
-    assert said in check.verdict
-    assert "no gain" in check.verdict
-
-
-def test_eager_and_compiled_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[TrialOrder] = []
-
-    def measure(order: TrialOrder) -> dict[str, Any]:
-        orders.append(order)
-        return asdict(run(2 if order.workload.compile else 1, 0.1, None))  # type: ignore[union-attr]  # a workload
-
-    monkeypatch.setattr(validate_compile, "measure_first_run", measure)
-    monkeypatch.setattr(validate_compile, "local_device", lambda: CPU)
-    check = validate_compile.validate_compile(small_workload("bert"), 2)
-    compiled = [order.workload.compile for order in orders]  # type: ignore[union-attr]  # as above
-    assert compiled == [False, True, False, True]
-    assert check.device == "a CPU"
-    assert check.compiled_peak_bytes is None
-
-
-def test_the_compile_table_is_readable_without_a_peak() -> None:
-    from engine.cli.render_checks import render_compile
-
-    text = shown(render_compile(compare([run(1, 0.2, None)], [run(9, 0.1, None)], 16, "a GPU")))
-    assert "100.00 ms" in text
-    assert "0.50" in text
-    assert "measured" in text
-
-
-@pytest.fixture
-def clean_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "unset after the test")
-    return torch._dynamo.reset
-
-
-@pytest.mark.usefixtures("small_models", "clean_compiler")
-def test_the_allocators_peak_is_that_of_the_recorder() -> None:
-    order = TrialOrder(small_workload("bert", optimizer="sgd"), 2)
-    found = first_run(order)
-    trial = cpu.run_trial(order)
-    assert found.peak_bytes is not None
-    assert trial.peak_allocated_bytes is not None
-    # The allocator also gives scratch memory that is no tensor's.
-    assert 0 <= found.peak_bytes - trial.peak_allocated_bytes <= 64 * 1024
-    assert found.step_seconds > 0
