@@ -4,6 +4,7 @@ From the command line, in the folder of this file::
 
     python -m engine analyze --factory my_training:make_step --gpu local     # measured here
     python -m engine analyze --factory my_training:make_step --gpu a10       # predicted
+    python -m engine predict --factory my_training:make_step --gpu a10 --batch-size 64
 
 and from Python::
 
@@ -18,6 +19,9 @@ Three things let the answer be exact:
 * The device is chosen by ``torch.cuda.is_available()``, so that the same code can be traced for a
   GPU that is not here. Give it to ``torch.autocast(device.type, ...)`` as well.
 * The step looks at no values: ``loss.item()`` can be measured, but not predicted.
+
+To accumulate gradients, and to keep a global batch (``--global-batch-size``), let the factory take
+``gradient_accumulation=1`` as well, and each step run so many micro-batches of ``batch_size``.
 """
 
 from __future__ import annotations

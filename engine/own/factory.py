@@ -102,6 +102,7 @@ class Factory:
         return partial(make_step, **{_ACCUMULATION: self.gradient_accumulation})
 
     def _imported(self) -> Callable[..., Step]:
+        """The function itself; it takes a batch size, and perhaps more that has a default."""
         module, _, function = self.name.partition(":")
         sys.path.extend(folder for folder in self.search_path if folder not in sys.path)
         _loading.append(self.name)
@@ -115,6 +116,10 @@ class Factory:
             _loading.pop()
         if not callable(found):
             raise InvalidInput({"factory": f"{module} has no function {function}"})
+        if why := cannot_be_called(found, 1):
+            raise InvalidInput(
+                {"factory": f"{self.name} must take a batch size and nothing else: {why}"}
+            )
         make_step: Callable[..., Step] = found
         return make_step
 
@@ -154,6 +159,17 @@ def refuse_while_loading() -> None:
                 'put that call under `if __name__ == "__main__":`'
             }
         )
+
+
+def cannot_be_called(function: Callable[..., object], *arguments: object) -> str:
+    """Why a function cannot be called with these arguments; empty if it can."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # it tells nobody what it takes, as some that are written in C
+        return ""
+    return ""
 
 
 def _takes(function: Callable[..., object], argument: str) -> bool:

@@ -20,6 +20,7 @@ from engine.measurement.analysis import (
 )
 from engine.measurement.parent import local_device, measure, record
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
+from engine.own.factory import OwnCodeFailed
 from engine.own.request import OwnCodeRequest
 from engine.own.trace import CannotTrace, trace_own_question
 from engine.prediction.analysis import curve, telling
@@ -144,9 +145,21 @@ def _approach(known: list[Trial], probe: Probe, multiple: int, limit_bytes: int)
         if meets is not None and meets <= _STRIDE * size:
             return meets
         if size >= largest:
+            _check_growth(known)
             return largest
         known.append(probe(min(-(-_STRIDE * size // multiple) * multiple, largest)))
     return None
+
+
+def _check_growth(trials: list[Trial]) -> None:
+    """Refuse steps that take the same memory at the smallest and the largest batch there is."""
+    first, last = trials[0], trials[-1]
+    if len(trials) > 1 and first.peak_allocated_bytes == last.peak_allocated_bytes:
+        raise OwnCodeFailed(
+            f"a step takes as much memory at batch {last.batch_size:,} as at "
+            f"{first.batch_size:,}; its data must have as many samples as the batch_size that the "
+            "factory is given"
+        )
 
 
 def _where_a_line_meets(pair: Sequence[Trial], limit_bytes: int) -> int | None:

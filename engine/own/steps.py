@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from engine.own.factory import Factory, OwnCodeFailed, Step
+from engine.own.factory import Factory, OwnCodeFailed, Step, cannot_be_called
 
 
 class FoundModules:
@@ -137,6 +137,11 @@ class OwnSteps:
             raise OwnCodeFailed(
                 f"{self._factory.name}({self._batch_size}) returned a {type(step).__name__}; it "
                 "must return a function without arguments that runs one training step"
+            )
+        if why := cannot_be_called(step):
+            raise OwnCodeFailed(
+                f"{self._factory.name}({self._batch_size}) returned a function that needs "
+                f"arguments ({why}); it must run one training step without any"
             )
         self.model = modules.outermost()
         self._step = step

@@ -7,6 +7,7 @@ or runs kernels of its own cannot be traced; then it is said which line of their
 from __future__ import annotations
 
 import importlib
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -37,6 +38,7 @@ _STEPS = 3
 """Gradients may live on into the next step: the third one starts as every later one does."""
 
 _CPU_ONLY = "(?s).*CUDA is not available"
+_FAKE_TENSORS_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class CannotTrace(EngineError):
@@ -48,10 +50,10 @@ class CannotTrace(EngineError):
 
     code = "cannot_trace"
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, advice: str = "measure it") -> None:
         self.reason = reason
         super().__init__(
-            f"{reason}; nothing is predicted: measure it (--gpu local) on a machine with that GPU"
+            f"{reason}; nothing is predicted: {advice} (--gpu local) on a machine with that GPU"
         )
 
 
@@ -82,7 +84,7 @@ def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None
             except EngineError:
                 raise
             except (Exception, SystemExit) as error:
-                raise CannotTrace(_why_not(factory, error)) from error
+                raise _refusal(factory, error) from error
         _check(steps, recorder, factory)
         return recorder.trace
 
@@ -96,8 +98,16 @@ def trace_own_at_every_batch_size(
         factory: Theirs.
         behaviour: Of the GPU; ``None`` for the CPU.
         warn: Receives a sentence where each batch size has to be traced.
+
+    Raises:
+        OwnCodeFailed: If the batch size makes no difference, besides what :func:`trace_own` raises.
     """
     each = cache(lambda batch_size: trace_own(factory, batch_size, behaviour))
+    if each(LOW).sizes == each(HIGH).sizes:
+        raise OwnCodeFailed(
+            f"a step of {factory.name} makes the same tensors at batch {LOW} and {HIGH}; its data "
+            "must have as many samples as the batch_size that it is given"
+        )
     try:
         affine = AffineTrace(each(LOW), each(HIGH))
     except NotAffine as error:
@@ -137,14 +147,18 @@ def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> N
         )
 
 
-def _why_not(factory: Factory, error: BaseException) -> str:
-    """Why a step cannot be traced, in words."""
-    why = factory.told(error)
+def _refusal(factory: Factory, error: BaseException) -> CannotTrace:
+    """Why a step cannot be traced, and what to do about it."""
+    said = f"{factory.name} cannot be followed without running it"
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
-        why = f"{factory.where(error)}: it depends on a tensor's value ({error})"
-    elif "convert all Tensors to FakeTensors" in str(error):
-        why = f"{factory.where(error)}: it uses a tensor that was not made by the factory"
-    return f"{factory.name} cannot be followed without running it{why}"
+        said += f"{factory.where(error)}: it depends on a tensor's value ({error})"
+        return CannotTrace(said)
+    if "convert all Tensors to FakeTensors" in str(error):
+        said += f"{factory.where(error)}: it uses a tensor that was not made by the factory"
+        return CannotTrace(said, "make it there, or measure it")
+    # Whether it would fail on real tensors too is not known.
+    advice = "correct that, or, if it does run by itself, measure it"
+    return CannotTrace(f"{said}{factory.told(error)}", advice)
 
 
 def _check(steps: OwnSteps, recorder: MemoryRecorder, factory: Factory) -> None:
@@ -154,6 +168,11 @@ def _check(steps: OwnSteps, recorder: MemoryRecorder, factory: Factory) -> None:
         raise CannotTrace(
             f"{factory.name} puts its model on {', '.join(sorted(devices))} while a prediction "
             "runs on the CPU; choose the device inside the factory by torch.cuda.is_available()"
+        )
+    if recorder.trace.operations and "backward" not in (name for _, name in recorder.trace.phases):
+        raise OwnCodeFailed(
+            f"a step of {factory.name} runs no backward pass; it must run a whole training step: "
+            "forward, loss, loss.backward(), optimizer"
         )
     if not recorder.trace.operations:
         raise OwnCodeFailed(
@@ -172,7 +191,16 @@ def _no_gpu_in_sight() -> Iterator[None]:
     ):
         # torch.autocast("cuda") only warns, and then does nothing: it would go unnoticed.
         warnings.filterwarnings("error", message=_CPU_ONLY)
-        yield
+        # It would write a traceback to stderr, of an error that is told in words.
+        _FAKE_TENSORS_LOG.addFilter(_hide)
+        try:
+            yield
+        finally:
+            _FAKE_TENSORS_LOG.removeFilter(_hide)
+
+
+def _hide(record: logging.LogRecord) -> bool:
+    return False
 
 
 @contextmanager

@@ -90,7 +90,8 @@ class TestTheTrace:
     ) -> None:
         with pytest.raises(CannotTrace, match=says) as refusal:
             trace_own(linear(folder, last=last), 2, A10)
-        assert "nothing is predicted: measure it" in str(refusal.value)
+        assert "; nothing is predicted: " in str(refusal.value)
+        assert "measure it (--gpu local)" in str(refusal.value)
 
     def test_tensors_made_by_the_import_are_told(self, folder: Path) -> None:
         code = LINEAR.format(optimizer=ADAM, last="w + x") + "w = torch.ones(1)\n"
