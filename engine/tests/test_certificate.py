@@ -1,0 +1,40 @@
+"""The commands that repeat the trials on both sides of the limit."""
+
+from __future__ import annotations
+
+from engine.answer.certificate import certificate
+from engine.request import AnalysisRequest
+from engine.result import Source
+
+BERT: dict[str, object] = {"model": "bert", "gpu": "a10"}
+
+
+def commands(source: Source = Source.PREDICTED, **fields: object) -> list[str]:
+    return certificate(AnalysisRequest.parse(BERT | fields), source, (64, 65))
+
+
+def test_settings_at_their_default_are_left_out() -> None:
+    assert commands() == [
+        "python -m engine predict bert --gpu a10 --batch-size 64",
+        "python -m engine predict bert --gpu a10 --batch-size 65",
+    ]
+
+
+def test_what_was_set_is_set_again() -> None:
+    fits, _ = commands(precision="bf16-mixed", allocator="expandable_segments:True")
+    assert "--precision bf16-mixed" in fits
+    assert "--allocator expandable_segments:True" in fits
+
+
+def test_a_measured_one_names_no_gpu() -> None:
+    fits, _ = commands(Source.MEASURED, gpu="local", memory_limit_bytes=2**30)
+    assert fits == f"python -m engine measure bert --memory-limit {2**30} --batch-size 64"
+
+
+def test_each_side_accumulates_what_keeps_the_global_batch() -> None:
+    """Batch 64 takes 4 micro-batches to 256 samples, 65 also; today's 16 takes 16."""
+    for command in commands(current_batch_size=16, global_batch_size=256):
+        assert "--gradient-accumulation 4" in command
+        assert "--global-batch-size" not in command  # it has no such flag
+    assert "--gradient-accumulation 3" in commands(gradient_accumulation=3)[0]
+    assert "accumulation" not in commands(current_batch_size=16, global_batch_size=64)[0]
