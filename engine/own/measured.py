@@ -154,7 +154,8 @@ def _approach(known: list[Trial], probe: Probe, multiple: int, limit_bytes: int)
 def _check_growth(trials: list[Trial]) -> None:
     """Refuse steps that take the same memory at the smallest and the largest batch there is."""
     first, last = trials[0], trials[-1]
-    if len(trials) > 1 and first.peak_allocated_bytes == last.peak_allocated_bytes:
+    peaks = (first.peak_allocated_bytes, last.peak_allocated_bytes)
+    if len(trials) > 1 and None not in peaks and peaks[0] == peaks[1]:
         raise OwnCodeFailed(
             f"a step takes as much memory at batch {last.batch_size:,} as at "
             f"{first.batch_size:,}; its data must have as many samples as the batch_size that the "
