@@ -86,7 +86,8 @@ class GroupRecorder(MemoryRecorder):
         output = super().__torch_dispatch__(func, types, args, kwargs)
         moved = bytes_sent(func, args, self._world_size) or _bytes_copied(func, args)
         if moved:
-            self.trace.operations.append(Operation(operator_name(func), "uint8", 0, moved))
+            phase = self._training.phase
+            self.trace.operations.append(Operation(operator_name(func), "uint8", 0, moved, phase))
         return output
 
     def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:

@@ -7,7 +7,7 @@ size over another) hold better than its absolute times.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 from engine.gpus import Gpu
 from engine.tracing.trace import Operation
@@ -25,11 +25,11 @@ HOST_SECONDS = 25e-6
 MICRO_BATCHES_TRACED = 2
 """The most that a trace runs: from the second on, each is like the one before."""
 _COLLECTIVE = "c10d."
-_OPTIMIZERS_OPERATORS = ("aten._foreach_", "aten._fused_", "aten._amp_")
+_OF_A_MICRO_BATCH = ("inputs", "forward", "backward")
 
 
 def predict_step_seconds(
-    operations: Iterable[Operation],
+    operations: Sequence[Operation],
     gpu: Gpu,
     precision: Precision,
     micro_batches: int = 1,
@@ -45,14 +45,12 @@ def predict_step_seconds(
             micro-batches where a step accumulates that many or more.
         gpu: With its peak rates.
         precision: Says whether fp32 matrix products may use TF32.
-        micro_batches: How many the step really accumulates: forward and backward run for each of
-            them, the optimizer once.
+        micro_batches: How many the step really accumulates: the second one traced stands for all
+            from there on, and the optimizer runs once.
         link_bytes_per_second: How fast a GPU sends to others, where several share the work.
     """
-    repeats = micro_batches / min(micro_batches, MICRO_BATCHES_TRACED)
     on_gpu = on_host = on_link = 0.0
-    for operation in operations:
-        times = 1.0 if _is_optimizers(operation) else repeats
+    for operation, times in zip(operations, _runs(operations, micro_batches), strict=True):
         on_host += times * HOST_SECONDS
         if operation.name.startswith(_COLLECTIVE):
             on_link += times * operation.bytes_moved / link_bytes_per_second
@@ -63,13 +61,19 @@ def predict_step_seconds(
     return max(on_gpu, on_host, on_link)
 
 
-def _is_optimizers(operation: Operation) -> bool:
-    """Whether only an optimizer or a gradient scaler runs such an operator.
+def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
+    """How often a step of so many micro-batches runs each operation of its trace.
 
-    Optimizers that update one parameter after the other by common operators (Lion, Adafactor) are
-    not told apart: with them a step that accumulates is predicted slower than it is.
+    A micro-batch begins where its inputs come to the device. The first one makes the gradients,
+    each later one adds to them, so that only the last one traced is repeated.
     """
-    return operation.name.startswith(_OPTIMIZERS_OPERATORS)
+    last = min(micro_batches, MICRO_BATCHES_TRACED)
+    begun, before = 0, ""
+    for operation in operations:
+        begun += operation.phase == "inputs" != before
+        before = operation.phase
+        repeated = begun == last and operation.phase in _OF_A_MICRO_BATCH
+        yield micro_batches - last + 1 if repeated else 1
 
 
 def _peak_flops(operation: Operation, gpu: Gpu, precision: Precision) -> float:

@@ -18,59 +18,71 @@ T4 = GPUS["t4"]
 FP32 = Precision.FP32
 
 
+def work(name: str, dtype: str, flops: int, moved: int, phase: str = "forward") -> Operation:
+    return Operation(name, dtype, flops, moved, phase)
+
+
 def gpu_seconds(operation: Operation, precision: Precision = FP32) -> float:
     return predict_step_seconds([operation], A10, precision) - KERNEL_SECONDS
 
 
 def test_a_matrix_product_takes_its_flops() -> None:
-    product = Operation("aten.mm", "float32", 10**13, 10**6)
+    product = work("aten.mm", "float32", 10**13, 10**6)
     assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp32_flops * COMPUTE_EFFICIENCY))
 
 
 def test_an_elementwise_operation_takes_its_bytes() -> None:
-    addition = Operation("aten.add", "float32", 0, 10**10)
+    addition = work("aten.add", "float32", 0, 10**10)
     bandwidth = A10.memory_bytes_per_second * BANDWIDTH_EFFICIENCY
     assert gpu_seconds(addition) == pytest.approx(10**10 / bandwidth)
 
 
 def test_a_small_step_takes_as_long_as_the_host_needs_to_launch_it() -> None:
-    tiny = [Operation("aten.add", "float32", 0, 16)] * 100
+    tiny = [work("aten.add", "float32", 0, 16)] * 100
     assert predict_step_seconds(tiny, A10, FP32) == pytest.approx(100 * HOST_SECONDS)
 
 
 def test_tf32_speeds_up_matrix_products_only_where_it_is_asked_for() -> None:
-    product = Operation("aten.mm", "float32", 10**13, 0)
+    product = work("aten.mm", "float32", 10**13, 0)
     assert gpu_seconds(product, Precision.TF32) < gpu_seconds(product) * 0.6
 
 
 def test_convolutions_use_tf32_by_default() -> None:
-    convolution = Operation("aten.convolution", "float32", 10**13, 0)
-    assert gpu_seconds(convolution) < gpu_seconds(Operation("aten.mm", "float32", 10**13, 0)) * 0.6
+    convolution = work("aten.convolution", "float32", 10**13, 0)
+    assert gpu_seconds(convolution) < gpu_seconds(work("aten.mm", "float32", 10**13, 0)) * 0.6
 
 
 def test_half_precision_runs_on_the_tensor_cores() -> None:
-    product = Operation("aten.mm", "float16", 10**13, 0)
+    product = work("aten.mm", "float16", 10**13, 0)
     assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp16_flops * COMPUTE_EFFICIENCY))
 
 
 def test_without_tf32_hardware_fp32_stays_fp32() -> None:
-    convolution = Operation("aten.convolution", "float32", 10**13, 0)
+    convolution = work("aten.convolution", "float32", 10**13, 0)
     seconds = predict_step_seconds([convolution], T4, FP32) - KERNEL_SECONDS
     assert seconds == pytest.approx(10**13 / (T4.fp32_flops * COMPUTE_EFFICIENCY))
 
 
-def test_an_accumulated_step_runs_the_optimizer_once() -> None:
-    product = Operation("aten.mm", "float32", 10**13, 0)
-    update = Operation("aten._fused_adamw_", "float32", 0, 10**10)
-    one = predict_step_seconds([product], A10, FP32)
+def micro_batch(flops: int) -> list[Operation]:
+    return [
+        work("aten._to_copy", "float32", 0, 10**6, "inputs"),
+        work("aten.mm", "float32", flops, 0, "forward"),
+        work("aten.mm", "float32", flops, 0, "backward"),
+    ]
+
+
+@pytest.mark.parametrize("operator", ["aten._fused_adamw_", "aten.mul", "aten.lerp_"])
+def test_an_accumulated_step_runs_the_optimizer_once_whatever_its_operators(operator: str) -> None:
+    update = work(operator, "float32", 0, 10**10, "optimizer")
     optimizer = predict_step_seconds([update], A10, FP32)
-    # A trace of an accumulated step holds two micro-batches.
-    traced = [product, product, update]
+    first, later = micro_batch(10**13), micro_batch(2 * 10**13)
+    one, another = (predict_step_seconds(each, A10, FP32) for each in (first, later))
     for micro_batches in (2, 3, 16):
-        seconds = predict_step_seconds(traced, A10, FP32, micro_batches)
-        assert seconds == pytest.approx(micro_batches * one + optimizer)
+        # A trace of an accumulated step holds two micro-batches; only the second is repeated.
+        seconds = predict_step_seconds([*first, *later, update], A10, FP32, micro_batches)
+        assert seconds == pytest.approx(one + (micro_batches - 1) * another + optimizer)
 
 
 def test_a_step_without_accumulation_is_taken_as_it_was_traced() -> None:
-    traced = [Operation("aten.mm", "float32", 10**13, 0), Operation("aten.add", "float32", 0, 10)]
+    traced = [work("aten.mm", "float32", 10**13, 0), work("aten.add", "float32", 0, 10)]
     assert predict_step_seconds(traced, A10, FP32, 1) == predict_step_seconds(traced, A10, FP32)

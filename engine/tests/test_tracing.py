@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 
 import pytest
 import torch
@@ -167,6 +168,27 @@ def test_phases_are_told_in_their_order() -> None:
     assert (traced.last_step, "inputs") in traced.phases
 
 
+@small
+@pytest.mark.parametrize("optimizer", ["adamw", "lion", "adafactor"])
+def test_operations_know_their_phase_whatever_the_optimizer(optimizer: str) -> None:
+    plain, accumulated = (
+        Counter(
+            operation.phase
+            for operation in trace(
+                small_workload("bert", optimizer=optimizer, gradient_accumulation=micro_batches),
+                2,
+                None,
+            ).operations
+        )
+        for micro_batches in (1, 2)
+    )
+    assert set(plain) == {"inputs", "forward", "backward", "optimizer"}
+    for phase in ("inputs", "forward"):
+        assert accumulated[phase] == 2 * plain[phase]
+    assert accumulated["backward"] > 2 * plain["backward"]  # the second adds to its gradients
+    assert accumulated["optimizer"] == plain["optimizer"]
+
+
 def by_hand(batch_size: int, name: str = "aten.mm") -> Trace:
     return Trace(
         batch_size=batch_size,
@@ -174,7 +196,7 @@ def by_hand(batch_size: int, name: str = "aten.mm") -> Trace:
         sizes=[100, 7 * batch_size + 3],
         categories=[Category.PARAMETERS, Category.ACTIVATIONS],
         last_step=1,
-        operations=[Operation(name, "float32", 10 * batch_size, 4 * batch_size + 8)],
+        operations=[Operation(name, "float32", 10 * batch_size, 4 * batch_size + 8, "forward")],
     )
 
 

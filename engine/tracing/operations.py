@@ -31,10 +31,13 @@ def is_matrix_product(func: Any) -> bool:
     return func._overloadpacket in _MATRIX_PRODUCTS
 
 
-def cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Operation | None:
+def cost(
+    phase: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> Operation | None:
     """The work of one operator call; ``None`` where no kernel runs (views, allocations).
 
     Args:
+        phase: What the step is doing.
         func: The operator overload, as a dispatch mode sees it.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
@@ -54,6 +57,7 @@ def cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) 
         dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
         flops=int(flops),
         bytes_moved=sum(_bytes(tensor) for tensor in (*inputs, *written)),
+        phase=phase,
     )
 
 

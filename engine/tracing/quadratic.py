@@ -38,7 +38,7 @@ class QuadraticTrace:
             batch_size=batch_size,
             sizes=self._at(batch_size, *(traced.sizes for traced in traces)),
             operations=[
-                Operation(op.name, op.dtype, flop_count, byte_count)
+                Operation(op.name, op.dtype, flop_count, byte_count, op.phase)
                 for op, flop_count, byte_count in zip(work[0], flops, moved, strict=True)
             ],
         )

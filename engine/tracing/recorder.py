@@ -164,7 +164,7 @@ class MemoryRecorder(TorchDispatchMode):
                 tensor_id = self._allocate(size, Category.WORKSPACES, module, operator)
                 if not temporary.kept:
                     self._free(tensor_id)
-        operation = cost(func, args, kwargs, output)
+        operation = cost(phase, func, args, kwargs, output)
         if operation is not None:
             self.trace.operations.append(operation)
         return output

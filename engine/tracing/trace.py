@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -38,12 +38,15 @@ class Operation:
         dtype: Number format of its first tensor (``float32``, ``bfloat16``, …).
         flops: Floating-point operations of matrix products and convolutions; zero for others.
         bytes_moved: Bytes of the tensors read and written, each once.
+        phase: What the step was doing: ``inputs``, ``forward``, ``backward``, ``optimizer`` or
+            ``idle``.
     """
 
     name: str
     dtype: str
     flops: int
     bytes_moved: int
+    phase: str
 
 
 @dataclass
@@ -137,7 +140,7 @@ class AffineTrace:
         alike = (
             self.low.events == self.high.events
             and self.low.categories == self.high.categories
-            and [op.name for op in self.low.operations] == [op.name for op in self.high.operations]
+            and _kinds(self.low.operations) == _kinds(self.high.operations)
         )
         if not alike:
             raise NotAffine(
@@ -156,7 +159,7 @@ class AffineTrace:
             batch_size=batch_size,
             sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
             operations=[
-                Operation(op.name, op.dtype, flop_count, byte_count)
+                Operation(op.name, op.dtype, flop_count, byte_count, op.phase)
                 for op, flop_count, byte_count in zip(low, flops, moved, strict=True)
             ],
         )
@@ -165,3 +168,7 @@ class AffineTrace:
         apart = self.high.batch_size - self.low.batch_size
         steps = batch_size - self.low.batch_size
         return [a + (b - a) * steps // apart for a, b in zip(low, high, strict=True)]
+
+
+def _kinds(operations: Iterable[Operation]) -> list[tuple[str, str]]:
+    return [(operation.name, operation.phase) for operation in operations]
