@@ -229,8 +229,8 @@ def _caveats(request: AnalysisRequest, here: Gpu | None, speed_today: float | No
         )
     if here is not None or request.workload.optimizer is Optimizer.ADAMW_8BIT:
         caveats.append(
-            "The time of 8-bit AdamW's own kernel is not predicted: with it a step is a little "
-            "slower than said here, small batches most."
+            "8-bit AdamW's kernel is assumed to be bound by the bytes it moves, one launch to a "
+            "parameter; bitsandbytes also waits for each, which is not predicted."
         )
     if request.memory_limit_bytes is not None:
         caveats.append("The memory limit is left aside: every GPU is taken whole.")

@@ -15,6 +15,16 @@ _LEARNING_RATE = 1e-5
 _QUANTIZED_BLOCK = 256
 _LEAST_QUANTIZED = 4096
 
+OWN_KERNELS = "memorymark"
+"""Namespace of the operators that stand for kernels PyTorch does not have."""
+
+_kernels = torch.library.Library(OWN_KERNELS, "DEF")
+_kernels.define(
+    "adamw_8bit_(Tensor(a!) parameter, Tensor gradient, Tensor(b!)[] state) -> ()",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+_kernels.impl("adamw_8bit_", lambda parameter, gradient, state: None, "CompositeExplicitAutograd")
+
 Parameters = list[torch.nn.Parameter]
 
 
@@ -50,7 +60,9 @@ class AdamW8bitLayout(torch.optim.Optimizer):
 
     Its kernel is fused, so a step takes no temporaries. Both moments are bytes with one fp32 scale
     to a block of 256 values; tensors under 4,096 values stay in fp32 (``Optimizer2State`` in
-    bitsandbytes/optim/optimizer.py). A real step runs bitsandbytes itself.
+    bitsandbytes/optim/optimizer.py). An operator that does nothing stands for the kernel, one call
+    to a parameter: it is given what the kernel reads and writes, so a trace knows the bytes that it
+    moves. A real step runs bitsandbytes itself.
     """
 
     def __init__(self, params: Iterable[torch.nn.Parameter], lr: float) -> None:
@@ -58,14 +70,15 @@ class AdamW8bitLayout(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # nobody asks for the loss
-        """Make the state of every parameter that has a gradient and has none yet."""
+        """Make the state of each parameter with a gradient, if it has none, and call the kernel."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                state = self.state[parameter]
-                if parameter.grad is None or state:
+                if parameter.grad is None:
                     continue
-                for moment in ("state1", "state2"):
-                    state |= self._moment(moment, parameter)
+                state = self.state[parameter]
+                if not state:
+                    state |= self._moment("state1", parameter) | self._moment("state2", parameter)
+                torch.ops.memorymark.adamw_8bit_(parameter, parameter.grad, list(state.values()))
 
     @staticmethod
     def _moment(name: str, parameter: torch.nn.Parameter) -> dict[str, torch.Tensor]:

@@ -189,6 +189,21 @@ def test_operations_know_their_phase_whatever_the_optimizer(optimizer: str) -> N
     assert accumulated["optimizer"] == plain["optimizer"]
 
 
+@small
+def test_8bit_adamw_moves_fewer_bytes_than_adamw() -> None:
+    workload = small_workload("bert", optimizer="adamw-8bit")
+    model = build_model(workload)
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    # Reads weight, gradient and both moments, writes all but the gradient. A moment is a byte with
+    # a scale of 4 to each 256, or 4 bytes where there are fewer than 4,096.
+    moments = [2 * (n + 4 * -(-n // 256)) if n >= 4096 else 8 * n for n in sizes]
+    updates = [op for op in trace(workload, 2, None).operations if op.phase == "optimizer"]
+    assert {op.name for op in updates} == {"memorymark.adamw_8bit_"}
+    assert [op.bytes_moved for op in updates] == [
+        12 * n + 2 * kept for n, kept in zip(sizes, moments, strict=True)
+    ]
+
+
 def by_hand(batch_size: int, name: str = "aten.mm") -> Trace:
     return Trace(
         batch_size=batch_size,

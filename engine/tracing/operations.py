@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
+from engine.step.optimizers import OWN_KERNELS
 from engine.tracing.trace import Operation
 
 _MATRIX_PRODUCTS = {
@@ -18,6 +19,8 @@ _MATRIX_PRODUCTS = {
     torch.ops.aten.bmm,
     torch.ops.aten.baddbmm,
 }
+
+_NAMESPACES = ("aten", OWN_KERNELS)
 
 
 @cache
@@ -43,7 +46,7 @@ def cost(
         kwargs: Its keyword arguments.
         output: What it returned.
     """
-    if _is_view(func) or func.namespace != "aten":
+    if func.namespace not in _NAMESPACES or _is_view(func):
         return None
     inputs = list(_tensors((args, kwargs)))
     outputs = list(_tensors(output))
