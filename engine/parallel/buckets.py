@@ -54,8 +54,15 @@ class Buckets:
         self._buckets: list[_Bucket] = []
         self._came: list[torch.Tensor] = []  # in the order of the first backward pass
         self._rebuilt = False
-        for parameter in self._parameters:
+        self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._reduce)
+            for parameter in self._parameters
+        ]
+
+    def close(self) -> None:
+        """Let go of the model: parameters and hooks hold one another where no collector looks."""
+        for hook in self._hooks:
+            hook.remove()
 
     def get_ready(self) -> None:
         """Make the buckets before the first step, and deal them out anew before the second.

@@ -67,6 +67,11 @@ class Together(Alone):
         if self._buckets is not None:
             self._buckets.get_ready()
 
+    def close(self) -> None:
+        """Let go of the model."""
+        if self._buckets is not None:
+            self._buckets.close()
+
     def working_recorder(self) -> GroupRecorder:
         """The recorder that was made."""
         if self._recorder is None:
@@ -97,4 +102,5 @@ def among_gpus(workload: Workload) -> Iterator[Alone]:
         with told_apart(together.working_recorder):
             yield together
     finally:
+        together.close()
         dist.destroy_process_group()

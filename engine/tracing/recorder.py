@@ -110,6 +110,9 @@ class MemoryRecorder(TorchDispatchMode):
         self._temporaries = temporaries
         self._limit_bytes = limit_bytes
         self._ids: dict[int, int] = {}  # address of each storage alive -> tensor id
+        # To be told of their deaths. Kept here and not in a registry of the process, so that a
+        # recorder that is done goes away, and the model that it recorded with it.
+        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._modules = ModuleNames()
         self._modules.learn(training.model)
         for tensor in _in_order_of_moving(training.model):
@@ -187,7 +190,11 @@ class MemoryRecorder(TorchDispatchMode):
             return
         tensor_id = self._allocate(storage.nbytes(), category, module, operator)
         self._ids[address] = tensor_id
-        weakref.finalize(storage, self._bury, address).atexit = False
+        self._storages[address] = weakref.ref(storage, lambda _: self._died(address))
+
+    def _died(self, address: int) -> None:
+        del self._storages[address]
+        self._bury(address)
 
     def _bury(self, address: int) -> None:
         self._free(self._ids.pop(address))

@@ -1,0 +1,56 @@
+"""A process that traces again and again, as a waiting engine does, keeps nothing it traced."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from engine.own.factory import Factory
+from engine.own.trace import trace_own
+from engine.tests.conftest import small_workload
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.tracer import trace
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
+
+AMPERE = cuda_behaviour(8.6)
+
+
+def alive() -> int:
+    """Modules and tensors that Python holds."""
+    gc.collect()
+    return sum(
+        issubclass(type(thing), torch.nn.Module | torch.Tensor) for thing in gc.get_objects()
+    )
+
+
+def kept_by(work: Callable[[], object]) -> int:
+    work()  # what is loaded or made once
+    before = alive()
+    work()
+    return alive() - before
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"precision": "fp16-mixed", "gradient_accumulation": 2},
+        {"gradient_checkpointing": True, "optimizer": "adafactor"},
+        {"lora_rank": 4, "optimizer": "adamw-8bit"},
+        {"parallelism": "ddp", "world_size": 2},
+        {"parallelism": "fsdp", "world_size": 2},
+    ],
+    ids=str,
+)
+def test_a_trace_keeps_no_model(fields: dict[str, object]) -> None:
+    workload = small_workload("bert", **fields)
+    assert kept_by(lambda: trace(workload, 2, AMPERE)) == 0
+
+
+def test_a_trace_of_own_code_keeps_no_model() -> None:
+    factory = Factory.of("engine.examples.my_training:make_step")
+    assert kept_by(lambda: trace_own(factory, 2, AMPERE)) == 0
