@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.tracing.trace import AffineTrace, Operation, Trace
+from engine.tracing.trace import AffineTrace, Trace, with_work
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,7 @@ class QuadraticTrace:
             self.first,
             batch_size=batch_size,
             sizes=self._at(batch_size, *(traced.sizes for traced in traces)),
-            operations=[
-                Operation(op.name, op.dtype, flop_count, byte_count, op.phase)
-                for op, flop_count, byte_count in zip(work[0], flops, moved, strict=True)
-            ],
+            operations=with_work(work[0], flops, moved),
         )
 
     def _at(

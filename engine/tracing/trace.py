@@ -158,16 +158,23 @@ class AffineTrace:
             self.low,
             batch_size=batch_size,
             sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
-            operations=[
-                Operation(op.name, op.dtype, flop_count, byte_count, op.phase)
-                for op, flop_count, byte_count in zip(low, flops, moved, strict=True)
-            ],
+            operations=with_work(low, flops, moved),
         )
 
     def _at(self, batch_size: int, low: Sequence[int], high: Sequence[int]) -> list[int]:
         apart = self.high.batch_size - self.low.batch_size
         steps = batch_size - self.low.batch_size
         return [a + (b - a) * steps // apart for a, b in zip(low, high, strict=True)]
+
+
+def with_work(
+    operations: Iterable[Operation], flops: Iterable[int], bytes_moved: Iterable[int]
+) -> list[Operation]:
+    """The same operations with other work."""
+    return [
+        Operation(operation.name, operation.dtype, computed, moved, operation.phase)
+        for operation, computed, moved in zip(operations, flops, bytes_moved, strict=True)
+    ]
 
 
 def _kinds(operations: Iterable[Operation]) -> list[tuple[str, str]]:
