@@ -28,8 +28,8 @@ class Recommendation:
 
     Attributes:
         batch_size: Samples per micro-batch.
-        bound: ``speed`` if it reaches :data:`ENOUGH_SPEED` of the best one; else what kept it
-            from that.
+        bound: ``speed`` if the fastest size that it was chosen among reaches :data:`ENOUGH_SPEED`
+            of the largest batch's; else what keeps those from that.
     """
 
     batch_size: int
@@ -39,7 +39,7 @@ class Recommendation:
 def recommend_batch(
     sizes: Sequence[int], speed: Callable[[int], float], largest: int, safe: int
 ) -> Recommendation:
-    """The smallest batch within 5 % of the best speed, as far as memory and global batch allow.
+    """The smallest batch within 5 % of the best speed among those that are safe in memory.
 
     Args:
         sizes: The batch sizes to choose from, growing, as :func:`micro_batches` gives them.
@@ -50,16 +50,12 @@ def recommend_batch(
             that small, the smallest is chosen.
     """
     safe_sizes = sizes[: max(1, bisect_right(sizes, safe))]
-    fast_enough = bisect_left(safe_sizes, ENOUGH_SPEED * speed(largest), key=speed)
-    if fast_enough < len(safe_sizes):
-        return Recommendation(safe_sizes[fast_enough], Bound.SPEED)
-    chosen = _smallest_fast(safe_sizes, speed)
-    memory = chosen != _smallest_fast(sizes, speed)
+    best = speed(safe_sizes[-1])
+    chosen = safe_sizes[bisect_left(safe_sizes, ENOUGH_SPEED * best, key=speed)]
+    if best >= ENOUGH_SPEED * speed(largest):
+        return Recommendation(chosen, Bound.SPEED)
+    memory = len(safe_sizes) < len(sizes)
     return Recommendation(chosen, Bound.MEMORY if memory else Bound.GLOBAL_BATCH)
-
-
-def _smallest_fast(sizes: Sequence[int], speed: Callable[[int], float]) -> int:
-    return sizes[bisect_left(sizes, ENOUGH_SPEED * speed(sizes[-1]), key=speed)]
 
 
 def micro_batches(request: Question, largest: int) -> Sequence[int]:

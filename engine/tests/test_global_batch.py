@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.answer.recommendation import (
     Bound,
+    Recommendation,
     changed_global_batch,
     kept_global_batch,
     micro_batches,
@@ -132,14 +133,34 @@ def test_the_smallest_batch_near_the_best_speed_is_recommended() -> None:
 
 def test_a_little_speed_lost_to_safety_does_not_change_the_reason() -> None:
     choice = recommend_batch(range(1, 201), lambda size: size / (size + 4), 200, 190)
-    assert choice == recommend_batch(range(1, 201), lambda size: size / (size + 4), 200, 200)
-    assert choice.bound is Bound.SPEED
+    assert choice == Recommendation(54, Bound.SPEED)
 
 
 def test_a_recommendation_is_never_larger_than_what_is_safe() -> None:
     choice = recommend_batch(range(1, 201), lambda size: size / (size + 100), 200, 90)
-    assert choice.batch_size <= 90
-    assert choice.bound is Bound.MEMORY
+    assert choice == Recommendation(82, Bound.MEMORY)
+
+
+@settings(deadline=None)
+@given(
+    fixed=st.floats(0, 1000),
+    largest=st.integers(1, 500),
+    multiple=st.integers(1, 8),
+    safe=st.integers(0, 500),
+)
+def test_the_best_speed_is_that_of_the_safe_batches(
+    fixed: float, largest: int, multiple: int, safe: int
+) -> None:
+    def speed(size: int) -> float:
+        return size / (size + fixed)
+
+    sizes = range(multiple, multiple * largest + 1, multiple)
+    choice = recommend_batch(sizes, speed, sizes[-1], safe)
+    safe_sizes = [size for size in sizes if size <= safe] or [multiple]
+    enough = [size for size in safe_sizes if speed(size) >= 0.95 * speed(safe_sizes[-1])]
+    assert choice.batch_size == enough[0]
+    near = speed(safe_sizes[-1]) >= 0.95 * speed(sizes[-1])
+    assert choice.bound is (Bound.SPEED if near else Bound.MEMORY)
 
 
 def test_where_no_batch_is_safe_the_smallest_is_taken() -> None:
