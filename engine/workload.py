@@ -148,6 +148,8 @@ class Workload:
             wrong["parallelism"] = f"choose ddp or fsdp to share among {self.world_size} GPUs"
         if self.parallelism is not Parallelism.NONE and self.world_size == 1:
             wrong["world_size"] = "give the number of GPUs that share the work, 2 or more"
+        if self.parallelism is Parallelism.FSDP and self.optimizer in _NOT_ON_SHARDS:
+            wrong["optimizer"] = f"{self.optimizer} does not run on FSDP's shards; choose adamw"
         return wrong
 
     def _settle_model(self, wrong: dict[str, str]) -> None:
@@ -229,6 +231,10 @@ class Workload:
         """The fields as plain JSON values; ``Workload.parse`` takes them back."""
         return asdict(self)
 
+
+_NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
+# transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
+# end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).
 
 _CHOICES: dict[str, type[StrEnum]] = {
     "precision": Precision,

@@ -93,7 +93,7 @@ def _candidates(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, dict[str, A
         yield str(half), {"precision": half}
     if not workload.gradient_checkpointing:
         yield "gradient checkpointing", {"gradient_checkpointing": True}
-    for optimizer in (Optimizer.ADAMW_8BIT, Optimizer.SGD_MOMENTUM):
+    for optimizer in (Optimizer.ADAMW_8BIT, Optimizer.ADAFACTOR, Optimizer.SGD_MOMENTUM):
         if workload.optimizer not in (optimizer, Optimizer.NONE, Optimizer.SGD):
             yield f"optimizer {optimizer}", {"optimizer": optimizer}
     if workload.lora_rank is None and not workload.frozen_backbone:

@@ -27,11 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from engine.errors import InvalidInput
 from engine.parallel.group_recorder import GroupRecorder
 from engine.tracing.trace import Category
-from engine.workload import Optimizer, Precision, Workload
-
-_NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
-# transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
-# end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).
+from engine.workload import Precision, Workload
 
 _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
 
@@ -47,12 +43,8 @@ def shard(model: torch.nn.Module, workload: Workload) -> torch.nn.Module:
         workload: Says among how many GPUs, in which precision.
 
     Raises:
-        InvalidInput: If the optimizer or the model does not work on shards.
+        InvalidInput: If the model does not work on shards.
     """
-    if workload.optimizer in _NOT_ON_SHARDS:
-        raise InvalidInput(
-            {"optimizer": f"{workload.optimizer} does not run on FSDP's shards; choose adamw"}
-        )
     with unset_fake_temporarily():  # a mesh reads its own values
         mesh = init_device_mesh("cpu", (workload.world_size,))
     low = _MIXED.get(workload.precision)

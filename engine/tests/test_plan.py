@@ -204,6 +204,7 @@ def test_each_change_is_held_against_the_workload_as_it_is() -> None:
         assert change.speedup == pytest.approx(
             (change.samples_per_second or 0) / (base.samples_per_second or 1)
         )
+    assert {"optimizer adamw-8bit", "optimizer adafactor"} < by_name.keys()
     assert (by_name["gradient checkpointing"].saved_bytes or 0) > 0
     assert (by_name["bf16-mixed"].speedup or 0) >= 1
 
@@ -242,6 +243,15 @@ def test_a_change_that_the_model_does_not_take_says_why(monkeypatch: pytest.Monk
         "LoRA, rank 8": "LoRA needs the package peft",
     }
     assert made["gradient checkpointing"].speedup is None
+
+
+def test_an_optimizer_that_fsdp_cannot_shard_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.advice.changes._tried", lambda change, *_: change)
+    request = ask("a10", parallelism="fsdp", world_size=2)
+    made = {change.name: change for change in changes(request, GPUS["a10"], quiet)}
+    for name in ("optimizer adamw-8bit", "optimizer adafactor"):
+        assert "does not run on FSDP's shards" in made[name].why_not
+    assert made["optimizer sgd-momentum"].applies
 
 
 def shown(made: Plan, width: int = 80) -> str:
