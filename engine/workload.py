@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.errors import InvalidInput
 from engine.models.config import LARGEST_LABEL_COUNT, parse_config
-from engine.models.kinds import Kind, Model, Task
+from engine.models.kinds import Kind, Model, Task, hub_model
 from engine.models.presets import PRESETS, find_model
 from engine.parsing import choice, collect, plain_text, whole_number, yes_or_no
 
@@ -153,31 +153,30 @@ class Workload:
         return wrong
 
     def _settle_model(self, wrong: dict[str, str]) -> None:
-        if self.config is not None:
-            config = collect(lambda: parse_config(self.config), wrong)
-            if config is None:
-                return
-            object.__setattr__(self, "config", config)
-        model = collect(lambda: find_model(self.model, self.config), wrong)
+        model = collect(self._model, wrong)
         if model is not None:
             object.__setattr__(self, "model", model.name)
-            self._settle_task(model, wrong)
-            self._settle_sizes(model, wrong)
+        # A model of which nothing is known yet lets the other fields be checked all the same.
+        self._settle_task(model or _UNKNOWN, wrong)
+        self._settle_sizes(model or _UNKNOWN, wrong)
+
+    def _model(self) -> Model:
+        if self.config is not None:
+            object.__setattr__(self, "config", parse_config(self.config))
+        return find_model(self.model, self.config)
 
     def _settle_task(self, model: Model, wrong: dict[str, str]) -> None:
         if self.task is None and model.kind is not Kind.UNKNOWN:
             object.__setattr__(self, "task", model.task)
-        if self.task is None:
-            return
-        if not choice("task", self.task, model.tasks, wrong):
-            return
-        object.__setattr__(self, "task", Task(self.task))
-        usual = model.label_count_for(self.task)
-        if self.label_count is None:
-            object.__setattr__(self, "label_count", usual)
-        elif usual is None:
-            wrong["label_count"] = f"{self.task} has no labels to count; leave it empty"
-        else:
+        if self.task is not None and choice("task", self.task, model.tasks, wrong):
+            object.__setattr__(self, "task", Task(self.task))
+            usual = model.label_count_for(self.task)
+            if self.label_count is None:
+                object.__setattr__(self, "label_count", usual)
+            elif usual is None:
+                wrong["label_count"] = f"{self.task} has no labels to count; leave it empty"
+                return
+        if self.label_count is not None:
             self._settle("label_count", whole_number, 1, LARGEST_LABEL_COUNT, wrong)
 
     def _settle_sizes(self, model: Model, wrong: dict[str, str]) -> None:
@@ -231,6 +230,8 @@ class Workload:
         """The fields as plain JSON values; ``Workload.parse`` takes them back."""
         return asdict(self)
 
+
+_UNKNOWN = hub_model("")
 
 _NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's

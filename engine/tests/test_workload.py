@@ -72,6 +72,33 @@ def test_every_wrong_field_is_named_at_once() -> None:
     assert set(raised.value.fields) == {"precision", "mode", "sequence_length"}
 
 
+@pytest.mark.parametrize("model", [{"model": "alexnet"}, {"config": "{}"}], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"task": "juggling"},
+        {"label_count": 0},
+        {"task": "juggling", "label_count": "two"},
+        {"task": "causal-language-modelling", "label_count": 2},
+        {"sequence_length": -1, "image_size": "large"},
+    ],
+    ids=str,
+)
+def test_the_other_fields_are_checked_where_the_model_is_wrong(
+    model: dict[str, object], given: dict[str, object]
+) -> None:
+    wrong = {"label_count"} if given.get("label_count") == 2 else set(given)
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse(model | given)
+    assert set(raised.value.fields) == set(model) | wrong
+
+
+def test_a_model_of_the_hub_has_its_labels_checked_before_its_config_is_there() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload("someone/her-model", label_count=0)
+    assert list(raised.value.fields) == ["label_count"]
+
+
 def test_a_message_never_repeats_long_input() -> None:
     with pytest.raises(InvalidInput) as raised:
         Workload.parse({"model": "x" * 10_000})
