@@ -16,6 +16,8 @@ from engine.allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
 from engine.allocator.options import AllocatorOptions
 from engine.answer.search import find_largest
 from engine.gpus import Gpu
+from engine.models.building import blaming_the_config
+from engine.models.hub import resolve
 from engine.prediction.probe import predict_trial
 from engine.request import LARGEST_BATCH_SIZE
 from engine.result import Trial
@@ -53,11 +55,14 @@ def every_gpu(workload: Workload, gpus: Iterable[Gpu]) -> Iterator[GpuCurve]:
         gpus: Where; those that are traced alike cost one trace together.
 
     Raises:
+        InvalidInput: If the model's config cannot be had, or no model can be trained of it.
         NotAffine: If the step does other things at other batch sizes.
     """
+    workload = resolve(workload)
     traces = SharedTraces(lambda behaviour: trace_every_batch_size(workload, behaviour))
-    for gpu in gpus:
-        yield _curve(workload, gpu, traces.of(cuda_behaviour(gpu.compute_capability)))
+    with blaming_the_config(workload):
+        for gpu in gpus:
+            yield _curve(workload, gpu, traces.of(cuda_behaviour(gpu.compute_capability)))
 
 
 def _curve(workload: Workload, gpu: Gpu, trace_at: TraceAt) -> GpuCurve:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,19 @@ import huggingface_hub
 import pytest
 from huggingface_hub import errors
 
+from engine.advice.plan import plan
 from engine.analysis import analyze
 from engine.errors import InvalidInput
+from engine.gpus import GPUS
+from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.models.hub import SWITCH, download_config, resolve
 from engine.models.kinds import Kind, Task
 from engine.models.presets import PRESETS
+from engine.prediction.every_gpu import every_gpu
+from engine.prediction.intervals import Counted, append_residuals
 from engine.request import AnalysisRequest
+from engine.result import Source, Trial
+from engine.validation import prediction
 from engine.workload import Workload
 
 # Releases of huggingface_hub have had several HTTP clients.
@@ -116,6 +124,51 @@ def test_an_analysis_fetches_the_config_first(
     monkeypatch.setattr("engine.models.hub.download_config", hub_with(SMALL_BERT, tmp_path))
     request = AnalysisRequest(Workload("someone/her-model"), gpu="a10", batch_multiple=64)
     assert analyze(request, lambda event: None).model_name == "someone/her-model"
+
+
+@pytest.fixture
+def her_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setattr("engine.models.hub.download_config", hub_with(SMALL_BERT, tmp_path))
+    return "someone/her-model"
+
+
+def test_the_curves_of_every_gpu_fetch_the_config_first(her_model: str) -> None:
+    small = replace(GPUS["a10"], total_bytes=GPUS["a10"].context_bytes + 64 * 2**20)
+    (curve,) = every_gpu(Workload(her_model), [small])
+    assert curve.largest_batch_size >= 1
+    assert curve.next_batch_size_fails
+
+
+def test_a_plan_fetches_the_config_first(her_model: str) -> None:
+    made = plan(
+        AnalysisRequest(Workload(her_model), gpu="local", batch_multiple=1024), lambda event: None
+    )
+    assert made.model_name == her_model
+    assert made.workload.task is Task.SEQUENCE_CLASSIFICATION
+    assert made.fastest is not None
+
+
+def test_a_check_of_predictions_fetches_the_config_first(
+    her_model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure(order: TrialOrder) -> Trial:
+        assert getattr(order.workload, "config", None) == SMALL_BERT
+        return Trial(order.batch_size, True, Source.MEASURED, peak_allocated_bytes=24 * 2**20)
+
+    device = DeviceFacts("cpu", "a CPU", 64 * 2**30, 0, 0.0)
+    monkeypatch.setattr(prediction, "local_device", lambda: device)
+    monkeypatch.setattr(prediction, "measure", measure)
+    check = prediction.validate_local([her_model], 24 * 2**20, lambda event: None)
+    residuals = [compared.residual for compared in check.comparisons]
+    assert {tuple(residual.workload) for residual in residuals} == {("model",)}
+
+    written = tmp_path / "calibration.toml"
+    of_a_gpu = replace(residuals[0], gpu="a10", counted=Counted.PEAK_ALLOCATED)
+    append_residuals(written, [of_a_gpu])
+    monkeypatch.setattr(prediction, "PUBLISHED", written)
+    monkeypatch.setattr(prediction, "own_file", lambda: tmp_path / "none.toml")
+    (again,) = prediction.validate_known().comparisons
+    assert again.residual.workload == {"model": her_model}
 
 
 @pytest.mark.parametrize("word", ["off", "OFF", "0", "false"])

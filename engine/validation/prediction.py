@@ -16,6 +16,7 @@ from engine.gpus import GPUS, canonical_name
 from engine.measurement.analysis import limited_device
 from engine.measurement.parent import local_device, measure
 from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.models.hub import resolve
 from engine.prediction.analysis import in_words, traces
 from engine.prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
 from engine.prediction.probe import predict_live_memory, predict_memory
@@ -95,7 +96,7 @@ def validate_known() -> PredictionCheck:
 
 def _predicted_again(residual: Residual) -> Residual:
     gpu = GPUS[residual.gpu]
-    workload = Workload.parse(residual.workload)
+    workload = resolve(Workload.parse(residual.workload))
     step = trace(
         workload,
         residual.batch_size,
@@ -127,10 +128,11 @@ def validate_local(
         emit: Receives log lines.
 
     Raises:
-        InvalidInput: If a model is unknown, or the limit is more memory than there is.
+        InvalidInput: If a model is unknown, its config cannot be had or trained, or the limit is
+            more memory than there is.
         MeasurementFailed: If a trial ended for another reason than memory.
     """
-    workloads = [Workload(model) for model in models]
+    workloads = [resolve(Workload(model)) for model in models]
     device = local_device()
     if device.kind == "cpu" and memory_limit_bytes is None:
         memory_limit_bytes = CPU_MEMORY_LIMIT
@@ -200,7 +202,9 @@ def _residuals(
         (Counted.DEVICE_USED, predicted.device_used_bytes, measured.device_used_bytes),
         (Counted.STEP_SECONDS, predicted_seconds, measured.step_seconds),
     ]
-    plain, given = Workload(workload.model).to_dict(), workload.to_dict()
+    # A config of the hub is fetched again by its id.
+    plain = Workload(workload.model, config=workload.config).to_dict()
+    given = workload.to_dict()
     changed = {name: value for name, value in given.items() if value != plain[name]}
     source = f"validate prediction, {datetime.now(UTC):%Y-%m-%d}, torch {torch.__version__}"
     return [
