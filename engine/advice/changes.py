@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from torch._subclasses.fake_tensor import DataDependentOutputException
@@ -104,6 +105,7 @@ def _tried(change: Change, request: AnalysisRequest, gpu: Gpu) -> Change:
     trace_at = request_traces(request, cuda_behaviour(gpu.compute_capability), lambda _: None)
     allocator = AllocatorOptions.parse(request.allocator)
 
+    @cache
     def predict(batch_size: int) -> Trial:
         workload = request.workload_at(batch_size)
         return predict_trial(workload, gpu, trace_at(batch_size), allocator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -75,6 +76,7 @@ def _predicted(request: OwnCodeRequest, emit: Emit) -> Findings:
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
 
+    @cache
     def predict(batch_size: int) -> Trial:
         return _prediction(request, gpu, trace_at, batch_size)
 

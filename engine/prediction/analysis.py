@@ -52,6 +52,7 @@ def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     trace_at = request_traces(request, cuda_behaviour(gpu.compute_capability), emit)
     allocator = AllocatorOptions.parse(request.allocator)
 
+    @cache
     def predict(batch_size: int) -> Trial:
         workload = request.workload_at(batch_size)
         return predict_trial(workload, gpu, trace_at(batch_size), allocator)

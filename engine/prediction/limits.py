@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from engine.answer.recommendation import Recommendation, micro_batches, recommend_batch
 from engine.answer.search import SearchOutcome, find_largest
@@ -42,14 +43,11 @@ def find_limits(
         request: With the batch multiple and the global batch.
         gpu: Where.
         predict: The trial of a batch size there.
-        probe: The same for the search alone, whose trials are shown to the user.
+        probe: The same for the trials that are shown to the user.
         known: Trials made before.
     """
-    outcome = find_largest(
-        probe or predict,
-        batch_multiple=request.batch_multiple,
-        limit_bytes=gpu.usable_bytes,
-        known=known,
+    outcome = predict_largest(
+        predict, probe or predict, request.batch_multiple, gpu.usable_bytes, known
     )
     largest = outcome.largest_batch_size
     if largest == 0:
@@ -62,6 +60,32 @@ def find_limits(
         safe,
     )
     return Limits(outcome, safe, choice)
+
+
+def predict_largest(
+    predict: Callable[[int], Trial],
+    probe: Callable[[int], Trial],
+    batch_multiple: int,
+    limit_bytes: int,
+    known: Sequence[Trial] = (),
+) -> SearchOutcome:
+    """Find the largest batch that is predicted to fit, and show the limit with few trials.
+
+    Near the limit the caching allocator gives back what it does not use, so that reserved memory
+    no longer tells how far the limit is: the search may take more than ten trials, of milliseconds
+    each. What matters are those on both sides of the limit, so they alone are made by the probe.
+
+    Args:
+        predict: The trial of a batch size.
+        probe: The same for the trials of the outcome.
+        batch_multiple: Only multiples of it are tried.
+        limit_bytes: What the caching allocator can have.
+        known: Trials made before.
+    """
+    search = partial(
+        find_largest, batch_multiple=batch_multiple, limit_bytes=limit_bytes, known=known
+    )
+    return search(probe, guess=search(predict).largest_batch_size)
 
 
 def largest_safe(
