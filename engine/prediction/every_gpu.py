@@ -212,10 +212,7 @@ class _Family:
 
 
 class _Replayed(Trace):
-    """A trace that remembers its replay without a limit, by an allocator with default options.
-
-    What stays under a capacity without one is replayed the same way with it.
-    """
+    """A trace that remembers its replay without a limit, by an allocator with default options."""
 
     @cached_property
     def _unlimited(self) -> ReplayResult:
@@ -228,11 +225,9 @@ class _Replayed(Trace):
     def replay(
         self, capacity_bytes: int | None = None, options: AllocatorOptions = DEFAULT_OPTIONS
     ) -> ReplayResult:
-        if options != DEFAULT_OPTIONS:
-            return super().replay(capacity_bytes, options)
-        if capacity_bytes is None or self._unlimited.peak_reserved_bytes <= capacity_bytes:
+        if capacity_bytes is None and options == DEFAULT_OPTIONS:
             return self._unlimited
-        return super().replay(capacity_bytes)
+        return super().replay(capacity_bytes, options)
 
     def peak_by_category(self) -> tuple[int, dict[str, int]]:
         peak, categories = self._peak

@@ -63,21 +63,30 @@ def predict_memory(
     the GPU has left beside the CUDA context. Where it does not, the memory figures say what it
     would need.
     """
-    within = trace.replay(gpu.usable_bytes, allocator)
-    need = within if within.fits else trace.replay(None, allocator)
+    live, categories = trace.peak_by_category()
+    need = within = trace.replay(None, allocator)
+    fits = need.peak_reserved_bytes <= gpu.usable_bytes
+    if not fits and live <= gpu.usable_bytes:  # giving back what is not used may be enough
+        within = trace.replay(gpu.usable_bytes, allocator)
+        fits = within.fits
+    if fits:
+        need = within
+    # The allocator rounds each tensor up, so its peak is a little above the sum of the tensors; the
+    # difference goes to the activations, by far the most tensors.
+    categories["activations"] += need.peak_allocated_bytes - live
     used = need.peak_reserved_bytes + gpu.total_bytes - gpu.usable_bytes
     return Trial(
         batch_size=trace.batch_size,
-        fits=within.fits,
+        fits=fits,
         source=Source.PREDICTED,
         peak_allocated_bytes=need.peak_allocated_bytes,
         peak_reserved_bytes=need.peak_reserved_bytes,
         device_used_bytes=used,
         device_used_low_bytes=memory_range().low_bytes(used),
         device_used_high_bytes=memory_range().high_bytes(used),
-        breakdown=_breakdown(trace, need.peak_allocated_bytes),
-        alloc_retries=within.retries if within.fits else None,
-        failure="" if within.fits else _why_not(need.peak_reserved_bytes, gpu),
+        breakdown=categories,
+        alloc_retries=within.retries if fits else None,
+        failure="" if fits else _why_not(need.peak_reserved_bytes, gpu),
     )
 
 
@@ -93,17 +102,6 @@ def predict_live_memory(limit_bytes: int, trace: Trace) -> Trial:
         breakdown=breakdown,
         failure="" if peak <= limit_bytes else f"out of memory: {over}",
     )
-
-
-def _breakdown(trace: Trace, peak_allocated_bytes: int) -> dict[str, int]:
-    """Bytes by category at the peak, adding up to the peak allocated.
-
-    The allocator rounds each tensor up, so its peak is a little above the sum of the tensors; the
-    difference goes to the activations, by far the most tensors.
-    """
-    live, categories = trace.peak_by_category()
-    categories["activations"] += peak_allocated_bytes - live
-    return categories
 
 
 def _why_not(needed_bytes: int, gpu: GpuFacts) -> str:

@@ -7,6 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE, ReplayResult, replay
+from engine.allocator.options import AllocatorOptions
+from engine.prediction.probe import predict_memory
+from engine.result import GpuFacts
+from engine.tracing.trace import Category, Trace
 
 MIB = 1024**2
 
@@ -133,3 +137,26 @@ def test_what_does_not_fit_failed_after_giving_everything_unused_back(
         assert sizes[events[result.failed_event_index][1]] == result.failed_request_bytes
         assert result.retries >= 1
         assert replay(events[: result.failed_event_index], sizes, capacity).fits
+
+
+@settings(deadline=None)
+@given(
+    STEPS,
+    st.integers(0, 200 * MIB),
+    st.sampled_from(["", "expandable_segments:True", "max_split_size_mb:20"]),
+)
+def test_a_batch_is_predicted_to_fit_where_a_replay_within_the_memory_does(
+    steps: list[tuple[int, int]], usable: int, setting: str
+) -> None:
+    events, sizes = trace_of(steps)
+    whole = [Category.ACTIVATIONS] * len(sizes)
+    trace = Trace(1, events, sizes, whole, last_step=len(events))
+    options = AllocatorOptions.parse(setting)
+    trial = predict_memory(GpuFacts("a GPU", 2**30, usable), trace, options)
+    within = replay(events, sizes, usable, options)
+    assert trial.fits == within.fits
+    assert trial.alloc_retries == (within.retries if within.fits else None)
+    need = within if within.fits else replay(events, sizes, None, options)
+    assert trial.peak_reserved_bytes == need.peak_reserved_bytes
+    assert trial.peak_allocated_bytes == need.peak_allocated_bytes
+    assert sum(trial.breakdown.values()) == need.peak_allocated_bytes
