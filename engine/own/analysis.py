@@ -18,7 +18,7 @@ from engine.own.factory import refuse_while_loading
 from engine.own.measured import does_not_fit, measure_own_code
 from engine.own.request import OwnCodeRequest
 from engine.own.trace import trace_own_question
-from engine.prediction.analysis import CONVOLUTIONS_CAVEAT, catalogue_gpu, facts_of, find_out
+from engine.prediction.analysis import catalogue_gpu, facts_of, find_out
 from engine.prediction.probe import predict_memory, timed
 from engine.prediction.step_time import predict_step_seconds
 from engine.result import AnalysisResult, GpuFacts, Trial
@@ -129,6 +129,4 @@ def _about_the_trace(trace: Trace) -> list[str]:
             "No torch.optim.Optimizer took a step: an optimizer's state, if there is any, is not "
             "told apart from inputs and activations."
         )
-    if any("convolution" in operation.name for operation in trace.operations):
-        caveats.append(CONVOLUTIONS_CAVEAT)
     return caveats

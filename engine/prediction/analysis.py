@@ -23,11 +23,15 @@ from engine.prediction.timeline import largest_tensors, timeline
 from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Question
 from engine.result import AnalysisResult, GpuFacts, Source, Trial
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
-from engine.tracing.trace import NotAffine
+from engine.tracing.trace import NotAffine, Trace
 from engine.tracing.tracer import TraceAt, trace, trace_every_batch_size
 from engine.workload import Workload
 
-CONVOLUTIONS_CAVEAT = (
+_NOTHING_RUN = (
+    "Nothing was run: memory comes from a trace of the training step replayed through a model of "
+    "PyTorch's caching allocator."
+)
+_CONVOLUTIONS = (
     "cuDNN's convolution workspaces are not predicted: it takes a smaller one where memory is "
     "short, so they raise the memory used more than they lower the largest batch."
 )
@@ -61,7 +65,7 @@ def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
         return does_not_fit(request, smallest, gpu.display_name)
 
     found = find_out(request, gpu, predict, trace_at, refusal, emit)
-    caveats = [*_caveats(request), *found.caveats, *interconnect.caveats(request.workload, gpu)]
+    caveats = [_NOTHING_RUN, *found.caveats, *interconnect.caveats(request.workload, gpu)]
     return conclude(request, replace(found, caveats=caveats))
 
 
@@ -92,19 +96,20 @@ def find_out(
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
         raise refusal(probe(request.batch_multiple))
+    recommended, step = probe(choice.batch_size), trace_at(choice.batch_size)
     return Findings(
         gpu=facts_of(gpu),
         outcome=outcome,
         current=current,
-        recommended=probe(choice.batch_size),
+        recommended=recommended,
         curve=curve(predict, outcome, request),
         price_per_hour_usd=price_per_hour(request, gpu),
         source=Source.PREDICTED,
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
-        caveats=_caveats_of_any_prediction(outcome, limits.safe_batch_size),
-        timeline=timeline(trace_at(choice.batch_size)),
-        largest_tensors=largest_tensors(trace_at(choice.batch_size)),
+        caveats=_caveats(step, outcome, limits.safe_batch_size),
+        timeline=timeline(step),
+        largest_tensors=largest_tensors(step),
     )
 
 
@@ -253,17 +258,7 @@ def curve(predict: Probe, outcome: SearchOutcome, request: Question) -> list[Tri
     return [predict(unit * multiple) for unit in sorted(units)]
 
 
-def _caveats(request: AnalysisRequest) -> list[str]:
-    caveats = [
-        "Nothing was run: memory comes from a trace of the training step replayed through a model "
-        "of PyTorch's caching allocator.",
-    ]
-    if request.workload.preset.kind == "image":
-        caveats.append(CONVOLUTIONS_CAVEAT)
-    return caveats
-
-
-def _caveats_of_any_prediction(outcome: SearchOutcome, safe: int) -> list[str]:
+def _caveats(step: Trace, outcome: SearchOutcome, safe: int) -> list[str]:
     caveats = [
         "Step times assume 60 % of the GPU's peak compute and 75 % of its peak bandwidth: "
         f"{step_time_range().in_words()}. Their ratios are more reliable than the times.",
@@ -278,6 +273,8 @@ def _caveats_of_any_prediction(outcome: SearchOutcome, safe: int) -> list[str]:
         caveats.append(
             f"Predicted memory may be off by {memory}: batch {safe:,} fits even at the high end."
         )
+    if any("convolution" in operation.name for operation in step.operations):
+        caveats.append(_CONVOLUTIONS)
     if not outcome.next_batch_size_fails:
         caveats.append(f"No batch larger than {LARGEST_BATCH_SIZE:,} is tried.")
     return caveats

@@ -25,6 +25,12 @@ class CudaTemporaries:
     product, and keeps it (``getCurrentCUDABlasHandle``, torch 2.11 to 2.14); autograd's thread is
     the second. Attention kernels take scratch for their backward and return it.
 
+    Left out is what does not reach the peak, or is not told by the source: partial sums of layer
+    norm's backward, 8 MiB at most and only beyond 65,536 rows (``max_grid_size`` in
+    cuda/layer_norm_kernel.cu); sums by segment of an embedding's backward beyond 3,072 indices,
+    ``indices / 10 + min(indices, rows)`` rows of fp32 (cuda/EmbeddingBackwardKernel.cu), taken
+    when the activations of the layers above have gone; cuDNN's workspaces for convolutions.
+
     Args:
         behaviour: Of the GPU.
     """
