@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from engine.step.optimizers import OWN_KERNELS
@@ -48,8 +47,8 @@ def cost(
     """
     if func.namespace not in _NAMESPACES or _is_view(func):
         return None
-    inputs = list(_tensors((args, kwargs)))
-    outputs = list(_tensors(output))
+    inputs = list(tensors_in((args, kwargs)))
+    outputs = list(tensors_in(output))
     if not inputs and not outputs:
         return None
     packet = func._overloadpacket
@@ -82,12 +81,19 @@ def _mutated(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
         tensor
         for argument, value in zip(func._schema.arguments, given, strict=False)
         if argument.alias_info is not None and argument.alias_info.is_write
-        for tensor in _tensors(value)
+        for tensor in tensors_in(value)
     ]
 
 
-def _tensors(tree: Any) -> Iterable[torch.Tensor]:
-    return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in an operator's arguments or result, or in the state of an optimizer."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
 
 
 def _bytes(tensor: torch.Tensor) -> int:

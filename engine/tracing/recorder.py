@@ -17,11 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.tracing.module_names import ModuleNames
-from engine.tracing.operations import cost, operator_name
+from engine.tracing.operations import cost, operator_name, tensors_in
 from engine.tracing.trace import Category, Trace
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -164,7 +163,7 @@ class MemoryRecorder(TorchDispatchMode):
         output = func(*args, **kwargs)
         phase = self._training.phase
         module, operator = self._modules.at_work(), operator_name(func)
-        for tensor in _tensors(output):
+        for tensor in tensors_in(output):
             if tensor.untyped_storage()._cdata not in self._ids:
                 self._see(tensor, self._category(phase, func, args), module, operator)
         if self._temporaries is not None:
@@ -214,7 +213,7 @@ class MemoryRecorder(TorchDispatchMode):
         """Sort an optimizer's state, by parameter, or that of several."""
         for key, value in state.items():
             owner = self._modules.owner(key) if isinstance(key, torch.Tensor) else ""
-            for tensor in _tensors(value):
+            for tensor in tensors_in(value):
                 self._sort_into(tensor, Category.OPTIMIZER_STATE, owner)
 
     def _sort_into(
@@ -275,10 +274,6 @@ def _frees_in_order(events: list[tuple[int, int]]) -> list[tuple[int, int]]:
         for kind, run in groupby(events, key=itemgetter(0))
         for event in (sorted(run) if kind == FREE else run)
     ]
-
-
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
 
 
 def _in_order_of_moving(module: torch.nn.Module) -> Iterator[torch.Tensor]:
