@@ -34,8 +34,9 @@ class Trial:
             second of it.
         device_used_low_bytes, device_used_high_bytes: The interval of a predicted
             ``device_used_bytes``, from the residuals seen so far; ``None`` for measured figures.
-        step_seconds_low, step_seconds_high: The interval of ``step_seconds``; of a measured one,
-            that of its median.
+        step_seconds_low, step_seconds_high: The interval of a predicted ``step_seconds``; of a
+            measured one, the quartiles of its steps' times: half of the steps lie between. ``None``
+            where a single step was timed.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
             ``activations``: what one phase of the step leaves to the next, ``temporaries``: what is
@@ -133,6 +134,21 @@ class LargeTensor:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """Current and recommended batch measured in turn, so that drift does not pass for a gain.
+
+    Attributes:
+        current_samples_per_second: At the current batch, by round; each a trial in a fresh process.
+        recommended_samples_per_second: At the recommended batch, by round.
+        coverage: How sure it is that the true speedup lies within its interval, from 0 to 1.
+    """
+
+    current_samples_per_second: list[float]
+    recommended_samples_per_second: list[float]
+    coverage: float
+
+
+@dataclass(frozen=True)
 class GlobalBatch:
     """How the user's global batch is kept at the recommended batch.
 
@@ -179,6 +195,10 @@ class AnalysisResult:
             ``None`` where the limit was measured. The recommended batch is never larger, unless
             this is zero.
         global_batch: How the global batch is kept; ``None`` if none was asked for.
+        speedup_low, speedup_high: The interval of ``speedup``; a speedup whose low end is not above
+            1 is no gain. ``None`` where there is no speedup.
+        comparison: What a measured speedup was computed from; ``None`` where the two batches are
+            the same, one does not fit, or nothing was measured.
     """
 
     model_name: str
@@ -203,6 +223,9 @@ class AnalysisResult:
     certificate: list[str] = field(default_factory=list)
     safe_batch_size: int | None = None
     global_batch: GlobalBatch | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    comparison: Comparison | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _NOT_KNOWN = "-"
 _BAR_WIDTH = 20
+_RANGE_OF_TIMES = {
+    Source.MEASURED: "Step time, middle half",
+    Source.PREDICTED: "Step time, range",
+}
 
 
 def render_analysis(result: AnalysisResult) -> RenderableType:
@@ -55,6 +59,10 @@ def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> Rende
         figures.add_row("Device used, range", f"{low / GIB:.2f} to {_gib(high)}", trial.source)
     if trial.fits and trial.step_seconds is not None:
         figures.add_row("Step time", f"{_milliseconds(trial.step_seconds)} ms", trial.source)
+    slowest = trial.step_seconds_high
+    if trial.fits and trial.step_seconds_low is not None and slowest is not None:
+        times = f"{_milliseconds(trial.step_seconds_low)} to {_milliseconds(slowest)} ms"
+        figures.add_row(_RANGE_OF_TIMES[trial.source], times, trial.source)
     if trial.fits and trial.samples_per_second is not None:
         figures.add_row("Speed", f"{_speed(trial.samples_per_second)} samples/s", trial.source)
     title = "Memory at the peak of a step"
@@ -143,11 +151,22 @@ def _key_figures(result: AnalysisResult) -> Table:
         why = "the current batch does not fit" if not current.fits else "its speed is not known"
         table.add_row("Speedup", f"none to give: {why}", "")
     else:
-        speeds = f"{result.speedup:.2f} times the current speed"
-        table.add_row("Speedup", speeds, result.source)
+        table.add_row("Speedup", _speedup(result, result.speedup), result.source)
+    if result.comparison is not None:
+        rounds = len(result.comparison.current_samples_per_second)
+        sure = f"true speedup in that range with {100 * result.comparison.coverage:.0f} %"
+        table.add_row("Compared in turn", f"{rounds} rounds; {sure}", result.source)
     if result.savings is not None:
         _add_savings(table, result.savings)
     return table
+
+
+def _speedup(result: AnalysisResult, speedup: float) -> str:
+    said = f"{speedup:.2f} times the current speed"
+    if result.speedup_low is None or result.speedup_high is None:
+        return said
+    said += f", {result.speedup_low:.2f} to {result.speedup_high:.2f}"
+    return said if result.speedup_low > 1 else f"{said}: no gain"
 
 
 def _add_savings(table: Table, savings: Savings) -> None:

@@ -18,6 +18,7 @@ from engine.events import Event, Log
 from engine.gpus import GPUS
 from engine.measurement.parent import local_device, measure, record
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
+from engine.measurement.rounds import about_rounds, measure_in_turn
 from engine.models.hub import resolve
 from engine.prediction.analysis import curve, does_not_fit, in_words, request_traces
 from engine.prediction.probe import predict_live_memory, predict_memory
@@ -26,7 +27,7 @@ from engine.result import AnalysisResult, GpuFacts, Source, Trial
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 
 MEASURED_NOISE = 0.05
-"""Assumed: medians of five steps in two fresh processes differ by up to so much."""
+"""Assumed: medians of two fresh processes that did not run in turn differ by up to so much."""
 
 Emit = Callable[[Event], None]
 Probe = Callable[[int], Trial]
@@ -75,21 +76,24 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
         raise does_not_fit(request, predict(request.batch_multiple), gpu.name)
     trials = {trial.batch_size: trial for trial in outcome.trials}
     chosen = _recommend(request, outcome)
+    current = known[-1]
     recommended = trials.get(chosen.batch_size) or probe(chosen.batch_size)
+    comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
     step = record(order(chosen.batch_size)) if device.kind == "cpu" else RecordedStep([], [])
     return conclude(
         request,
         Findings(
             gpu=gpu,
             outcome=outcome,
-            current=known[-1],
+            current=current,
             recommended=recommended,
             curve=curve(predict, outcome, request),
             price_per_hour_usd=local_price_per_hour(request, device),
             source=Source.MEASURED,
             noise=MEASURED_NOISE,
+            comparison=comparison,
             bound=chosen.bound,
-            caveats=_caveats(request, device),
+            caveats=[*_caveats(request, device), *about_rounds(comparison)],
             timeline=step.timeline,
             largest_tensors=step.largest_tensors,
         ),

@@ -8,7 +8,7 @@ import time
 
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.runs import Steps, steps_of
-from engine.measurement.steps import WARM_UP_STEPS, median_seconds
+from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
 from engine.prediction.timeline import largest_tensors, timeline
 from engine.result import Source, Trial
 from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
@@ -43,17 +43,16 @@ def run_trial(order: TrialOrder) -> Trial:
         steps.step()
         return time.perf_counter() - begin
 
-    seconds = median_seconds(timed_step)
+    times = time_steps(timed_step)
     peak, breakdown = recorder.trace.peak_by_category()
-    return Trial(
+    trial = Trial(
         batch_size=order.batch_size,
         fits=True,
         source=Source.MEASURED,
         peak_allocated_bytes=peak,
-        step_seconds=seconds,
-        samples_per_second=order.samples_per_step / seconds,
         breakdown=breakdown,
     )
+    return with_times(trial, times, order.samples_per_step)
 
 
 def record(order: TrialOrder) -> RecordedStep:

@@ -9,7 +9,7 @@ import torch
 
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.measurement.runs import steps_of
-from engine.measurement.steps import WARM_UP_STEPS, median_seconds
+from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
 from engine.result import Source, Trial
 
 
@@ -41,14 +41,12 @@ def run_trial(order: TrialOrder) -> Trial:
         steps.begin()
         for _ in range(WARM_UP_STEPS):
             steps.step()
-        seconds = median_seconds(lambda: _timed(steps.step))
+        times = time_steps(lambda: _timed(steps.step))
     except torch.OutOfMemoryError as error:
         where = steps.out_of_memory(error)
         reason = str(error).removeprefix("CUDA out of memory. ").split(". ")[0]
         return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
-    return replace(
-        _trial(order), step_seconds=seconds, samples_per_second=order.samples_per_step / seconds
-    )
+    return with_times(_trial(order), times, order.samples_per_step)
 
 
 def _emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:

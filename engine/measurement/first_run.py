@@ -12,7 +12,7 @@ import torch
 
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.runs import Steps, steps_of
-from engine.measurement.steps import median_seconds
+from engine.measurement.steps import time_steps
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def first_run(order: TrialOrder) -> FirstRun:
 
         first = timed_step()
         timed_step()  # the optimizer's state exists, and the compiler has seen it
-        return FirstRun(first, median_seconds(timed_step), _PEAKS[device](steps))
+        return FirstRun(first, time_steps(timed_step).median, _PEAKS[device](steps))
 
 
 def _device() -> str:
