@@ -149,6 +149,47 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class MeasuredOn:
+    """What a measurement ran on.
+
+    What belongs to CUDA is ``None`` or empty where there is none, or where it is not told.
+
+    Attributes:
+        device: As its driver names it; ``cpu`` or ``mps`` without CUDA.
+        torch, transformers: Versions.
+        cpu_threads: Threads that PyTorch computes with on the host.
+        compute_capability: Such as ``8.6``.
+        driver, cuda, cudnn: Versions of NVIDIA's driver, of CUDA and of cuDNN in PyTorch.
+        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them; empty for
+            PyTorch's default.
+        matmul_precision, convolution_precision: What fp32 matrix products and convolutions may be
+            computed in: ``tf32``, ``ieee``, or ``none`` for PyTorch's default.
+        cudnn_benchmark: Whether cuDNN tries its algorithms out.
+        deterministic: Whether only deterministic algorithms are allowed.
+        power_limit_watts: What the driver lets the GPU draw.
+        clock_mhz, largest_clock_mhz: Of the multiprocessors: just before a step, and the most
+            there is.
+    """
+
+    device: str
+    torch: str
+    transformers: str
+    cpu_threads: int
+    compute_capability: str = ""
+    driver: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    allocator: str = ""
+    matmul_precision: str = ""
+    convolution_precision: str = ""
+    cudnn_benchmark: bool | None = None
+    deterministic: bool | None = None
+    power_limit_watts: float | None = None
+    clock_mhz: int | None = None
+    largest_clock_mhz: int | None = None
+
+
+@dataclass(frozen=True)
 class GlobalBatch:
     """How the user's global batch is kept at the recommended batch.
 
@@ -199,6 +240,7 @@ class AnalysisResult:
             1 is no gain. ``None`` where there is no speedup.
         comparison: What a measured speedup was computed from; ``None`` where the two batches are
             the same, one does not fit, or nothing was measured.
+        measured_on: What the measurements ran on; ``None`` where nothing was measured.
     """
 
     model_name: str
@@ -226,6 +268,7 @@ class AnalysisResult:
     speedup_low: float | None = None
     speedup_high: float | None = None
     comparison: Comparison | None = None
+    measured_on: MeasuredOn | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""

@@ -35,7 +35,7 @@ _SECONDS_PER_SAMPLE = 0.0026
 _RANGE = 0.06
 NEW_IN_RESULTS = (
     "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
-    "speedup_low", "speedup_high", "comparison",
+    "speedup_low", "speedup_high", "comparison", "measured_on",
 )  # fmt: skip
 NEW_IN_TRIALS = (
     "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",

@@ -17,6 +17,7 @@ from engine.result import (
     Comparison,
     GpuFacts,
     LargeTensor,
+    MeasuredOn,
     Source,
     TimelinePoint,
     Trial,
@@ -39,6 +40,7 @@ class Findings:
         noise: Half the width of the speedup's interval, as a share, where nothing was compared in
             turn.
         comparison: Current and recommended batch, measured in turn; ``None`` if they were not.
+        measured_on: What the trials ran on; ``None`` where nothing was measured.
         caveats: What a reader has to know.
         bound: What decided the recommended batch.
         safe_batch_size: The largest that fits even at the high end of its prediction; ``None``
@@ -56,6 +58,7 @@ class Findings:
     source: Source
     noise: float = PREDICTED_NOISE
     comparison: Comparison | None = None
+    measured_on: MeasuredOn | None = None
     caveats: Sequence[str] = ()
     bound: Bound = Bound.SPEED
     safe_batch_size: int | None = None
@@ -127,6 +130,7 @@ def answer(
         speedup_low=None if gained is None else gained.low,
         speedup_high=None if gained is None else gained.high,
         comparison=found.comparison,
+        measured_on=found.measured_on,
     )
 
 

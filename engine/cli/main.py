@@ -137,8 +137,9 @@ def _measure(options: argparse.Namespace) -> int:
     with progress():
         from engine.measurement.analysis import measure_batch  # loads torch
 
-        gpu, trial = measure_batch(request)
-    _answer(options, asdict(trial), lambda: render_trial(trial, request.workload, gpu))
+        gpu, trial, ran_on = measure_batch(request)
+    plain = asdict(trial) | {"measured_on": ran_on and asdict(ran_on)}
+    _answer(options, plain, lambda: render_trial(trial, request.workload, gpu, ran_on))
     return OK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -9,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.cli import tables
+from engine.cli.render_environment import render_measured_on
 from engine.gpus import GIB
-from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
+from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
 from engine.workload import Optimizer, Workload
 
 if TYPE_CHECKING:
@@ -37,13 +39,24 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
             _memory(recommended, result.gpu.total_bytes),
         ),
     ]
+    if result.measured_on is not None:
+        parts.append(tables.section("Measured on", render_measured_on(result.measured_on)))
     if result.caveats:
         parts.append(tables.section("To know about these figures", tables.bullets(result.caveats)))
     return Group(*parts)
 
 
-def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> RenderableType:
-    """One batch size on one GPU: whether it fits, its memory figures and step time."""
+def render_trial(
+    trial: Trial, workload: Workload | str, gpu: GpuFacts, measured_on: MeasuredOn | None = None
+) -> RenderableType:
+    """One batch size on one GPU: whether it fits, its memory figures and step time.
+
+    Args:
+        trial: What was found.
+        workload: What is trained; of a person's own code, its factory.
+        gpu: On what.
+        measured_on: What a measured trial ran on, if that is known.
+    """
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
     figures = _figures()
@@ -65,6 +78,8 @@ def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> Rende
         figures.add_row(_RANGE_OF_TIMES[trial.source], times, trial.source)
     if trial.fits and trial.samples_per_second is not None:
         figures.add_row("Speed", f"{_speed(trial.samples_per_second)} samples/s", trial.source)
+    if trial.alloc_retries is not None:
+        figures.add_row("Allocator retries", f"{trial.alloc_retries:,}", trial.source)
     title = "Memory at the peak of a step"
     parts: list[RenderableType] = [
         _question(workload, gpu),
@@ -75,6 +90,8 @@ def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> Rende
             title if trial.fits else f"{title}, if it fitted", _memory(trial, gpu.total_bytes)
         ),
     ]
+    if measured_on is not None:
+        parts.append(tables.section("Measured on", render_measured_on(measured_on)))
     return Group(*parts)
 
 
@@ -204,10 +221,21 @@ def _trials(result: AnalysisResult) -> RenderableType:
     table.add_column("")
     for trial in sorted(result.trials, key=lambda trial: trial.batch_size):
         table.add_row(*_trial_row(trial), _role(trial, result), style="" if trial.fits else "red")
-    if all(trial.fits or trial.peak_allocated_bytes is None for trial in result.trials):
-        return table
-    note = "Where a batch does not fit, memory is what it would need."
-    return Group(table, Text(note, style="dim"))
+    return Group(table, *(Text(note, style="dim") for note in _notes(result.trials)))
+
+
+def _notes(trials: Sequence[Trial]) -> list[str]:
+    """What the table of trials does not say by itself."""
+    notes = []
+    if any(not trial.fits and trial.peak_allocated_bytes is not None for trial in trials):
+        notes.append("Where a batch does not fit, memory is what it would need.")
+    slowed = [trial for trial in trials if trial.fits and trial.alloc_retries]
+    notes += [
+        f"Batch {trial.batch_size:,} fits, but the caching allocator had to give its cache back "
+        f"{trial.alloc_retries:,} times, which slows it down."
+        for trial in slowed
+    ]
+    return notes
 
 
 def _trial_row(trial: Trial) -> list[str]:

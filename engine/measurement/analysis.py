@@ -6,9 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-import torch
-import transformers
-
 from engine.allocator.options import AllocatorOptions
 from engine.answer.conclusion import Findings, conclude
 from engine.answer.recommendation import Bound, Recommendation, micro_batches, recommend_batch
@@ -16,14 +13,14 @@ from engine.answer.search import SearchOutcome, find_largest, fit_step_time, rec
 from engine.errors import InvalidInput
 from engine.events import Event, Log
 from engine.gpus import GPUS
-from engine.measurement.parent import local_device, measure, record
+from engine.measurement.parent import local_device, measure, measured_on, record
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.rounds import about_rounds, measure_in_turn
 from engine.models.hub import resolve
 from engine.prediction.analysis import curve, does_not_fit, in_words, request_traces
 from engine.prediction.probe import predict_live_memory, predict_memory
 from engine.request import AnalysisRequest, Question
-from engine.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 
 MEASURED_NOISE = 0.05
@@ -92,6 +89,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
             source=Source.MEASURED,
             noise=MEASURED_NOISE,
             comparison=comparison,
+            measured_on=measured_on(order(chosen.batch_size)),
             bound=chosen.bound,
             caveats=[*_caveats(request, device), *about_rounds(comparison)],
             timeline=step.timeline,
@@ -108,8 +106,11 @@ def _check_allocator(request: AnalysisRequest, device: DeviceFacts) -> None:
         )
 
 
-def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial]:
+def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial, MeasuredOn | None]:
     """Measure one batch size, the request's current one, on the local device.
+
+    Returns:
+        The device, the trial, and what it ran on if it fits.
 
     Raises:
         InvalidInput: If the memory limit is missing where it is needed, or the model is unknown.
@@ -119,7 +120,9 @@ def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial]:
     order = TrialOrder(
         resolve(request.workload), request.current_batch_size, request.memory_limit_bytes
     )
-    return gpu, measure(replace(order, allocator=request.allocator))
+    order = replace(order, allocator=request.allocator)
+    trial = measure(order)
+    return gpu, trial, measured_on(order) if trial.fits else None
 
 
 def limited_device(device: DeviceFacts, limit_bytes: int | None) -> GpuFacts:
@@ -198,8 +201,7 @@ def local_price_per_hour(request: Question, device: DeviceFacts) -> float:
 def _caveats(request: AnalysisRequest, device: DeviceFacts) -> list[str]:
     caveats = [
         "Each trial ran in a process of its own: whole training steps, two to warm up and up to "
-        f"five timed, with torch {torch.__version__} and transformers {transformers.__version__}. "
-        "The curve between the trials is predicted.",
+        "five timed. The curve between the trials is predicted.",
     ]
     if device.kind == "cpu":
         caveats.append(

@@ -3,7 +3,8 @@
 Whatever else is printed goes to standard error; what went wrong is the last line there. It ends
 when its standard input does, so that no trial outlives who asked for it.
 ``python -m engine.measurement.child facts`` describes the device instead, and ``recording`` tells
-where memory goes along a step; ``first-run`` times the first step and those after it.
+where memory goes along a step; ``first-run`` times the first step and those after it;
+``environment`` tells what all of that runs on.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import torch
 from engine.errors import EngineError
 from engine.lifeline import end_with
 from engine.measurement import cpu, cuda, mps
+from engine.measurement.environment import measured_on
 from engine.measurement.first_run import FirstRun, first_run
-from engine.measurement.protocol import RecordedStep, TrialOrder
+from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.own.factory import Factory, OwnCodeFailed
-from engine.result import Trial
+from engine.result import MeasuredOn, Trial
 
-_Answer = TypeVar("_Answer", Trial, RecordedStep, FirstRun)
+_Answer = TypeVar("_Answer", Trial, RecordedStep, FirstRun, MeasuredOn)
 
 
 def main() -> None:
@@ -40,6 +42,7 @@ def main() -> None:
     device = _device()
     order = orders.readline()
     end_with(orders)
+    answer: DeviceFacts | Trial | RecordedStep | FirstRun | MeasuredOn
     try:
         match sys.argv[1:]:
             case ["facts"]:
@@ -48,6 +51,8 @@ def main() -> None:
                 answer = _run(cpu.record, TrialOrder.from_json(order))
             case ["first-run"]:
                 answer = _run(first_run, TrialOrder.from_json(order))
+            case ["environment"]:
+                answer = _run(measured_on, TrialOrder.from_json(order))
             case _:
                 answer = _run(device.run_trial, TrialOrder.from_json(order))
     except EngineError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.measurement.environment import device_kind
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.runs import Steps, steps_of
 from engine.measurement.steps import time_steps
@@ -35,7 +36,7 @@ def first_run(order: TrialOrder) -> FirstRun:
     with tempfile.TemporaryDirectory() as cache:
         # Else the compiler would find what it compiled for somebody else.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        device = _device()
+        device = device_kind()
         steps = steps_of(order)
         steps.build(device)
         steps.begin()
@@ -49,12 +50,6 @@ def first_run(order: TrialOrder) -> FirstRun:
         first = timed_step()
         timed_step()  # the optimizer's state exists, and the compiler has seen it
         return FirstRun(first, time_steps(timed_step).median, _PEAKS[device](steps))
-
-
-def _device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _wait(device: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.errors import MeasurementFailed
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.result import Source, Trial
+from engine.result import MeasuredOn, Source, Trial
 
 CHILD = [sys.executable, "-m", "engine.measurement.child"]
 
@@ -58,6 +58,15 @@ def record(order: TrialOrder) -> RecordedStep:
         MeasurementFailed: If the step failed.
     """
     return RecordedStep.parse(_ask("recording", order.to_json()))
+
+
+def measured_on(order: TrialOrder) -> MeasuredOn:
+    """What trials such as this one, which fits, run on.
+
+    Raises:
+        MeasurementFailed: If it cannot be built.
+    """
+    return MeasuredOn(**_ask("environment", order.to_json(), order.allocator))
 
 
 def measure_first_run(order: TrialOrder) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
+import torch
 
 from engine.analysis import analyze
 from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Event, Log
 from engine.measurement import analysis as measured
-from engine.measurement import cpu, rounds
+from engine.measurement import cpu, environment, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
@@ -39,6 +40,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(measured, "measure", measure)
     monkeypatch.setattr(measured, "record", cpu.record)
+    monkeypatch.setattr(measured, "measured_on", environment.measured_on)
     monkeypatch.setattr(measured, "local_device", lambda: CPU)
     monkeypatch.setattr(rounds, "ENOUGH_SECONDS", 0.0)  # the fewest rounds
     return tried
@@ -88,6 +90,13 @@ def test_a_current_batch_that_is_the_recommended_one_is_not_compared_with_itself
     assert result.comparison is None
     assert result.speedup == 1
     assert len(in_this_process) == 2
+
+
+def test_the_answer_tells_what_it_was_measured_on() -> None:
+    found = answer(memory_limit_bytes=needed(4)).measured_on
+    assert found is not None
+    assert found.device == "cpu"
+    assert found.cpu_threads == torch.get_num_threads()
 
 
 def test_only_multiples_are_measured_besides_the_current_batch() -> None:
