@@ -17,6 +17,7 @@ from engine.measurement.parent import local_device, measure, measured_on, record
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.rounds import about_rounds, measure_in_turn
 from engine.models.hub import resolve
+from engine.parallel.interconnect import nccl_bytes
 from engine.prediction.analysis import curve, does_not_fit, in_words, request_traces
 from engine.prediction.probe import predict_live_memory, predict_memory
 from engine.request import AnalysisRequest, Question
@@ -43,8 +44,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
         MeasurementFailed: If a trial ended for another reason than memory.
     """
     device = local_device()
-    _check_allocator(request, device)
-    gpu = limited_device(device, request.memory_limit_bytes)
+    gpu = _device_for(request, device)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
     predict = _predictor(request, device, gpu, emit)
 
@@ -98,12 +98,32 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     )
 
 
-def _check_allocator(request: AnalysisRequest, device: DeviceFacts) -> None:
-    """Refuse options of an allocator that the device does not have."""
+def _device_for(request: AnalysisRequest, device: DeviceFacts) -> GpuFacts:
+    """The device as the request has it: limited, and with what NCCL takes of it.
+
+    Raises:
+        InvalidInput: If the request asks for more than there is.
+    """
+    wrong: dict[str, str] = {}
     if request.allocator and device.kind != "cuda":
-        raise InvalidInput(
-            {"allocator": f"{device.name} has no CUDA caching allocator; leave its options out"}
+        wrong["allocator"] = f"{device.name} has no CUDA caching allocator; leave its options out"
+    together = request.workload.world_size
+    if together > device.count:
+        cores = "cores, each of which may stand for a GPU" if device.kind == "cpu" else "GPU(s)"
+        wrong["world_size"] = (
+            f"this machine has {device.count:,} {cores}; ask for no more, or name a GPU of the "
+            "catalogue for a prediction"
         )
+    gpu = limited_device(device, request.memory_limit_bytes)
+    if device.kind == "cpu" and together * gpu.total_bytes > device.total_bytes:
+        wrong["memory_limit_bytes"] = (
+            f"{together:,} times {gpu.total_bytes / 2**30:.2f} GiB is more than the "
+            f"{device.total_bytes / 2**30:.2f} GiB of {device.name}; give less"
+        )
+    if wrong:
+        raise InvalidInput(wrong)
+    taken = nccl_bytes(request.workload) if device.kind == "cuda" else 0
+    return replace(gpu, usable_bytes=max(gpu.usable_bytes - taken, 0))
 
 
 def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial, MeasuredOn | None]:
@@ -116,7 +136,7 @@ def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial, MeasuredOn
         InvalidInput: If the memory limit is missing where it is needed, or the model is unknown.
         MeasurementFailed: If the trial ended for another reason than memory.
     """
-    gpu = limited_device(local_device(), request.memory_limit_bytes)
+    gpu = _device_for(request, local_device())
     order = TrialOrder(
         resolve(request.workload), request.current_batch_size, request.memory_limit_bytes
     )
@@ -207,6 +227,13 @@ def _caveats(request: AnalysisRequest, device: DeviceFacts) -> list[str]:
         caveats.append(
             "On the CPU the bytes of live tensors are counted against the memory limit; there is "
             "no caching allocator, so nothing is reserved beyond them."
+        )
+    if request.workload.world_size > 1:
+        caveats.append(
+            f"{request.workload.world_size:,} processes shared each trial, each "
+            + ("a GPU" if device.kind == "cuda" else "with a share of the cores, by Gloo")
+            + ": batch sizes and memory are of one of them, the one that needs most; times are the "
+            "slowest's, samples per second of all."
         )
     if local_price_per_hour(request, device) == 0:
         caveats.append("No price is known for this device, so savings are counted in hours only.")

@@ -7,18 +7,20 @@ import platform
 import time
 
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.runs import Steps, steps_of
+from engine.measurement.runs import Steps, agreement, steps_of
 from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
+from engine.own.factory import Factory
+from engine.parallel.members import recording
 from engine.prediction.timeline import largest_tensors, timeline
 from engine.result import Source, Trial
 from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 
 
 def facts() -> DeviceFacts:
-    """The processor, with the machine's memory."""
+    """The processor, with the machine's memory; each of its cores may be one of several GPUs."""
     name = f"CPU ({platform.processor() or platform.machine()})"
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return DeviceFacts("cpu", name, total, 0, 0.0)
+    return DeviceFacts("cpu", name, total, 0, 0.0, os.cpu_count() or 1)
 
 
 def run_trial(order: TrialOrder) -> Trial:
@@ -43,7 +45,7 @@ def run_trial(order: TrialOrder) -> Trial:
         steps.step()
         return time.perf_counter() - begin
 
-    times = time_steps(timed_step)
+    times = time_steps(timed_step, agreement(order, "cpu"))
     peak, breakdown = recorder.trace.peak_by_category()
     trial = Trial(
         batch_size=order.batch_size,
@@ -64,7 +66,8 @@ def record(order: TrialOrder) -> RecordedStep:
 
 
 def _record(steps: Steps, order: TrialOrder, limit_bytes: int | None) -> MemoryRecorder:
-    recorder = MemoryRecorder(steps.recorded, order.batch_size, limit_bytes=limit_bytes)
-    for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
-        recorder.record_step(move)
+    workload = None if isinstance(order.workload, Factory) else order.workload
+    with recording(steps.recorded, order.batch_size, workload, limit_bytes) as recorder:
+        for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
+            recorder.record_step(move)
     return recorder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.measurement.runs import steps_of
+from engine.measurement.runs import agreement, steps_of
 from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
 from engine.result import Source, Trial
 
@@ -28,6 +28,7 @@ def facts() -> DeviceFacts:
         total_bytes=properties.total_memory,
         context_bytes=_device_used_bytes() - torch.cuda.memory_reserved(),
         compute_capability=properties.major + properties.minor / 10,
+        count=torch.cuda.device_count(),
     )
 
 
@@ -41,7 +42,7 @@ def run_trial(order: TrialOrder) -> Trial:
         steps.begin()
         for _ in range(WARM_UP_STEPS):
             steps.step()
-        times = time_steps(lambda: _timed(steps.step))
+        times = time_steps(lambda: _timed(steps.step), agreement(order, "cuda"))
     except torch.OutOfMemoryError as error:
         where = steps.out_of_memory(error)
         reason = str(error).removeprefix("CUDA out of memory. ").split(". ")[0]
@@ -52,7 +53,7 @@ def run_trial(order: TrialOrder) -> Trial:
 def _emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:
     """Leave the allocator what a GPU of that memory would, the CUDA context subtracted."""
     torch.cuda.init()
-    total = torch.cuda.get_device_properties(0).total_memory
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     share = (memory_limit_bytes - _device_used_bytes()) / total
     torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), 1.0))
 

@@ -31,15 +31,18 @@ class StepTimes:
     high: float | None
 
 
-def time_steps(timed_step: Callable[[], float]) -> StepTimes:
+def time_steps(
+    timed_step: Callable[[], float], agree: Callable[[float], float] = lambda seconds: seconds
+) -> StepTimes:
     """The times of up to :data:`TIMED_STEPS` steps.
 
     Args:
         timed_step: Runs one step and returns its seconds.
+        agree: Of these, gives what all GPUs that share the step take it for.
     """
     seconds: list[float] = []
     while len(seconds) < TIMED_STEPS and (not seconds or sum(seconds) < ENOUGH_SECONDS):
-        seconds.append(timed_step())
+        seconds.append(agree(timed_step()))
     if len(seconds) == 1:
         return StepTimes(seconds[0], None, None)
     low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
