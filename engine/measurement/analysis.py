@@ -10,7 +10,7 @@ from engine.allocator.options import AllocatorOptions
 from engine.answer.conclusion import Findings, conclude
 from engine.answer.recommendation import Bound, Recommendation, micro_batches, recommend_batch
 from engine.answer.search import SearchOutcome, find_largest, fit_step_time, recommend
-from engine.errors import InvalidInput
+from engine.errors import InvalidInput, MeasurementFailed
 from engine.events import Event, Log
 from engine.gpus import GPUS
 from engine.measurement.parent import local_device, measure, measured_on, record
@@ -76,14 +76,14 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     current = known[-1]
     recommended = trials.get(chosen.batch_size) or probe(chosen.batch_size)
     comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
-    step = record(order(chosen.batch_size)) if device.kind == "cpu" else RecordedStep([], [])
+    step = _recorded(order(chosen.batch_size), device, emit)
     return conclude(
         request,
         Findings(
             gpu=gpu,
             outcome=outcome,
             current=current,
-            recommended=recommended,
+            recommended=_with_breakdown(recommended, step),
             curve=curve(predict, outcome, request),
             price_per_hour_usd=local_price_per_hour(request, device),
             source=Source.MEASURED,
@@ -96,6 +96,34 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
             largest_tensors=step.largest_tensors,
         ),
     )
+
+
+def _recorded(order: TrialOrder, device: DeviceFacts, emit: Emit) -> RecordedStep:
+    """Where memory goes along a step; nothing where the device does not tell.
+
+    Metal keeps no history of its memory, and several GPUs make tensors that no recorder sees. A
+    failure takes nothing from an answer that is certified by then.
+    """
+    if device.kind == "mps" or (device.kind == "cuda" and order.world_size > 1):
+        return RecordedStep([], [])
+    try:
+        return record(order)
+    except MeasurementFailed as error:
+        emit(Log(f"Where memory goes along a step is not known: {error}", "warning"))
+        return RecordedStep([], [])
+
+
+def _with_breakdown(trial: Trial, step: RecordedStep) -> Trial:
+    """The trial with the breakdown of a recorded step, if it has none of its own.
+
+    The allocator rounds each tensor up, so its peak lies a little above their sum; the difference
+    goes to the activations, by far the most tensors, as in predictions.
+    """
+    if trial.breakdown or not step.breakdown or trial.peak_allocated_bytes is None:
+        return trial
+    rounded = trial.peak_allocated_bytes - sum(step.breakdown.values())
+    activations = step.breakdown["activations"] + rounded
+    return replace(trial, breakdown=step.breakdown | {"activations": activations})
 
 
 def _device_for(request: AnalysisRequest, device: DeviceFacts) -> GpuFacts:

@@ -67,7 +67,7 @@ def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
         join_group(device_kind(), order.rank, order.world_size, order.meeting_file)
     match what:
         case "recording":
-            return _run(cpu.record, order)
+            return _run(device.record, order)
         case "first-run":
             return _run(first_run, order)
         case "environment":

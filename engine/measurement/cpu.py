@@ -8,10 +8,9 @@ import time
 
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.runs import Steps, agreement, steps_of
-from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
+from engine.measurement.steps import WARM_UP_STEPS, recorded_step, time_steps, with_times
 from engine.own.factory import Factory
 from engine.parallel.members import recording
-from engine.prediction.timeline import largest_tensors, timeline
 from engine.result import Source, Trial
 from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 
@@ -62,7 +61,7 @@ def record(order: TrialOrder) -> RecordedStep:
     steps = steps_of(order)
     steps.build("cpu")
     trace = _record(steps, order, None).trace
-    return RecordedStep(timeline(trace), largest_tensors(trace))
+    return recorded_step(trace)
 
 
 def _record(steps: Steps, order: TrialOrder, limit_bytes: int | None) -> MemoryRecorder:

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.measurement.history import trace_of
+from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.runs import agreement, steps_of
-from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
+from engine.measurement.sightings import SightingRecorder
+from engine.measurement.steps import WARM_UP_STEPS, recorded_step, time_steps, with_times
 from engine.result import Source, Trial
 
 
@@ -48,6 +50,29 @@ def run_trial(order: TrialOrder) -> Trial:
         reason = str(error).removeprefix("CUDA out of memory. ").split(". ")[0]
         return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
     return with_times(_trial(order), times, order.samples_per_step)
+
+
+def record(order: TrialOrder) -> RecordedStep:
+    """Run real steps and tell where memory went along the last of them, by the allocator's history.
+
+    Nothing is timed here: recording slows a step down.
+    """
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history("all", context=None)
+    begin = _served()
+    steps = steps_of(order)
+    steps.build("cuda")
+    recorder = SightingRecorder(steps.recorded, order.batch_size, lambda: _served() - begin)
+    for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
+        recorder.record_step(move)
+    history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    return recorded_step(trace_of(history, recorder.seen))
+
+
+def _served() -> int:
+    """How often the caching allocator has given or taken back so far."""
+    count = torch.cuda.memory_stats_as_nested_dict()["allocation"]["all"]
+    return int(count["allocated"] + count["freed"])
 
 
 def _emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:

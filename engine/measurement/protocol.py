@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine.own.factory import Factory
@@ -43,10 +43,12 @@ class RecordedStep:
     Attributes:
         timeline: Bytes alive, from the step's begin to its end.
         largest_tensors: Those alive at its peak, largest first.
+        breakdown: Bytes of the tensors at the peak, by category.
     """
 
     timeline: list[TimelinePoint]
     largest_tensors: list[LargeTensor]
+    breakdown: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> RecordedStep:
@@ -54,6 +56,7 @@ class RecordedStep:
         return cls(
             [TimelinePoint(**point) for point in fields["timeline"]],
             [LargeTensor(**tensor) for tensor in fields["largest_tensors"]],
+            fields["breakdown"],
         )
 
 

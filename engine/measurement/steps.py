@@ -6,7 +6,10 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from engine.measurement.protocol import RecordedStep
+from engine.prediction.timeline import largest_tensors, timeline
 from engine.result import Trial
+from engine.tracing.trace import Trace
 
 WARM_UP_STEPS = 2
 """Not timed: the first builds the optimizer's state, the second is the first with it."""
@@ -58,6 +61,11 @@ def with_times(trial: Trial, times: StepTimes, samples_per_step: int) -> Trial:
         step_seconds_low=times.low,
         step_seconds_high=times.high,
     )
+
+
+def recorded_step(trace: Trace) -> RecordedStep:
+    """Where memory went along the last step of a trace."""
+    return RecordedStep(timeline(trace), largest_tensors(trace), trace.peak_by_category()[1])
 
 
 def out_of_memory_in(phase: str) -> str:
