@@ -22,7 +22,8 @@ def certificate(
     """
     measured = source is Source.MEASURED
     known = {flag.field for flag in (MEASURE if measured else PREDICT)}
-    usual = AnalysisRequest(Workload(request.workload.model), request.gpu).to_dict()
+    plain = Workload(request.workload.model, config=request.workload.config)
+    usual = AnalysisRequest(plain, request.gpu).to_dict() | {"config": None}
     words = ["python", "-m", "engine", "measure" if measured else "predict", request.workload.model]
     for field, value in request.to_dict().items():
         needed = field == "gpu" or value not in (usual.get(field), None)
