@@ -15,7 +15,7 @@ from engine.events import Event, Log
 from engine.gpus import GPUS
 from engine.measurement.parent import local_device, measure, measured_on, record
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.rounds import about_rounds, measure_in_turn
+from engine.measurement.rounds import about_rounds, comparable, measure_in_turn
 from engine.models.hub import resolve
 from engine.parallel.interconnect import nccl_bytes
 from engine.prediction.analysis import curve, does_not_fit, in_words, request_traces
@@ -76,6 +76,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     current = known[-1]
     recommended = trials.get(chosen.batch_size) or probe(chosen.batch_size)
     comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
+    compared = about_rounds(comparison, MEASURED_NOISE) if comparable(current, recommended) else []
     step = _recorded(order(chosen.batch_size), device, emit)
     return conclude(
         request,
@@ -91,7 +92,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
             comparison=comparison,
             measured_on=measured_on(order(chosen.batch_size)),
             bound=chosen.bound,
-            caveats=[*_caveats(request, device), *about_rounds(comparison)],
+            caveats=_caveats(request, device) + compared,
             timeline=step.timeline,
             largest_tensors=step.largest_tensors,
         ),

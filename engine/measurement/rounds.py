@@ -12,9 +12,11 @@ from engine.result import Comparison, Trial
 ROUNDS = 6
 """The fewest that make the interval cover the true speedup with more than 95 %."""
 FEWEST_ROUNDS = 3
-"""Run however long they take; their interval covers it with 75 %."""
+"""Their interval covers it with 75 %; fewer say nothing."""
 ENOUGH_SECONDS = 120.0
-"""No further round begins after so long; a fast GPU needs less for all of them."""
+"""After so long no round beyond the fewest begins."""
+MOST_SECONDS = 240.0
+"""After so long no round begins at all: the answer has a deadline, and the limit is certified."""
 
 
 def measure_in_turn(
@@ -37,15 +39,14 @@ def measure_in_turn(
         clock: Seconds since any moment.
 
     Returns:
-        ``None`` where there is nothing to compare: the two are the same, one does not fit, or one
-        no longer did before enough rounds were run.
+        ``None`` where there is nothing to compare, or where too few rounds could be run.
     """
-    if current.batch_size == recommended.batch_size or not (current.fits and recommended.fits):
+    if not comparable(current, recommended):
         return None
     begin = clock()
     speeds: dict[int, list[float]] = {current.batch_size: [], recommended.batch_size: []}
     for number in range(ROUNDS):
-        if number >= FEWEST_ROUNDS and clock() - begin > ENOUGH_SECONDS:
+        if clock() - begin > (MOST_SECONDS if number < FEWEST_ROUNDS else ENOUGH_SECONDS):
             break
         sizes = list(speeds) if number % 2 == 0 else list(reversed(speeds))
         trials = [run(size) for size in sizes]
@@ -56,6 +57,7 @@ def measure_in_turn(
             speeds[trial.batch_size].append(trial.samples_per_second or 0.0)
         emit(Log(_in_words(number + 1, speeds)))
     if len(speeds[current.batch_size]) < FEWEST_ROUNDS:
+        emit(Log("Too few rounds to compare the two batches", "warning"))
         return None
     comparison = compare(speeds[current.batch_size], speeds[recommended.batch_size])
     found = speedup_in_turn(comparison)
@@ -63,10 +65,23 @@ def measure_in_turn(
     return comparison
 
 
-def about_rounds(comparison: Comparison | None) -> list[str]:
-    """What a reader has to know of a comparison."""
+def comparable(current: Trial, recommended: Trial) -> bool:
+    """Whether there are two batches to compare."""
+    return current.batch_size != recommended.batch_size and current.fits and recommended.fits
+
+
+def about_rounds(comparison: Comparison | None, noise: float) -> list[str]:
+    """What a reader has to know of how two batches were compared.
+
+    Args:
+        comparison: Of the rounds; ``None`` where there were too few.
+        noise: What is assumed instead, as a share.
+    """
     if comparison is None:
-        return []
+        return [
+            "The two batches could not be measured in turn, so the speedup compares two trials "
+            f"made one after the other and is assumed to be off by up to {100 * noise:.0f} %."
+        ]
     return [
         f"The speedup is the ratio of the median speeds of "
         f"{len(comparison.current_samples_per_second)} rounds; in each, both batches ran one after "
