@@ -134,10 +134,10 @@ def _measure(options: argparse.Namespace) -> int:
     if options.factory is not None:
         return measure_own(options.factory, _given(options), partial(_answer, options))
     request = AnalysisRequest.parse(_given(options) | {"gpu": LOCAL})
-    with progress():
+    with progress() as emit:
         from engine.measurement.analysis import measure_batch  # loads torch
 
-        gpu, trial, ran_on = measure_batch(request)
+        gpu, trial, ran_on = measure_batch(request, emit)
     plain = asdict(trial) | {"measured_on": ran_on and asdict(ran_on)}
     _answer(options, plain, lambda: render_trial(trial, request.workload, gpu, ran_on))
     return OK

@@ -23,6 +23,7 @@ from engine.prediction.probe import predict_live_memory, predict_memory
 from engine.request import AnalysisRequest, Question
 from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.workload import Workload
 
 MEASURED_NOISE = 0.05
 """Assumed: medians of two fresh processes that did not run in turn differ by up to so much."""
@@ -136,13 +137,8 @@ def _device_for(request: AnalysisRequest, device: DeviceFacts) -> GpuFacts:
     wrong: dict[str, str] = {}
     if request.allocator and device.kind != "cuda":
         wrong["allocator"] = f"{device.name} has no CUDA caching allocator; leave its options out"
+    wrong |= lacking_devices(request.workload, device)
     together = request.workload.world_size
-    if together > device.count:
-        cores = "cores, each of which may stand for a GPU" if device.kind == "cpu" else "GPU(s)"
-        wrong["world_size"] = (
-            f"this machine has {device.count:,} {cores}; ask for no more, or name a GPU of the "
-            "catalogue for a prediction"
-        )
     gpu = limited_device(device, request.memory_limit_bytes)
     if device.kind == "cpu" and together * gpu.total_bytes > device.total_bytes:
         wrong["memory_limit_bytes"] = (
@@ -155,8 +151,25 @@ def _device_for(request: AnalysisRequest, device: DeviceFacts) -> GpuFacts:
     return replace(gpu, usable_bytes=max(gpu.usable_bytes - taken, 0))
 
 
-def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial, MeasuredOn | None]:
+def lacking_devices(workload: Workload, device: DeviceFacts) -> dict[str, str]:
+    """What is wrong with a workload that several GPUs share if there are not so many."""
+    if workload.world_size <= device.count:
+        return {}
+    kind = "core(s), each of which may stand for a GPU" if device.kind == "cpu" else "GPU(s)"
+    return {
+        "world_size": f"this machine has {device.count:,} {kind}; ask for no more, or name a GPU "
+        "of the catalogue for a prediction"
+    }
+
+
+def measure_batch(
+    request: AnalysisRequest, emit: Emit
+) -> tuple[GpuFacts, Trial, MeasuredOn | None]:
     """Measure one batch size, the request's current one, on the local device.
+
+    Args:
+        request: The question; its GPU is ``local``.
+        emit: Receives log lines.
 
     Returns:
         The device, the trial, and what it ran on if it fits.
@@ -165,13 +178,18 @@ def measure_batch(request: AnalysisRequest) -> tuple[GpuFacts, Trial, MeasuredOn
         InvalidInput: If the memory limit is missing where it is needed, or the model is unknown.
         MeasurementFailed: If the trial ended for another reason than memory.
     """
-    gpu = _device_for(request, local_device())
+    device = local_device()
+    gpu = _device_for(request, device)
     order = TrialOrder(
         resolve(request.workload), request.current_batch_size, request.memory_limit_bytes
     )
     order = replace(order, allocator=request.allocator)
     trial = measure(order)
-    return gpu, trial, measured_on(order) if trial.fits else None
+    if not trial.fits:
+        return gpu, trial, None
+    if not trial.breakdown:
+        trial = _with_breakdown(trial, _recorded(order, device, emit))
+    return gpu, trial, measured_on(order)
 
 
 def limited_device(device: DeviceFacts, limit_bytes: int | None) -> GpuFacts:

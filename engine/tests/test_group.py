@@ -25,6 +25,7 @@ from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 from engine.step.training import build_model
 from engine.tracing.tracer import trace
+from engine.validation import backward
 from engine.workload import Workload
 
 SMALL = PRESETS["bert"].config() | {
@@ -206,7 +207,7 @@ def test_the_processes_of_a_group_meet_at_one_place(
     ("device", "limit_bytes", "message"),
     [
         (DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6), 2**30, r"has 1 GPU\(s\)"),
-        (DeviceFacts("cpu", "CPU", 2**32, 0, 0.0, 1), 2**30, "1 cores"),
+        (DeviceFacts("cpu", "CPU", 2**32, 0, 0.0, 1), 2**30, r"1 core\(s\)"),
         (
             DeviceFacts("cpu", "CPU", 2**32, 0, 0.0, 8),
             3 * 2**30,
@@ -220,14 +221,21 @@ def test_more_than_the_machine_has_is_refused_before_anything_runs(
     monkeypatch.setattr(analysis, "local_device", lambda: device)
     request = AnalysisRequest(shared("ddp"), "local", memory_limit_bytes=limit_bytes)
     with pytest.raises(InvalidInput, match=message):
-        measure_batch(request)
+        measure_batch(request, print)
+
+
+def test_a_check_of_backward_is_refused_like_an_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6)
+    monkeypatch.setattr(backward, "local_device", lambda: one)
+    with pytest.raises(InvalidInput, match=r"has 1 GPU\(s\)"):
+        backward.validate_backward(shared("ddp"), BATCH_SIZE, "local")
 
 
 def test_nccl_takes_its_share_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     two = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6, count=2)
     monkeypatch.setattr(analysis, "local_device", lambda: two)
     monkeypatch.setattr(analysis, "measure", lambda order: trial(fits=False))
-    gpu, _, _ = measure_batch(AnalysisRequest(shared("ddp"), "local"))
+    gpu, _, _ = measure_batch(AnalysisRequest(shared("ddp"), "local"), print)
     assert gpu.usable_bytes == 2**34 - 2**28 - NCCL_PAIR_BYTES
 
 

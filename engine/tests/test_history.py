@@ -16,6 +16,7 @@ from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.runs import WorkloadSteps
 from engine.measurement.sightings import SightingRecorder
 from engine.prediction.timeline import largest_tensors, timeline
+from engine.request import AnalysisRequest
 from engine.result import LargeTensor, Source, Trial
 from engine.tests.conftest import small_workload
 from engine.tracing.recorder import Recorded
@@ -183,6 +184,20 @@ def test_a_recorded_breakdown_adds_up_to_the_peak_allocated() -> None:
     assert found.breakdown == {"parameters": 400, "activations": 92, "workspaces": 20}
     own = replace(trial, breakdown={"tensors": 512})
     assert analysis._with_breakdown(own, STEP) == own
+
+
+def test_one_measured_batch_has_a_breakdown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial(8, True, Source.MEASURED, peak_allocated_bytes=500)
+    for name, answer in {
+        "local_device": lambda: GPU,
+        "measure": lambda order: trial,
+        "record": lambda order: STEP,
+        "measured_on": lambda order: None,
+    }.items():
+        monkeypatch.setattr(analysis, name, answer)
+    request = AnalysisRequest(small_workload("bert"), "local", 8)
+    _, found, _ = analysis.measure_batch(request, print)
+    assert found.breakdown == STEP.breakdown
 
 
 def test_a_recording_that_fails_costs_the_picture_and_not_the_answer(
