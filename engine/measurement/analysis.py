@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from engine.allocator.options import AllocatorOptions
 from engine.answer.conclusion import Findings, conclude
@@ -30,6 +31,7 @@ MEASURED_NOISE = 0.05
 
 Emit = Callable[[Event], None]
 Probe = Callable[[int], Trial]
+_Answer = TypeVar("_Answer")
 
 
 def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
@@ -91,7 +93,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
             source=Source.MEASURED,
             noise=MEASURED_NOISE,
             comparison=comparison,
-            measured_on=measured_on(order(chosen.batch_size)),
+            measured_on=_ran_on(order(chosen.batch_size), emit),
             bound=chosen.bound,
             caveats=_caveats(request, device) + compared,
             timeline=step.timeline,
@@ -103,16 +105,25 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
 def _recorded(order: TrialOrder, device: DeviceFacts, emit: Emit) -> RecordedStep:
     """Where memory goes along a step; nothing where the device does not tell.
 
-    Metal keeps no history of its memory, and several GPUs make tensors that no recorder sees. A
-    failure takes nothing from an answer that is certified by then.
+    Metal keeps no history of its memory, and several GPUs make tensors that no recorder sees.
     """
+    nothing = RecordedStep([], [])
     if device.kind == "mps" or (device.kind == "cuda" and order.world_size > 1):
-        return RecordedStep([], [])
+        return nothing
+    return _told(lambda: record(order), "where memory goes along a step", emit) or nothing
+
+
+def _ran_on(order: TrialOrder, emit: Emit) -> MeasuredOn | None:
+    return _told(lambda: measured_on(order), "what the trials ran on", emit)
+
+
+def _told(ask: Callable[[], _Answer], what: str, emit: Emit) -> _Answer | None:
+    """An answer that adds to a measurement; its failure takes nothing from what is certified."""
     try:
-        return record(order)
+        return ask()
     except MeasurementFailed as error:
-        emit(Log(f"Where memory goes along a step is not known: {error}", "warning"))
-        return RecordedStep([], [])
+        emit(Log(f"It is not known {what}: {error}", "warning"))
+        return None
 
 
 def _with_breakdown(trial: Trial, step: RecordedStep) -> Trial:
@@ -189,7 +200,7 @@ def measure_batch(
         return gpu, trial, None
     if not trial.breakdown:
         trial = _with_breakdown(trial, _recorded(order, device, emit))
-    return gpu, trial, measured_on(order)
+    return gpu, trial, _ran_on(order, emit)
 
 
 def limited_device(device: DeviceFacts, limit_bytes: int | None) -> GpuFacts:

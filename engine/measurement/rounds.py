@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from engine.answer.comparison import compare, speedup_in_turn
+from engine.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.result import Comparison, Trial
 
@@ -49,7 +50,11 @@ def measure_in_turn(
         if clock() - begin > (MOST_SECONDS if number < FEWEST_ROUNDS else ENOUGH_SECONDS):
             break
         sizes = list(speeds) if number % 2 == 0 else list(reversed(speeds))
-        trials = [run(size) for size in sizes]
+        try:
+            trials = [run(size) for size in sizes]
+        except MeasurementFailed as error:  # the limit is certified all the same
+            emit(Log(f"Comparing ends early: {error}", "warning"))
+            break
         if failed := [trial.batch_size for trial in trials if not trial.samples_per_second]:
             emit(Log(f"Batch {failed[0]:,} fitted before and no longer does", "warning"))
             break

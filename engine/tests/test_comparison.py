@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.comparison import compare, coverage, speedup_in_turn
+from engine.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.measurement.rounds import (
     ENOUGH_SECONDS,
@@ -111,6 +112,20 @@ def test_where_there_is_nothing_to_compare_nothing_is_run(
         pytest.fail(f"batch {batch_size} was run")
 
     assert measure_in_turn(run, current, recommended, print) is None
+
+
+def test_a_trial_that_fails_late_costs_its_round_alone() -> None:
+    left = iter(range(2 * FEWEST_ROUNDS + 1))
+
+    def run(batch_size: int) -> Trial:
+        if next(left) == 2 * FEWEST_ROUNDS:
+            raise MeasurementFailed("the driver has gone")
+        return trial(batch_size)
+
+    said: list[Event] = []
+    found = measure_in_turn(run, trial(16), trial(64), said.append)
+    assert found == compare([10.0] * FEWEST_ROUNDS, [10.0] * FEWEST_ROUNDS)
+    assert Log("Comparing ends early: the driver has gone", "warning") in said
 
 
 def test_a_batch_that_no_longer_fits_ends_the_rounds_with_a_warning() -> None:
