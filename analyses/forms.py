@@ -129,7 +129,7 @@ class AnalysisForm(forms.Form):
     )
     frozen_backbone = tick("Frozen backbone", "Only the head is trained.")
     compile = tick("torch.compile", "Measured only, on this lab's node.")
-    parallelism = select("Parallelism", PARALLELISMS, "Predicted only; batch sizes are per GPU.")
+    parallelism = select("Parallelism", PARALLELISMS, "Batch sizes are per GPU.")
     world_size = number("GPUs", "How many share the work.", "1")
     task = select("Task", TASKS, "What the model is trained to do.")
     label_count = number("Labels", "Of a classifier; one makes it a regression.", "the model's own")

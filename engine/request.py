@@ -12,7 +12,7 @@ from engine.errors import InvalidInput
 from engine.gpus import GPUS, LOCAL, Gpu, canonical_name
 from engine.models.presets import PRESETS
 from engine.parsing import bytes_of, collect, positive_number, whole_number
-from engine.workload import Attention, Parallelism, Precision, Workload
+from engine.workload import Attention, Precision, Workload
 
 LARGEST_BATCH_SIZE = 65_536
 """Upper bound of every batch size, so that no extrapolation runs away."""
@@ -186,9 +186,7 @@ class AnalysisRequest(KeepsGlobalBatch):
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
         settle_gpu_and_sizes(self, wrong)
-        if self.gpu == LOCAL:
-            self._check_local(wrong)
-        elif "gpu" not in wrong:
+        if self.gpu != LOCAL and "gpu" not in wrong:
             self._check_gpu(GPUS[self.gpu], wrong)
         if wrong:
             raise InvalidInput(wrong)
@@ -224,10 +222,6 @@ class AnalysisRequest(KeepsGlobalBatch):
         if accumulated == self.workload.gradient_accumulation:
             return self.workload
         return replace(self.workload, gradient_accumulation=accumulated)
-
-    def _check_local(self, wrong: dict[str, str]) -> None:
-        if self.workload.parallelism is not Parallelism.NONE:
-            wrong["parallelism"] = "several GPUs are predicted only; name a GPU of the catalogue"
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> AnalysisRequest:

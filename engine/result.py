@@ -34,8 +34,9 @@ class Trial:
             second of it.
         device_used_low_bytes, device_used_high_bytes: The interval of a predicted
             ``device_used_bytes``, from the residuals seen so far; ``None`` for measured figures.
-        step_seconds_low, step_seconds_high: The interval of ``step_seconds``; of a measured one,
-            that of its median.
+        step_seconds_low, step_seconds_high: The interval of a predicted ``step_seconds``; of a
+            measured one, the quartiles of its steps' times: half of the steps lie between. ``None``
+            where a single step was timed.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
             ``activations``: what one phase of the step leaves to the next, ``temporaries``: what is
@@ -133,6 +134,62 @@ class LargeTensor:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """Current and recommended batch measured in turn, so that drift does not pass for a gain.
+
+    Attributes:
+        current_samples_per_second: At the current batch, by round; each a trial in a fresh process.
+        recommended_samples_per_second: At the recommended batch, by round.
+        coverage: How sure it is that the true speedup lies within its interval, from 0 to 1.
+    """
+
+    current_samples_per_second: list[float]
+    recommended_samples_per_second: list[float]
+    coverage: float
+
+
+@dataclass(frozen=True)
+class MeasuredOn:
+    """What a measurement ran on.
+
+    What belongs to CUDA is ``None`` or empty where there is none, or where it is not told.
+
+    Attributes:
+        device: As its driver names it; ``cpu`` or ``mps`` without CUDA.
+        torch, transformers: Versions.
+        cpu_threads: Threads that PyTorch computes with on the host.
+        compute_capability: Such as ``8.6``.
+        driver, cuda, cudnn: Versions of NVIDIA's driver, of CUDA and of cuDNN in PyTorch.
+        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them; empty for
+            PyTorch's default.
+        matmul_precision, convolution_precision: What fp32 matrix products and convolutions may be
+            computed in: ``tf32``, ``ieee``, or ``none`` for PyTorch's default.
+        cudnn_benchmark: Whether cuDNN tries its algorithms out.
+        deterministic: Whether only deterministic algorithms are allowed.
+        power_limit_watts: What the driver lets the GPU draw.
+        clock_mhz, largest_clock_mhz: Of the multiprocessors: just before a step, and the most
+            there is.
+    """
+
+    device: str
+    torch: str
+    transformers: str
+    cpu_threads: int
+    compute_capability: str = ""
+    driver: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    allocator: str = ""
+    matmul_precision: str = ""
+    convolution_precision: str = ""
+    cudnn_benchmark: bool | None = None
+    deterministic: bool | None = None
+    power_limit_watts: float | None = None
+    clock_mhz: int | None = None
+    largest_clock_mhz: int | None = None
+
+
+@dataclass(frozen=True)
 class GlobalBatch:
     """How the user's global batch is kept at the recommended batch.
 
@@ -179,6 +236,11 @@ class AnalysisResult:
             ``None`` where the limit was measured. The recommended batch is never larger, unless
             this is zero.
         global_batch: How the global batch is kept; ``None`` if none was asked for.
+        speedup_low, speedup_high: The interval of ``speedup``; a speedup whose low end is not above
+            1 is no gain. ``None`` where there is no speedup.
+        comparison: What a measured speedup was computed from; ``None`` where the two batches are
+            the same, one does not fit, or nothing was measured.
+        measured_on: What the measurements ran on; ``None`` where nothing was measured.
     """
 
     model_name: str
@@ -203,6 +265,10 @@ class AnalysisResult:
     certificate: list[str] = field(default_factory=list)
     safe_batch_size: int | None = None
     global_batch: GlobalBatch | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    comparison: Comparison | None = None
+    measured_on: MeasuredOn | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""

@@ -35,6 +35,7 @@ _SECONDS_PER_SAMPLE = 0.0026
 _RANGE = 0.06
 NEW_IN_RESULTS = (
     "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
+    "speedup_low", "speedup_high", "comparison", "measured_on",
 )  # fmt: skip
 NEW_IN_TRIALS = (
     "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",
@@ -147,6 +148,8 @@ def make_result(
             LargeTensor(50_331_648, "activations", "bert.encoder.layer.0.output", "aten.addmm"),
         ],
         safe_batch_size=largest - 16 if source is Source.PREDICTED else None,
+        speedup_low=None if speedup is None else speedup * 0.98,
+        speedup_high=None if speedup is None else speedup * 1.02,
     )
     return replace(result, **changes)
 

@@ -13,7 +13,7 @@ from analyses.tests.factories import (
     make_trial,
     of_first_version,
 )
-from engine.result import AnalysisResult, Source
+from engine.result import AnalysisResult, Comparison, MeasuredOn, Source
 from engine.workload import Optimizer, Parallelism, Workload
 
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
@@ -33,6 +33,8 @@ def stored(result: AnalysisResult) -> dict[str, Any]:
         make_result(source=Source.MEASURED, certificate=["python -m engine measure"]),
         make_result(global_batch=make_global_batch()),
         make_result(workload=None),
+        make_result(measured_on=MeasuredOn("cpu", "2.13.0", "5.23.0", 4)),
+        make_result(comparison=Comparison([80.0, 81.0], [90.0, 92.5], 0.5)),
         make_result(
             workload=Workload(
                 model="own",

@@ -15,7 +15,8 @@ def certificate(
     request: AnalysisRequest, source: Source, batch_sizes: tuple[int, ...]
 ) -> list[str]:
     """The commands for a model that the engine knows; arguments as for :func:`repeating`."""
-    usual = AnalysisRequest(Workload(request.workload.model), request.gpu).to_dict()
+    plain = Workload(request.workload.model, config=request.workload.config)
+    usual = AnalysisRequest(plain, request.gpu).to_dict() | {"config": None}
     changed = {n: value for n, value in request.to_dict().items() if value != usual.get(n)}
     return repeating(request, [request.workload.model], changed, source, batch_sizes)
 

@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.answer.certificate import certificate
-from engine.answer.economics import PREDICTED_NOISE, savings, speedup
+from engine.answer.comparison import speedup_in_turn
+from engine.answer.economics import PREDICTED_NOISE, Speedup, savings, speedup
 from engine.answer.recommendation import Bound, changed_global_batch, kept_global_batch
 from engine.answer.search import SearchOutcome
 from engine.answer.verdict import verdict
 from engine.request import AnalysisRequest, Question
-from engine.result import AnalysisResult, GpuFacts, LargeTensor, Source, TimelinePoint, Trial
+from engine.result import (
+    AnalysisResult,
+    Comparison,
+    GpuFacts,
+    LargeTensor,
+    MeasuredOn,
+    Source,
+    TimelinePoint,
+    Trial,
+)
 from engine.workload import Workload
 
 
@@ -27,7 +37,10 @@ class Findings:
         curve: Points for the chart of memory against batch.
         price_per_hour_usd: Of one hour of that GPU.
         source: Of the limit and of the speeds.
-        noise: The share within which a speedup is no gain.
+        noise: Half the width of the speedup's interval, as a share, where nothing was compared in
+            turn.
+        comparison: Current and recommended batch, measured in turn; ``None`` if they were not.
+        measured_on: What the trials ran on; ``None`` where nothing was measured.
         caveats: What a reader has to know.
         bound: What decided the recommended batch.
         safe_batch_size: The largest that fits even at the high end of its prediction; ``None``
@@ -44,6 +57,8 @@ class Findings:
     price_per_hour_usd: float
     source: Source
     noise: float = PREDICTED_NOISE
+    comparison: Comparison | None = None
+    measured_on: MeasuredOn | None = None
     caveats: Sequence[str] = ()
     bound: Bound = Bound.SPEED
     safe_batch_size: int | None = None
@@ -80,13 +95,10 @@ def answer(
         workload: What is trained and how; ``None`` for a person's own code.
     """
     current, recommended = found.current, found.recommended
-    gained = saved = None
-    if current.fits and current.samples_per_second and recommended.samples_per_second:
-        speeds = (current.samples_per_second, recommended.samples_per_second)
-        gained = speedup(*speeds)
-        saved = savings(
-            request.assumptions, found.price_per_hour_usd, *speeds, found.source, found.noise
-        )
+    gained = _gained(found)
+    saved = None
+    if gained is not None:
+        saved = savings(request.assumptions, found.price_per_hour_usd, gained, found.source)
     largest = _trial_of(found.outcome.largest_batch_size, found.outcome.trials)
     return AnalysisResult(
         model_name=model_name,
@@ -100,7 +112,7 @@ def answer(
         current_batch_size=current.batch_size,
         current_headroom_bytes=_headroom(current, found.gpu) if current.fits else None,
         largest_headroom_bytes=_headroom(largest, found.gpu),
-        speedup=gained,
+        speedup=None if gained is None else gained.ratio,
         savings=saved,
         verdict=verdict(
             found.outcome,
@@ -108,7 +120,6 @@ def answer(
             current_batch_size=current.batch_size,
             speedup=gained,
             source=found.source,
-            noise=found.noise,
             bound=found.bound,
         ),
         curve=list(found.curve),
@@ -119,7 +130,21 @@ def answer(
         certificate=commands,
         safe_batch_size=found.safe_batch_size,
         global_batch=kept_global_batch(request, recommended.batch_size),
+        speedup_low=None if gained is None else gained.low,
+        speedup_high=None if gained is None else gained.high,
+        comparison=found.comparison,
+        measured_on=found.measured_on,
     )
+
+
+def _gained(found: Findings) -> Speedup | None:
+    """What the recommended batch gains: of what was measured in turn, if it was."""
+    if found.comparison is not None:
+        return speedup_in_turn(found.comparison)
+    current, recommended = found.current, found.recommended
+    if not (current.fits and current.samples_per_second and recommended.samples_per_second):
+        return None
+    return speedup(current.samples_per_second, recommended.samples_per_second, found.noise)
 
 
 def _about_global_batch(request: Question, recommended: int) -> list[str]:

@@ -6,6 +6,7 @@ Only speed is worth money. Memory left unused (headroom) costs nothing and is ne
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from engine.request import Assumptions
 from engine.result import Savings, Source
@@ -14,10 +15,37 @@ PREDICTED_NOISE = 0.02
 """A predicted speedup within so much of 1 is no gain (house rule)."""
 
 
-def speedup(current_samples_per_second: float, recommended_samples_per_second: float) -> float:
-    """Speed at the recommended batch over speed at the current one.
+@dataclass(frozen=True)
+class Speedup:
+    """Speed at the recommended batch over speed at the current one, with its interval.
 
-    Both in samples per second; never the ratio of the batch sizes.
+    Attributes:
+        ratio: Of samples per second; never of the batch sizes.
+        low, high: Between which the true ratio is taken to lie.
+    """
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether it is more than noise: the one rule, wherever the interval comes from."""
+        return self.low > 1
+
+
+def speedup(
+    current_samples_per_second: float,
+    recommended_samples_per_second: float,
+    noise: float = PREDICTED_NOISE,
+) -> Speedup:
+    """The speedup of two speeds, each known once.
+
+    Args:
+        current_samples_per_second: Speed at the current batch.
+        recommended_samples_per_second: Speed at the recommended batch.
+        noise: Half the width of the interval, as a share: by so much the ratio may be too high or
+            too low.
 
     Raises:
         ValueError: If a speed is not a positive number.
@@ -25,18 +53,8 @@ def speedup(current_samples_per_second: float, recommended_samples_per_second: f
     for speed in (current_samples_per_second, recommended_samples_per_second):
         if not (math.isfinite(speed) and speed > 0):
             raise ValueError(f"a speed must be a positive number of samples per second: {speed}")
-    return recommended_samples_per_second / current_samples_per_second
-
-
-def is_gain(speedup: float, noise: float = PREDICTED_NOISE) -> bool:
-    """Whether a speedup is more than noise.
-
-    Args:
-        speedup: As :func:`speedup` gives it.
-        noise: Half the width of its interval, as a share: that of the measurement, or
-            :data:`PREDICTED_NOISE`.
-    """
-    return speedup > 1 + noise
+    ratio = recommended_samples_per_second / current_samples_per_second
+    return Speedup(ratio, ratio / (1 + noise), ratio * (1 + noise))
 
 
 def usd_per_million_samples(price_per_hour_usd: float, samples_per_second: float) -> float:
@@ -55,12 +73,7 @@ def usd_per_million_samples(price_per_hour_usd: float, samples_per_second: float
 
 
 def savings(
-    assumptions: Assumptions,
-    price_per_hour_usd: float,
-    current_samples_per_second: float,
-    recommended_samples_per_second: float,
-    source: Source,
-    noise: float = PREDICTED_NOISE,
+    assumptions: Assumptions, price_per_hour_usd: float, gained: Speedup, source: Source
 ) -> Savings:
     """What a year at the recommended batch saves against a year at the current one.
 
@@ -69,21 +82,15 @@ def savings(
         gpu_hours_per_year = runs_per_year * hours_per_run * (1 - 1 / s)
         usd_per_year       = gpu_hours_per_year * price_per_hour_usd
 
-    Without a gain (see :func:`is_gain`) both are zero and a run costs what it costs today.
+    Without a gain (see :attr:`Speedup.is_gain`) both are zero and a run costs what it costs today.
 
     Args:
         assumptions: Hours and runs.
         price_per_hour_usd: The price that holds: the one assumed, or the catalogue's.
-        current_samples_per_second: Speed at the current batch.
-        recommended_samples_per_second: Speed at the recommended batch.
-        source: Where the two speeds come from.
-        noise: Half the width of the speedup's interval, as a share.
-
-    Raises:
-        ValueError: If a speed is not a positive number.
+        gained: What the recommended batch gains.
+        source: Where the speedup comes from.
     """
-    ratio = speedup(current_samples_per_second, recommended_samples_per_second)
-    saved_share = 1 - 1 / ratio if is_gain(ratio, noise) else 0.0
+    saved_share = 1 - 1 / gained.ratio if gained.is_gain else 0.0
     gpu_hours = assumptions.runs_per_year * assumptions.hours_per_run * saved_share
     usd_per_run = assumptions.hours_per_run * price_per_hour_usd
     return Savings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.answer.economics import PREDICTED_NOISE, is_gain
+from engine.answer.economics import Speedup
 from engine.answer.recommendation import ENOUGH_SPEED, Bound
 from engine.answer.search import SearchOutcome
 from engine.result import Source
@@ -19,9 +19,8 @@ def verdict(
     *,
     recommended_batch_size: int,
     current_batch_size: int,
-    speedup: float | None,
+    speedup: Speedup | None,
     source: Source,
-    noise: float = PREDICTED_NOISE,
     bound: Bound = Bound.SPEED,
 ) -> str:
     """Say what fits, which batch to use, and what that gains.
@@ -34,7 +33,6 @@ def verdict(
         speedup: Speed at the recommended batch over that at the current one; ``None`` if the
             current batch does not fit.
         source: Where the figures come from.
-        noise: The share within which a speedup is no gain.
         bound: What decided the recommended batch.
     """
     if outcome.largest_batch_size == 0:
@@ -48,20 +46,17 @@ def verdict(
         recommended_batch_size,
         current_batch_size,
         speedup,
-        noise,
         _BEST_SPEED[bound],
     )
     return f"{limit}; {advice} ({source})."
 
 
-def _advice(
-    recommended: int, current: int, speedup: float | None, noise: float, best_speed: str
-) -> str:
+def _advice(recommended: int, current: int, speedup: Speedup | None, best_speed: str) -> str:
     yours = f"your batch of {current:,}"
     if speedup is None:
         return f"{yours} is too large: use {recommended:,}, which gives {best_speed}"
-    if is_gain(speedup, noise):
-        return f"{recommended:,} gives {best_speed}, {speedup:.2f} times that of {yours}"
+    if speedup.is_gain:
+        return f"{recommended:,} gives {best_speed}, {speedup.ratio:.2f} times that of {yours}"
     if current == recommended:
         return f"{yours} already gives {best_speed}: no gain"
     if current > recommended:

@@ -128,11 +128,12 @@ def _measure(options: argparse.Namespace) -> int:
         return measure_own(options.factory, _given_to_own_code(options), partial(_answer, options))
     _quieten_transformers()
     request = AnalysisRequest.parse(_given(options) | {"gpu": LOCAL})
-    with progress():
+    with progress() as emit:
         from engine.measurement.analysis import measure_batch  # loads torch
 
-        gpu, trial = measure_batch(request)
-    _answer(options, asdict(trial), lambda: render_trial(trial, request.workload, gpu))
+        gpu, trial, ran_on = measure_batch(request, emit)
+    plain = asdict(trial) | {"measured_on": ran_on and asdict(ran_on)}
+    _answer(options, plain, lambda: render_trial(trial, request.workload, gpu, ran_on))
     return OK
 
 

@@ -61,13 +61,12 @@ def measure_own(factory: str, given: Given, answer: Answer) -> int:
     """
     request = _request(factory, given)
     with progress():
-        from engine.measurement.analysis import check_allocator, limited_device
+        from engine.measurement.device import device_for
         from engine.measurement.parent import local_device, measure
         from engine.measurement.protocol import TrialOrder
 
         device, limit = local_device(), request.memory_limit_bytes
-        check_allocator(request, device)
-        gpu: GpuFacts = limited_device(device, limit)
+        gpu: GpuFacts = device_for(request, device, None)
         size, allocator = request.current_batch_size, request.allocator
         trial = measure(TrialOrder(request.factory, size, limit, allocator=allocator))
     answer(asdict(trial), lambda: render_trial(trial, request.factory.name, gpu))

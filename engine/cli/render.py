@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -9,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.cli import tables
+from engine.cli.render_environment import render_measured_on
 from engine.gpus import GIB
-from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
+from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
 from engine.workload import Optimizer, Workload
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 _NOT_KNOWN = "-"
 _BAR_WIDTH = 20
+_RANGE_OF_TIMES = {
+    Source.MEASURED: "Step time, middle half",
+    Source.PREDICTED: "Step time, range",
+}
 
 
 def render_analysis(result: AnalysisResult) -> RenderableType:
@@ -33,13 +39,24 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
             _memory(recommended, result.gpu.total_bytes),
         ),
     ]
+    if result.measured_on is not None:
+        parts.append(tables.section("Measured on", render_measured_on(result.measured_on)))
     if result.caveats:
         parts.append(tables.section("To know about these figures", tables.bullets(result.caveats)))
     return Group(*parts)
 
 
-def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> RenderableType:
-    """One batch size on one GPU: whether it fits, its memory figures and step time."""
+def render_trial(
+    trial: Trial, workload: Workload | str, gpu: GpuFacts, measured_on: MeasuredOn | None = None
+) -> RenderableType:
+    """One batch size on one GPU: whether it fits, its memory figures and step time.
+
+    Args:
+        trial: What was found.
+        workload: What is trained; of a person's own code, its factory.
+        gpu: On what.
+        measured_on: What a measured trial ran on, if that is known.
+    """
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
     figures = _figures()
@@ -55,8 +72,14 @@ def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> Rende
         figures.add_row("Device used, range", f"{low / GIB:.2f} to {_gib(high)}", trial.source)
     if trial.fits and trial.step_seconds is not None:
         figures.add_row("Step time", f"{_milliseconds(trial.step_seconds)} ms", trial.source)
+    slowest = trial.step_seconds_high
+    if trial.fits and trial.step_seconds_low is not None and slowest is not None:
+        times = f"{_milliseconds(trial.step_seconds_low)} to {_milliseconds(slowest)} ms"
+        figures.add_row(_RANGE_OF_TIMES[trial.source], times, trial.source)
     if trial.fits and trial.samples_per_second is not None:
         figures.add_row("Speed", f"{_speed(trial.samples_per_second)} samples/s", trial.source)
+    if trial.alloc_retries is not None:
+        figures.add_row("Allocator retries", f"{trial.alloc_retries:,}", trial.source)
     title = "Memory at the peak of a step"
     parts: list[RenderableType] = [
         _question(workload, gpu),
@@ -67,6 +90,8 @@ def render_trial(trial: Trial, workload: Workload | str, gpu: GpuFacts) -> Rende
             title if trial.fits else f"{title}, if it fitted", _memory(trial, gpu.total_bytes)
         ),
     ]
+    if measured_on is not None:
+        parts.append(tables.section("Measured on", render_measured_on(measured_on)))
     return Group(*parts)
 
 
@@ -143,11 +168,22 @@ def _key_figures(result: AnalysisResult) -> Table:
         why = "the current batch does not fit" if not current.fits else "its speed is not known"
         table.add_row("Speedup", f"none to give: {why}", "")
     else:
-        speeds = f"{result.speedup:.2f} times the current speed"
-        table.add_row("Speedup", speeds, result.source)
+        table.add_row("Speedup", _speedup(result, result.speedup), result.source)
+    if result.comparison is not None:
+        rounds = len(result.comparison.current_samples_per_second)
+        sure = f"true speedup in that range with {100 * result.comparison.coverage:.0f} %"
+        table.add_row("Compared in turn", f"{rounds} rounds; {sure}", result.source)
     if result.savings is not None:
         _add_savings(table, result.savings)
     return table
+
+
+def _speedup(result: AnalysisResult, speedup: float) -> str:
+    said = f"{speedup:.2f} times the current speed"
+    if result.speedup_low is None or result.speedup_high is None:
+        return said
+    said += f", {result.speedup_low:.2f} to {result.speedup_high:.2f}"
+    return said if result.speedup_low > 1 else f"{said}: no gain"
 
 
 def _add_savings(table: Table, savings: Savings) -> None:
@@ -185,10 +221,21 @@ def _trials(result: AnalysisResult) -> RenderableType:
     table.add_column("")
     for trial in sorted(result.trials, key=lambda trial: trial.batch_size):
         table.add_row(*_trial_row(trial), _role(trial, result), style="" if trial.fits else "red")
-    if all(trial.fits or trial.peak_allocated_bytes is None for trial in result.trials):
-        return table
-    note = "Where a batch does not fit, memory is what it would need."
-    return Group(table, Text(note, style="dim"))
+    return Group(table, *(Text(note, style="dim") for note in _notes(result.trials)))
+
+
+def _notes(trials: Sequence[Trial]) -> list[str]:
+    """What the table of trials does not say by itself."""
+    notes = []
+    if any(not trial.fits and trial.peak_allocated_bytes is not None for trial in trials):
+        notes.append("Where a batch does not fit, memory is what it would need.")
+    slowed = [trial for trial in trials if trial.fits and trial.alloc_retries]
+    notes += [
+        f"Batch {trial.batch_size:,} fits, but the caching allocator had to give its cache back "
+        f"{trial.alloc_retries:,} times, which slows it down."
+        for trial in slowed
+    ]
+    return notes
 
 
 def _trial_row(trial: Trial) -> list[str]:

@@ -1,9 +1,11 @@
 """The process of one trial: an order on standard input, the trial on its standard output.
 
 Whatever else is printed goes to standard error; what went wrong is the last line there. It ends
-when its standard input does, so that no trial outlives who asked for it.
+when its standard input does, so that no trial outlives who asked for it. Of several GPUs, each has
+one of these processes.
 ``python -m engine.measurement.child facts`` describes the device instead, and ``recording`` tells
-where memory goes along a step; ``first-run`` times the first step and those after it.
+where memory goes along a step; ``first-run`` times the first step and those after it;
+``environment`` tells what all of that runs on.
 """
 
 from __future__ import annotations
@@ -11,22 +13,22 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
-from typing import TypeVar
-
-import torch
 
 from engine.errors import EngineError, MeasurementFailed
 from engine.lifeline import end_with
 from engine.measurement import cpu, cuda, mps
+from engine.measurement.environment import device_kind, measured_on
 from engine.measurement.first_run import FirstRun, first_run
-from engine.measurement.protocol import RecordedStep, TrialOrder
+from engine.measurement.protocol import GAVE_UP, RecordedStep, TrialOrder
 from engine.own.factory import Factory, OwnCodeFailed
-from engine.result import Trial
+from engine.parallel.members import join_group
+from engine.result import MeasuredOn, Trial
 
-_Answer = TypeVar("_Answer", Trial, RecordedStep, FirstRun)
+Answer = Trial | RecordedStep | FirstRun | MeasuredOn
 
 
 def main() -> None:
@@ -38,25 +40,42 @@ def main() -> None:
     orders = os.fdopen(os.dup(sys.stdin.fileno()))
     sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     device = _device()
-    order = orders.readline()
+    line = orders.readline()
     end_with(orders)
+    what = sys.argv[1]
+    order = None if what == "facts" else TrialOrder.from_json(line)
+    status = 1
     try:
-        match sys.argv[1:]:
-            case ["facts"]:
-                answer = device.facts()
-            case ["recording"]:
-                answer = _run(cpu.record, TrialOrder.from_json(order))
-            case ["first-run"]:
-                answer = _run(first_run, TrialOrder.from_json(order))
-            case _:
-                answer = _run(device.run_trial, TrialOrder.from_json(order))
+        answer = device.facts() if order is None else _work(what, order, device)
+        with answers:
+            answers.write(json.dumps(asdict(answer)) + "\n")
+        status = GAVE_UP if isinstance(answer, Trial) and not answer.fits else 0
     except EngineError as error:
-        sys.exit(" ".join(str(error).split()))
-    with answers:
-        answers.write(json.dumps(asdict(answer)) + "\n")
+        sys.stderr.write(" ".join(str(error).split()) + "\n")
+    except Exception:
+        traceback.print_exc()
+    if order is None or order.world_size == 1:
+        sys.exit(status)
+    # PyTorch would wait at the end of a group for members that are still in the middle of a step.
+    sys.stderr.flush()
+    os._exit(status)
 
 
-def _run(work: Callable[[TrialOrder], _Answer], order: TrialOrder) -> _Answer:
+def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
+    """Do what an order is for, as one of a group if it is for several GPUs."""
+    if order.world_size > 1:
+        join_group(device_kind(), order.rank, order.world_size, order.meeting_file)
+    match what:
+        case "recording":
+            return _run(device.record, order)
+        case "first-run":
+            return _run(first_run, order)
+        case "environment":
+            return _run(measured_on, order)
+    return _run(device.run_trial, order)
+
+
+def _run(work: Callable[[TrialOrder], Answer], order: TrialOrder) -> Answer:
     """Do as ordered; an error of the compiler's, or of a person's own code, is told as theirs.
 
     Args:
@@ -93,11 +112,7 @@ def _in_short(error: BaseException) -> str:
 
 
 def _device() -> ModuleType:
-    if torch.cuda.is_available():
-        return cuda
-    if torch.backends.mps.is_available():
-        return mps
-    return cpu
+    return {"cuda": cuda, "mps": mps, "cpu": cpu}[device_kind()]
 
 
 if __name__ == "__main__":

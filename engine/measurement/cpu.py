@@ -7,18 +7,19 @@ import platform
 import time
 
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.runs import Steps, steps_of
-from engine.measurement.steps import WARM_UP_STEPS, median_seconds
-from engine.prediction.timeline import largest_tensors, timeline
+from engine.measurement.runs import Steps, agreement, steps_of
+from engine.measurement.steps import WARM_UP_STEPS, recorded_step, time_steps, with_times
+from engine.own.factory import Factory
+from engine.parallel.members import recording
 from engine.result import Source, Trial
 from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 
 
 def facts() -> DeviceFacts:
-    """The processor, with the machine's memory."""
+    """The processor, with the machine's memory; each of its cores may be one of several GPUs."""
     name = f"CPU ({platform.processor() or platform.machine()})"
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return DeviceFacts("cpu", name, total, 0, 0.0)
+    return DeviceFacts("cpu", name, total, 0, 0.0, os.cpu_count() or 1)
 
 
 def run_trial(order: TrialOrder) -> Trial:
@@ -43,17 +44,16 @@ def run_trial(order: TrialOrder) -> Trial:
         steps.step()
         return time.perf_counter() - begin
 
-    seconds = median_seconds(timed_step)
+    times = time_steps(timed_step, agreement(order, "cpu"))
     peak, breakdown = recorder.trace.peak_by_category()
-    return Trial(
+    trial = Trial(
         batch_size=order.batch_size,
         fits=True,
         source=Source.MEASURED,
         peak_allocated_bytes=peak,
-        step_seconds=seconds,
-        samples_per_second=order.samples_per_step / seconds,
         breakdown=breakdown,
     )
+    return with_times(trial, times, order.samples_per_step)
 
 
 def record(order: TrialOrder) -> RecordedStep:
@@ -61,11 +61,12 @@ def record(order: TrialOrder) -> RecordedStep:
     steps = steps_of(order)
     steps.build("cpu")
     trace = _record(steps, order, None).trace
-    return RecordedStep(timeline(trace), largest_tensors(trace))
+    return recorded_step(trace)
 
 
 def _record(steps: Steps, order: TrialOrder, limit_bytes: int | None) -> MemoryRecorder:
-    recorder = MemoryRecorder(steps.recorded, order.batch_size, limit_bytes=limit_bytes)
-    for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
-        recorder.record_step(move)
+    workload = None if isinstance(order.workload, Factory) else order.workload
+    with recording(steps.recorded, order.batch_size, workload, limit_bytes) as recorder:
+        for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
+            recorder.record_step(move)
     return recorder

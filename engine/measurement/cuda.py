@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.measurement.runs import steps_of
-from engine.measurement.steps import WARM_UP_STEPS, median_seconds
+from engine.measurement.history import trace_of
+from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
+from engine.measurement.runs import agreement, steps_of
+from engine.measurement.sightings import SightingRecorder
+from engine.measurement.steps import WARM_UP_STEPS, recorded_step, time_steps, with_times
 from engine.result import Source, Trial
 
 
@@ -28,6 +30,7 @@ def facts() -> DeviceFacts:
         total_bytes=properties.total_memory,
         context_bytes=_device_used_bytes() - torch.cuda.memory_reserved(),
         compute_capability=properties.major + properties.minor / 10,
+        count=torch.cuda.device_count(),
     )
 
 
@@ -41,20 +44,41 @@ def run_trial(order: TrialOrder) -> Trial:
         steps.begin()
         for _ in range(WARM_UP_STEPS):
             steps.step()
-        seconds = median_seconds(lambda: _timed(steps.step))
+        times = time_steps(lambda: _timed(steps.step), agreement(order, "cuda"))
     except torch.OutOfMemoryError as error:
         where = steps.out_of_memory(error)
         reason = str(error).removeprefix("CUDA out of memory. ").split(". ")[0]
         return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
-    return replace(
-        _trial(order), step_seconds=seconds, samples_per_second=order.samples_per_step / seconds
-    )
+    return with_times(_trial(order), times, order.samples_per_step)
+
+
+def record(order: TrialOrder) -> RecordedStep:
+    """Run real steps and tell where memory went along the last of them, by the allocator's history.
+
+    Nothing is timed here: recording slows a step down.
+    """
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history("all", context=None)
+    begin = _served()
+    steps = steps_of(order)
+    steps.build("cuda")
+    recorder = SightingRecorder(steps.recorded, order.batch_size, lambda: _served() - begin)
+    for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
+        recorder.record_step(move)
+    history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    return recorded_step(trace_of(history, recorder.seen))
+
+
+def _served() -> int:
+    """How often the caching allocator has given or taken back so far."""
+    count = torch.cuda.memory_stats_as_nested_dict()["allocation"]["all"]
+    return int(count["allocated"] + count["freed"])
 
 
 def _emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:
     """Leave the allocator what a GPU of that memory would, the CUDA context subtracted."""
     torch.cuda.init()
-    total = torch.cuda.get_device_properties(0).total_memory
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     share = (memory_limit_bytes - _device_used_bytes()) / total
     torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), 1.0))
 

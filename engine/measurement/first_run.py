@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.measurement.environment import device_kind
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.runs import Steps, steps_of
-from engine.measurement.steps import median_seconds
+from engine.measurement.steps import time_steps
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class FirstRun:
 
 def first_run(order: TrialOrder) -> FirstRun:
     """Time a first step and those after it."""
-    device = _device()
+    device = device_kind()
     steps = steps_of(order)
     steps.build(device)
     steps.begin()
@@ -43,13 +44,7 @@ def first_run(order: TrialOrder) -> FirstRun:
 
     first = timed_step()
     timed_step()  # the optimizer's state exists, and the compiler has seen it
-    return FirstRun(first, median_seconds(timed_step), _PEAKS[device](steps))
-
-
-def _device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    return FirstRun(first, time_steps(timed_step).median, _PEAKS[device](steps))
 
 
 def _wait(device: str) -> None:

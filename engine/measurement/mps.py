@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.measurement.runs import steps_of
-from engine.measurement.steps import WARM_UP_STEPS, median_seconds
+from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
 from engine.result import Source, Trial
 
 
@@ -57,17 +57,13 @@ def run_trial(order: TrialOrder) -> Trial:
             steps.begin()
             for _ in range(WARM_UP_STEPS):
                 steps.step()
-        seconds = median_seconds(lambda: _timed(steps.step))
+        times = time_steps(lambda: _timed(steps.step))
     except RuntimeError as error:
         if "out of memory" not in str(error):
             raise
         where = steps.out_of_memory(error)
         return replace(_trial(order, sampler), fits=False, failure=where)
-    return replace(
-        _trial(order, sampler),
-        step_seconds=seconds,
-        samples_per_second=order.samples_per_step / seconds,
-    )
+    return with_times(_trial(order, sampler), times, order.samples_per_step)
 
 
 def _timed(step: Callable[[], None]) -> float:

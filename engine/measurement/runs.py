@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import MODEL, out_of_memory_in
 from engine.own.factory import Factory
 from engine.own.steps import OwnSteps
+from engine.parallel.members import place, slowest
 from engine.step.batches import make_batch
 from engine.step.training import Training, build_model, prepare, step_of
 from engine.tracing.recorder import Recorded
@@ -41,6 +44,13 @@ def steps_of(order: TrialOrder) -> Steps:
     return WorkloadSteps(order.workload, order.batch_size, forward_only=order.forward_only)
 
 
+def agreement(order: TrialOrder, device: str) -> Callable[[float], float]:
+    """What the GPUs of an order take a step's seconds for: those of the slowest."""
+    if order.world_size == 1:
+        return lambda seconds: seconds
+    return partial(slowest, device=device)
+
+
 class WorkloadSteps:
     """The training step of a workload, with one batch of it.
 
@@ -58,7 +68,7 @@ class WorkloadSteps:
 
     def build(self, device: str) -> None:
         """Build the model and the batch; the batch stays on the host."""
-        model = build_model(self._workload).to(device)
+        model = place(build_model(self._workload), self._workload, device)
         self._training = prepare(self._workload, model)
         self._batch = make_batch(self._workload, self._batch_size)
 

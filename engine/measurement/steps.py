@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from engine.measurement.protocol import RecordedStep
+from engine.prediction.timeline import largest_tensors, timeline
+from engine.result import Trial
+from engine.tracing.trace import Trace
 
 WARM_UP_STEPS = 2
 """Not timed: the first builds the optimizer's state, the second is the first with it."""
@@ -14,16 +20,52 @@ MODEL = "model"
 """The phase before there is anything to step: moving the model to the device."""
 
 
-def median_seconds(timed_step: Callable[[], float]) -> float:
-    """The median time of up to :data:`TIMED_STEPS` steps.
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of the steps of one trial, in seconds.
+
+    Attributes:
+        median: Of all of them.
+        low, high: The quartiles; ``None`` where a single step was timed.
+    """
+
+    median: float
+    low: float | None
+    high: float | None
+
+
+def time_steps(
+    timed_step: Callable[[], float], agree: Callable[[float], float] = lambda seconds: seconds
+) -> StepTimes:
+    """The times of up to :data:`TIMED_STEPS` steps.
 
     Args:
         timed_step: Runs one step and returns its seconds.
+        agree: Of these, gives what all GPUs that share the step take it for.
     """
     seconds: list[float] = []
     while len(seconds) < TIMED_STEPS and (not seconds or sum(seconds) < ENOUGH_SECONDS):
-        seconds.append(timed_step())
-    return statistics.median(seconds)
+        seconds.append(agree(timed_step()))
+    if len(seconds) == 1:
+        return StepTimes(seconds[0], None, None)
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return StepTimes(median, low, high)
+
+
+def with_times(trial: Trial, times: StepTimes, samples_per_step: int) -> Trial:
+    """A trial that fits, with how long its steps took."""
+    return replace(
+        trial,
+        step_seconds=times.median,
+        samples_per_second=samples_per_step / times.median,
+        step_seconds_low=times.low,
+        step_seconds_high=times.high,
+    )
+
+
+def recorded_step(trace: Trace) -> RecordedStep:
+    """Where memory went along the last step of a trace."""
+    return RecordedStep(timeline(trace), largest_tensors(trace), trace.peak_by_category()[1])
 
 
 def out_of_memory_in(phase: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -11,22 +12,17 @@ from engine.answer.conclusion import Findings
 from engine.answer.search import SearchOutcome, find_largest
 from engine.errors import DoesNotFit
 from engine.events import Event, Log
-from engine.measurement.analysis import (
-    MEASURED_NOISE,
-    check_allocator,
-    limited_device,
-    local_price_per_hour,
-    recommend_measured,
-)
-from engine.measurement.parent import local_device, measure, record
-from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
+from engine.measurement.analysis import On, findings, recommend_measured
+from engine.measurement.device import device_for
+from engine.measurement.parent import local_device, measure
+from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.own.factory import OwnCodeFailed
 from engine.own.request import OwnCodeRequest
 from engine.own.trace import CannotTrace, trace_own_question
 from engine.prediction.analysis import curve, telling
 from engine.prediction.probe import predict_live_memory, predict_memory
 from engine.request import LARGEST_BATCH_SIZE
-from engine.result import GpuFacts, Source, Trial
+from engine.result import GpuFacts, Trial
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 
 _STRIDE = 4
@@ -51,8 +47,7 @@ def measure_own_code(request: OwnCodeRequest, emit: Emit) -> Findings:
         MeasurementFailed: If a trial ended for another reason than memory.
     """
     device = local_device()
-    check_allocator(request, device)
-    gpu = limited_device(device, request.memory_limit_bytes)
+    gpu = device_for(request, device, None)
     predict = _predictor(request, device, gpu, emit)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
 
@@ -66,21 +61,10 @@ def measure_own_code(request: OwnCodeRequest, emit: Emit) -> Findings:
     if outcome.largest_batch_size == 0:
         raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
     chosen = recommend_measured(request, outcome)
-    step = record(order(chosen.batch_size)) if device.kind == "cpu" else RecordedStep([], [])
-    return Findings(
-        gpu=gpu,
-        outcome=outcome,
-        current=probe(request.current_batch_size),
-        recommended=probe(chosen.batch_size),
-        curve=curve(predict, outcome, request) if predict else _by_size(outcome.trials),
-        price_per_hour_usd=local_price_per_hour(request, device),
-        source=Source.MEASURED,
-        noise=MEASURED_NOISE,
-        bound=chosen.bound,
-        caveats=_caveats(predict is not None),
-        timeline=step.timeline,
-        largest_tensors=step.largest_tensors,
-    )
+    found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
+    caveats = [*_caveats(predict is not None), *found.caveats]
+    points = curve(predict, outcome, request) if predict else _by_size(outcome.trials)
+    return replace(found, curve=points, caveats=caveats)
 
 
 def does_not_fit(request: OwnCodeRequest, smallest: Trial, device: str) -> DoesNotFit:

@@ -16,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from engine.errors import EngineError
 from engine.parallel.buckets import Buckets
 from engine.parallel.group_recorder import GroupRecorder
-from engine.parallel.sharding import shard, told_apart
+from engine.parallel.sharding import only_the_first, shard, told_apart
 from engine.tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from engine.workload import Parallelism, Workload
 
@@ -52,7 +52,8 @@ class Together(Alone):
         if self._workload.parallelism is Parallelism.DDP:
             self._buckets = Buckets(model, self._workload.world_size, self.working_recorder)
             return model
-        return shard(model, self._workload)
+        with only_the_first():
+            return shard(model, self._workload)
 
     def recorder(
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None

@@ -26,6 +26,7 @@ class GroupRecorder(MemoryRecorder):
         temporaries: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
         world_size: GPUs that share the work.
         before_step: Called before each step, and recorded ahead of it.
+        limit_bytes: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
     """
 
     def __init__(
@@ -35,13 +36,14 @@ class GroupRecorder(MemoryRecorder):
         temporaries: Temporaries | None,
         world_size: int,
         before_step: Callable[[], None],
+        limit_bytes: int | None = None,
     ) -> None:
         self._world_size = world_size
         self._before_step = before_step
         self._made_for: Category | None = None
         self._streams = {torch.cpu.current_stream(): 0}
         self._emptied: set[int] = set()  # addresses of storages that were resized to nothing
-        super().__init__(training, batch_size, temporaries)
+        super().__init__(training, batch_size, temporaries, limit_bytes)
 
     def record_step(self, step: Callable[[], None]) -> None:
         """Run one training step and record it, and before it what comes between steps."""

@@ -1,4 +1,4 @@
-"""PyTorch's own ``fully_shard`` (FSDP2), on fake tensors.
+"""PyTorch's own ``fully_shard`` (FSDP2), on fake tensors and on real ones.
 
 Memory is that of the real implementation: shards with their padding, unsharded parameters,
 all-gather and reduce-scatter buffers, and when each is let go. References in Python decide that,
@@ -32,35 +32,40 @@ from engine.workload import Precision, Workload
 _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
 
 
-def shard(model: torch.nn.Module, workload: Workload) -> torch.nn.Module:
+def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> torch.nn.Module:
     """Shard a model as people do: each repeated block by itself, what is left at the root.
 
     Under mixed precision blocks are gathered and gradients are reduced in the lower precision, as
     Hugging Face Accelerate sets it up. Gradients are reduced after every micro-batch.
 
     Args:
-        model: On fake tensors. It is changed.
+        model: On the host, or on fake tensors. It is changed.
         workload: Says among how many GPUs, in which precision.
+        device: Where the shards go: ``cuda`` or ``cpu``.
 
     Raises:
         InvalidInput: If the model does not work on shards.
     """
     with unset_fake_temporarily():  # a mesh reads its own values
-        mesh = init_device_mesh("cpu", (workload.world_size,))
+        mesh = init_device_mesh(device, (workload.world_size,))
     low = _MIXED.get(workload.precision)
     options: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=low),
     }
-    with patch.object(_fsdp_param, "_chunk_with_empty", _first_chunk):
-        try:
-            for module in (*repeated_blocks(model), model):
-                fully_shard(module, **options)
-        except ValueError as error:  # a parameter without dimensions, as CLIP has
-            raise InvalidInput(
-                {"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}
-            ) from error
+    try:
+        for module in (*repeated_blocks(model), model):
+            fully_shard(module, **options)
+    except ValueError as error:  # a parameter without dimensions, as CLIP has
+        raise InvalidInput({"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}) from error
     return model
+
+
+@contextmanager
+def only_the_first() -> Iterator[None]:
+    """Let :func:`shard` make the first GPU's shards alone: those of 1,024 take a minute."""
+    with patch.object(_fsdp_param, "_chunk_with_empty", _first_chunk):
+        yield
 
 
 def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -140,5 +145,5 @@ def told_apart(recorder: Callable[[], GroupRecorder]) -> Iterator[None]:
 
 
 def _first_chunk(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:
-    """The chunk of the first GPU, which is the only one asked for: 1,024 take a minute to make."""
+    """The chunk of the first GPU, which is the only one asked for."""
     return [tensor.narrow(dim, 0, -(-tensor.size(dim) // count))]

@@ -6,9 +6,10 @@ import pytest
 
 from engine.answer.conclusion import Findings, conclude
 from engine.answer.search import SearchOutcome
+from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest, Assumptions
 from engine.result import GpuFacts, Source, Trial
-from engine.workload import Workload
+from engine.workload import Optimizer, Workload
 
 GPU = GpuFacts("A GPU", total_bytes=1000, usable_bytes=900)
 
@@ -76,6 +77,16 @@ def test_a_gain_within_the_noise_saves_nothing() -> None:
     assert result.savings is not None
     assert result.savings.usd_per_year == 0
     assert "no gain" in result.verdict
+
+
+def test_the_certificate_repeats_a_model_that_is_known_by_its_config_alone() -> None:
+    mine = Workload("mine", config=PRESETS["bert"].config(), optimizer=Optimizer.SGD)
+    commands = conclude(replace(REQUEST, workload=mine), FOUND).certificate
+    assert commands == [
+        "python -m engine predict mine --gpu a10 --optimizer sgd --config config.json "
+        f"--batch-size {size}"
+        for size in (64, 65)
+    ]
 
 
 def test_each_trial_is_listed_once_in_the_order_of_trying() -> None:

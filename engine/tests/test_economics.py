@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.answer.economics import is_gain, savings, speedup
+from engine.answer.economics import Speedup, savings, speedup
 from engine.request import Assumptions
 from engine.result import Source
 
@@ -21,7 +21,7 @@ ASSUMPTIONS = st.builds(
 
 def test_it_works_on_figures_a_person_can_check() -> None:
     """100 runs of 8 hours at 2 $ an hour, 1.25 times faster: 6.4 hours, 12.80 $ a run."""
-    saved = savings(Assumptions(8, 100), 2.0, 80.0, 100.0, Source.MEASURED)
+    saved = savings(Assumptions(8, 100), 2.0, speedup(80.0, 100.0), Source.MEASURED)
     assert saved.source is Source.MEASURED
     assert saved.gpu_hours_per_year == pytest.approx(160)
     assert saved.usd_per_year == pytest.approx(320)
@@ -32,28 +32,32 @@ def test_it_works_on_figures_a_person_can_check() -> None:
 
 def test_the_resolved_price_holds_not_the_assumed_one() -> None:
     assumed = Assumptions(8, 100, price_per_hour_usd=None)
-    saved = savings(assumed, 3.0, 50.0, 100.0, Source.PREDICTED)
+    saved = savings(assumed, 3.0, speedup(50.0, 100.0), Source.PREDICTED)
     assert saved.price_per_hour_usd == 3.0
     assert saved.current_usd_per_run == 24
 
 
 @pytest.mark.parametrize("recommended", [0.5, 0.97, 0.99, 1.0, 1.01, 1.02])
 def test_within_the_noise_or_slower_nothing_is_saved(recommended: float) -> None:
-    saved = savings(Assumptions(8, 100), 2.0, 1.0, recommended, Source.PREDICTED)
+    saved = savings(Assumptions(8, 100), 2.0, speedup(1.0, recommended), Source.PREDICTED)
     assert saved.gpu_hours_per_year == saved.usd_per_year == 0
     assert saved.current_usd_per_run == saved.recommended_usd_per_run == 16
 
 
 def test_just_beyond_the_noise_something_is_saved() -> None:
-    saved = savings(Assumptions(8, 100), 2.0, 1.0, 1.021, Source.PREDICTED)
+    saved = savings(Assumptions(8, 100), 2.0, speedup(1.0, 1.021), Source.PREDICTED)
     assert saved.gpu_hours_per_year == pytest.approx(800 * (1 - 1 / 1.021))
 
 
 def test_a_measured_interval_replaces_the_predicted_one() -> None:
-    assert is_gain(1.015, noise=0.01)
-    assert not is_gain(1.05, noise=0.06)
-    assert savings(Assumptions(), 2.0, 1.0, 1.05, Source.MEASURED, noise=0.06).usd_per_year == 0
-    assert savings(Assumptions(), 2.0, 1.0, 1.015, Source.MEASURED, noise=0.01).usd_per_year > 0
+    wide, narrow = Speedup(1.05, 0.99, 1.11), Speedup(1.015, 1.005, 1.025)
+    assert savings(Assumptions(), 2.0, wide, Source.MEASURED).usd_per_year == 0
+    assert savings(Assumptions(), 2.0, narrow, Source.MEASURED).usd_per_year > 0
+
+
+@pytest.mark.parametrize(("low", "gain"), [(0.999, False), (1.0, False), (1.001, True)])
+def test_a_gain_is_one_whose_interval_lies_above_one(low: float, gain: bool) -> None:
+    assert Speedup(1.1, low, 1.2).is_gain is gain
 
 
 @settings(deadline=None)
@@ -61,7 +65,7 @@ def test_a_measured_interval_replaces_the_predicted_one() -> None:
 def test_savings_lie_between_nothing_and_all_and_agree_with_the_cost_per_run(
     assumptions: Assumptions, price: float, current: float, recommended: float
 ) -> None:
-    saved = savings(assumptions, price, current, recommended, Source.PREDICTED)
+    saved = savings(assumptions, price, speedup(current, recommended), Source.PREDICTED)
     all_hours = assumptions.hours_per_run * assumptions.runs_per_year
     assert 0 <= saved.gpu_hours_per_year <= all_hours
     assert saved.usd_per_year == pytest.approx(saved.gpu_hours_per_year * price)
@@ -69,7 +73,7 @@ def test_savings_lie_between_nothing_and_all_and_agree_with_the_cost_per_run(
     assert saved.usd_per_year == pytest.approx(
         per_run * assumptions.runs_per_year, rel=1e-6, abs=1e-6 * (1 + all_hours * price)
     )
-    assert (saved.gpu_hours_per_year > 0) <= is_gain(speedup(current, recommended))
+    assert (saved.gpu_hours_per_year > 0) <= speedup(current, recommended).is_gain
 
 
 @settings(deadline=None)
@@ -79,15 +83,15 @@ def test_a_faster_recommendation_never_saves_less(
 ) -> None:
     slow, fast = sorted((one, other))
     assert (
-        savings(assumptions, price, current, slow, Source.PREDICTED).usd_per_year
-        <= savings(assumptions, price, current, fast, Source.PREDICTED).usd_per_year
+        savings(assumptions, price, speedup(current, slow), Source.PREDICTED).usd_per_year
+        <= savings(assumptions, price, speedup(current, fast), Source.PREDICTED).usd_per_year
     )
 
 
 @settings(deadline=None)
 @given(SPEEDS, SPEEDS)
 def test_the_speedup_is_that_of_samples_per_second(current: float, recommended: float) -> None:
-    assert speedup(current, recommended) * current == pytest.approx(recommended)
+    assert speedup(current, recommended).ratio * current == pytest.approx(recommended)
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, math.nan, math.inf])
@@ -95,4 +99,4 @@ def test_a_speed_that_is_none_is_refused(speed: float) -> None:
     with pytest.raises(ValueError, match="positive number"):
         speedup(speed, 1.0)
     with pytest.raises(ValueError, match="positive number"):
-        savings(Assumptions(), 1.0, 1.0, speed, Source.MEASURED)
+        speedup(1.0, speed)

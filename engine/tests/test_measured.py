@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
+import torch
 
 from engine.analysis import analyze
 from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Event, Log
 from engine.measurement import analysis as measured
-from engine.measurement import cpu
+from engine.measurement import cpu, environment, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
@@ -37,7 +40,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(measured, "measure", measure)
     monkeypatch.setattr(measured, "record", cpu.record)
+    monkeypatch.setattr(measured, "measured_on", environment.measured_on)
     monkeypatch.setattr(measured, "local_device", lambda: CPU)
+    monkeypatch.setattr(rounds, "ENOUGH_SECONDS", 0.0)  # the fewest rounds
     return tried
 
 
@@ -59,10 +64,39 @@ def test_the_answer_is_certified_by_trials_on_both_sides(in_this_process: list[i
     assert not fits[10]
     assert all(trial.source is Source.MEASURED for trial in result.trials)
     # The prediction is exact, so: the current batch, the two certificates, the recommendation.
+    recommended = result.recommended_batch_size
     assert in_this_process[:3] == [2, 9, 10]
-    assert len(in_this_process) <= 4
+    in_turn = in_this_process[3:] if recommended == 9 else in_this_process[4:]
+    assert in_turn == [2, recommended, recommended, 2, 2, recommended]
     assert result.largest_headroom_bytes == 0
     assert result.current_headroom_bytes == needed(9) - needed(2)
+
+
+def test_the_speedup_is_that_of_the_rounds_with_its_interval() -> None:
+    result = answer(memory_limit_bytes=needed(9))
+    assert result.comparison is not None
+    slow = result.comparison.current_samples_per_second
+    fast = result.comparison.recommended_samples_per_second
+    assert result.speedup == median(fast) / median(slow)
+    ratios = [one / other for one, other in zip(fast, slow, strict=True)]
+    assert (result.speedup_low, result.speedup_high) == (min(ratios), max(ratios))
+    assert ("no gain" in result.verdict) == (min(ratios) <= 1)
+
+
+def test_a_current_batch_that_is_the_recommended_one_is_not_compared_with_itself(
+    in_this_process: list[int],
+) -> None:
+    result = answer(memory_limit_bytes=needed(1), current_batch_size=1)
+    assert result.comparison is None
+    assert result.speedup == 1
+    assert len(in_this_process) == 2
+
+
+def test_the_answer_tells_what_it_was_measured_on() -> None:
+    found = answer(memory_limit_bytes=needed(4)).measured_on
+    assert found is not None
+    assert found.device == "cpu"
+    assert found.cpu_threads == torch.get_num_threads()
 
 
 def test_only_multiples_are_measured_besides_the_current_batch() -> None:

@@ -18,7 +18,7 @@ from engine.errors import MeasurementFailed
 from engine.measurement import cpu, mps, parent
 from engine.measurement.parent import local_device, measure, record
 from engine.measurement.protocol import TrialOrder
-from engine.measurement.steps import TIMED_STEPS, median_seconds
+from engine.measurement.steps import TIMED_STEPS, StepTimes, time_steps
 from engine.prediction.timeline import largest_tensors
 from engine.result import Source
 from engine.tests.conftest import small_workload
@@ -37,6 +37,9 @@ def test_a_trial_runs_real_steps_in_a_process_of_its_own() -> None:
     assert trial.step_seconds is not None
     assert trial.step_seconds > 0
     assert trial.samples_per_second == pytest.approx(2 / trial.step_seconds)
+    assert trial.step_seconds_low is not None
+    assert trial.step_seconds_high is not None
+    assert trial.step_seconds_low <= trial.step_seconds <= trial.step_seconds_high
     assert sum(trial.breakdown.values()) == trial.peak_allocated_bytes
 
 
@@ -193,16 +196,16 @@ def _wait_for(ask: Callable[[], _Answer]) -> _Answer:
     pytest.fail("it did not happen within 10 s")
 
 
-def test_the_median_of_a_fast_step_is_of_five() -> None:
+def test_a_fast_step_is_timed_five_times_and_told_with_quartiles() -> None:
     seconds = iter([0.3, 0.1, 0.2, 0.5, 0.4, 9.9])
-    assert median_seconds(lambda: next(seconds)) == 0.3
+    assert time_steps(lambda: next(seconds)) == StepTimes(0.3, 0.2, 0.4)
     assert next(seconds) == 9.9
     assert TIMED_STEPS == 5
 
 
-def test_a_slow_step_is_timed_once() -> None:
+def test_a_slow_step_is_timed_once_and_has_no_quartiles() -> None:
     seconds = iter([11.0, 1.0])
-    assert median_seconds(lambda: next(seconds)) == 11.0
+    assert time_steps(lambda: next(seconds)) == StepTimes(11.0, None, None)
 
 
 def test_metals_counters_are_read_after_every_operation(monkeypatch: pytest.MonkeyPatch) -> None:

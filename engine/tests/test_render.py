@@ -12,7 +12,7 @@ from engine.cli.render import render_analysis, render_trial, where_memory_goes
 from engine.cli.render_lists import render_devices, render_models
 from engine.gpus import GIB, GPUS
 from engine.models.presets import PRESETS
-from engine.result import AnalysisResult, GpuFacts, Savings, Source, Trial
+from engine.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Savings, Source, Trial
 from engine.workload import Workload
 
 TOTAL = 22 * GIB
@@ -206,6 +206,42 @@ def test_a_current_batch_that_does_not_fit_has_no_headroom_and_no_speedup() -> N
 def test_a_search_that_ended_at_its_upper_bound_says_so() -> None:
     text = shown(render_analysis(replace(ANALYSIS, next_batch_size_fails=False)))
     assert line(text, "Largest batch") == "Largest batch 320 (no larger one is tried) predicted"
+
+
+def test_a_speedup_is_shown_with_its_interval_and_how_it_was_compared() -> None:
+    compared = replace(
+        ANALYSIS,
+        source=Source.MEASURED,
+        speedup_low=1.38,
+        speedup_high=1.43,
+        comparison=Comparison([1.0] * 6, [1.4] * 6, 0.96875),
+    )
+    text = shown(render_analysis(compared))
+    speedup = "Speedup 1.41 times the current speed, 1.38 to 1.43 measured"
+    assert line(text, "Speedup") == speedup
+    assert "6 rounds; true speedup in that range with 97 %" in line(text, "Compared in turn")
+    none = shown(render_analysis(replace(compared, speedup_low=0.99)))
+    assert "0.99 to 1.43: no gain" in line(none, "Speedup")
+
+
+def test_a_batch_that_fits_at_the_price_of_retries_is_pointed_out() -> None:
+    trials = [replace(one, alloc_retries=3 * (one.batch_size == 320)) for one in ANALYSIS.trials]
+    text = " ".join(shown(render_analysis(replace(ANALYSIS, trials=trials))).split())
+    assert "Batch 320 fits, but the caching allocator had to give its cache back 3 times" in text
+    assert text.count("give its cache back") == 1
+    alone = shown(render_trial(trials[2], WORKLOAD, A10))
+    assert line(alone, "Allocator retries") == "Allocator retries 3 predicted"
+
+
+def test_what_was_measured_says_on_what() -> None:
+    ran_on = MeasuredOn("cpu", "2.13.0", "5.23.0", 4)
+    answers = (
+        render_analysis(replace(ANALYSIS, measured_on=ran_on)),
+        render_trial(trial(16), WORKLOAD, A10, ran_on),
+    )
+    for answer in answers:
+        assert line(shown(answer), "Libraries") == "Libraries torch 2.13.0, transformers 5.23.0"
+    assert "Measured on" not in shown(ANALYSIS_VIEW)
 
 
 def measured_on_cpu(batch_size: int, *, fits: bool = True) -> Trial:

@@ -19,6 +19,7 @@ from engine.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.measurement import cpu, parent
 from engine.measurement.first_run import FirstRun, first_run
+from engine.measurement.processes import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.tests.conftest import small_workload
 from engine.validation import compile as validate_compile
@@ -131,7 +132,7 @@ def test_the_allocators_peak_is_that_of_the_recorder() -> None:
 
 def test_what_takes_too_long_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs(order: TrialOrder, compiled: Path) -> dict[str, Any]:
-        raise parent.OutOfTime("stopped")
+        raise OutOfTime("stopped")
 
     monkeypatch.setattr(validate_compile, "measure_first_run", hangs)
     monkeypatch.setattr(validate_compile, "local_device", lambda: CPU)
@@ -143,7 +144,7 @@ def test_a_process_that_hangs_is_stopped_at_the_deadline(monkeypatch: pytest.Mon
     monkeypatch.setattr(parent, "DEADLINE_SECONDS", 0.2)
     sleeping = "import time; time.sleep(60)"
     monkeypatch.setattr(parent, "CHILD", [sys.executable, "-c", sleeping])
-    with pytest.raises(parent.OutOfTime, match="did not end within"):
+    with pytest.raises(OutOfTime, match="did not end within"):
         parent.measure_first_run(TrialOrder(small_workload("bert"), 2), Path("nowhere"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.answer.economics import Speedup, speedup
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.answer.verdict import verdict
@@ -13,7 +14,7 @@ from engine.result import Source
 def sentence(
     recommended: int,
     current: int,
-    speedup: float | None,
+    ratio: float | None,
     *,
     largest: int = 288,
     next_fails: bool = True,
@@ -24,9 +25,8 @@ def sentence(
         SearchOutcome(largest, largest + 8, next_fails, []),
         recommended_batch_size=recommended,
         current_batch_size=current,
-        speedup=speedup,
+        speedup=None if ratio is None else speedup(1.0, ratio, noise),
         source=source,
-        noise=noise,
     )
 
 
@@ -98,7 +98,7 @@ def test_what_keeps_the_recommended_batch_from_the_best_speed_is_said(
         SearchOutcome(288, 296, True, []),
         recommended_batch_size=64,
         current_batch_size=16,
-        speedup=1.3126,
+        speedup=Speedup(1.3126, 1.3, 1.33),
         source=Source.PREDICTED,
         bound=bound,
     )

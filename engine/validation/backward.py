@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.errors import DoesNotFit
+from engine.errors import DoesNotFit, InvalidInput
 from engine.gpus import GPUS, LOCAL
-from engine.measurement.parent import measure
+from engine.measurement.device import lacking_devices
+from engine.measurement.parent import local_device, measure
 from engine.measurement.protocol import TrialOrder
 from engine.models.building import blaming_the_config
 from engine.models.hub import resolve
@@ -53,11 +54,15 @@ def validate_backward(workload: Workload, batch_size: int, gpu: str) -> Backward
         gpu: A name of the catalogue (predicted), or ``local`` (measured).
 
     Raises:
-        InvalidInput: If the model's config cannot be had, or no model can be trained of it.
+        InvalidInput: If the model's config cannot be had, no model can be trained of it, or the
+            machine has fewer GPUs than share the work.
         DoesNotFit: If the local device has too little memory for it.
         MeasurementFailed: If a trial ended for another reason.
     """
     workload = resolve(workload)
+    shared = gpu == LOCAL and workload.world_size > 1
+    if shared and (wrong := lacking_devices(workload, local_device())):
+        raise InvalidInput(wrong)
     peaks = _measured if gpu == LOCAL else _predicted
     forward, training = (peaks(workload, batch_size, gpu, forward_only=f) for f in (True, False))
     ratio = training / forward

@@ -13,10 +13,10 @@ from engine.measurement.analysis import MEASURED_NOISE
 from engine.measurement.first_run import FirstRun
 from engine.measurement.parent import (
     DEADLINE_SECONDS,
-    OutOfTime,
     local_device,
     measure_first_run,
 )
+from engine.measurement.processes import OutOfTime
 from engine.measurement.protocol import TrialOrder
 from engine.models.hub import resolve
 from engine.result import Source

@@ -13,7 +13,7 @@ from engine.answer.search import find_largest
 from engine.errors import InvalidInput
 from engine.events import Event, Log
 from engine.gpus import GPUS, canonical_name
-from engine.measurement.analysis import limited_device
+from engine.measurement.device import limited_device
 from engine.measurement.parent import local_device, measure
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.models.hub import resolve

@@ -1,0 +1,95 @@
+"""What a measurement ran on: the device and its driver, the libraries, the settings that matter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pynvml
+import torch
+import transformers
+
+from engine.measurement.protocol import TrialOrder
+from engine.measurement.runs import steps_of
+from engine.result import MeasuredOn
+
+
+def measured_on(order: TrialOrder) -> MeasuredOn:
+    """Read what a trial runs on, with everything set up as for that trial.
+
+    It is built and not stepped: building sets what the precision asks for, and a person's own code
+    may set anything.
+
+    Args:
+        order: A trial that fits.
+    """
+    device = device_kind()
+    steps_of(order).build(device)
+    libraries = MeasuredOn(
+        device=device,
+        torch=torch.__version__,
+        transformers=transformers.__version__,
+        cpu_threads=torch.get_num_threads(),
+    )
+    return _on_cuda(libraries) if device == "cuda" else libraries
+
+
+def device_kind() -> str:
+    """What trials run on here: ``cuda``, else ``mps``, else ``cpu``."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _on_cuda(libraries: MeasuredOn) -> MeasuredOn:
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    cudnn = torch.backends.cudnn
+    found: dict[str, Any] = {
+        "device": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "cuda": torch.version.cuda or "",
+        "cudnn": str(cudnn.version() or ""),
+        "allocator": os.environ.get("PYTORCH_ALLOC_CONF")
+        or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
+        "matmul_precision": torch.backends.cuda.matmul.fp32_precision,
+        "convolution_precision": cudnn.conv.fp32_precision,  # type: ignore[attr-defined]  # made at import
+        "cudnn_benchmark": cudnn.benchmark,
+        "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+    }
+    return MeasuredOn(**vars(libraries) | found | driver_says(str(properties.uuid)))
+
+
+def driver_says(uuid: str) -> dict[str, str | float]:
+    """What NVML tells of a GPU: driver, power limit, clocks; what it does not is left out.
+
+    A virtual or partitioned GPU (MIG), a container without the driver's library: all of them train
+    without answering.
+
+    Args:
+        uuid: As CUDA has it, without ``GPU-`` in front.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return {}
+    found: dict[str, str | float] = {}
+    try:
+        found["driver"] = str(pynvml.nvmlSystemGetDriverVersion())
+        gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        for name, ask in _ASKED.items():
+            with suppress(pynvml.NVMLError):
+                found[name] = ask(gpu)
+    except pynvml.NVMLError:
+        return found
+    finally:
+        pynvml.nvmlShutdown()
+    return found
+
+
+_ASKED: dict[str, Callable[[Any], float]] = {
+    "power_limit_watts": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
+    "clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "largest_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+}

@@ -1,0 +1,251 @@
+"""Several GPUs measured: as many processes, none of which is left behind."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.nn import Module
+
+from engine.errors import InvalidInput, MeasurementFailed
+from engine.measurement import analysis, parent, processes
+from engine.measurement.analysis import measure_batch
+from engine.measurement.group import merged
+from engine.measurement.parent import measure, measure_first_run, record
+from engine.measurement.processes import Ended, OutOfTime, run_together
+from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder
+from engine.models.presets import PRESETS
+from engine.parallel.interconnect import NCCL_PAIR_BYTES
+from engine.request import AnalysisRequest
+from engine.result import Source, Trial
+from engine.step.training import build_model
+from engine.tracing.tracer import trace
+from engine.validation import backward
+from engine.workload import Workload
+
+SMALL = PRESETS["bert"].config() | {
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "intermediate_size": 256,
+    "vocab_size": 1000,
+}
+BATCH_SIZE = 3
+
+
+def shared(parallelism: str, **fields: Any) -> Workload:
+    given = {"model": "small", "config": SMALL, "sequence_length": 16, "world_size": 2}
+    return Workload.parse(given | {"parallelism": parallelism} | fields)
+
+
+def trial(**fields: Any) -> Trial:
+    return replace(Trial(8, True, Source.MEASURED, 100, 200, 300, 0.5, 32.0), **fields)
+
+
+# Real processes, over Gloo
+
+
+def test_ddp_measured_is_ddp_predicted_to_the_byte() -> None:
+    workload = shared("ddp", gradient_accumulation=2)
+    found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**30))
+    peak, breakdown = trace(workload, BATCH_SIZE, None).peak_by_category()
+    assert found.fits
+    assert found.peak_allocated_bytes == peak
+    assert found.breakdown == breakdown
+    assert found.step_seconds is not None
+    assert found.samples_per_second == pytest.approx(2 * 2 * BATCH_SIZE / found.step_seconds)
+
+
+@pytest.mark.slow
+def test_fsdp_measured_needs_what_is_predicted_and_gloos_copies() -> None:
+    workload = shared("fsdp")
+    found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**30))
+    predicted, parts = trace(workload, BATCH_SIZE, None).peak_by_category()
+    assert found.peak_allocated_bytes is not None
+    # Gloo reduces and scatters a copy of its input, which NCCL does not; the largest is the root's.
+    copied = _bytes_of_the_root(build_model(workload))
+    assert predicted <= found.peak_allocated_bytes <= predicted + copied
+    assert found.breakdown["optimizer_state"] == parts["optimizer_state"]
+
+
+def _bytes_of_the_root(model: Module) -> int:
+    inside = sum(p.nbytes for name, p in model.named_parameters() if ".layer." in name)
+    padding = sum(p.nbytes // len(p) for p in model.parameters())
+    return sum(p.nbytes for p in model.parameters()) - inside + padding
+
+
+@pytest.mark.slow
+def test_where_one_runs_out_of_memory_none_is_left_waiting() -> None:
+    workload = shared("ddp")
+    begin = time.monotonic()
+    found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**20))
+    assert not found.fits
+    assert "out of memory in" in found.failure
+    assert time.monotonic() - begin < parent.DEADLINE_SECONDS / 2
+
+
+@pytest.mark.slow
+def test_a_step_is_recorded_as_the_first_of_them_sees_it() -> None:
+    workload = shared("ddp")
+    step = record(TrialOrder(workload, BATCH_SIZE))
+    peak = max(sum(point.bytes.values()) for point in step.timeline)
+    assert peak == trace(workload, BATCH_SIZE, None).peak_by_category()[0]
+    assert all(not tensor.module.startswith("module") for tensor in step.largest_tensors)
+
+
+# What is made of their answers
+
+
+def test_a_group_needs_what_its_neediest_needs() -> None:
+    needy = trial(peak_allocated_bytes=150, peak_reserved_bytes=180, breakdown={"casts": 150})
+    found = merged({0: trial(alloc_retries=0), 1: replace(needy, alloc_retries=2)})
+    assert found == replace(needy, peak_reserved_bytes=200, alloc_retries=2)
+
+
+def test_a_group_fits_only_if_all_of_it_does() -> None:
+    found = merged({0: trial(), 1: trial(fits=False, failure="out of memory in backward")})
+    assert not found.fits
+    assert found.failure == "GPU 1: out of memory in backward"
+
+
+def test_one_gpu_alone_is_itself() -> None:
+    failed = trial(fits=False, failure="out of memory in backward")
+    assert merged({0: trial()}) == trial()
+    assert merged({0: failed}) == failed
+
+
+# Processes side by side
+
+
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str) -> list[str]:
+    """A process that reads its order as ``order`` and goes on with the lines."""
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.5)
+    script = tmp_path / "child.py"
+    script.write_text("\n".join(["import json, os, sys, time", "order = input()", *lines]))
+    command = [sys.executable, str(script)]
+    monkeypatch.setattr(parent, "CHILD", command)
+    return command
+
+
+def test_each_gets_its_own_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = worker(monkeypatch, tmp_path, "print(order.upper())")
+    ended = run_together(command, ["one", "two"], {}, 60)
+    assert {number: end.answer for number, end in ended.items()} == {0: "ONE", 1: "TWO"}
+
+
+def test_one_that_dies_leaves_none_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = worker(
+        monkeypatch, tmp_path, "if order == 'dies': sys.exit('no such kernel')", "time.sleep(60)"
+    )
+    begin = time.monotonic()
+    ended = run_together(command, ["waits", "dies", "waits"], {}, 60)
+    assert ended == {1: Ended(1, "", "no such kernel")}
+    assert time.monotonic() - begin < 30
+
+
+def test_those_that_hang_together_are_ended_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = worker(monkeypatch, tmp_path, "time.sleep(60)")
+    with pytest.raises(OutOfTime):
+        run_together(command, ["", ""], {}, 0.3)
+
+
+def test_the_one_out_of_memory_is_believed_and_not_those_it_brought_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worker(
+        monkeypatch,
+        tmp_path,
+        "rank = json.loads(order)['rank']",
+        "if rank == 0: sys.exit('connection closed by peer')",
+        "time.sleep(0.2)",
+        "print(json.dumps({'batch_size': 3, 'fits': False, 'source': 'measured', 'failure': 'oom'}",
+        "), flush=True)",
+        f"os._exit({GAVE_UP})",
+    )
+    found = measure(TrialOrder(shared("ddp"), BATCH_SIZE))
+    assert not found.fits
+    assert found.failure == "GPU 1: oom"
+
+
+def test_a_failure_that_is_not_memory_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worker(monkeypatch, tmp_path, "sys.exit(f\"rank {json.loads(order)['rank']} has no kernel\")")
+    with pytest.raises(MeasurementFailed, match=r"the trial failed: rank [01] has no kernel"):
+        measure(TrialOrder(shared("ddp"), BATCH_SIZE))
+
+
+def test_the_processes_of_a_group_meet_at_one_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    worker(
+        monkeypatch,
+        tmp_path,
+        "told = json.loads(order)",
+        f"open({str(seen)!r} + f'/{{told[\"rank\"]}}', 'w').write(told['meeting_file'])",
+        "print(json.dumps({'batch_size': 3, 'fits': True, 'source': 'measured'}))",
+    )
+    measure(TrialOrder(shared("ddp"), BATCH_SIZE))
+    places = {path.name: path.read_text() for path in seen.iterdir()}
+    assert set(places) == {"0", "1"}
+    assert len(set(places.values())) == 1
+
+
+# What a machine cannot do
+
+
+@pytest.mark.parametrize(
+    ("device", "limit_bytes", "message"),
+    [
+        (DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6), 2**30, r"has 1 GPU\(s\)"),
+        (DeviceFacts("cpu", "CPU", 2**32, 0, 0.0, 1), 2**30, r"1 core\(s\)"),
+        (
+            DeviceFacts("cpu", "CPU", 2**32, 0, 0.0, 8),
+            3 * 2**30,
+            r"2 times 3\.00 GiB is more than",
+        ),
+    ],
+)
+def test_more_than_the_machine_has_is_refused_before_anything_runs(
+    device: DeviceFacts, limit_bytes: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "local_device", lambda: device)
+    request = AnalysisRequest(shared("ddp"), "local", memory_limit_bytes=limit_bytes)
+    with pytest.raises(InvalidInput, match=message):
+        measure_batch(request, print)
+
+
+def test_a_check_of_backward_is_refused_like_an_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6)
+    monkeypatch.setattr(backward, "local_device", lambda: one)
+    with pytest.raises(InvalidInput, match=r"has 1 GPU\(s\)"):
+        backward.validate_backward(shared("ddp"), BATCH_SIZE, "local")
+
+
+def test_nccl_takes_its_share_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6, count=2)
+    monkeypatch.setattr(analysis, "local_device", lambda: two)
+    monkeypatch.setattr(analysis, "measure", lambda order: trial(fits=False))
+    gpu, _, _ = measure_batch(AnalysisRequest(shared("ddp"), "local"), print)
+    assert gpu.usable_bytes == 2**34 - 2**28 - NCCL_PAIR_BYTES
+
+
+def test_first_steps_are_timed_on_one_gpu() -> None:
+    with pytest.raises(InvalidInput, match="on one GPU"):
+        measure_first_run(TrialOrder(shared("ddp"), BATCH_SIZE), Path("compiled"))
+
+
+def test_an_order_says_which_of_them_it_is_for() -> None:
+    order = TrialOrder(shared("fsdp"), BATCH_SIZE, rank=1, meeting_file="/tmp/met")  # noqa: S108
+    assert TrialOrder.from_json(order.to_json()) == order
+    assert json.loads(order.to_json())["rank"] == 1
+    assert order.samples_per_step == 2 * BATCH_SIZE
