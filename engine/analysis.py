@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.events import Event
@@ -12,15 +12,18 @@ from engine.models.building import blaming_the_config
 from engine.models.hub import resolve
 from engine.prediction.analysis import analyze_predicted
 from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
+from engine.result import AnalysisResult, Source, Trial
 
 
-def analyze(request: AnalysisRequest, emit: Callable[[Event], None]) -> AnalysisResult:
+def analyze(
+    request: AnalysisRequest, emit: Callable[[Event], None], known: Sequence[Trial] = ()
+) -> AnalysisResult:
     """Answer a request: by prediction for a GPU of the catalogue, by measurement for ``local``.
 
     Args:
         request: The question.
         emit: Receives log lines and trials as they come.
+        known: Trials from an earlier try at the same request, which are not made again.
 
     Raises:
         InvalidInput: If the model's config cannot be had, or no model can be trained of it.
@@ -30,5 +33,9 @@ def analyze(request: AnalysisRequest, emit: Callable[[Event], None]) -> Analysis
     request = replace(request, workload=resolve(request.workload))
     with blaming_the_config(request.workload):
         if request.gpu == LOCAL:
-            return analyze_measured(request, emit)
-        return analyze_predicted(request, emit)
+            return analyze_measured(request, emit, _by_size(known, Source.MEASURED))
+        return analyze_predicted(request, emit, _by_size(known, Source.PREDICTED))
+
+
+def _by_size(known: Sequence[Trial], source: Source) -> dict[int, Trial]:
+    return {trial.batch_size: trial for trial in known if trial.source is source}

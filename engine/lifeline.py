@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import IO
 
 
@@ -19,3 +21,27 @@ def end_with(stream: IO[str]) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def lines_of(stream: IO[str]) -> Iterator[str]:
+    """The lines of a pipe from the parent, one at a time; its end while one is worked on ends all.
+
+    Yields:
+        A line. Asking for the next one means that this one is done.
+    """
+    lines: SimpleQueue[str | None] = SimpleQueue()
+    begun = done = 0
+
+    def read() -> None:
+        nonlocal begun
+        while line := stream.readline():
+            begun += 1
+            lines.put(line)
+        if begun > done:
+            os._exit(1)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := lines.get()) is not None:
+        yield line
+        done += 1

@@ -1,7 +1,7 @@
-"""``python -m engine run``: one analysis for another program, by JSON lines.
+"""``python -m engine run``: analyses for another program, by JSON lines.
 
-Torch is loaded before the request is read, so that a parent may start this ahead of time and ask
-when there is something to ask.
+Torch is loaded before the first request is read, and the process waits for the next one when it
+has answered, so that a parent may keep one warm and ask when there is something to ask.
 """
 
 from __future__ import annotations
@@ -10,27 +10,30 @@ import json
 import select
 import sys
 import traceback
-from typing import IO
+from collections.abc import Callable
+from typing import IO, Any
 
 from engine.errors import EngineError, InvalidInput
 from engine.events import Event, to_json_line
-from engine.lifeline import end_with
+from engine.lifeline import lines_of
 from engine.request import AnalysisRequest
+from engine.result import Source, Trial
 
 
 def run(requests: IO[str], events: IO[str]) -> int:
-    """Answer one request.
+    """Answer one request after the other, until nobody asks any more.
 
     Args:
-        requests: A pipe with one line of JSON, the fields of ``AnalysisRequest``. Its end
-            afterwards means that nobody waits for the answer any more, and ends the process.
-        events: Receives the events, one JSON object a line.
+        requests: A pipe with a line of JSON for each request: an object with ``request``, the
+            fields of ``AnalysisRequest``, and ``trials``, those known from an earlier try (may be
+            left out). Its end means that nobody waits for an answer, and ends the process at once.
+        events: Receives the events, one JSON object a line. The last of a request is its ``result``
+            or its ``error``.
 
     Returns:
-        The exit status: 0 answered, 2 invalid input, 1 any other failure.
+        The exit status 0.
     """
     # These load torch; see above.
-    from engine.analysis import analyze
     from engine.tracing.tracer import warm_up
 
     def emit(event: Event) -> None:
@@ -39,27 +42,36 @@ def run(requests: IO[str], events: IO[str]) -> int:
 
     if not select.select([requests], [], [], 0)[0]:  # nobody asks yet: there is time
         warm_up()
-    line = requests.readline()
-    if not line:
-        return 0
-    end_with(requests)
-    try:
-        emit(analyze(_parse(line), emit))
-    except EngineError as error:
-        emit(error)
-        return 2 if isinstance(error, InvalidInput) else 1
-    except Exception as error:
-        traceback.print_exc(file=sys.stderr)
-        emit(EngineError(f"the engine failed: {type(error).__name__}: {error}"))
-        return 1
+    for line in lines_of(requests):
+        emit(_answer(line, emit))
     return 0
 
 
-def _parse(line: str) -> AnalysisRequest:
+def _answer(line: str, emit: Callable[[Event], None]) -> Event:
+    from engine.analysis import analyze
+
     try:
-        fields = json.loads(line)
+        request, known = _parse(line)
+        return analyze(request, emit, known)
+    except EngineError as error:
+        return error
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return EngineError(f"the engine failed: {type(error).__name__}: {error}")
+
+
+def _parse(line: str) -> tuple[AnalysisRequest, list[Trial]]:
+    try:
+        asked = json.loads(line)
     except ValueError as error:
         raise InvalidInput({"request": f"not JSON: {error}"}) from error
-    if not isinstance(fields, dict):
-        raise InvalidInput({"request": "not a JSON object"})
-    return AnalysisRequest.parse(fields)
+    if not isinstance(asked, dict) or not isinstance(asked.get("request"), dict):
+        raise InvalidInput({"request": "not a JSON object with the object 'request'"})
+    return AnalysisRequest.parse(asked["request"]), [_trial(row) for row in asked.get("trials", [])]
+
+
+def _trial(row: dict[str, Any]) -> Trial:
+    try:
+        return Trial(**(row | {"source": Source(row["source"])}))
+    except (TypeError, KeyError, ValueError) as error:
+        raise InvalidInput({"trials": f"not a trial: {error}"}) from error

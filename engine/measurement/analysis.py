@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from engine.allocator.options import AllocatorOptions
@@ -32,12 +33,15 @@ Probe = Callable[[int], Trial]
 _Answer = TypeVar("_Answer")
 
 
-def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
+def analyze_measured(
+    request: AnalysisRequest, emit: Emit, known: Mapping[int, Trial] = MappingProxyType({})
+) -> AnalysisResult:
     """Measure the answer on this machine's device.
 
     Args:
         request: The question; its GPU is ``local``.
         emit: Receives log lines and trials as they come.
+        known: By batch size, measured trials of the same request that need not be made again.
 
     Raises:
         InvalidInput: If the memory limit is missing where it is needed, or more than there is.
@@ -54,7 +58,7 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
         limit = request.memory_limit_bytes
         return TrialOrder(workload, batch_size, limit, allocator=request.allocator)
 
-    probe = telling(lambda batch_size: measure(order(batch_size)), emit)
+    probe = telling(lambda batch_size: measure(order(batch_size)), emit, known)
     search = partial(
         find_largest, batch_multiple=request.batch_multiple, limit_bytes=gpu.usable_bytes
     )
@@ -63,8 +67,8 @@ def analyze_measured(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     first = [] if guess else [probe(request.batch_multiple)]
     if not all(trial.fits for trial in first):
         raise does_not_fit(request, predict(request.batch_multiple), gpu.name)
-    known = [*first, probe(request.current_batch_size)]
-    outcome = search(probe, guess=guess, known=known)
+    needed = [*first, probe(request.current_batch_size)]
+    outcome = search(probe, guess=guess, known=needed)
     if outcome.largest_batch_size == 0:
         raise does_not_fit(request, predict(request.batch_multiple), gpu.name)
     chosen = recommend_measured(request, outcome)

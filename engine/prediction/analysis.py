@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 
 from engine.allocator.options import AllocatorOptions
 from engine.answer.conclusion import Findings, conclude
@@ -42,12 +43,15 @@ Emit = Callable[[Event], None]
 Probe = Callable[[int], Trial]
 
 
-def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
+def analyze_predicted(
+    request: AnalysisRequest, emit: Emit, known: Mapping[int, Trial] = MappingProxyType({})
+) -> AnalysisResult:
     """Predict the answer for a GPU of the catalogue.
 
     Args:
         request: The question; its GPU is one of the catalogue.
         emit: Receives log lines and trials as they come.
+        known: By batch size, trials of the same request that need not be made again.
 
     Raises:
         DoesNotFit: If not even the smallest batch does.
@@ -64,7 +68,7 @@ def analyze_predicted(request: AnalysisRequest, emit: Emit) -> AnalysisResult:
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu.display_name)
 
-    found = find_out(request, gpu, predict, trace_at, refusal, emit)
+    found = find_out(request, gpu, predict, trace_at, refusal, emit, known)
     caveats = [_NOTHING_RUN, *found.caveats, *interconnect.caveats(request.workload, gpu)]
     return conclude(request, replace(found, caveats=caveats))
 
@@ -76,6 +80,7 @@ def find_out(
     trace_at: TraceAt,
     refusal: Callable[[Trial], DoesNotFit],
     emit: Emit,
+    known: Mapping[int, Trial] = MappingProxyType({}),
 ) -> Findings:
     """Search for the limit and for the batch to recommend, whatever is trained.
 
@@ -86,11 +91,12 @@ def find_out(
         trace_at: The trace of a batch size.
         refusal: What is raised if the smallest batch, whose trial it is given, does not fit.
         emit: Receives log lines and trials as they come.
+        known: By batch size, trials that need not be made again.
 
     Raises:
         DoesNotFit: The refusal.
     """
-    probe = telling(predict, emit)
+    probe = telling(predict, emit, known)
     current = probe(request.current_batch_size)
     limits = find_limits(request, gpu, predict, probe=probe, known=[current])
     outcome, choice = limits.outcome, limits.choice
@@ -113,11 +119,19 @@ def find_out(
     )
 
 
-def telling(run: Probe, emit: Emit) -> Probe:
-    """A probe that tells of each batch size when it is first tried, and tries none twice."""
+def telling(run: Probe, emit: Emit, known: Mapping[int, Trial] = MappingProxyType({})) -> Probe:
+    """A probe that tells of each batch size when it is first tried, and tries none twice.
+
+    Args:
+        run: Makes a trial.
+        emit: Is told of it.
+        known: By batch size, trials that were made and told of before.
+    """
 
     @cache
     def probe(batch_size: int) -> Trial:
+        if batch_size in known:
+            return known[batch_size]
         trial = run(batch_size)
         emit(trial)
         emit(Log(in_words(trial)))

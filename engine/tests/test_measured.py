@@ -72,6 +72,19 @@ def test_the_answer_is_certified_by_trials_on_both_sides(in_this_process: list[i
     assert result.current_headroom_bytes == needed(9) - needed(2)
 
 
+def test_what_an_earlier_try_measured_is_not_measured_again(in_this_process: list[int]) -> None:
+    request = AnalysisRequest.parse(ASKED | {"memory_limit_bytes": needed(9)})
+    first = analyze(request, lambda _: None)
+    in_this_process.clear()
+    told: list[Event] = []
+    again = analyze(request, told.append, first.trials)
+
+    assert again.largest_batch_size == first.largest_batch_size
+    assert again.trials[:3] == first.trials[:3]
+    assert not [event for event in told if isinstance(event, Trial)]
+    assert set(in_this_process) <= {2, again.recommended_batch_size}  # the rounds alone
+
+
 def test_the_speedup_is_that_of_the_rounds_with_its_interval() -> None:
     result = answer(memory_limit_bytes=needed(9))
     assert result.comparison is not None

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -19,19 +20,38 @@ from engine.run import run
 REQUEST = {"model": "bert", "gpu": "a10", "current_batch_size": 8, "sequence_length": 16}
 
 
-def events_of(line: str) -> tuple[int, list[dict[str, Any]]]:
-    """The exit status and the events for one line, asked by a parent that keeps its pipe open."""
-    output = io.StringIO()
+class Answers(io.StringIO):
+    """Takes the events, and closes the parent's pipe after so many final ones."""
+
+    def __init__(self, pipe: int, expected: int) -> None:
+        super().__init__()
+        self._pipe, self._expected = pipe, expected
+
+    def write(self, text: str) -> int:
+        self._expected -= json.loads(text)["type"] in ("result", "error")
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self._expected == 0:
+            self._expected = -1
+            threading.Timer(0.1, os.close, [self._pipe]).start()  # once it waits for the next one
+
+
+def events_of(*lines: str) -> list[dict[str, Any]]:
+    """The events for some lines, asked by a parent that keeps its pipe open until the last."""
     reading, writing = os.pipe()
-    os.write(writing, line.encode())
-    # The pipe's ends stay open until the tests end: closing one would end this process.
-    status = run(os.fdopen(reading, encoding="utf-8", closefd=False), output)
-    return status, [json.loads(event) for event in output.getvalue().splitlines()]
+    os.write(writing, "".join(lines).encode())
+    output = Answers(writing, len(lines))
+    assert run(os.fdopen(reading, encoding="utf-8"), output) == 0
+    return [json.loads(event) for event in output.getvalue().splitlines()]
+
+
+def asking(request: dict[str, Any], **more: Any) -> str:
+    return json.dumps({"request": request} | more) + "\n"
 
 
 def test_an_analysis_ends_with_its_result() -> None:
-    status, events = events_of(json.dumps(REQUEST) + "\n")
-    assert status == 0
+    events = events_of(asking(REQUEST))
     assert {event["type"] for event in events[:-1]} == {"log", "trial"}
     assert events[-1]["type"] == "result"
     result = events[-1]["result"]
@@ -44,24 +64,27 @@ def test_an_analysis_ends_with_its_result() -> None:
 @pytest.mark.parametrize(
     ("line", "fields"),
     [
-        ('{"model": "bert"}\n', {"gpu"}),
-        ('{"model": "bert", "gpu": "x", "current_batch_size": 0}\n', {"gpu", "current_batch_size"}),
+        (asking({"model": "bert"}), {"gpu"}),
+        (
+            asking({"model": "bert", "gpu": "x", "current_batch_size": 0}),
+            {"gpu", "current_batch_size"},
+        ),
+        (asking(REQUEST, trials=[{"batch": 1}]), {"trials"}),
+        (json.dumps(REQUEST) + "\n", {"request"}),
         ("not json\n", {"request"}),
         ("[1, 2]\n", {"request"}),
         ("\n", {"request"}),
     ],
 )
 def test_invalid_input_is_told_by_field(line: str, fields: set[str]) -> None:
-    status, events = events_of(line)
-    assert status == 2
+    events = events_of(line)
     assert [event["type"] for event in events] == ["error"]
     assert events[0]["code"] == "invalid_input"
     assert set(events[0]["fields"]) == fields
 
 
 def test_a_workload_that_does_not_fit_is_told_in_words() -> None:
-    status, events = events_of(json.dumps(REQUEST | {"memory_limit_bytes": 2**29}) + "\n")
-    assert status == 1
+    events = events_of(asking(REQUEST | {"memory_limit_bytes": 2**29}))
     assert events[-1]["code"] == "does_not_fit"
     assert "does not fit" in events[-1]["message"]
 
@@ -69,16 +92,31 @@ def test_a_workload_that_does_not_fit_is_told_in_words() -> None:
 def test_a_failure_nobody_expected_is_told_and_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(request: AnalysisRequest, emit: Any) -> Event:
+    def fail(request: AnalysisRequest, emit: Any, known: Any) -> Event:
         emit(Log("so far so good"))
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(analyze_module, "analyze", fail)
-    status, events = events_of(json.dumps(REQUEST) + "\n")
-    assert status == 1
+    events = events_of(asking(REQUEST))
     assert [event["type"] for event in events] == ["log", "error"]
     assert events[-1]["message"] == "the engine failed: ZeroDivisionError: by zero"
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_it_answers_one_request_after_the_other() -> None:
+    other = REQUEST | {"current_batch_size": 0}
+    events = events_of(asking(REQUEST), asking(other), asking(REQUEST))
+    ends = [event["type"] for event in events if event["type"] in ("result", "error")]
+    assert ends == ["result", "error", "result"]
+
+
+def test_known_trials_are_not_made_again() -> None:
+    first = events_of(asking(REQUEST))
+    trials = [event["trial"] for event in first if event["type"] == "trial"]
+    again = events_of(asking(REQUEST, trials=trials))
+
+    assert not [event for event in again if event["type"] == "trial"]
+    assert again[-1]["result"]["trials"] == first[-1]["result"]["trials"]
 
 
 def engine() -> subprocess.Popen[str]:
@@ -101,7 +139,7 @@ def test_a_process_nobody_waits_for_any_more_ends_itself() -> None:
     with engine() as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(REQUEST | {"model": "gpt2"}) + "\n")
+        process.stdin.write(asking(REQUEST | {"model": "gpt2"}))
         process.stdin.flush()
         process.stdout.readline()
         process.stdin.close()

@@ -1,0 +1,35 @@
+"""What a prediction depends on besides its question: the engine's code and data, and torch's."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_SUFFIXES = (".py", ".toml", ".json")
+_PACKAGES = ("torch", "transformers", "peft", "pillow")
+
+
+def fingerprint() -> str:
+    """A word that changes when the engine, its tables or the libraries it traces do.
+
+    It reads some 1 MB of files and loads neither torch nor transformers.
+    """
+    from engine.prediction.intervals import OWN
+
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    files = [path for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
+    for path in [*files, *([OWN] if OWN.exists() else [])]:
+        if "tests" not in path.parts:
+            digest.update(path.name.encode() + path.read_bytes())
+    for package in _PACKAGES:
+        digest.update(f"{package} {_version(package)}".encode())
+    return digest.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine import fingerprint
+from engine.prediction import intervals
+
+
+def test_it_is_the_same_as_long_as_nothing_changes() -> None:
+    assert fingerprint.fingerprint() == fingerprint.fingerprint()
+
+
+def test_own_calibration_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint.fingerprint()
+    own = tmp_path / "calibration.toml"
+    own.write_text("")
+    monkeypatch.setattr(intervals, "OWN", own)
+    assert fingerprint.fingerprint() != before
+
+
+def test_another_torch_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint.fingerprint()
+    monkeypatch.setattr(fingerprint, "version", lambda package: "99.0")
+    assert fingerprint.fingerprint() != before
