@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from engine.answer.measured_on import measured_on_in_words
 from engine.cli import tables
-from engine.cli.render_environment import render_measured_on
 from engine.gpus import GIB
 from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
 from engine.workload import Optimizer, Workload
@@ -40,7 +40,7 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
         ),
     ]
     if result.measured_on is not None:
-        parts.append(tables.section("Measured on", render_measured_on(result.measured_on)))
+        parts.append(tables.section("Measured on", _measured_on(result.measured_on)))
     if result.caveats:
         parts.append(tables.section("To know about these figures", tables.bullets(result.caveats)))
     return Group(*parts)
@@ -91,7 +91,7 @@ def render_trial(
         ),
     ]
     if measured_on is not None:
-        parts.append(tables.section("Measured on", render_measured_on(measured_on)))
+        parts.append(tables.section("Measured on", _measured_on(measured_on)))
     return Group(*parts)
 
 
@@ -348,3 +348,12 @@ def _milliseconds(seconds: float) -> str:
 def _speed(samples_per_second: float) -> str:
     """Samples per second; a decimal where a slow device would otherwise show a bare digit."""
     return f"{samples_per_second:,.{0 if samples_per_second >= 100 else 1}f}"
+
+
+def _measured_on(found: MeasuredOn) -> Table:
+    table = tables.table(show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for label, said in measured_on_in_words(found):
+        table.add_row(label, said)
+    return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,8 @@ import pynvml
 import pytest
 import torch
 import transformers
-from rich.console import Console
 
-from engine.cli.render_environment import render_measured_on
+from engine.answer.measured_on import measured_on_in_words
 from engine.measurement import environment
 from engine.measurement.environment import driver_says, measured_on
 from engine.measurement.protocol import TrialOrder
@@ -42,9 +40,7 @@ ON_A10 = MeasuredOn(
 
 
 def shown(found: MeasuredOn) -> str:
-    out = io.StringIO()
-    Console(file=out, width=100).print(render_measured_on(found))
-    return " ".join(out.getvalue().split())
+    return " ".join(f"{label} {said}" for label, said in measured_on_in_words(found))
 
 
 @pytest.mark.usefixtures("small_models")

@@ -1,19 +1,13 @@
-"""What a measurement ran on, for a terminal."""
+"""What a measurement ran on, in words."""
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from engine.cli import tables
 from engine.result import MeasuredOn
 
 
-def render_measured_on(found: MeasuredOn) -> Table:
-    """Device, libraries and settings; what is not known is left out."""
-    table = tables.table(show_header=False)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column()
-    for name, said in (
+def measured_on_in_words(found: MeasuredOn) -> list[tuple[str, str]]:
+    """Device, libraries and settings, each with its label; what is not known is left out."""
+    rows = [
         ("Device", _device(found)),
         ("Libraries", _libraries(found)),
         ("fp32 products", _precision(found)),
@@ -21,10 +15,8 @@ def render_measured_on(found: MeasuredOn) -> Table:
         ("Allocator options", _allocator(found)),
         ("Power and clock", _power(found)),
         ("Host threads", f"{found.cpu_threads:,}"),
-    ):
-        if said:
-            table.add_row(name, said)
-    return table
+    ]
+    return [(label, said) for label, said in rows if said]
 
 
 def _device(found: MeasuredOn) -> str:
