@@ -15,11 +15,11 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_engine_left_waiting() -> object:
-    """A test that ran the worker's task leaves no standby engine behind."""
+    """A test that ran the worker's task leaves no warm engine behind."""
     from analyses import worker
 
     yield
-    worker.standby.close()
+    worker.engines.close()
 
 
 # A slow or busy machine is no failure: nothing here is judged by the time it takes.

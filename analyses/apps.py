@@ -17,8 +17,7 @@ class AnalysesConfig(AppConfig):
 
 
 def _worker_started(**_kwargs: object) -> None:
-    """In a fresh worker process: be stoppable, have an engine ready, show this node."""
-    from analyses import nodes, worker
+    """In a fresh worker process: be stoppable, and have an engine ready."""
+    from analyses import worker
 
     worker.start()
-    nodes.start_heartbeat()

@@ -1,4 +1,4 @@
-"""The engine as a process: started ahead, spoken to in lines, ended with everything it started."""
+"""The engine as a process: kept warm, spoken to in lines, ended with everything it started."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+import psutil
 from django.conf import settings
 
 LONGEST_LINE_BYTES = 4 * 2**20
@@ -19,7 +20,10 @@ LONGEST_LINE_BYTES = 4 * 2**20
 
 STDERR_LINES_KEPT = 20
 STDERR_LINE_CHARACTERS = 1000
-TERM_GRACE_SECONDS = 2.0
+TERM_GRACE_SECONDS = 1.0
+MOST_ANSWERS = 200
+LARGEST_BYTES = 4 * 2**30
+"""An engine that has traced many models takes about 1 GiB; one beyond this is leaking."""
 
 _READ_BYTES = 2**16
 
@@ -62,7 +66,7 @@ class LineSplitter:
 
 
 class EngineProcess:
-    """One engine, which answers one request.
+    """One engine, which answers one request after the other.
 
     It runs in a session of its own, so that ending it ends its own children too, and it ends
     itself when this process is gone, since its standard input is then at its end.
@@ -86,6 +90,7 @@ class EngineProcess:
             os.set_blocking(pipe.fileno(), False)
             self._selector.register(pipe, selectors.EVENT_READ, name)
         self._stderr_tail: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
+        self.answers = 0
 
     @property
     def pid(self) -> int:
@@ -102,15 +107,24 @@ class EngineProcess:
         """The last lines it wrote to standard error."""
         return "\n".join(self._stderr_tail)
 
-    def send(self, request: Mapping[str, object]) -> None:
-        """Ask the question. Standard input stays open: its end would end the engine.
+    def is_large(self) -> bool:
+        """Whether it holds more memory than an engine should."""
+        try:
+            return bool(psutil.Process(self.pid).memory_info().rss > LARGEST_BYTES)
+        except psutil.NoSuchProcess:
+            return False
+
+    def send(self, question: Mapping[str, object]) -> None:
+        """Ask a question, as :mod:`engine.run` reads it.
+
+        Standard input stays open: its end would end the engine.
 
         Raises:
             BrokenPipeError: If the engine has died.
         """
         stdin = self._process.stdin
         assert stdin is not None  # noqa: S101  # it was asked for
-        stdin.write(json.dumps(request).encode() + b"\n")
+        stdin.write(json.dumps(question).encode() + b"\n")
 
     def read(self, timeout_seconds: float) -> list[Line]:
         """What it wrote since the last call; waits for something up to the timeout."""
@@ -165,31 +179,43 @@ class EngineProcess:
             return  # nobody is left (macOS says EPERM of a group of zombies)
 
 
-class Standby:
-    """Keeps one engine started ahead, so that an analysis need not wait while torch is loaded."""
+class Engines:
+    """Keeps one engine warm, so that an analysis need not wait while torch is loaded.
+
+    A prediction's engine is kept for the next one, unless it has answered often or grown large:
+    whatever may leak in the libraries it runs ends with it.
+    """
 
     def __init__(self) -> None:
-        self._waiting: EngineProcess | None = None
+        self._warm: EngineProcess | None = None
 
     def prepare(self) -> None:
         """See that an engine is waiting; a dead one is replaced."""
-        if self._waiting is not None and self._waiting.returncode is not None:
+        if self._warm is not None and self._warm.returncode is not None:
             self.close()
-        if self._waiting is None:
-            self._waiting = EngineProcess(settings.ENGINE_COMMAND)
+        if self._warm is None:
+            self._warm = EngineProcess(settings.ENGINE_COMMAND)
 
     def take(self) -> EngineProcess:
-        """The waiting engine, now the caller's to end; a new one if none is alive."""
+        """The waiting engine, now the caller's; a new one if none is alive."""
         self.prepare()
-        engine, self._waiting = self._waiting, None
+        engine, self._warm = self._warm, None
         assert engine is not None  # noqa: S101  # prepare() made sure
         return engine
 
+    def give_back(self, engine: EngineProcess) -> None:
+        """Keep an engine that has answered and waits for the next question."""
+        engine.answers += 1
+        if self._warm is not None or engine.answers >= MOST_ANSWERS or engine.is_large():
+            engine.end()
+        else:
+            self._warm = engine
+
     def close(self) -> None:
         """End the waiting engine, if there is one."""
-        if self._waiting is not None:
-            self._waiting.end()
-            self._waiting = None
+        if self._warm is not None:
+            self._warm.end()
+            self._warm = None
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:

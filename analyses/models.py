@@ -7,15 +7,20 @@ from django.db import models
 
 
 class Status(models.TextChoices):
-    """Where an analysis is in its life. The last two are final."""
+    """Where an analysis is in its life; :mod:`analyses.lifecycle` says how it gets there."""
 
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
+    CANCELLING = "cancelling", "Cancelling"
     SUCCEEDED = "succeeded", "Succeeded"
     FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+    LOST = "lost", "Lost"
 
 
-FINAL_STATUSES = (Status.SUCCEEDED, Status.FAILED)
+FINAL_STATUSES = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.LOST)
+AT_WORK = (Status.RUNNING, Status.CANCELLING)
+"""A worker holds it."""
 
 
 class FigureSource(models.TextChoices):
@@ -31,6 +36,12 @@ class Analysis(models.Model):
 
     ``request`` holds the flat fields of ``engine.request.AnalysisRequest`` and ``result`` those of
     ``engine.result.AnalysisResult``. The columns beside them repeat what lists sort and filter by.
+
+    ``measured_gpu`` is the name of the GPU to measure on; empty for a prediction. ``attempt``
+    counts the workers that have taken it, ``losses`` those that vanished with it, and ``node`` is
+    where the last of them runs. While it is
+    measured, ``device`` is the UUID of the GPU it holds; one GPU is never held twice.
+    ``question`` is equal for analyses with the same answer, and empty where there may be none.
     """
 
     owner = models.ForeignKey(
@@ -43,12 +54,22 @@ class Analysis(models.Model):
     optimizer = models.CharField(max_length=20)
     current_batch_size = models.PositiveIntegerField()
 
+    measured_gpu = models.CharField(max_length=200, blank=True)
+    question = models.CharField(max_length=64, blank=True)
+    answered_from = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+
     status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
     queued_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     claim_token = models.CharField(max_length=32, blank=True)
+    attempt = models.PositiveSmallIntegerField(default=0)
+    losses = models.PositiveSmallIntegerField(default=0)
+    node = models.CharField(max_length=200, blank=True)
+    device = models.CharField(max_length=100, blank=True)
 
     failure_code = models.CharField(max_length=40, blank=True)
     failure_reason = models.TextField(blank=True)
@@ -63,7 +84,17 @@ class Analysis(models.Model):
     class Meta:
         ordering = ("-id",)
         verbose_name_plural = "analyses"
-        indexes = (models.Index(fields=("status", "heartbeat_at")),)
+        indexes = (
+            models.Index(fields=("status", "heartbeat_at")),
+            models.Index(fields=("question", "status")),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                fields=("device",),
+                condition=models.Q(status__in=AT_WORK) & ~models.Q(device=""),
+                name="one_measurement_per_gpu",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"analysis {self.pk}: {self.model} on {self.gpu}"
@@ -73,11 +104,20 @@ class Analysis(models.Model):
         """Whether nothing more will happen to it."""
         return self.status in FINAL_STATUSES
 
+    @property
+    def ended_without_answer(self) -> bool:
+        """Whether it has failed, was cancelled or lost."""
+        return self.is_final and self.status != Status.SUCCEEDED
+
 
 class Trial(models.Model):
-    """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``."""
+    """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``.
+
+    ``attempt`` is that of the analysis when it was reported.
+    """
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="trials")
+    attempt = models.PositiveSmallIntegerField(default=1)
     batch_size = models.PositiveIntegerField()
     fits = models.BooleanField()
     source = models.CharField(max_length=20, choices=FigureSource)
@@ -118,12 +158,23 @@ class LogLine(models.Model):
 
 
 class Node(models.Model):
-    """A machine whose worker runs analyses, with its GPU and its last sign of life."""
+    """A machine whose worker runs analyses, with its GPU and its last sign of life.
+
+    ``versions`` names what runs there. A node that is ``draining`` takes nothing new and starts
+    again when it has nothing left. ``problem`` says what keeps it from working, in words.
+    """
 
     name = models.CharField(max_length=200, unique=True)
     gpu_name = models.CharField(max_length=200, blank=True)
+    gpu_uuid = models.CharField(max_length=100, blank=True)
     gpu_total_bytes = models.BigIntegerField(null=True, blank=True)
+    driver = models.CharField(max_length=100, blank=True)
+    memory_bytes = models.BigIntegerField(null=True, blank=True)
+    versions = models.JSONField(default=dict, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField()
+    draining = models.BooleanField(default=False)
+    problem = models.TextField(blank=True)
 
     class Meta:
         ordering = ("name",)

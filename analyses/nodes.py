@@ -1,43 +1,87 @@
-"""This machine as a node of the lab: its GPU and its signs of life."""
+"""This machine as a node of the lab: its GPU, what runs on it, and its signs of life."""
 
 from __future__ import annotations
 
 import logging
+import os
+import platform
 import socket
-import threading
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
+import psutil
 import pynvml
-from django import db
-from django.db import connection
-from django.utils import timezone
+from django.conf import settings
+from django.db.models.functions import Now
 
-from analyses import recovery
 from analyses.models import Node
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS = 5.0
+_REPORTED_PACKAGES = ("torch", "transformers", "peft", "django-q2")
 
 
 @dataclass(frozen=True)
 class LocalGpu:
-    """The first GPU of this machine."""
+    """The first GPU that this machine's workers may use."""
 
     name: str
+    uuid: str
     total_bytes: int
+    driver: str
+
+
+@dataclass(frozen=True)
+class Here:
+    """This node, as its processes know it."""
+
+    name: str
+    gpu: LocalGpu | None
+    prediction_workers: int
+
+    @property
+    def gpu_name(self) -> str:
+        """Empty where there is none."""
+        return self.gpu.name if self.gpu else ""
+
+    @property
+    def gpu_uuid(self) -> str:
+        """Empty where there is none."""
+        return self.gpu.uuid if self.gpu else ""
+
+    @property
+    def workers(self) -> int:
+        """One more than for predictions, where there is a GPU to measure on."""
+        return self.prediction_workers + (self.gpu is not None)
+
+
+@cache
+def here() -> Here:
+    """This node; asked of the driver once in the life of a process and its children."""
+    name = settings.NODE_NAME or socket.gethostname()
+    return Here(name, local_gpu(), settings.PREDICTION_WORKERS)
 
 
 def local_gpu() -> LocalGpu | None:
-    """What the NVIDIA driver says of this machine's first GPU; ``None`` if there is none."""
+    """What the NVIDIA driver says of the first visible GPU; ``None`` if there is none.
+
+    It creates no CUDA context, so it takes no memory on the GPU.
+    """
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None  # no driver, or no GPU
     try:
-        device = pynvml.nvmlDeviceGetHandleByIndex(0)
-        name = pynvml.nvmlDeviceGetName(device)
-        return LocalGpu(str(name), int(pynvml.nvmlDeviceGetMemoryInfo(device).total))
+        device = _first_visible()
+        if device is None:
+            return None
+        return LocalGpu(
+            name=_text(pynvml.nvmlDeviceGetName(device)),
+            uuid=_text(pynvml.nvmlDeviceGetUUID(device)),
+            total_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(device).total),
+            driver=_text(pynvml.nvmlSystemGetDriverVersion()),
+        )
     except pynvml.NVMLError:
         logger.exception("the NVIDIA driver is there but does not describe its GPU")
         return None
@@ -45,39 +89,53 @@ def local_gpu() -> LocalGpu | None:
         pynvml.nvmlShutdown()
 
 
-def register(gpu: LocalGpu | None) -> None:
-    """Write this node's row, which is also its sign of life."""
+def _first_visible() -> object | None:
+    """NVML sees every GPU of a machine; ``CUDA_VISIBLE_DEVICES`` says which are ours."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    first = "0" if visible is None else visible.split(",")[0].strip()
+    if first.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(first))  # type: ignore[no-any-return]
+    if first.startswith("GPU-"):
+        return pynvml.nvmlDeviceGetHandleByUUID(first)  # type: ignore[no-any-return]
+    return None  # none is visible: CUDA takes what it does not understand as the end of the list
+
+
+def register() -> None:
+    """Write this node's row as its processes start: what it has and what runs on it."""
+    node = here()
     Node.objects.update_or_create(
-        name=socket.gethostname(),
+        name=node.name,
         defaults={
-            "gpu_name": gpu.name if gpu else "",
-            "gpu_total_bytes": gpu.total_bytes if gpu else None,
-            "heartbeat_at": timezone.now(),
+            "gpu_name": node.gpu_name,
+            "gpu_uuid": node.gpu_uuid,
+            "gpu_total_bytes": node.gpu.total_bytes if node.gpu else None,
+            "driver": node.gpu.driver if node.gpu else "",
+            "memory_bytes": psutil.virtual_memory().total,
+            "versions": versions(),
+            "started_at": Now(),
+            "heartbeat_at": Now(),
+            "draining": False,
+            "problem": "",
         },
     )
 
 
-def start_heartbeat() -> threading.Thread:
-    """Register this node and keep its heartbeat, for as long as this worker process lives."""
-    thread = threading.Thread(target=_beat_for_ever, name="node-heartbeat", daemon=True)
-    thread.start()
-    return thread
+def beat() -> None:
+    """A sign of life; a row that somebody has deleted is written anew."""
+    if not Node.objects.filter(name=here().name).update(heartbeat_at=Now()):
+        register()
 
 
-def _beat_for_ever() -> None:
-    gpu = local_gpu()
-    pause = threading.Event()
-    while True:
-        beat(gpu)
-        pause.wait(HEARTBEAT_SECONDS)
+def versions() -> dict[str, str]:
+    """What analyses run with here, read from the installed packages without loading them."""
+    found = {"python": platform.python_version()}
+    for package in _REPORTED_PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
 
 
-def beat(gpu: LocalGpu | None) -> None:
-    """One sign of life, and a look at what other workers left behind."""
-    try:
-        register(gpu)
-        recovery.fail_stale()
-        recovery.requeue_lost()
-    except db.Error:
-        logger.exception("no heartbeat: the database did not take it; trying again")
-        connection.close()  # a broken one must not be used for the next try
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

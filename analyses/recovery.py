@@ -1,74 +1,82 @@
-"""Gives up analyses whose worker has gone and queues those whose queue entry is lost."""
+"""Takes analyses from workers that have gone, and queues those whose queue entry is lost."""
 
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 
 from django.db import transaction
-from django.utils import timezone
-from django_q.conf import Conf
+from django.db.models import F
 from django_q.models import OrmQ
 
-from analyses import selectors, services
+from analyses import queue, selectors, services
+from analyses.lifecycle import move
 from analyses.models import Analysis, Status
 
 logger = logging.getLogger(__name__)
 
-LOST_REASON = (
-    "The worker stopped without finishing this (the machine was switched off, or the process "
-    "killed). Nothing is wrong with it; run it again."
-)
+MOST_LOSSES = 2
+"""An analysis that has taken two workers with it is not given to a third."""
+
+LOST = "worker_lost"
 
 
 def recover() -> None:
-    """Put everything right before a cluster starts."""
-    fail_stale()
-    release_queued()
+    """Put right what was left behind; any node may do it at any time, as often as it likes."""
+    reap()
     requeue_lost()
 
 
-def fail_stale() -> int:
-    """Fail the running analyses without a recent heartbeat; returns how many."""
-    failed = selectors.running_without_heartbeat().update(
-        status=Status.FAILED,
-        finished_at=timezone.now(),
-        failure_code="worker_lost",
-        failure_reason=LOST_REASON,
+def reap() -> int:
+    """End the hold of workers without a recent heartbeat; returns how many.
+
+    An analysis to be cancelled is cancelled. A running one is lost, and queued once more; what its
+    worker had reported stays, and the next one goes on from there.
+    """
+    gone = selectors.without_heartbeat()
+    count = move(gone, Status.CANCELLING, Status.CANCELLED)
+    for pk, token in list(gone.values_list("pk", "claim_token")):
+        with transaction.atomic():
+            count += _lose(pk, token)
+    return count
+
+
+def _lose(pk: int, token: str) -> int:
+    stale = selectors.without_heartbeat().filter(pk=pk, claim_token=token)
+    analysis = Analysis.objects.get(pk=pk)
+    reason = (
+        f"The worker on {analysis.node or 'a node'} stopped without finishing this: the machine "
+        "was switched off, or the process was killed."
     )
-    if failed:
-        logger.warning("%d analyses had lost their worker and were marked as failed", failed)
-    return failed
+    final = analysis.losses + 1 >= MOST_LOSSES
+    if final:
+        reason += " It happened twice, so it is not tried again by itself."
+    lost = {"failure_code": LOST, "failure_reason": reason, "losses": F("losses") + 1}
+    if not move(stale, Status.RUNNING, Status.LOST, **lost):
+        return 0
+    logger.warning("analysis %d was lost by its worker on %s", pk, analysis.node)
+    if final:
+        services.say(analysis, reason)
+    else:
+        services.say(analysis, f"{reason} It is tried once more.")
+        move(Analysis.objects.filter(pk=pk), Status.LOST, Status.QUEUED)
+        queue.enqueue(analysis)
+    return 1
 
 
 def requeue_lost() -> int:
     """Queue again what waits without a queue entry; returns how many.
 
     A row and its entry are written together, so there are none but where somebody emptied the
-    queue, or the site's secret key changed and the cluster threw its entries away.
+    queue, the site's secret key changed, or a GPU was taken when its measurement was to begin.
     """
-    waiting = Analysis.objects.filter(status=Status.QUEUED).values_list("pk", flat=True)
+    waiting = Analysis.objects.filter(status=Status.QUEUED)
     if not waiting.exists():
         return 0
     with transaction.atomic():
         # Rows first: an entry is never seen missing that was written with a row seen here.
-        pks = list(waiting.select_for_update())
-        lost = set(pks) - _analyses_with_entry()
-        for pk in sorted(lost):
-            services.enqueue(pk)
+        rows = list(waiting.select_for_update().order_by("pk"))
+        with_entry = {queue.queued_analysis(entry) for entry in OrmQ.objects.all()}
+        lost = [analysis for analysis in rows if analysis.pk not in with_entry]
+        for analysis in lost:
+            queue.enqueue(analysis)
     return len(lost)
-
-
-def release_queued() -> None:
-    """Let the next cluster take entries at once that the last one had fetched but not begun.
-
-    They would wait for the queue's retry time otherwise. Where another cluster has such an entry
-    in hand, it is delivered twice, which the claim makes harmless.
-    """
-    now = timezone.now()
-    OrmQ.objects.filter(key=Conf.CLUSTER_NAME, lock__gt=now).update(lock=now - timedelta(seconds=1))
-
-
-def _analyses_with_entry() -> set[int]:
-    entries = OrmQ.objects.filter(key=Conf.CLUSTER_NAME)
-    return {entry.args()[0] for entry in entries if entry.func() == services.TASK}

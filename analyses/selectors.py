@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.models import User as Member
 from django.db.models import Q, QuerySet
-from django.utils import timezone
+from django.db.models.functions import Now
 
-from analyses.models import Analysis, LogLine, Node, Status
+from analyses import pace
+from analyses.models import AT_WORK, Analysis, LogLine, Node, Status
 
-STALE_AFTER = timedelta(seconds=30)
-"""Without a heartbeat for this long, a worker counts as gone; it gives one every few seconds."""
+STANDSTILL = timedelta(seconds=20)
+"""With nothing running, an analysis that waits for longer shows that nobody takes it."""
 
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: every member sees the whole lab's, anybody else none."""
     analyses = Analysis.objects.select_related("owner")
     return analyses if user.is_authenticated and user.is_active else analyses.none()
+
+
+def may_change(user: Member | AnonymousUser, analysis: Analysis) -> bool:
+    """Whether this user may cancel the analysis: it is the user's own, or the user is an admin."""
+    return user.is_active and (analysis.owner_id == user.pk or user.is_staff)
 
 
 def detail(user: Member | AnonymousUser) -> QuerySet[Analysis]:
@@ -32,28 +37,48 @@ def log_lines(analysis: Analysis, after: int = 0) -> QuerySet[LogLine]:
     return analysis.log_lines.filter(pk__gt=after)
 
 
-def running_without_heartbeat() -> QuerySet[Analysis]:
-    """Analyses whose worker has gone without ending them."""
-    return Analysis.objects.filter(
-        status=Status.RUNNING, heartbeat_at__lt=timezone.now() - STALE_AFTER
-    )
+def without_heartbeat() -> QuerySet[Analysis]:
+    """Analyses whose worker has gone without ending them, by the database's clock."""
+    return Analysis.objects.filter(status__in=AT_WORK, heartbeat_at__lt=Now() - pace.STALE_AFTER)
+
+
+def at_work_on(node: str) -> QuerySet[Analysis]:
+    """What the workers of a node are doing; not what a worker held that is gone."""
+    fresh = Now() - pace.SILENT_AFTER
+    return Analysis.objects.filter(node=node, status__in=AT_WORK, heartbeat_at__gte=fresh)
+
+
+def predictions_at_work(node: str) -> QuerySet[Analysis]:
+    """The predictions among what a node does."""
+    return at_work_on(node).filter(measured_gpu="")
+
+
+def measurements_at_work(device: str) -> QuerySet[Analysis]:
+    """The measurement that holds a GPU, by the GPU's UUID; whose worker it is does not matter."""
+    return Analysis.objects.filter(device=device, status__in=AT_WORK)
 
 
 def queue_stands_still() -> bool:
-    """Whether an analysis waits that a worker should have taken long ago.
-
-    A worker killed while it waits for work takes the lock of django-q2's inner queue with it: the
-    workers after it look alive and never get anything.
-    """
-    since = timezone.now() - timedelta(seconds=settings.QUEUE_STANDSTILL_SECONDS)
+    """Whether an analysis waits that a worker should have taken long ago."""
+    since = Now() - STANDSTILL
     waiting = Analysis.objects.filter(status=Status.QUEUED, queued_at__lt=since)
-    moving = Analysis.objects.filter(Q(status=Status.RUNNING) | Q(finished_at__gte=since))
+    moving = Analysis.objects.filter(Q(status__in=AT_WORK) | Q(finished_at__gte=since))
     return waiting.exists() and not moving.exists()
 
 
 def nodes_online() -> QuerySet[Node]:
     """The nodes with a worker that is alive."""
-    return Node.objects.filter(heartbeat_at__gte=timezone.now() - STALE_AFTER)
+    return Node.objects.filter(heartbeat_at__gte=Now() - pace.STALE_AFTER)
+
+
+def nodes() -> list[tuple[Node, list[Analysis]]]:
+    """Every node that the lab has had, those online first, with what each is working on."""
+    at_work: dict[str, list[Analysis]] = {}
+    for analysis in Analysis.objects.filter(status__in=AT_WORK).select_related("owner"):
+        at_work.setdefault(analysis.node, []).append(analysis)
+    online = set(nodes_online().values_list("pk", flat=True))
+    every = sorted(Node.objects.all(), key=lambda node: (node.pk not in online, node.name))
+    return [(node, at_work.get(node.name, [])) for node in every]
 
 
 def nodes_with_gpu() -> QuerySet[Node]:

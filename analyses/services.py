@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from django.contrib.auth.models import User
-from django.db import transaction
-from django.utils import timezone
-from django_q.tasks import async_task
+from django.db import IntegrityError, transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 
-from analyses import selectors
-from analyses.engine_events import storable
-from analyses.models import Analysis, LogLine, Status, Trial
+from analyses import pace, queue, selectors, store
+from analyses.engine_events import Failure, storable
+from analyses.lifecycle import move
+from analyses.models import AT_WORK, Analysis, LogLine, Status, Trial
 from engine import events
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
@@ -26,12 +27,11 @@ from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 from engine.result import Trial as TriedBatch
 
-TASK = "analyses.worker.run_analysis"
-
 NO_GPU = (
     "no machine of this lab with a GPU is online to measure on; "
     "start a worker there, or choose a GPU by name for a prediction"
 )
+CANCELLED = "cancelled"
 
 
 class ClaimLost(Exception):
@@ -44,21 +44,36 @@ class Claim:
 
     analysis_id: int
     token: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The end of an analysis that somebody did not want any more."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """The worker has to stop; another one goes on."""
+
+
+Outcome = AnalysisResult | Failure | Cancelled | Interrupted
 
 
 def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
-    """Store a new analysis and queue it, both or neither.
+    """Store a new analysis and queue it, both or neither; or answer it from the store.
 
     Args:
         owner: The member who asks.
-        fields: The flat, untrusted fields of :class:`engine.request.AnalysisRequest`.
+        fields: The flat, untrusted fields of :class:`engine.request.AnalysisRequest`. The GPU may
+            be ``local:NAME`` besides, a kind of GPU that one of the lab's nodes has.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
     """
-    request = AnalysisRequest.parse(fields)
-    if request.gpu == LOCAL and not selectors.nodes_with_gpu().exists():
-        raise InvalidInput({"gpu": NO_GPU})
+    given, wanted_gpu = _split_gpu(fields)
+    request = AnalysisRequest.parse(given)
+    measured_gpu = _measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
     workload = request.workload
     _check_storable(workload.config)
     with transaction.atomic():
@@ -67,12 +82,36 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
             request=request.to_dict(),
             model=workload.model,
             gpu=request.gpu,
+            measured_gpu=measured_gpu,
             precision=workload.precision,
             optimizer=workload.optimizer,
             current_batch_size=request.current_batch_size,
+            question=store.question_of(request),
         )
-        enqueue(analysis.pk)
+        if not store.answer(analysis):
+            queue.enqueue(analysis)
     return analysis
+
+
+def _split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+    """The fields as the engine knows them, and the kind of GPU to measure on."""
+    gpu = fields.get("gpu")
+    if not isinstance(gpu, str) or not gpu.startswith(f"{LOCAL}:"):
+        return fields, ""
+    return {**fields, "gpu": LOCAL}, gpu.removeprefix(f"{LOCAL}:")
+
+
+def _measured_gpu(wanted: str) -> str:
+    """The kind of GPU to measure on: the one wanted, or the only one there is."""
+    kinds = sorted(set(selectors.nodes_with_gpu().values_list("gpu_name", flat=True)))
+    if not kinds:
+        raise InvalidInput({"gpu": NO_GPU})
+    choices = ", ".join(f"{LOCAL}:{kind}" for kind in kinds)
+    if not wanted and len(kinds) > 1:
+        raise InvalidInput({"gpu": f"this lab has several kinds of GPU; choose one: {choices}"})
+    if wanted and wanted not in kinds:
+        raise InvalidInput({"gpu": f"no node with such a GPU is online; there is {choices}"})
+    return wanted or kinds[0]
 
 
 def _check_storable(config: Mapping[str, object] | None) -> None:
@@ -82,22 +121,53 @@ def _check_storable(config: Mapping[str, object] | None) -> None:
         raise InvalidInput({"config": "it has a NUL or half a surrogate pair in a text; remove it"})
 
 
-def enqueue(analysis_id: int) -> None:
-    """Put an analysis into the queue, in the caller's transaction (the queue is a table)."""
-    async_task(TASK, analysis_id, task_name=f"analysis-{analysis_id}")
-
-
-def claim(analysis_id: int) -> Claim | None:
-    """Take a queued analysis: it is running from now on.
+def cancel(analysis: Analysis, member: User) -> bool:
+    """Ask for the end of an analysis; it ends at once if no worker is alive that holds it.
 
     Returns:
-        ``None`` where it is not queued: another worker was first, or it has been redelivered.
+        Whether that changed anything: it does not where the analysis is final or being cancelled.
     """
-    token, now = uuid.uuid4().hex, timezone.now()
-    taken = Analysis.objects.filter(pk=analysis_id, status=Status.QUEUED).update(
-        status=Status.RUNNING, claim_token=token, started_at=now, heartbeat_at=now
+    reason = f"Cancelled by {member.get_username()}."
+    ended = {"failure_code": CANCELLED, "failure_reason": reason}
+    this = Analysis.objects.filter(pk=analysis.pk)
+    silent = this.filter(heartbeat_at__lt=Now() - pace.SILENT_AFTER)
+    return bool(
+        move(this, Status.QUEUED, Status.CANCELLED, **ended)
+        or move(silent, Status.RUNNING, Status.CANCELLED, **ended)
+        or move(this, Status.RUNNING, Status.CANCELLING, **ended)
     )
-    return Claim(analysis_id, token) if taken else None
+
+
+def claim(analysis_id: int, node: str, device: str = "") -> Claim | None:
+    """Take a queued analysis: it is running from now on.
+
+    Args:
+        analysis_id: Which.
+        node: The name of the node that takes it.
+        device: The UUID of the GPU that it measures on; held until the analysis ends.
+
+    Returns:
+        ``None`` where it is not queued, since another worker was first or it has been redelivered,
+        and where something else is being measured on that GPU.
+    """
+    token = uuid.uuid4().hex
+    this = Analysis.objects.filter(pk=analysis_id)
+    try:
+        with transaction.atomic():
+            taken = move(
+                this,
+                Status.QUEUED,
+                Status.RUNNING,
+                claim_token=token,
+                attempt=F("attempt") + 1,
+                node=node,
+                device=device,
+            )
+    except IntegrityError:
+        return None
+    if not taken:
+        return None
+    return Claim(analysis_id, token, this.values_list("attempt", flat=True).get())
 
 
 def heartbeat(claim: Claim) -> None:
@@ -106,7 +176,13 @@ def heartbeat(claim: Claim) -> None:
     Raises:
         ClaimLost: As every write below.
     """
-    _write(claim, heartbeat_at=timezone.now())
+    if not _held(claim).update(heartbeat_at=Now()):
+        raise _lost(claim)
+
+
+def is_to_end(claim: Claim) -> bool:
+    """Whether somebody wants the analysis cancelled, or has taken it away."""
+    return not _held(claim).filter(status=Status.RUNNING).exists()
 
 
 def record(claim: Claim, trials: Iterable[TriedBatch], lines: Iterable[events.Log]) -> None:
@@ -114,7 +190,8 @@ def record(claim: Claim, trials: Iterable[TriedBatch], lines: Iterable[events.Lo
     with transaction.atomic():
         heartbeat(claim)  # takes the row's lock, so the claim holds until the commit
         Trial.objects.bulk_create(
-            Trial(analysis_id=claim.analysis_id, **asdict(trial)) for trial in trials
+            Trial(analysis_id=claim.analysis_id, attempt=claim.attempt, **asdict(trial))
+            for trial in trials
         )
         LogLine.objects.bulk_create(
             LogLine(analysis_id=claim.analysis_id, level=line.level, message=line.message)
@@ -122,35 +199,59 @@ def record(claim: Claim, trials: Iterable[TriedBatch], lines: Iterable[events.Lo
         )
 
 
-def succeed(claim: Claim, result: AnalysisResult) -> None:
-    """Store the answer."""
-    _write(
-        claim,
-        status=Status.SUCCEEDED,
-        finished_at=timezone.now(),
-        result=result.to_dict(),
-        source=result.source,
-        largest_batch_size=result.largest_batch_size,
-        recommended_batch_size=result.recommended_batch_size,
-        speedup=result.speedup,
-        usd_per_year=result.savings and result.savings.usd_per_year,
+def finish(claim: Claim, outcome: Outcome) -> None:
+    """End the claim with its outcome; an analysis to be cancelled is cancelled whatever it is."""
+    if not (_end(claim, outcome) or move(_held(claim), Status.CANCELLING, Status.CANCELLED)):
+        raise _lost(claim)
+
+
+def _end(claim: Claim, outcome: Outcome) -> int:
+    held = _held(claim)
+    match outcome:
+        case AnalysisResult():
+            return move(held, Status.RUNNING, Status.SUCCEEDED, **answered(outcome))
+        case Failure(code, message):
+            ended = {"failure_code": code, "failure_reason": message}
+            return move(held, Status.RUNNING, Status.FAILED, **ended)
+        case Cancelled():
+            return 0  # from CANCELLING only
+        case Interrupted():
+            return _give_back(claim)
+
+
+def answered(result: AnalysisResult) -> dict[str, object]:
+    """The columns of an analysis that has this answer."""
+    return {
+        "result": result.to_dict(),
+        "source": result.source,
+        "largest_batch_size": result.largest_batch_size,
+        "recommended_batch_size": result.recommended_batch_size,
+        "speedup": result.speedup,
+        "usd_per_year": result.savings and result.savings.usd_per_year,
+    }
+
+
+def _give_back(claim: Claim) -> int:
+    """Queue the analysis again, for another worker or for this one when it is back."""
+    with transaction.atomic():
+        moved = move(_held(claim), Status.RUNNING, Status.QUEUED)
+        if moved:
+            analysis = Analysis.objects.get(pk=claim.analysis_id)
+            say(analysis, f"The worker on {analysis.node} was stopped; another goes on with this.")
+            queue.enqueue(analysis)
+    return moved
+
+
+def say(analysis: Analysis, message: str) -> None:
+    """Add a line to the log of an analysis from outside the engine."""
+    LogLine.objects.create(analysis=analysis, level="warning", message=message)
+
+
+def _held(claim: Claim) -> QuerySet[Analysis]:
+    return Analysis.objects.filter(
+        pk=claim.analysis_id, claim_token=claim.token, status__in=AT_WORK
     )
 
 
-def fail(claim: Claim, code: str, reason: str) -> None:
-    """End the analysis with a reason, in words for a person."""
-    _write(
-        claim,
-        status=Status.FAILED,
-        finished_at=timezone.now(),
-        failure_code=code,
-        failure_reason=reason,
-    )
-
-
-def _write(claim: Claim, **values: object) -> None:
-    changed = Analysis.objects.filter(
-        pk=claim.analysis_id, status=Status.RUNNING, claim_token=claim.token
-    ).update(**values)
-    if not changed:
-        raise ClaimLost(f"analysis {claim.analysis_id} is no longer this worker's")
+def _lost(claim: Claim) -> ClaimLost:
+    return ClaimLost(f"analysis {claim.analysis_id} is no longer this worker's")

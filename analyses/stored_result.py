@@ -7,12 +7,13 @@ know, or a value of another type than it should have, is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
+from analyses import models
 from engine.errors import InvalidInput
 from engine.result import AnalysisResult, Source, Trial
 
@@ -33,6 +34,11 @@ def read_result(stored: Mapping[str, Any]) -> AnalysisResult:
 def read_trial(stored: Mapping[str, Any]) -> Trial:
     """Rebuild one trial; raises as :func:`read_result` does."""
     return cast(Trial, _read(Trial, stored))
+
+
+def tried_batch(row: models.Trial) -> Trial:
+    """The engine's trial in a row of the table of trials."""
+    return read_trial({field.name: getattr(row, field.name) for field in fields(Trial)})
 
 
 def trial_at(result: AnalysisResult, batch_size: int) -> Trial | None:

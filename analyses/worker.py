@@ -1,4 +1,4 @@
-"""The task of the queue: runs the engine for one analysis and stores what it says.
+"""The task of the queue: takes one analysis and sees it through, in a process of the pool.
 
 The queue may deliver a task twice or lose it with its worker; the claim makes the first harmless
 and :mod:`analyses.recovery` the second. Whatever happens here, the row ends in a final state.
@@ -10,95 +10,40 @@ import logging
 import signal
 import sys
 import threading
-from dataclasses import dataclass, field
-from time import monotonic
+from dataclasses import asdict
 from types import FrameType
+from typing import Any
 
 from django import db
 from django.conf import settings
 
-from analyses import services
-from analyses.engine_events import Failure, parse
-from analyses.engine_process import EngineProcess, Line, Standby
+from analyses import nodes, services
+from analyses.engine_events import Failure
+from analyses.engine_process import EngineProcess, Engines
 from analyses.models import Analysis
-from analyses.services import Claim, ClaimLost
-from engine.events import Log
-from engine.result import AnalysisResult, Trial
+from analyses.services import Claim, ClaimLost, Outcome
+from analyses.stored_result import tried_batch
+from analyses.supervisor import CRASHED, DEADLINE, Lease, LeaseExpired, follow
+from engine.result import AnalysisResult
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS = 3.0
-STORE_EVERY_SECONDS = 0.25
-LONGEST_LOG_LINE = 4096
-MOST_LOG_LINES = 5000
-
-INTERRUPTED = (
-    "The worker was stopped while it worked on this. Nothing is wrong with it; run it again."
-)
-
-standby = Standby()
+engines = Engines()
 _stopping = threading.Event()
 _busy = threading.Event()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How an engine ended: with a result, or with a code and a reason."""
-
-    result: AnalysisResult | None = None
-    code: str = ""
-    reason: str = ""
-
-
-@dataclass
-class Harvest:
-    """What the engine has said so far; ``trials`` and ``lines`` are not stored yet."""
-
-    trials: list[Trial] = field(default_factory=list)
-    lines: list[Log] = field(default_factory=list)
-    line_count: int = 0
-    outcome: Outcome | None = None
-
-    def take(self, line: Line) -> None:
-        """Sort in one line of output."""
-        event = parse(line.text) if line.stream == "stdout" else None
-        match event:
-            case Trial():
-                self.trials.append(event)
-            case AnalysisResult():
-                self.outcome = Outcome(event)
-            case Failure():
-                self.outcome = Outcome(code=event.code, reason=event.message)
-            case Log():
-                self._say(event)
-            case None:
-                self._say(Log(line.text))
-
-    def _say(self, line: Log) -> None:
-        if not line.message.strip():
-            return
-        self.line_count += 1
-        if self.line_count > MOST_LOG_LINES:
-            return
-        if self.line_count == MOST_LOG_LINES:
-            line = Log(f"The log ends here: {MOST_LOG_LINES:,} lines are kept.", "warning")
-        message = line.message
-        if len(message) > LONGEST_LOG_LINE:
-            message = message[: LONGEST_LOG_LINE - 1] + "…"
-        self.lines.append(Log(message, line.level))
-
-
 def run_analysis(analysis_id: int) -> None:
     """Run one analysis to its end. Never raises, so that the queue has nothing to repeat."""
-    _busy.set()  # from here on, TERM does not end the process before the row is final
+    _busy.set()  # from here on, TERM does not end the process before the analysis is given back
     try:
-        claim = services.claim(analysis_id)
+        claim = _claim(analysis_id)
         if claim is None:
             logger.info("analysis %s is not waiting any more; nothing to do", analysis_id)
         else:
             _work_safely(claim)
         if not _stopping.is_set():
-            prepare_standby()
+            keep_warm()
     except db.Error:
         logger.exception("analysis %s could not be taken; it stays queued", analysis_id)
     finally:
@@ -107,98 +52,69 @@ def run_analysis(analysis_id: int) -> None:
         sys.exit(0)
 
 
+def _claim(analysis_id: int) -> Claim | None:
+    if _stopping.is_set():
+        return None
+    measured_gpu = Analysis.objects.values_list("measured_gpu", flat=True).get(pk=analysis_id)
+    here = nodes.here()
+    return services.claim(analysis_id, here.name, here.gpu_uuid if measured_gpu else "")
+
+
 def _work_safely(claim: Claim) -> None:
+    lease = Lease(claim)
     try:
-        _work(claim)
-    except ClaimLost as error:
+        outcome = _work(lease)
+        lease.write_at_last(lambda: services.finish(claim, outcome))
+    except (ClaimLost, LeaseExpired) as error:
+        # Whoever has taken it goes on with it; if nobody has, recovery finds it by its heartbeat.
         logger.warning("%s; its engine was ended", error)
+
+
+def _work(lease: Lease) -> Outcome:
+    """Ask an engine, which is kept for the next question only if it has answered this one."""
+    try:
+        question, measures = _question(lease.claim)
+        engine = engines.take()
+        answered = False
+        try:
+            outcome = follow(lease, engine, question, _stopping)
+            answered = _engine_waits(outcome) and not measures
+        finally:
+            _put_away(engine, answered)
+    except (ClaimLost, LeaseExpired):
+        raise
     except Exception as error:
-        logger.exception("analysis %s failed in the worker", claim.analysis_id)
-        _fail_if_possible(claim, f"MemoryMark's worker failed: {type(error).__name__}: {error}")
+        logger.exception("analysis %s failed in the worker", lease.claim.analysis_id)
+        reason = f"MemoryMark's worker failed: {type(error).__name__}: {error}"
+        return Failure(code="internal", message=reason)
+    return outcome
 
 
-def _work(claim: Claim) -> None:
-    request = Analysis.objects.values_list("request", flat=True).get(pk=claim.analysis_id)
-    engine = standby.take()
-    try:
-        outcome = _ask(claim, engine, request)
-    finally:
-        engine.end()
-    if outcome.result is not None:
-        services.succeed(claim, outcome.result)
+def _engine_waits(outcome: Outcome) -> bool:
+    """Whether the engine itself has said how it ended, and waits for the next question."""
+    if isinstance(outcome, Failure):
+        return outcome.code not in (DEADLINE, CRASHED)
+    return isinstance(outcome, AnalysisResult)
+
+
+def _put_away(engine: EngineProcess, answered: bool) -> None:
+    if answered and not _stopping.is_set():
+        engines.give_back(engine)
     else:
-        services.fail(claim, outcome.code, outcome.reason)
+        engine.end()
 
 
-def _ask(claim: Claim, engine: EngineProcess, request: dict[str, object]) -> Outcome:
-    """Put the question and follow the answer, storing it as it comes."""
-    deadline = monotonic() + settings.ENGINE_DEADLINE_SECONDS
-    harvest = Harvest()
-    stored_at = beat_at = monotonic()
-    try:
-        engine.send(request)
-    except BrokenPipeError:
-        logger.warning("the engine died before it was asked")
-    while harvest.outcome is None and not engine.silent:
-        if _stopping.is_set():
-            return Outcome(code="worker_stopped", reason=INTERRUPTED)
-        if monotonic() > deadline:
-            _store(claim, harvest)
-            return _late()
-        ended = engine.returncode is not None  # asked before reading, so that nothing is missed
-        lines = engine.read(0 if ended else 0.1)
-        for line in lines:
-            harvest.take(line)
-        if ended and not lines:
-            break  # its children may still hold the pipes open
-        now = monotonic()
-        if (harvest.trials or harvest.lines) and now - stored_at >= STORE_EVERY_SECONDS:
-            _store(claim, harvest)
-            stored_at = beat_at = now
-        elif now - beat_at >= HEARTBEAT_SECONDS:
-            services.heartbeat(claim)
-            beat_at = now
-    _store(claim, harvest)
-    return harvest.outcome or _died(engine)
+def _question(claim: Claim) -> tuple[dict[str, Any], bool]:
+    """What the engine is asked, with what earlier workers found; and whether it measures."""
+    analysis = Analysis.objects.prefetch_related("trials").get(pk=claim.analysis_id)
+    known = [asdict(tried_batch(trial)) for trial in analysis.trials.all()]
+    return {"request": analysis.request, "trials": known}, bool(analysis.measured_gpu)
 
 
-def _store(claim: Claim, harvest: Harvest) -> None:
-    services.record(claim, harvest.trials, harvest.lines)
-    harvest.trials, harvest.lines = [], []
-
-
-def _late() -> Outcome:
-    seconds = settings.ENGINE_DEADLINE_SECONDS
-    return Outcome(
-        code="deadline",
-        reason=f"No answer within {seconds:,} seconds, so the engine was stopped. "
-        "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
-    )
-
-
-def _died(engine: EngineProcess) -> Outcome:
-    """The reason for an engine that ended without an answer."""
-    engine.end()
-    status = engine.returncode or 0
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    if status == -signal.SIGKILL:
-        how += " (this machine may have run out of memory)"
-    said = f" Its last words:\n{engine.stderr_tail}" if engine.stderr_tail else ""
-    return Outcome(code="crashed", reason=f"The engine {how} before it had an answer.{said}")
-
-
-def _fail_if_possible(claim: Claim, reason: str) -> None:
-    try:
-        services.fail(claim, "internal", reason)
-    except (ClaimLost, db.Error):
-        # It was lost meanwhile, or the database is away: then recovery ends it by its heartbeat.
-        logger.exception("analysis %s could not be marked as failed", claim.analysis_id)
-
-
-def prepare_standby() -> None:
+def keep_warm() -> None:
     """Have an engine ready; where that fails, the next analysis tells the person why."""
     try:
-        standby.prepare()
+        engines.prepare()
     except OSError:
         logger.exception("no engine could be started ahead: %s", settings.ENGINE_COMMAND)
 
@@ -206,12 +122,12 @@ def prepare_standby() -> None:
 def start() -> None:
     """Make a fresh worker process stoppable and have its first engine ready."""
     signal.signal(signal.SIGTERM, stop)
-    prepare_standby()
+    keep_warm()
 
 
 def stop(_number: int, _frame: FrameType | None) -> None:
-    """On TERM: an idle worker ends at once, a busy one after ending its analysis in words."""
+    """On TERM: an idle worker ends at once, a busy one after giving its analysis back."""
     _stopping.set()
     if not _busy.is_set():
-        standby.close()
+        engines.close()
         sys.exit(0)

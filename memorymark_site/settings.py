@@ -6,7 +6,9 @@ Variables:
     SECRET_KEY: Default: made on the first start and kept in ``secret-key`` in that folder.
     MEMORYMARK_HOSTS: Host names the site answers to besides this machine's, separated by commas.
     MEMORYMARK_HTTPS: ``true`` where a proxy serves the site over HTTPS.
-    MEMORYMARK_WORKERS: Analyses that run at the same time on this machine (default 1).
+    MEMORYMARK_NODE: This machine's name among the lab's nodes (default: its host name).
+    MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
+        machine with a GPU measures one analysis besides.
     ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
     LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
     DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
@@ -193,10 +195,16 @@ ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
 ENGINE_DEADLINE_SECONDS = env.int("ENGINE_DEADLINE_SECONDS", default=900)
 _TASK_TIMEOUT_SECONDS = ENGINE_DEADLINE_SECONDS + 60  # the worker ends the engine well before
 
+# How soon the loss of a worker is noticed follows from this: see analyses/pace.py
+HEARTBEAT_SECONDS = 3.0
+
+NODE_NAME = env.str("MEMORYMARK_NODE", default="")
+PREDICTION_WORKERS = max(1, env.int("MEMORYMARK_WORKERS", default=1))
+
 Q_CLUSTER = {
-    "name": "memorymark",
+    "name": "predictions",
     "orm": "default",
-    "workers": env.int("MEMORYMARK_WORKERS", default=1),
+    "broker_class": "analyses.queue.LabBroker",
     "timeout": _TASK_TIMEOUT_SECONDS,
     # The lock of a queue entry starts when it is fetched ahead, not when its task starts.
     "retry": 3 * _TASK_TIMEOUT_SECONDS,
@@ -210,9 +218,6 @@ Q_CLUSTER = {
     "poll": 0.2,
     "guard_cycle": 0.5,
 }
-
-# With nothing running, an analysis that waits for longer than this shows that the workers hang.
-QUEUE_STANDSTILL_SECONDS = 20
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="WARNING").upper()
 LOGGING = {

@@ -41,6 +41,13 @@ def success() -> None:
     result()
 
 
+def resume() -> None:
+    log(
+        f"asked for {asked['request']['model']}, known {[t['batch_size'] for t in asked['trials']]}"
+    )
+    result()
+
+
 def slow() -> None:
     trial(16)
     log("half way")
@@ -91,6 +98,7 @@ def hang() -> None:
 
 def leave_grandchild() -> None:
     start_grandchild()
+    sys.exit(0)
 
 
 def flood() -> None:
@@ -110,6 +118,7 @@ def longest_line() -> None:
 
 def no_line_end() -> None:
     sys.stdout.write("no line end")
+    sys.exit(0)
 
 
 def environment() -> None:
@@ -121,8 +130,6 @@ if __name__ == "__main__":
     behaviour = sys.argv[1]
     if behaviour == "dead":
         sys.exit("cannot start")
-    request = sys.stdin.readline()
-    if not request:
-        sys.exit(0)  # the parent is gone
-    json.loads(request)
-    globals()[behaviour]()
+    for line in iter(sys.stdin.readline, ""):  # at its end the parent is gone
+        asked = json.loads(line)
+        globals()[behaviour]()

@@ -6,7 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from analyses import services
-from analyses.models import Analysis, Status
+from analyses.engine_events import Failure
+from analyses.models import FINAL_STATUSES, Analysis, Status
 from analyses.services import Claim, ClaimLost
 from analyses.tests.factories import make_analysis, make_result, make_trial
 from engine.events import Log
@@ -14,13 +15,15 @@ from engine.events import Log
 WRITES: list[Callable[[Claim], None]] = [
     services.heartbeat,
     lambda claim: services.record(claim, [make_trial(16)], [Log("hello")]),
-    lambda claim: services.succeed(claim, make_result()),
-    lambda claim: services.fail(claim, "crashed", "it crashed"),
+    lambda claim: services.finish(claim, make_result()),
+    lambda claim: services.finish(claim, Failure("crashed", "it crashed")),
+    lambda claim: services.finish(claim, services.Cancelled()),
+    lambda claim: services.finish(claim, services.Interrupted()),
 ]
 
 
 def _claim(analysis: Analysis) -> Claim:
-    claim = services.claim(analysis.pk)
+    claim = services.claim(analysis.pk, "node-1")
     assert claim is not None
     return claim
 
@@ -33,13 +36,14 @@ def test_a_claim_makes_it_running(member: User) -> None:
     assert analysis.status == Status.RUNNING
     assert analysis.claim_token == claim.token
     assert analysis.started_at == analysis.heartbeat_at is not None
+    assert (analysis.node, analysis.attempt, claim.attempt) == ("node-1", 1, 1)
 
 
-@pytest.mark.parametrize("status", [Status.RUNNING, Status.SUCCEEDED, Status.FAILED])
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.CANCELLING, *FINAL_STATUSES])
 def test_only_a_queued_analysis_can_be_claimed(member: User, status: Status) -> None:
     analysis = make_analysis(member, status)
 
-    assert services.claim(analysis.pk) is None
+    assert services.claim(analysis.pk, "node-1") is None
     analysis.refresh_from_db()
     assert analysis.status == status
 
@@ -47,12 +51,12 @@ def test_only_a_queued_analysis_can_be_claimed(member: User, status: Status) -> 
 def test_of_two_claims_one_wins(member: User) -> None:
     analysis = make_analysis(member)
 
-    assert services.claim(analysis.pk) is not None
-    assert services.claim(analysis.pk) is None
+    assert services.claim(analysis.pk, "node-1") is not None
+    assert services.claim(analysis.pk, "node-1") is None
 
 
 def test_a_deleted_analysis_cannot_be_claimed(db: None) -> None:
-    assert services.claim(4711) is None
+    assert services.claim(4711, "node-1") is None
 
 
 def test_trials_and_log_are_stored_in_order(member: User) -> None:
@@ -73,7 +77,7 @@ def test_trials_and_log_are_stored_in_order(member: User) -> None:
 def test_success_fills_the_columns(member: User) -> None:
     analysis = make_analysis(member)
     result = make_result()
-    services.succeed(_claim(analysis), result)
+    services.finish(_claim(analysis), result)
 
     analysis.refresh_from_db()
     assert analysis.status == Status.SUCCEEDED
@@ -90,7 +94,7 @@ def test_success_fills_the_columns(member: User) -> None:
 
 def test_success_without_savings(member: User) -> None:
     analysis = make_analysis(member)
-    services.succeed(_claim(analysis), make_result(speedup=None, savings=None))
+    services.finish(_claim(analysis), make_result(speedup=None, savings=None))
 
     analysis.refresh_from_db()
     assert analysis.status == Status.SUCCEEDED
@@ -99,7 +103,7 @@ def test_success_without_savings(member: User) -> None:
 
 def test_a_failure_keeps_code_and_reason(member: User) -> None:
     analysis = make_analysis(member)
-    services.fail(_claim(analysis), "does_not_fit", "batch 1 needs 30 GiB")
+    services.finish(_claim(analysis), Failure("does_not_fit", "batch 1 needs 30 GiB"))
 
     analysis.refresh_from_db()
     assert analysis.status == Status.FAILED
@@ -110,7 +114,7 @@ def test_a_failure_keeps_code_and_reason(member: User) -> None:
 
 
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("status", [Status.QUEUED, Status.SUCCEEDED, Status.FAILED])
+@pytest.mark.parametrize("status", [Status.QUEUED, *FINAL_STATUSES])
 def test_no_write_without_a_running_row(
     member: User, write: Callable[[Claim], None], status: Status
 ) -> None:

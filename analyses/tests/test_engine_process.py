@@ -12,8 +12,8 @@ import pytest
 from analyses.engine_process import (
     LONGEST_LINE_BYTES,
     EngineProcess,
+    Engines,
     LineSplitter,
-    Standby,
     environment,
 )
 
@@ -21,18 +21,18 @@ Behave = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def standby() -> Iterator[Standby]:
-    standby = Standby()
-    yield standby
-    standby.close()
+def engines() -> Iterator[Engines]:
+    engines = Engines()
+    yield engines
+    engines.close()
 
 
-def test_the_engine_is_started_ahead_and_used_once(standby: Standby, fake_engine: Behave) -> None:
+def test_the_engine_is_started_ahead(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
-    standby.prepare()
-    first = standby.take()
-    standby.prepare()
-    second = standby.take()
+    engines.prepare()
+    first = engines.take()
+    engines.prepare()
+    second = engines.take()
 
     assert first.pid != second.pid
     assert first.returncode is None  # it waits for its request
@@ -40,24 +40,24 @@ def test_the_engine_is_started_ahead_and_used_once(standby: Standby, fake_engine
     second.end()
 
 
-def test_preparing_twice_starts_one(standby: Standby, fake_engine: Behave) -> None:
+def test_preparing_twice_starts_one(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
-    standby.prepare()
-    waiting = standby._waiting
-    standby.prepare()
+    engines.prepare()
+    waiting = engines._warm
+    engines.prepare()
 
-    assert standby._waiting is waiting
+    assert engines._warm is waiting
 
 
-def test_a_standby_that_died_is_replaced(standby: Standby, fake_engine: Behave) -> None:
+def test_a_warm_one_that_died_is_replaced(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
-    standby.prepare()
-    dead = standby._waiting
+    engines.prepare()
+    dead = engines._warm
     assert dead is not None
     os.kill(dead.pid, 9)
     dead._process.wait()
 
-    engine = standby.take()
+    engine = engines.take()
     assert engine is not dead
     assert engine.returncode is None
     engine.end()

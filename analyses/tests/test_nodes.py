@@ -1,16 +1,38 @@
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pynvml
 import pytest
-from django.db import DatabaseError
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from analyses import nodes, selectors
 from analyses.models import Node
+
+A10 = nodes.LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
+
+
+@pytest.fixture
+def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with two GPUs, as its driver describes them."""
+    for name in ("nvmlInit", "nvmlShutdown"):
+        monkeypatch.setattr(pynvml, name, lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: f"GPU-{index}")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _gpu: b"NVIDIA H200")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda gpu: gpu)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.95")
+    memory = SimpleNamespace(total=150_754_820_096)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda _gpu: memory)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> nodes.Here:
+    node = nodes.Here("lab-1", A10, prediction_workers=2)
+    monkeypatch.setattr(nodes, "here", lambda: node)
+    return node
 
 
 def test_a_machine_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,35 +43,68 @@ def test_a_machine_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) 
     assert nodes.local_gpu() is None
 
 
-def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: f"gpu {index}")
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _gpu: "NVIDIA H200")
-    memory = SimpleNamespace(total=150_754_820_096)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda _gpu: memory)
+@pytest.mark.parametrize(
+    ("visible", "uuid"),
+    [
+        (None, "GPU-0"),
+        ("1", "GPU-1"),
+        ("1,0", "GPU-1"),
+        ("GPU-abc", "GPU-abc"),
+        ("", None),
+        ("-1", None),
+        ("NoDevFiles", None),
+    ],
+)
+def test_the_first_visible_gpu_is_the_nodes(
+    gpu_machine: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, uuid: str | None
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpu = nodes.local_gpu()
 
-    assert nodes.local_gpu() == nodes.LocalGpu("NVIDIA H200", 150_754_820_096)
+    expected = uuid and nodes.LocalGpu("NVIDIA H200", uuid, 150_754_820_096, "580.95")
+    assert gpu == (expected or None)
 
 
-def test_a_driver_that_fails_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_fails_is_no_gpu(gpu_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(_index: int) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lost)
-
     assert nodes.local_gpu() is None
 
 
-def test_a_node_has_one_row_and_a_new_gpu_replaces_the_old(db: None) -> None:
-    nodes.register(nodes.LocalGpu("NVIDIA A10", 1))
-    nodes.register(None)
+def test_a_node_says_what_it_has_and_what_runs_there(db: None, here: nodes.Here) -> None:
+    nodes.register()
 
     node = Node.objects.get()
-    assert (node.gpu_name, node.gpu_total_bytes) == ("", None)
+    assert (node.name, node.gpu_name, node.gpu_uuid) == ("lab-1", "NVIDIA A10", "GPU-1")
+    assert (node.gpu_total_bytes, node.driver) == (24_146_608_128, "580.95")
+    assert node.memory_bytes is not None
+    assert node.memory_bytes > 2**30
+    assert node.versions["torch"].startswith("2.")
     assert timezone.now() - node.heartbeat_at < timedelta(seconds=5)
+    assert here.workers == 3  # two predictions and one measurement
+
+
+def test_a_start_ends_draining_and_forgets_the_problem(db: None, here: nodes.Here) -> None:
+    nodes.register()
+    Node.objects.update(draining=True, problem="wrong key")
+    nodes.beat()
+    assert Node.objects.get().draining
+
+    nodes.register()
+    assert (Node.objects.get().draining, Node.objects.get().problem) == (False, "")
+
+
+def test_a_node_whose_row_was_deleted_comes_back(db: None, here: nodes.Here) -> None:
+    nodes.register()
+    Node.objects.all().delete()
+    nodes.beat()
+
+    assert Node.objects.get().gpu_name == "NVIDIA A10"
 
 
 def test_a_node_is_online_by_its_heartbeat(db: None) -> None:
@@ -62,17 +117,11 @@ def test_a_node_is_online_by_its_heartbeat(db: None) -> None:
     assert [node.name for node in selectors.nodes_with_gpu()] == ["a"]
 
 
-def test_the_heartbeat_outlives_a_database_that_is_away(
-    db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def away(_gpu: object) -> None:
-        raise DatabaseError("away")
+def test_draining_a_node(db: None, here: nodes.Here, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes.register()
+    call_command("drain")
 
-    closed: list[bool] = []
-    monkeypatch.setattr(nodes, "register", away)
-    monkeypatch.setattr(nodes, "connection", SimpleNamespace(close=lambda: closed.append(True)))
-    with caplog.at_level(logging.ERROR):
-        nodes.beat(None)
-
-    assert closed
-    assert "trying again" in caplog.text
+    assert Node.objects.get().draining
+    assert "lab-1 has nothing left" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="no node nowhere; known nodes: lab-1"):
+        call_command("drain", "nowhere")

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from analyses import selectors, services
+from analyses import queue, selectors, services
 from analyses.models import Analysis, Node, Status
 from engine.errors import InvalidInput
 
@@ -34,7 +34,7 @@ def test_the_queued_task_is_the_workers() -> None:
     from analyses import worker
 
     task = worker.run_analysis
-    assert f"{task.__module__}.{task.__name__}" == services.TASK
+    assert f"{task.__module__}.{task.__name__}" == queue.TASK
 
 
 def test_row_and_queue_entry_are_one_transaction(member: User) -> None:
@@ -50,7 +50,7 @@ def test_no_row_is_left_where_queueing_fails(member: User, monkeypatch: pytest.M
     def broken(*_args: object, **_options: object) -> None:
         raise OSError("no queue")
 
-    monkeypatch.setattr(services, "async_task", broken)
+    monkeypatch.setattr(queue, "async_task", broken)
     with pytest.raises(OSError, match="no queue"):
         services.submit(member, GOOD)
 

@@ -5,15 +5,18 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError
+from django_q.models import OrmQ
 from pytest_django import Settings
 
-from analyses import services, worker
+from analyses import harvest, pace, services, supervisor, worker
+from analyses.engine_process import TERM_GRACE_SECONDS
 from analyses.models import Analysis, Status
-from analyses.tests.factories import make_analysis
+from analyses.tests.factories import add_trial, make_analysis, make_trial
 
 Behave = Callable[[str], list[str]]
 
@@ -98,7 +101,7 @@ def test_output_that_is_no_event_goes_to_the_log(member: User, fake_engine: Beha
 def test_a_flood_of_output_is_cut(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "MOST_LOG_LINES", 1000)
+    monkeypatch.setattr(harvest, "MOST_LOG_LINES", 1000)
     fake_engine("flood")
     analysis = _run(member)
 
@@ -114,7 +117,7 @@ def test_a_line_without_end_is_cut(member: User, fake_engine: Behave) -> None:
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
-    assert [len(message) for message in _messages(analysis)] == [worker.LONGEST_LOG_LINE]
+    assert [len(message) for message in _messages(analysis)] == [harvest.LONGEST_LOG_LINE]
 
 
 def test_trials_are_stored_while_the_engine_works(
@@ -132,16 +135,16 @@ def test_trials_are_stored_while_the_engine_works(
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
-    first, last = stored[0], stored[-1]
-    assert first[1] == 1
-    assert last[0] - first[0] > 0.5  # the trial was stored well before the end
+    stored_at, trials = stored[0]
+    assert trials == 1
+    assert time.monotonic() - stored_at > 0.5  # well before the end
 
 
 def test_a_heartbeat_is_given_while_the_engine_is_silent(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine("slow")
-    monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(pace, "HEARTBEAT_SECONDS", 0.2)
     beats: list[float] = []
     monkeypatch.setattr(services, "heartbeat", lambda _claim: beats.append(time.monotonic()))
     _run(member)
@@ -158,8 +161,8 @@ def test_the_deadline_ends_the_engine_and_its_children(
     fake_engine("hang")
     settings.ENGINE_DEADLINE_SECONDS = 1.2
     monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
-    engine = worker.standby.take()
-    monkeypatch.setattr(worker.standby, "take", lambda: engine)
+    engine = worker.engines.take()
+    monkeypatch.setattr(worker.engines, "take", lambda: engine)
     analysis = _run(member)
 
     assert analysis.failure_code == "deadline"
@@ -220,8 +223,8 @@ def test_a_lost_claim_ends_the_engine_and_changes_nothing(
     analysis = make_analysis(member)
     claim = services.claim
 
-    def claimed_by_another(pk: int) -> services.Claim | None:
-        mine = claim(pk)
+    def claimed_by_another(pk: int, node: str, device: str) -> services.Claim | None:
+        mine = claim(pk, node, device)
         Analysis.objects.filter(pk=pk).update(status=Status.FAILED, failure_code="worker_lost")
         return mine
 
@@ -233,21 +236,53 @@ def test_a_lost_claim_ends_the_engine_and_changes_nothing(
     assert not analysis.trials.exists()
 
 
-def test_the_task_returns_even_when_the_database_is_away(
+def test_the_task_returns_even_when_the_database_stays_away(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_args: object) -> None:
         raise DatabaseError("away")
 
     fake_engine("success")
-    for name in ("record", "fail", "succeed"):
-        monkeypatch.setattr(services, name, away)
+    monkeypatch.setattr(supervisor, "connection", SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(pace, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(services, "record", away)
     analysis = _run(member)
 
-    assert analysis.status == Status.RUNNING  # recovery ends it by its stale heartbeat
+    assert analysis.status == Status.RUNNING  # recovery finds it by its stale heartbeat
 
 
-def test_a_stopped_worker_ends_its_analysis_in_words(
+def test_a_database_that_was_away_gets_everything_when_it_is_back(
+    member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+    record = services.record
+
+    def away_at_first(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
+        tries.append(1)
+        if len(tries) < 3:
+            raise DatabaseError("away")
+        record(claim, trials, lines)
+
+    closed: list[bool] = []
+    fake_engine("success")
+    monkeypatch.setattr(
+        supervisor, "connection", SimpleNamespace(close=lambda: closed.append(True))
+    )
+    monkeypatch.setattr(services, "record", away_at_first)
+    analysis = _run(member)
+
+    assert analysis.status == Status.SUCCEEDED
+    assert [trial.batch_size for trial in analysis.trials.all()] == [16, 300]
+    assert closed == [True, True]  # a broken one is not used for the next try
+
+
+def test_a_lease_ends_before_another_may_take_the_analysis() -> None:
+    slowest = pace.LEASE_SECONDS + 2 * TERM_GRACE_SECONDS
+    assert 3 * pace.HEARTBEAT_SECONDS < pace.SILENT_AFTER.total_seconds() < pace.LEASE_SECONDS
+    assert slowest < pace.STALE_AFTER.total_seconds()
+
+
+def test_a_stopped_worker_gives_its_analysis_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine("hang")
@@ -260,16 +295,75 @@ def test_a_stopped_worker_ends_its_analysis_in_words(
         worker.run_analysis(analysis.pk)
 
     analysis.refresh_from_db()
-    assert analysis.failure_code == "worker_stopped"
-    assert "run it again" in analysis.failure_reason
+    assert (analysis.status, analysis.losses) == (Status.QUEUED, 0)
+    assert "another goes on" in _messages(analysis)[-1]
+    assert OrmQ.objects.get().args() == (analysis.pk,)
+
+
+def test_a_cancelled_analysis_ends_its_engine_soon(
+    member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_engine("hang")
+    monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
+    engine = worker.engines.take()
+    monkeypatch.setattr(worker.engines, "take", lambda: engine)
+    check = services.is_to_end
+
+    def cancelled_by_then(claim: services.Claim) -> bool:
+        services.cancel(Analysis.objects.get(pk=claim.analysis_id), member)
+        return check(claim)
+
+    monkeypatch.setattr(services, "is_to_end", cancelled_by_then)
+    analysis = _run(member)
+
+    assert analysis.status == Status.CANCELLED
+    assert analysis.failure_reason == "Cancelled by grace."
+    assert analysis.finished_at is not None
+    assert _gone_soon(engine.pid)
+
+
+def test_the_next_worker_is_told_what_the_last_one_found(member: User, fake_engine: Behave) -> None:
+    fake_engine("resume")
+    analysis = make_analysis(member)
+    add_trial(analysis, make_trial(48))
+    worker.run_analysis(analysis.pk)
+
+    assert _messages(analysis) == ["asked for bert, known [48]"]
+
+
+def test_an_engine_answers_one_prediction_after_the_other(
+    member: User, fake_engine: Behave
+) -> None:
+    fake_engine("success")
+    engines = []
+    for _ in range(3):
+        assert _run(member).status == Status.SUCCEEDED
+        engines.append(worker.engines._warm)
+
+    assert len({engine.pid for engine in engines if engine}) == 1
+
+
+@pytest.mark.parametrize("behaviour", ["crash", "hang"])
+def test_one_that_gave_no_answer_is_not_asked_again(
+    member: User, fake_engine: Behave, settings: Settings, behaviour: str
+) -> None:
+    fake_engine(behaviour)
+    settings.ENGINE_DEADLINE_SECONDS = 0.5
+    worker.keep_warm()
+    first = worker.engines._warm
+    assert _run(member).status == Status.FAILED
+
+    assert first is not None
+    assert first.returncode is not None
+    assert worker.engines._warm is not first
 
 
 def test_an_idle_worker_stops_at_once(fake_engine: Behave, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine("success")
     monkeypatch.setattr(worker, "_stopping", threading.Event())
-    worker.prepare_standby()
-    engine = worker.standby.take()
-    worker.standby._waiting = engine
+    worker.keep_warm()
+    engine = worker.engines.take()
+    worker.engines._warm = engine
     with pytest.raises(SystemExit):
         worker.stop(15, None)
 

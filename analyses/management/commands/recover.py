@@ -8,7 +8,7 @@ from analyses.recovery import recover
 class Command(BaseCommand):
     """Puts right what a worker that was killed left behind."""
 
-    help = "Fail analyses whose worker has gone; queue again those without a queue entry."
+    help = "Take analyses from workers that have gone; queue those without a queue entry."
 
     def handle(self, **_options: object) -> None:
         """Do it, silently where there is nothing to do."""

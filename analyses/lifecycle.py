@@ -1,0 +1,76 @@
+"""The life of an analysis: the states it can be in, and the only way from one to the next.
+
+::
+
+    queued ──> running ──> succeeded | failed
+      │ │        │  │ └──> lost ──> queued (once more)
+      │ │        │  └────> queued (its worker was stopped in good order)
+      │ │        └───────> cancelling ──> cancelled
+      │ └────────────────> cancelled
+      └──────────────────> succeeded (the store had the answer)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from analyses.models import FINAL_STATUSES, Analysis, Status
+
+NEXT: Mapping[Status, frozenset[Status]] = MappingProxyType(
+    {
+        Status.QUEUED: frozenset({Status.RUNNING, Status.CANCELLED, Status.SUCCEEDED}),
+        Status.RUNNING: frozenset(
+            {
+                Status.QUEUED,
+                Status.CANCELLING,
+                Status.CANCELLED,
+                Status.SUCCEEDED,
+                Status.FAILED,
+                Status.LOST,
+            }
+        ),
+        Status.CANCELLING: frozenset({Status.CANCELLED}),
+        Status.LOST: frozenset({Status.QUEUED}),
+        Status.SUCCEEDED: frozenset(),
+        Status.FAILED: frozenset(),
+        Status.CANCELLED: frozenset(),
+    }
+)
+
+
+def move(analyses: QuerySet[Analysis], start: Status, end: Status, **values: object) -> int:
+    """Move those of the analyses that are in one state to another; the rest stay as they are.
+
+    One conditional update: of several who try the same at once, one succeeds. The times come from
+    the database's clock, so that machines whose clocks differ agree.
+
+    Args:
+        analyses: What to move; more conditions may stand in it.
+        start: The state they have to be in.
+        end: The state they get.
+        values: Columns that change with it.
+
+    Returns:
+        How many were moved.
+
+    Raises:
+        ValueError: If there is no way from ``start`` to ``end``.
+    """
+    if end not in NEXT[start]:
+        raise ValueError(f"an analysis never goes from {start} to {end}")
+    if end == Status.RUNNING:
+        values |= {"started_at": Now(), "heartbeat_at": Now()}
+    elif end == Status.QUEUED:
+        values |= {
+            "started_at": None,
+            "finished_at": None,
+            "failure_code": "",
+            "failure_reason": "",
+        }
+    elif end in FINAL_STATUSES:
+        values |= {"finished_at": Now()}
+    return analyses.filter(status=start).update(status=end, **values)

@@ -1,0 +1,87 @@
+"""The same question asked again is answered from the store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from django_q.models import OrmQ
+
+from analyses import services, store
+from analyses.models import Analysis, Node, Status
+from analyses.tests.factories import make_result, make_trial, make_user
+
+ASKED: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
+
+
+def _answer(analysis: Analysis) -> Analysis:
+    claim = services.claim(analysis.pk, "node-1")
+    assert claim is not None
+    services.record(claim, [make_trial(16), make_trial(300)], [])
+    services.finish(claim, make_result())
+    analysis.refresh_from_db()
+    return analysis
+
+
+def test_an_answer_is_given_at_once_and_to_anybody(member: User) -> None:
+    first = _answer(services.submit(member, ASKED))
+    OrmQ.objects.all().delete()
+    second = services.submit(make_user("lin"), ASKED)
+
+    assert second.status == Status.SUCCEEDED
+    assert second.answered_from == first
+    assert second.result == first.result
+    assert (second.speedup, second.usd_per_year) == (first.speedup, first.usd_per_year)
+    assert [trial.batch_size for trial in second.trials.all()] == [16, 300]
+    assert first.trials.count() == 2
+    assert f"answered in analysis {first.pk}" in second.log_lines.get().message
+    assert second.finished_at is not None
+    assert timezone.now() - second.finished_at < timedelta(seconds=5)
+    assert not OrmQ.objects.exists()
+
+
+def test_the_origin_is_named_however_often_it_is_asked(member: User) -> None:
+    first = _answer(services.submit(member, ASKED))
+    services.submit(member, ASKED)
+    assert services.submit(member, ASKED).answered_from == first
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"current_batch_size": 17},
+        {"gpu": "h100"},
+        {"precision": "bf16-mixed"},
+        {"hours_per_run": 5},
+    ],
+)
+def test_another_question_is_worked_on(member: User, changes: dict[str, object]) -> None:
+    _answer(services.submit(member, ASKED))
+    assert services.submit(member, ASKED | changes).status == Status.QUEUED
+
+
+def test_without_an_answer_it_is_worked_on(member: User) -> None:
+    first = services.submit(member, ASKED)
+    services.cancel(first, member)
+    assert services.submit(member, ASKED).status == Status.QUEUED
+
+
+def test_another_engine_is_asked_again(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    _answer(services.submit(member, ASKED))
+    monkeypatch.setattr(store, "_engine", lambda: "a newer one")
+    assert services.submit(member, ASKED).status == Status.QUEUED
+
+
+def test_a_measurement_is_made_anew(member: User) -> None:
+    Node.objects.create(name="lab-1", gpu_name="NVIDIA A10", heartbeat_at=timezone.now())
+    measured = ASKED | {"gpu": "local"}
+    _answer(services.submit(member, measured))
+    again = services.submit(member, measured)
+
+    assert (again.status, again.question) == (Status.QUEUED, "")
+
+
+def test_a_model_of_the_hub_may_have_changed(member: User) -> None:
+    assert services.submit(member, ASKED | {"model": "acme/some-bert"}).question == ""
