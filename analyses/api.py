@@ -5,18 +5,18 @@ from dataclasses import asdict
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
-from rest_framework.exceptions import ValidationError
-from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.status import HTTP_201_CREATED
+from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED, HTTP_409_CONFLICT
 from rest_framework.views import APIView
 
 from analyses import selectors, services
 from analyses.engine_events import storable
 from analyses.models import Analysis
-from analyses.serializers import AnalysisSerializer, AnalysisSummarySerializer
+from analyses.serializers import AnalysisSerializer, AnalysisSummarySerializer, node_facts
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.models.presets import PRESETS
@@ -60,6 +60,35 @@ class AnalysisDetail(RetrieveAPIView[Analysis]):
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see."""
         return selectors.detail(_member(self.request))
+
+
+class AnalysisCancel(GenericAPIView[Analysis]):
+    """``POST``: end an analysis of one's own; 409 where it has ended already."""
+
+    serializer_class = AnalysisSerializer
+
+    def get_queryset(self) -> QuerySet[Analysis]:
+        """What this member may see."""
+        return selectors.detail(_member(self.request))
+
+    def post(self, request: Request, pk: int) -> Response:
+        """Ask for the end; it comes within two seconds."""
+        analysis, member = self.get_object(), _member(request)
+        if not selectors.may_change(member, analysis):
+            raise PermissionDenied("only who has asked for it, or an admin, may cancel it")
+        cancelled = services.cancel(analysis, member)
+        body = self.get_serializer(self.get_object()).data
+        return Response(body, HTTP_200_OK if cancelled else HTTP_409_CONFLICT)
+
+
+class NodeList(APIView):
+    """``GET``: the lab's nodes, with what each has and does."""
+
+    def get(self, _request: Request) -> Response:
+        """All that there have been, those online first."""
+        return Response(
+            {"results": [node_facts(node, at_work) for node, at_work in selectors.nodes()]}
+        )
 
 
 class ModelList(APIView):

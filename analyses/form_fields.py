@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 
 from analyses import selectors
 from analyses.formatting import gib_with_unit, usd
-from engine.gpus import GPUS, LOCAL, Gpu
+from analyses.models import Node
+from analyses.question import local_gpu
+from engine.gpus import GPUS, Gpu
 from engine.models.kinds import Kind, Task
 from engine.models.presets import PRESETS
 from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
@@ -154,12 +157,17 @@ def gpu_choices() -> Groups:
     groups: dict[str, Choices] = {}
     for gpu in GPUS.values():
         groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu)))
-    nodes = [
-        f"{name}, {gib_with_unit(total)}"
-        for name, total in selectors.nodes_with_gpu().values_list("gpu_name", "gpu_total_bytes")
-    ]
-    local: Choices = [(LOCAL, f"this lab's node: {' or '.join(nodes)}")] if nodes else []
+    kinds: dict[str, list[Node]] = {}
+    for node in selectors.nodes_with_gpu():
+        kinds.setdefault(node.gpu_name, []).append(node)
+    local: Choices = [(local_gpu(kind), _kind_label(nodes)) for kind, nodes in kinds.items()]
     return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
+
+
+def _kind_label(nodes: Sequence[Node]) -> str:
+    """A kind of GPU that the lab has, and where."""
+    first, names = nodes[0], ", ".join(node.name for node in nodes)
+    return f"{first.gpu_name} · {gib_with_unit(first.gpu_total_bytes)} · measured on {names}"
 
 
 def _group(gpu: Gpu) -> str:

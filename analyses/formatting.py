@@ -25,6 +25,11 @@ def gib_with_unit(value: int | None) -> str:
     return UNKNOWN if value is None else f"{gib(value)} GiB"
 
 
+def scaled(value: float, power: int) -> str:
+    """A rate in units of a power of ten: ``scaled(125e12, 12)`` is ``125``."""
+    return significant(value / 10**power)
+
+
 def whole(value: int | None) -> str:
     """A count with thousands separators."""
     return UNKNOWN if value is None else f"{value:,}"

@@ -171,7 +171,7 @@ class AnalysisForm(forms.Form):
         """
         given = dict(self.cleaned_data)
         other_model, config = given.pop("other_model"), given.pop("config")
-        if given["gpu"] != LOCAL:
+        if not given["gpu"].startswith(LOCAL):
             del given["compile"]
         if given["model"] == OTHER_MODEL:
             return given | {"model": other_model, "config": config}

@@ -28,6 +28,7 @@ from analyses.memory_bars import (
 from analyses.models import Analysis, Status
 from analyses.stored_result import UNREADABLE, read_result, trial_at
 from analyses.timeline import timeline_chart, timeline_description, timeline_note
+from engine.answer.measured_on import measured_on_in_words
 from engine.answer.recommendation import ENOUGH_SPEED
 from engine.result import AnalysisResult, Savings, Source
 
@@ -180,7 +181,9 @@ def has_gain(result: AnalysisResult) -> bool:
     """Whether the engine found the recommended batch faster beyond its noise."""
     if result.speedup is None or result.savings is None:
         return False
-    savings = result.savings
+    if result.speedup_low is not None:
+        return result.speedup_low > 1
+    savings = result.savings  # an older version stored it, without the interval
     nothing_to_save = savings.hours_per_run * savings.runs_per_year == 0
     return result.speedup > 1 and (savings.gpu_hours_per_year > 0 or nothing_to_save)
 
@@ -193,6 +196,12 @@ def speedup_in_list(analysis: Analysis) -> str:
     nothing_to_save = 0 in (assumed["hours_per_run"], assumed["runs_per_year"], price)
     gain = analysis.speedup > 1 and ((analysis.usd_per_year or 0) > 0 or nothing_to_save)
     return times(analysis.speedup) if gain else "no gain"
+
+
+def measured_on_rows(verdict: Verdict | None) -> list[tuple[str, str]]:
+    """What the trials ran on; nothing where nothing was measured."""
+    found = verdict and verdict.result.measured_on
+    return measured_on_in_words(found) if found else []
 
 
 def state_of(analysis: Analysis, now: datetime) -> State:
@@ -264,13 +273,25 @@ def _speedup_figure(result: AnalysisResult) -> Figure:
         return Figure("Speedup", "not known", "no step times", (source,), tone="quiet")
     if not has_gain(result):
         note = f"{times(result.speedup)} from batch {current} to {recommended}: inside the noise"
+        note += _interval(result)
         if current == recommended:
             note = f"batch {current} is already the recommended one"
         elif result.speedup < 1:
             note = f"batch {recommended} saves memory, not time: {times(result.speedup)} the speed"
         return Figure("Speedup", "no gain", note, (source,), tone="quiet")
-    note = f"samples per second, batch {recommended} against {current}"
+    note = f"samples per second, batch {recommended} against {current}{_interval(result)}"
     return Figure("Speedup", times(result.speedup), note, (source,), tone="good")
+
+
+def _interval(result: AnalysisResult) -> str:
+    low, high = result.speedup_low, result.speedup_high
+    if low is None or high is None:
+        return ""
+    rounds = ""
+    if result.comparison is not None:
+        count = len(result.comparison.current_samples_per_second)
+        rounds = f" over {count} rounds in turn"
+    return f"; {significant(low)} to {times(high)}{rounds}"
 
 
 def _cost_figure(savings: Savings) -> Figure:

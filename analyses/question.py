@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from analyses.formatting import exact, gib_with_unit, plain_number, usd, whole
+from analyses.models import Analysis
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, LOCAL
 from engine.models.kinds import Kind, Model
@@ -80,6 +81,16 @@ def gpu_name(name: str) -> str:
     if name == LOCAL:
         return "this lab's node"
     return GPUS[name].display_name if name in GPUS else name
+
+
+def local_gpu(kind: str) -> str:
+    """How a form and the API call a kind of GPU that a node has, to measure on."""
+    return f"{LOCAL}:{kind}"
+
+
+def gpu_of(analysis: Analysis) -> str:
+    """The GPU of an analysis as its vendor writes it, be it measured or of the catalogue."""
+    return analysis.measured_gpu or gpu_name(analysis.gpu)
 
 
 def command_of(request: Request) -> str:

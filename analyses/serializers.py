@@ -1,5 +1,6 @@
 """What the API says of an analysis. Sizes are bytes, times are seconds; nothing is rounded."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework import serializers
@@ -31,7 +32,8 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         model = Analysis
         fields: tuple[str, ...] = (
             "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
-            "current_batch_size", "queued_at", "started_at", "finished_at", "source",
+            "measured_gpu", "current_batch_size", "queued_at", "started_at", "finished_at", "node",
+            "attempt", "answered_from", "source",
             "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year", "failure",
         )  # fmt: skip
         read_only_fields = fields
@@ -53,7 +55,16 @@ class AnalysisSerializer(AnalysisSummarySerializer):
         read_only_fields = fields
 
 
-def node_facts(node: Node) -> dict[str, Any]:
-    """A node as ``/health`` shows it."""
-    gpu = {"name": node.gpu_name, "total_bytes": node.gpu_total_bytes} if node.gpu_name else None
-    return {"name": node.name, "heartbeat_at": node.heartbeat_at.isoformat(), "gpu": gpu}
+def node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
+    """A node as the API and ``/health`` show it."""
+    gpu = {"name": node.gpu_name, "total_bytes": node.gpu_total_bytes, "driver": node.driver}
+    return {
+        "name": node.name,
+        "heartbeat_at": node.heartbeat_at.isoformat(),
+        "gpu": gpu if node.gpu_name else None,
+        "memory_bytes": node.memory_bytes,
+        "versions": node.versions,
+        "draining": node.draining,
+        "problem": node.problem,
+        "analyses": [analysis.pk for analysis in at_work],
+    }

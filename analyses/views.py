@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.http import (
     Http404,
@@ -16,14 +18,17 @@ from django.http import (
 )
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django_htmx.middleware import HtmxDetails
 
+from analyses import services
 from analyses.forms import AnalysisForm, default_values, values_of, with_upload
 from analyses.models import Analysis, LogLine
-from analyses.presentation import SOURCE_MEANINGS, state_of, verdict_of
-from analyses.question import command_of, settings_of
-from analyses.selectors import visible_to
+from analyses.node_rows import node_rows
+from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
+from analyses.question import command_of, local_gpu, settings_of
+from analyses.selectors import may_change, visible_to
+from engine.gpus import GPUS
 
 PAGE_SIZE = 25
 SHOWN_LOG_LINES = 200
@@ -67,7 +72,26 @@ def new(request: MemberRequest) -> HttpResponse:
 def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """One analysis: its progress while it runs, its verdict or its failure at the end."""
     analysis = _analysis(request, pk)
-    return render(request, "analyses/detail.html", _context(analysis, _version(analysis)))
+    return render(request, "analyses/detail.html", _context(request, analysis, _version(analysis)))
+
+
+@require_POST
+def cancel(request: MemberRequest, pk: int) -> HttpResponse:
+    """End an analysis of one's own; the page then shows what became of it."""
+    analysis = _analysis(request, pk)
+    if not may_change(request.user, analysis):
+        raise PermissionDenied("Only who has asked for an analysis, or an admin, may cancel it.")
+    if not services.cancel(analysis, request.user):
+        messages.warning(request, f"There is nothing to cancel: analysis {pk} has ended.")
+    return redirect("analyses:detail", pk=pk)
+
+
+@require_safe
+def gpus(request: MemberRequest) -> HttpResponse:
+    """The lab's nodes with what each is doing, and the catalogue."""
+    context = {"nodes": node_rows(), "catalogue": GPUS.values(), "nav": "gpus"}
+    template = "analyses/_nodes.html" if request.htmx else "analyses/gpus.html"
+    return render(request, template, context)
 
 
 @require_safe
@@ -77,7 +101,7 @@ def live(request: MemberRequest, pk: int) -> HttpResponse:
     version = _version(analysis)
     if request.GET.get("seen") == version:
         return HttpResponse(status=204)
-    context = _context(analysis, version)
+    context = _context(request, analysis, version)
     # Sent only when it changes: a screen reader says a live region again that is written again.
     context["new_status"] = not request.GET.get("seen", "").startswith(f"{analysis.status}-")
     return render(request, "analyses/_live.html", context)
@@ -108,7 +132,11 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         return default_values()
     if not (source.isascii() and source.isdigit() and len(source) < 19):
         raise Http404("There is no such analysis to start from.")
-    return values_of(_analysis(request, int(source)).request)
+    analysis = _analysis(request, int(source))
+    values = values_of(analysis.request)
+    if analysis.measured_gpu:
+        values["gpu"] = local_gpu(analysis.measured_gpu)
+    return values
 
 
 def _version(analysis: Analysis) -> str:
@@ -121,10 +149,10 @@ def _version(analysis: Analysis) -> str:
 
 def _rows_version(page: Page[Analysis]) -> str:
     """A word that changes when an analysis of the page is added or changes its status."""
-    return "-".join(f"{analysis.pk}{analysis.status[0]}" for analysis in page)
+    return "-".join(f"{analysis.pk}{analysis.status[:7]}" for analysis in page)
 
 
-def _context(analysis: Analysis, version: str) -> dict[str, Any]:
+def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[str, Any]:
     trials = list(analysis.trials.all())
     verdict = verdict_of(analysis)
     lines = list(reversed(analysis.log_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
@@ -132,6 +160,7 @@ def _context(analysis: Analysis, version: str) -> dict[str, Any]:
         "analysis": analysis,
         "version": version,
         "state": state_of(analysis, timezone.now()),
+        "may_cancel": not analysis.is_final and may_change(request.user, analysis),
         "verdict": verdict,
         # As they come while one watches; by size, with the limit in plain sight, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
@@ -143,5 +172,6 @@ def _context(analysis: Analysis, version: str) -> dict[str, Any]:
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "settings": settings_of(analysis.request),
         "command": command_of(analysis.request),
+        "measured_on": measured_on_rows(verdict),
         "source_meanings": SOURCE_MEANINGS,
     }

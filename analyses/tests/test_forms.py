@@ -329,7 +329,8 @@ def test_the_labs_own_node_is_offered_only_while_one_with_a_gpu_is_online(db: No
     Node.objects.create(
         name="with", gpu_name="NVIDIA L4", gpu_total_bytes=22 * GIB, heartbeat_at=timezone.now()
     )
-    assert dict(gpu_choices())["This lab"] == [("local", "this lab's node: NVIDIA L4, 22.00 GiB")]
+    label = "NVIDIA L4 · 22.00 GiB · measured on with"
+    assert dict(gpu_choices())["This lab"] == [("local:NVIDIA L4", label)]
 
 
 def test_the_catalogue_is_in_groups_that_hold_every_gpu_once(db: None) -> None:

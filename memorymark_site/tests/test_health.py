@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -19,7 +20,12 @@ def _node(name: str, seconds_old: float = 1, **fields: object) -> None:
 
 @pytest.mark.parametrize("address", ["/health", "/api/v1/health"])
 def test_it_is_ok_with_a_worker(client: Client, db: None, address: str) -> None:
-    _node("lab-1", gpu_name="NVIDIA A10", gpu_total_bytes=24_146_608_128)
+    a10: dict[str, Any] = {
+        "gpu_name": "NVIDIA A10",
+        "gpu_total_bytes": 24_146_608_128,
+        "driver": "580.95",
+    }
+    _node("lab-1", versions={"torch": "2.13.0"}, problem="wrong key", **a10)
     _node("laptop")
     _node("long gone", 3600, gpu_name="NVIDIA H100")
     owner = make_user()
@@ -34,7 +40,10 @@ def test_it_is_ok_with_a_worker(client: Client, db: None, address: str) -> None:
     assert (body["queue"]["waiting"], body["queue"]["running"]) == (2, 1)
     assert body["queue"]["oldest_waiting_seconds"] >= 0
     assert [node["name"] for node in body["nodes"]] == ["lab-1", "laptop"]
-    assert body["nodes"][0]["gpu"] == {"name": "NVIDIA A10", "total_bytes": 24_146_608_128}
+    gpu = {"name": "NVIDIA A10", "total_bytes": 24_146_608_128, "driver": "580.95"}
+    assert body["nodes"][0]["gpu"] == gpu
+    assert body["nodes"][0]["versions"] == {"torch": "2.13.0"}
+    assert body["nodes"][0]["problem"] == "wrong key"
     assert body["nodes_with_gpu"] == 1
     assert "no-store" in response["Cache-Control"]
 
