@@ -1,0 +1,1 @@
+"""Drills: a lab of real processes on a database of its own, and what happens when they die."""

@@ -1,0 +1,193 @@
+"""A lab of real nodes: processes, a database and settings in a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = Path(__file__).parent / "driver"
+STOP_SECONDS = 15.0
+
+T = TypeVar("T")
+
+_SETTINGS = """
+from memorymark_site.settings import *
+ENGINE_COMMAND = {engine!r}
+ENGINE_DEADLINE_SECONDS = 60
+HEARTBEAT_SECONDS = {heartbeat!r}
+STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"
+"""
+_CALL = """
+import json, sys, django
+django.setup()
+from analyses.drills import inside
+print(json.dumps(getattr(inside, sys.argv[1])(*json.loads(sys.argv[2]))))
+"""
+
+
+class Node:
+    """A node process, which a process manager would start again when it ends."""
+
+    def __init__(self, name: str, environment: dict[str, str], log: Path) -> None:
+        self.name, self._environment, self._log = name, environment, log
+        self.start()
+
+    def start(self) -> None:
+        """Start the node process, as the process manager does."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "cluster"],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def keep(self) -> None:
+        """Start it again if it has ended."""
+        if self.process.poll() is not None:
+            self.start()
+
+    def stop(self) -> int:
+        """End it in good order; returns its exit status."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        return self.process.wait(STOP_SECONDS)
+
+    def said(self) -> str:
+        """Everything it has written."""
+        return self._log.read_text(errors="replace")
+
+    def processes(self) -> dict[str, list[psutil.Process]]:
+        """Its living processes by role: node, pool, guard, staff (workers and helpers), engine."""
+        found: dict[str, list[psutil.Process]] = {
+            role: [] for role in ("node", "pool", "guard", "staff", "engine")
+        }
+        if self.process.poll() is not None:
+            return found
+        with suppress(psutil.NoSuchProcess):
+            node = psutil.Process(self.process.pid)
+            found["node"] = [node]
+            found["pool"] = node.children()
+            found["guard"] = _children(found["pool"])
+            found["staff"] = _children(found["guard"])
+            found["engine"] = _children(found["staff"])
+        return found
+
+
+class Lab:
+    """Nodes on one database, which is SQLite in the lab's folder where no other is named."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        database_url: str = "",
+        trials: int = 4,
+        seconds: float = 0.4,
+        heartbeat: float = 1.0,
+        data_dir: Path | None = None,
+        result: dict[str, Any],
+    ) -> None:
+        self.folder = folder
+        (folder / "result.json").write_text(json.dumps(result))
+        self._heartbeat = heartbeat
+        self.make_engine(trials=trials, seconds=seconds)
+        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+        self._environment = kept | {
+            "DJANGO_SETTINGS_MODULE": "lab_settings",
+            "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+            "MEMORYMARK_DATA_DIR": str(data_dir or folder / "var"),
+            "DATABASE_URL": database_url,
+        }
+        self.nodes: list[Node] = []
+        self.manage("migrate", "-v0")
+
+    def make_engine(self, *, trials: int, seconds: float) -> None:
+        """Say how each analysis goes on the nodes that are started from now on."""
+        engine = [sys.executable, "-m", "analyses.drills.engine", str(self.folder / "result.json")]
+        engine += [str(trials), str(seconds)]
+        text = _SETTINGS.format(engine=engine, heartbeat=self._heartbeat)
+        (self.folder / "lab_settings.py").write_text(text)
+
+    def start_node(self, name: str, *, gpu_uuid: str = "", **environment: str) -> Node:
+        """Start a node, with a GPU of its own where one is named."""
+        own = self._environment | {"MEMORYMARK_NODE": name} | environment
+        if gpu_uuid:
+            own |= {"DRILL_GPU_UUID": gpu_uuid}
+            own["PYTHONPATH"] = os.pathsep.join([str(DRIVER), own["PYTHONPATH"]])
+        self.nodes.append(Node(name, own, self.folder / f"{name}.log"))
+        return self.nodes[-1]
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command of the lab."""
+        return self._run("manage.py", *arguments)
+
+    def call(self, function: str, *arguments: object) -> Any:
+        """Call a function of :mod:`analyses.drills.inside` in a process of the lab."""
+        return json.loads(self._run("-c", _CALL, function, json.dumps(arguments)))
+
+    def wait_for(self, function: str, *arguments: object, seconds: float = 30.0) -> Any:
+        """Call it until its answer is true; returns the last answer."""
+        return until(lambda: self.call(function, *arguments), seconds)
+
+    def end(self) -> None:
+        """Leave no process behind, whatever state they are in."""
+        left = [process for node in self.nodes for process in _all(node.processes())]
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        for node in self.nodes:
+            node.process.wait()
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout.strip()
+
+
+def until(ask: Callable[[], T], seconds: float) -> T:
+    """Ask until the answer is true or the time is over; returns the last answer."""
+    end = monotonic() + seconds
+    while not (answer := ask()) and monotonic() < end:
+        sleep(0.1)
+    return answer
+
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that run; one that is dead and only not collected yet does not."""
+    return [process for process in processes if _is_alive(process)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
+    return [child for parent in parents for child in parent.children()]
+
+
+def _all(by_role: dict[str, list[psutil.Process]]) -> list[psutil.Process]:
+    return [process for processes in by_role.values() for process in processes]

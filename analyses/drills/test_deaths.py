@@ -1,0 +1,111 @@
+"""Processes that die or freeze during an analysis: it ends once, with all its trials."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from analyses.drills.conftest import StartLab
+from analyses.drills.lab import Lab, Node, alive
+
+pytestmark = pytest.mark.slow
+
+TRIALS = 20
+WHOLE = list(range(1, TRIALS + 1))
+
+
+def _busy(start_lab: StartLab, url: str) -> tuple[Lab, Node, int]:
+    """A lab whose node is in the middle of an analysis of six seconds."""
+    lab = start_lab(database_url=url, trials=TRIALS, seconds=6)
+    node = lab.start_node("node-1")
+    assert lab.wait_for("are_online", 1)
+    (pk,) = lab.call("submit")
+    assert lab.wait_for("is_at_work", pk)
+    return lab, node, pk
+
+
+def _strike(lab: Lab, node: Node, role: str, number: signal.Signals) -> None:
+    struck = node.processes()[role]
+    if role == "staff":  # of worker, monitor and pusher the one that works on it
+        struck = [process for process in struck if process.children()]
+    for process in alive(struck):
+        process.send_signal(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize("role", ["staff", "guard", "pool", "node"])
+def test_whoever_dies_the_analysis_is_finished(
+    start_lab: StartLab, database_url: str, role: str, number: signal.Signals
+) -> None:
+    lab, node, pk = _busy(start_lab, database_url)
+    before = lab.call("facts", pk)["trials"]
+    _strike(lab, node, role, number)
+    if role == "node":
+        if number == signal.SIGSTOP:  # the workers do not need it; what it did comes later
+            lab.wait_for("is_final", pk)
+            node.process.send_signal(signal.SIGCONT)
+        else:
+            node.process.wait(20)
+            node.keep()
+
+    assert lab.wait_for("is_final", pk, seconds=60) == "succeeded"
+    facts = lab.call("facts", pk)
+    assert sorted(facts["trials"]) == WHOLE
+    assert facts["trials"][: len(before)] == before
+    assert facts["losses"] <= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_engine_that_is_killed_is_told_in_words(
+    start_lab: StartLab, number: signal.Signals
+) -> None:
+    lab, node, pk = _busy(start_lab, "")
+    _strike(lab, node, "engine", number)
+
+    assert lab.wait_for("is_final", pk) == "failed"
+    facts = lab.call("facts", pk)
+    assert facts["code"] == "crashed"
+    assert facts["trials"] == WHOLE[: len(facts["trials"])]
+
+
+def test_a_frozen_engine_can_be_cancelled(start_lab: StartLab) -> None:
+    lab, node, pk = _busy(start_lab, "")
+    _strike(lab, node, "engine", signal.SIGSTOP)
+    assert lab.call("cancel", pk)
+
+    assert lab.wait_for("is_final", pk, seconds=5) == "cancelled"
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_cancelling_takes_two_seconds_at_most(start_lab: StartLab, running: bool) -> None:
+    lab, _, pk = _busy(start_lab, "")
+    if not running:
+        (pk,) = lab.call("submit")  # it waits behind the other
+    assert lab.call("cancel", pk)
+
+    assert lab.wait_for("is_final", pk, seconds=2 + 1) == "cancelled"  # asking takes a while too
+    (after,) = lab.call("submit")
+    assert lab.wait_for("is_final", after, seconds=40) == "succeeded"
+
+
+def test_the_whole_cluster_killed_at_once(start_lab: StartLab, database_url: str) -> None:
+    lab, node, pk = _busy(start_lab, database_url)
+    everybody = [process for group in node.processes().values() for process in group]
+    for process in everybody:
+        process.kill()
+    node.process.wait()
+    node.start()
+
+    assert lab.wait_for("is_final", pk, seconds=60) == "succeeded"
+    assert sorted(lab.call("facts", pk)["trials"]) == WHOLE
+
+
+def test_one_that_takes_two_workers_with_it_is_lost(start_lab: StartLab) -> None:
+    lab, node, pk = _busy(start_lab, "")
+    for attempt in (1, 2):
+        assert lab.wait_for("is_attempt", pk, attempt, seconds=40)
+        _strike(lab, node, "staff", signal.SIGKILL)
+
+    assert lab.wait_for("is_final", pk, seconds=60) == "lost"
+    assert lab.call("facts", pk)["code"] == "worker_lost"
