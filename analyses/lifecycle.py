@@ -2,12 +2,13 @@
 
 ::
 
-    queued ──> running ──> succeeded | failed
-      │ │        │  │ └──> lost ──> queued (once more)
-      │ │        │  └────> queued (its worker was stopped in good order)
+    queued ──> running ──> succeeded | failed | lost (its workers vanished, and no more is tried)
+      │ │        │  └────> queued (its worker was stopped or vanished; another goes on)
       │ │        └───────> cancelling ──> cancelled
       │ └────────────────> cancelled
       └──────────────────> succeeded (the store had the answer)
+
+A final state is never left.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NEXT: Mapping[Status, frozenset[Status]] = MappingProxyType(
             }
         ),
         Status.CANCELLING: frozenset({Status.CANCELLED}),
-        Status.LOST: frozenset({Status.QUEUED}),
+        Status.LOST: frozenset(),
         Status.SUCCEEDED: frozenset(),
         Status.FAILED: frozenset(),
         Status.CANCELLED: frozenset(),

@@ -29,8 +29,8 @@ def recover() -> None:
 def reap() -> int:
     """End the hold of workers without a recent heartbeat; returns how many.
 
-    An analysis to be cancelled is cancelled. A running one is lost, and queued once more; what its
-    worker had reported stays, and the next one goes on from there.
+    An analysis to be cancelled is cancelled. A running one is queued once more; what its worker had
+    reported stays, and the next one goes on from there. The second time it is lost.
     """
     gone = selectors.without_heartbeat()
     count = move(gone, Status.CANCELLING, Status.CANCELLED)
@@ -47,18 +47,17 @@ def _lose(pk: int, token: str) -> int:
         f"The worker on {analysis.node or 'a node'} stopped without finishing this: the machine "
         "was switched off, or the process was killed."
     )
-    final = analysis.losses + 1 >= MOST_LOSSES
-    if final:
+    end, words = Status.QUEUED, {}
+    if analysis.losses + 1 < MOST_LOSSES:
+        reason += " It is tried once more."
+    else:
         reason += " It happened twice, so it is not tried again by itself."
-    lost = {"failure_code": LOST, "failure_reason": reason, "losses": F("losses") + 1}
-    if not move(stale, Status.RUNNING, Status.LOST, **lost):
+        end, words = Status.LOST, {"failure_code": LOST, "failure_reason": reason}
+    if not move(stale, Status.RUNNING, end, losses=F("losses") + 1, **words):
         return 0
     logger.warning("analysis %d was lost by its worker on %s", pk, analysis.node)
-    if final:
-        services.say(analysis, reason)
-    else:
-        services.say(analysis, f"{reason} It is tried once more.")
-        move(Analysis.objects.filter(pk=pk), Status.LOST, Status.QUEUED)
+    services.say(analysis, reason)
+    if end == Status.QUEUED:
         queue.enqueue(analysis)
     return 1
 
