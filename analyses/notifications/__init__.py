@@ -1,0 +1,1 @@
+"""Telling a member by e-mail or webhook that a long analysis has ended."""
