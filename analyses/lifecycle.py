@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from analyses.models import FINAL_STATUSES, Analysis, Status
+from analyses.notifications import outbox
 
 NEXT: Mapping[Status, frozenset[Status]] = MappingProxyType(
     {
@@ -47,7 +49,8 @@ def move(analyses: QuerySet[Analysis], start: Status, end: Status, **values: obj
     """Move those of the analyses that are in one state to another; the rest stay as they are.
 
     One conditional update: of several who try the same at once, one succeeds. The times come from
-    the database's clock, so that machines whose clocks differ agree.
+    the database's clock, so that machines whose clocks differ agree. With a final state, what is to
+    be told of it is written too, both or neither.
 
     Args:
         analyses: What to move; more conditions may stand in it.
@@ -72,6 +75,17 @@ def move(analyses: QuerySet[Analysis], start: Status, end: Status, **values: obj
             "failure_code": "",
             "failure_reason": "",
         }
-    elif end in FINAL_STATUSES:
-        values |= {"finished_at": Now()}
+    if end in FINAL_STATUSES:
+        return _end(analyses.filter(status=start), status=end, finished_at=Now(), **values)
     return analyses.filter(status=start).update(status=end, **values)
+
+
+@transaction.atomic
+def _end(analyses: QuerySet[Analysis], **values: object) -> int:
+    """Give analyses their final state; a lock on the rows makes certain which they are."""
+    locked = analyses.order_by("pk").select_for_update()
+    ended = list(locked.values_list("pk", flat=True))
+    if ended:
+        Analysis.objects.filter(pk__in=ended).update(**values)
+        outbox.note_ended(ended)
+    return len(ended)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from analyses.notifications.address import LONGEST_URL
+
 
 class Status(models.TextChoices):
     """Where an analysis is in its life; :mod:`analyses.lifecycle` says how it gets there."""
@@ -42,6 +44,7 @@ class Analysis(models.Model):
     where the last of them runs. While it is
     measured, ``device`` is the UUID of the GPU it holds; one GPU is never held twice.
     ``question`` is equal for analyses with the same answer, and empty where there may be none.
+    ``cancelled_by`` is who has asked for its end.
     """
 
     owner = models.ForeignKey(
@@ -73,6 +76,9 @@ class Analysis(models.Model):
 
     failure_code = models.CharField(max_length=40, blank=True)
     failure_reason = models.TextField(blank=True)
+    cancelled_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
 
     result = models.JSONField(null=True, blank=True)
     source = models.CharField(max_length=20, choices=FigureSource, blank=True)
@@ -181,3 +187,70 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Channel(models.TextChoices):
+    """A way to tell a member something."""
+
+    EMAIL = "email", "E-mail"
+    WEBHOOK = "webhook", "Webhook"
+
+
+class NotificationChoices(models.Model):
+    """How a member wants to be told that an analysis has ended; nobody is told without a row.
+
+    ``webhook_secret`` is what messages to the webhook are signed with. An analysis is told of only
+    if it took longer than ``only_after_seconds``, from when it was queued until it ended.
+    """
+
+    member = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notification_choices"
+    )
+    by_email = models.BooleanField(default=False)
+    by_webhook = models.BooleanField(default=False)
+    webhook_url = models.CharField(max_length=LONGEST_URL, blank=True)
+    webhook_secret = models.CharField(max_length=100)
+    only_after_seconds = models.PositiveIntegerField(default=60)
+
+    class Meta:
+        verbose_name_plural = "notification choices"
+
+    def __str__(self) -> str:
+        return f"notification choices of {self.member}"
+
+
+class Delivery(models.TextChoices):
+    """Where a notification is on its way; :mod:`analyses.notifications.delivery` moves it."""
+
+    WAITING = "waiting", "Waiting"
+    SENDING = "sending", "Sending"
+    SENT = "sent", "Sent"
+    GIVEN_UP = "given_up", "Given up"
+
+
+class Notification(models.Model):
+    """What is to be told of an analysis that has ended, by one channel; once for each.
+
+    Written with the final state, so that neither is there without the other. It is tried when it is
+    ``due_at``; ``tries`` counts those begun, and the last was taken by ``node`` at ``taken_at``.
+    """
+
+    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="notifications")
+    channel = models.CharField(max_length=20, choices=Channel)
+    status = models.CharField(max_length=20, choices=Delivery, default=Delivery.WAITING)
+    tries = models.PositiveSmallIntegerField(default=0)
+    due_at = models.DateTimeField()
+    node = models.CharField(max_length=200, blank=True)
+    taken_at = models.DateTimeField(null=True, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    last_error = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = (models.Index(fields=("status", "due_at")),)
+        constraints = (
+            models.UniqueConstraint(fields=("analysis", "channel"), name="told_once_by_a_channel"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.channel} on analysis {self.analysis_id}"

@@ -70,7 +70,7 @@ class NodeProcess:
             return False
         here = nodes.here()
         try:
-            wedged = selectors.at_work_on(here.name).count() < here.workers
+            wedged = selectors.busy_workers(here.name) < here.workers
         except db.Error:
             logger.exception("the workers cannot be judged while the database is away")
             connection.close()
@@ -98,10 +98,9 @@ class NodeProcess:
             return False
         name = nodes.here().name
         try:
-            return (
-                Node.objects.filter(name=name, draining=True).exists()
-                and not selectors.at_work_on(name).exists()
-            )
+            return Node.objects.filter(
+                name=name, draining=True
+            ).exists() and not selectors.busy_workers(name)
         except db.Error:
             connection.close()  # _beat says so
             return False

@@ -11,6 +11,7 @@ from django_q.models import OrmQ
 from analyses import queue, selectors, services
 from analyses.lifecycle import move
 from analyses.models import Analysis, Status
+from analyses.notifications import delivery
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ def recover() -> None:
     """Put right what was left behind; any node may do it at any time, as often as it likes."""
     reap()
     requeue_lost()
+    delivery.recover()
 
 
 def reap() -> int:
@@ -74,7 +76,7 @@ def requeue_lost() -> int:
     with transaction.atomic():
         # Rows first: an entry is never seen missing that was written with a row seen here.
         rows = list(waiting.select_for_update().order_by("pk"))
-        with_entry = {queue.queued_analysis(entry) for entry in OrmQ.objects.all()}
+        with_entry = queue.queued(queue.ANALYSIS, OrmQ.objects.all())
         lost = [analysis for analysis in rows if analysis.pk not in with_entry]
         for analysis in lost:
             queue.enqueue(analysis)

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from analyses import pace
-from analyses.models import AT_WORK, Analysis, LogLine, Node, Status
+from analyses.models import AT_WORK, Analysis, Delivery, LogLine, Node, Notification, Status
 
 STANDSTILL = timedelta(seconds=20)
 """With nothing running, an analysis that waits for longer shows that nobody takes it."""
@@ -46,6 +46,12 @@ def at_work_on(node: str) -> QuerySet[Analysis]:
     """What the workers of a node are doing; not what a worker held that is gone."""
     fresh = Now() - pace.SILENT_AFTER
     return Analysis.objects.filter(node=node, status__in=AT_WORK, heartbeat_at__gte=fresh)
+
+
+def busy_workers(node: str) -> int:
+    """How many workers of a node are doing something; see :func:`at_work_on`."""
+    sending = Notification.objects.filter(node=node, status=Delivery.SENDING)
+    return at_work_on(node).count() + sending.count()
 
 
 def predictions_at_work(node: str) -> QuerySet[Analysis]:

@@ -128,7 +128,7 @@ def cancel(analysis: Analysis, member: User) -> bool:
         Whether that changed anything: it does not where the analysis is final or being cancelled.
     """
     reason = f"Cancelled by {member.get_username()}."
-    ended = {"failure_code": CANCELLED, "failure_reason": reason}
+    ended = {"failure_code": CANCELLED, "failure_reason": reason, "cancelled_by": member}
     this = Analysis.objects.filter(pk=analysis.pk)
     silent = this.filter(heartbeat_at__lt=Now() - pace.SILENT_AFTER)
     return bool(

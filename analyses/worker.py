@@ -1,4 +1,4 @@
-"""The task of the queue: takes one analysis and sees it through, in a process of the pool.
+"""The tasks of the queue: one analysis or one notification, seen through in a process of the pool.
 
 The queue may deliver a task twice or lose it with its worker; the claim makes the first harmless
 and :mod:`analyses.recovery` the second. Whatever happens here, the row ends in a final state.
@@ -10,6 +10,8 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from types import FrameType
 from typing import Any
@@ -21,6 +23,7 @@ from analyses import nodes, services
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess, Engines
 from analyses.models import Analysis
+from analyses.notifications import delivery
 from analyses.services import Claim, ClaimLost, Outcome
 from analyses.stored_result import tried_batch
 from analyses.supervisor import CRASHED, DEADLINE, Lease, LeaseExpired, follow
@@ -35,17 +38,35 @@ _busy = threading.Event()
 
 def run_analysis(analysis_id: int) -> None:
     """Run one analysis to its end. Never raises, so that the queue has nothing to repeat."""
-    _busy.set()  # from here on, TERM does not end the process before the analysis is given back
+    with _seen_through():
+        try:
+            claim = _claim(analysis_id)
+            if claim is None:
+                logger.info("analysis %s is not waiting any more; nothing to do", analysis_id)
+            else:
+                _work_safely(claim)
+            if not _stopping.is_set():
+                keep_warm()
+        except db.Error:
+            logger.exception("analysis %s could not be taken; it stays queued", analysis_id)
+
+
+def deliver_notification(notification_id: int) -> None:
+    """Try to deliver one notification. Never raises, so that the queue has nothing to repeat."""
+    with _seen_through():
+        try:
+            if not _stopping.is_set():
+                delivery.deliver(notification_id)
+        except db.Error:
+            logger.exception("how notification %s went is not stored", notification_id)
+
+
+@contextmanager
+def _seen_through() -> Iterator[None]:
+    """Keep TERM from ending the process before the task is done, or the analysis given back."""
+    _busy.set()
     try:
-        claim = _claim(analysis_id)
-        if claim is None:
-            logger.info("analysis %s is not waiting any more; nothing to do", analysis_id)
-        else:
-            _work_safely(claim)
-        if not _stopping.is_set():
-            keep_warm()
-    except db.Error:
-        logger.exception("analysis %s could not be taken; it stays queued", analysis_id)
+        yield
     finally:
         _busy.clear()
     if _stopping.is_set():

@@ -6,6 +6,13 @@ Variables:
     SECRET_KEY: Default: made on the first start and kept in ``secret-key`` in that folder.
     MEMORYMARK_HOSTS: Host names the site answers to besides this machine's, separated by commas.
     MEMORYMARK_HTTPS: ``true`` where a proxy serves the site over HTTPS.
+    MEMORYMARK_URL: The site's address as members reach it, for links in notifications (default
+        ``http://127.0.0.1:PORT``). Workers send them: set this and the next three there too.
+    EMAIL_URL: The mail server, such as ``smtp+tls://user:password@mail.example:587`` or, with TLS
+        from the start, ``smtp+ssl://…:465`` (default: no e-mail is sent).
+    DEFAULT_FROM_EMAIL: The sender of e-mail (default ``MemoryMark <memorymark@localhost>``).
+    MEMORYMARK_WEBHOOK_HOSTS: Exact host names, separated by commas, that webhooks may call though
+        their addresses are private.
     MEMORYMARK_NODE: This machine's name among the lab's nodes (default: its host name).
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
@@ -21,6 +28,7 @@ from typing import Any
 import django_stubs_ext
 import environ
 from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
 
 from memorymark_site import secret_key
 
@@ -188,6 +196,24 @@ REST_FRAMEWORK = {
 }
 KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105  # a model's name, not a password
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "mm_"}  # a token ends where its owner says so
+
+# Notifications
+
+PUBLIC_URL = env.str(
+    "MEMORYMARK_URL", default=f"http://127.0.0.1:{env.str('PORT', default='8000')}"
+).rstrip("/")
+if not PUBLIC_URL.startswith(("http://", "https://")):
+    raise ImproperlyConfigured(
+        f"MEMORYMARK_URL={PUBLIC_URL} is not a web address; give one such as https://lab.example"
+    )
+WEBHOOK_HOSTS = frozenset(
+    host.strip().lower() for host in env.list("MEMORYMARK_WEBHOOK_HOSTS", default=[])
+)
+DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="MemoryMark <memorymark@localhost>")
+EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+if env.str("EMAIL_URL", default=""):
+    globals().update(env.email_url("EMAIL_URL"))  # EMAIL_BACKEND, EMAIL_HOST and so on
+EMAIL_TIMEOUT = 5  # seconds, for each answer of the mail server
 
 # The engine and the queue
 

@@ -17,7 +17,7 @@ from django_q.signing import SignedPackage
 
 from analyses import canary, nodes, pace, queue, services
 from analyses.engine_events import Failure
-from analyses.models import Analysis, Node, Status
+from analyses.models import Analysis, Channel, Delivery, Node, Notification, Status
 from analyses.queue import LabBroker
 from analyses.tests.factories import make_analysis
 
@@ -188,7 +188,65 @@ def test_a_database_that_is_away_is_asked_again(
     def away(_self: LabBroker) -> None:
         raise OperationalError("away")
 
-    monkeypatch.setattr(LabBroker, "_next_analysis", away)
+    monkeypatch.setattr(LabBroker, "_next_task", away)
     monkeypatch.setattr(queue, "sleep", lambda _seconds: None)
     assert LabBroker("predictions").dequeue() is None
     assert "trying again" in caplog.text
+
+
+def _notification(member: User, status: Delivery = Delivery.WAITING) -> Notification:
+    notification = Notification.objects.create(
+        analysis=make_analysis(member, Status.FAILED),
+        channel=Channel.EMAIL,
+        status=status,
+        node="lab-1",
+        due_at=timezone.now(),
+        taken_at=timezone.now(),
+    )
+    queue.enqueue_notification(notification)
+    return notification
+
+
+def test_a_notification_is_handed_out_like_a_prediction(here: nodes.Here, member: User) -> None:
+    broker = LabBroker("predictions")
+    first, second = _notification(member), _notification(member)
+
+    assert _handed(broker) == first.pk
+    assert _handed(broker) is None  # it is being taken
+    Notification.objects.filter(pk=first.pk).update(status=Delivery.SENT)
+    assert _handed(broker) == second.pk
+
+
+def test_a_notification_waits_for_a_free_worker(
+    here: nodes.Here, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "here", lambda: nodes.Here("lab-1", None, prediction_workers=1))
+    claim = services.claim(make_analysis(member).pk, "lab-1")
+    notification = _notification(member)
+    assert _handed(LabBroker("predictions")) is None
+
+    assert claim is not None
+    services.finish(claim, Failure("crashed", "it crashed"))
+    assert _handed(LabBroker("predictions")) == notification.pk
+
+
+def test_a_prediction_waits_for_a_worker_that_sends(
+    here: nodes.Here, enqueue: Enqueue, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "here", lambda: nodes.Here("lab-1", None, prediction_workers=1))
+    _notification(member, Delivery.SENDING)
+    OrmQ.objects.all().delete()
+    waiting = enqueue()
+    assert _handed(LabBroker("predictions")) is None
+
+    Notification.objects.update(status=Delivery.SENT)
+    assert _handed(LabBroker("predictions")) == waiting.pk
+
+
+def test_an_analysis_and_a_notification_of_one_number_are_two_tasks(
+    here: nodes.Here, enqueue: Enqueue, member: User
+) -> None:
+    notification = _notification(member)
+    Analysis.objects.all().delete()
+    assert queue.queued(queue.ANALYSIS, OrmQ.objects.all()) == set()
+    assert queue.queued(queue.NOTIFICATION, queue.free_entries()) == {notification.pk}

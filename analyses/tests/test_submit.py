@@ -34,7 +34,7 @@ def test_the_queued_task_is_the_workers() -> None:
     from analyses import worker
 
     task = worker.run_analysis
-    assert f"{task.__module__}.{task.__name__}" == queue.TASK
+    assert f"{task.__module__}.{task.__name__}" == queue.ANALYSIS
 
 
 def test_row_and_queue_entry_are_one_transaction(member: User) -> None:

@@ -1,0 +1,116 @@
+"""What is said of an analysis that has ended: an e-mail's text and a webhook's JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from django.conf import settings
+from django.urls import reverse
+
+from analyses.formatting import duration
+from analyses.models import Analysis, Status
+from analyses.question import gpu_of, model_name
+
+VERSION = 1
+"""Of the JSON: raised when a field changes its meaning or goes, not when one is added."""
+
+ENDED, TEST = "analysis.ended", "test"
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a member is told.
+
+    Attributes:
+        number: The same for each try of one message.
+        payload: What a webhook gets, as JSON.
+    """
+
+    number: str
+    subject: str
+    text: str
+    payload: dict[str, Any]
+
+    @property
+    def body(self) -> bytes:
+        """The payload as it is sent."""
+        return json.dumps(self.payload, ensure_ascii=False).encode()
+
+
+def of_ended(analysis: Analysis) -> Message:
+    """What is told of an analysis that has ended."""
+    url = public_url("analyses:detail", analysis.pk)
+    model, gpu = model_name(analysis.model), gpu_of(analysis)
+    took = duration(_seconds(analysis))
+    verdict = (analysis.result or {}).get("verdict")
+    reason = analysis.failure_reason or None
+    said = verdict or (reason or "").split("\n")[0]
+    headline = _one_line(f"{model} on {gpu}: {analysis.status} after {took}")
+    lines = [
+        said,
+        "",
+        url,
+        "",
+        f"Analysis {analysis.pk}, {analysis.status}",
+        f"Model: {model}",
+        f"GPU: {gpu}",
+        f"Duration: {took} from queued to ended (measured)",
+    ]
+    payload = {
+        "version": VERSION,
+        "event": ENDED,
+        "text": _one_line(f"{headline}. {said}"),
+        "id": analysis.pk,
+        "url": url,
+        "status": analysis.status,
+        "model": analysis.model,
+        "gpu": analysis.measured_gpu or analysis.gpu,
+        "verdict": verdict if analysis.status == Status.SUCCEEDED else None,
+        "source": analysis.source or None,
+        "reason": reason,
+        "queued_at": analysis.queued_at.isoformat(),
+        "started_at": _moment(analysis.started_at),
+        "finished_at": _moment(analysis.finished_at),
+        "duration_seconds": round(_seconds(analysis), 3),
+    }
+    return Message(f"analysis-{analysis.pk}", f"[MemoryMark] {headline}", "\n".join(lines), payload)
+
+
+def of_test() -> Message:
+    """What *Send a test* sends: a message with every field, of no analysis."""
+    url = public_url("analyses:notifications")
+    text = "This is a test of MemoryMark's notifications."
+    nothing = (
+        "id", "status", "model", "gpu", "verdict", "source", "reason", "queued_at", "started_at",
+        "finished_at", "duration_seconds",
+    )  # fmt: skip
+    payload = {"version": VERSION, "event": TEST, "text": text, "url": url}
+    return Message(
+        f"test-{uuid4().hex}",
+        "[MemoryMark] Test",
+        f"{text} You have asked for it on\n{url}",
+        payload | dict.fromkeys(nothing),
+    )
+
+
+def public_url(view: str, *args: object) -> str:
+    """The address of a page as members reach it."""
+    return f"{settings.PUBLIC_URL}{reverse(view, args=args)}"
+
+
+def _seconds(analysis: Analysis) -> float:
+    """From queued to ended, as *only when it took longer than* counts."""
+    ended = analysis.finished_at or analysis.queued_at
+    return (ended - analysis.queued_at).total_seconds()
+
+
+def _moment(time: datetime | None) -> str | None:
+    return time.isoformat() if time else None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
