@@ -3,6 +3,7 @@
 from django.urls import path
 
 from analyses import views
+from analyses.notifications import views as notifications
 
 app_name = "analyses"
 
@@ -10,6 +11,9 @@ urlpatterns = [
     path("", views.history, name="list"),
     path("gpus/", views.gpus, name="gpus"),
     path("new/", views.new, name="new"),
+    path("notifications/", notifications.choose, name="notifications"),
+    path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),
+    path("notifications/test/", notifications.send_test, name="notifications-test"),
     path("<int:pk>/", views.detail, name="detail"),
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),

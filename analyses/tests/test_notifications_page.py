@@ -1,0 +1,210 @@
+"""The page on which a member chooses how to be told."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as site
+from django.contrib.auth.models import User
+from django.core import mail
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from pytest_django import Settings
+
+from analyses.models import Channel, Delivery, Notification, NotificationChoices, Status
+from analyses.notifications import channels, choices, message, webhook
+from analyses.notifications.webhook import NotDelivered
+from analyses.tests.factories import make_analysis, make_user
+
+ADDRESS = "/notifications/"
+HOOK = "http://8.8.8.8/hook"
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    User.objects.filter(pk=member.pk).update(email="grace@lab.example")
+    client.force_login(member)
+    return client
+
+
+def _html(page: Client) -> str:
+    return unescape(page.get(ADDRESS).content.decode())
+
+
+def _save(page: Client, **fields: object) -> str:
+    given = {"webhook_url": "", "only_after_seconds": 60} | fields
+    return unescape(page.post(ADDRESS, given, follow=True).content.decode())
+
+
+def _test(page: Client) -> str:
+    response = page.post(reverse("analyses:notifications-test"), follow=True)
+    return unescape(response.content.decode())
+
+
+def test_both_are_off_until_chosen(page: Client) -> None:
+    html = _html(page)
+    assert "checked" not in html
+    assert 'value="60"' in html
+    assert "To grace@lab.example, the address of your account." in html
+    assert not NotificationChoices.objects.exists()  # looking writes nothing
+
+
+def test_the_members_name_links_there(page: Client) -> None:
+    assert f'href="{ADDRESS}"' in page.get("/").content.decode()
+
+
+def test_what_is_saved_is_shown_with_the_secret(page: Client) -> None:
+    html = _save(page, by_email="on", by_webhook="on", webhook_url=HOOK, only_after_seconds=5)
+    chosen = NotificationChoices.objects.get()
+    assert (chosen.by_email, chosen.by_webhook, chosen.only_after_seconds) == (True, True, 5)
+    assert "Saved." in html
+    assert HOOK in html
+    assert chosen.webhook_secret in html
+    assert "no-store" in page.get(ADDRESS)["Cache-Control"]
+
+
+def test_the_secret_stays_until_renewed(page: Client) -> None:
+    _save(page)
+    first = NotificationChoices.objects.get().webhook_secret
+    _save(page, only_after_seconds=0)
+    assert NotificationChoices.objects.get().webhook_secret == first
+    page.post(reverse("analyses:notifications-secret"))
+    second = NotificationChoices.objects.get().webhook_secret
+    assert first != second
+    assert second in _html(page)
+
+
+def test_it_is_nobody_elses(page: Client) -> None:
+    other = make_user("lin")
+    choices.save(other, {"webhook_url": "https://lin.example/"})
+    _notification(other)
+    html = _html(page)
+    assert "lin.example" not in html
+    assert "refused" not in html
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"by_webhook": "on"}, "Give the URL to call."),
+        ({"webhook_url": "http://127.0.0.1:8000/"}, "addresses of the public internet"),
+        ({"webhook_url": "http://169.254.169.254/latest/meta-data"}, "public internet"),
+        ({"webhook_url": "http://localhost/"}, "MEMORYMARK_WEBHOOK_HOSTS"),
+        ({"webhook_url": "ftp://hook.example/"}, "whole URL"),
+        ({"only_after_seconds": -1}, "greater than or equal to 0"),
+        ({"only_after_seconds": 604_801}, "less than or equal to 604800"),
+    ],
+)
+def test_what_cannot_work_is_not_saved(page: Client, fields: dict[str, object], why: str) -> None:
+    assert why in _save(page, **fields)
+    assert not NotificationChoices.objects.exists()
+
+
+def test_a_name_that_does_not_resolve_is_not_saved(
+    page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_args: object, **_kwargs: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert "cannot be resolved" in _save(page, webhook_url="https://hook.example/")
+
+
+def test_an_admin_may_allow_a_host_of_the_lab(page: Client, settings: Settings) -> None:
+    settings.WEBHOOK_HOSTS = frozenset({"127.0.0.1"})
+    assert "Saved." in _save(page, by_webhook="on", webhook_url="http://127.0.0.1:1/")
+
+
+def test_a_site_without_a_mail_server_says_so(page: Client, settings: Settings) -> None:
+    settings.EMAIL_BACKEND = channels.NO_EMAIL_BACKEND
+    assert "This site sends no e-mail; an admin sets EMAIL_URL" in _html(page)
+    assert "Not possible: this site sends no e-mail" in _save(page, by_email="on")
+    assert "Saved." in _save(page)
+
+
+def test_a_member_without_an_address_is_told(page: Client) -> None:
+    User.objects.update(email="")
+    assert "Your account has no e-mail address" in _html(page)
+    assert "Not possible: your account has no" in _save(page, by_email="on")
+
+
+def test_the_test_says_what_happened(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [204, NotDelivered("HTTP 404 Not Found")]
+
+    def call(*_args: object) -> int:
+        if isinstance(answer := answers.pop(0), NotDelivered):
+            raise answer
+        return int(answer)
+
+    monkeypatch.setattr(webhook, "call", call)
+    _save(page, by_email="on", by_webhook="on", webhook_url=HOOK)
+
+    html = _test(page)
+    assert "E-mail: handed to the mail server for grace@lab.example." in html
+    assert "Webhook: HTTP 204." in html
+    assert "Webhook: HTTP 404 Not Found." in _test(page)
+    assert [sent.subject for sent in mail.outbox] == ["[MemoryMark] Test"] * 2
+
+
+def test_without_a_choice_there_is_nothing_to_test(page: Client) -> None:
+    assert "Turn on e-mail or the webhook first" in _test(page)
+
+
+def _notification(owner: User, **fields: Any) -> Notification:
+    given = {"channel": Channel.WEBHOOK, "due_at": timezone.now(), "last_error": "refused"}
+    return Notification.objects.create(
+        analysis=make_analysis(owner, Status.FAILED), **given | fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"status": Delivery.GIVEN_UP, "tries": 6}, ["Given up", "after 6 tries", "refused"]),
+        ({"status": Delivery.WAITING, "tries": 2}, ["Waiting", "try 2 of 6", "failed; next"]),
+        ({"status": Delivery.SENT, "sent_at": timezone.now(), "last_error": ""}, ["Sent", "UTC"]),
+    ],
+)
+def test_the_latest_are_shown_with_their_errors(
+    page: Client, member: User, fields: dict[str, Any], shown: list[str]
+) -> None:
+    _notification(member, **fields)
+    html = _html(page)
+    for words in shown:
+        assert words in html
+
+
+def test_a_hostile_answer_stays_text(page: Client, member: User) -> None:
+    _notification(member, last_error="<script>alert(1)</script>")
+    assert "<script>alert" not in page.get(ADDRESS).content.decode()
+
+
+@pytest.mark.parametrize("name", ["notifications-test", "notifications-secret"])
+def test_a_link_changes_nothing(page: Client, name: str) -> None:
+    assert page.get(reverse(f"analyses:{name}")).status_code == 405
+
+
+def test_the_page_documents_what_is_sent(member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    page = Path(site.BASE_DIR, "templates/notifications/_webhook.html").read_text()
+    example, check = re.findall(r'<pre [^>]*tabindex="0">(.*?)</pre>', page, re.DOTALL)
+    assert list(json.loads(example)) == list(message.of_ended(analysis).payload)
+    assert set(json.loads(example)) == set(message.of_test().payload)
+
+    names: dict[str, Any] = {}
+    exec(check, names)  # noqa: S102  # the lines that members are told to use
+    secret = webhook.new_secret()
+    headers = {
+        "webhook-id": "analysis-1",
+        "webhook-timestamp": "1",
+        "webhook-signature": webhook.signature(secret, "analysis-1", 1, b"{}"),
+    }
+    assert names["is_genuine"](headers, b"{}", secret)
+    assert not names["is_genuine"](headers, b"{ }", secret)
