@@ -55,7 +55,7 @@ FOLDED = {
             "lora_targets", "gradient_checkpointing", "frozen_backbone", "compile",
         ),
     ),
-    "several": ("Several GPUs", ("parallelism", "world_size")),
+    "several": ("Several GPUs", ("parallelism", "world_size", "gradient_as_bucket_view")),
     "inputs": ("Task and labels", ("task", "label_count")),
 }  # fmt: skip
 """The settings few people change, each group behind its title."""
@@ -131,6 +131,7 @@ class AnalysisForm(forms.Form):
     compile = tick("torch.compile", "Measured only, on this lab's node.")
     parallelism = select("Parallelism", PARALLELISMS, "Batch sizes are per GPU.")
     world_size = number("GPUs", "How many share the work.", "1")
+    gradient_as_bucket_view = tick("Gradients as bucket views", "DDP then holds them once.")
     task = select("Task", TASKS, "What the model is trained to do.")
     label_count = number("Labels", "Of a classifier; one makes it a regression.", "the model's own")
     hours_per_run = number("Hours per run", "GPU-hours of one training run today.", decimal=True)

@@ -129,7 +129,7 @@ _ALWAYS = (
 _RARE = (
     "task", "label_count", "attention", "gradient_checkpointing", "gradient_accumulation",
     "lora_rank", "lora_targets", "frozen_backbone", "compile", "parallelism", "world_size",
-    "allocator",
+    "gradient_as_bucket_view",     "allocator",
 )  # fmt: skip
 
 
@@ -173,7 +173,8 @@ def _architecture(request: Request) -> str:
 
 def _parallelism(rare: Mapping[str, str]) -> str:
     how = rare.get("parallelism")
-    return f"{how} on {rare['world_size']} GPUs" if how else ""
+    views = ", gradients in its buckets" if "gradient_as_bucket_view" in rare else ""
+    return f"{how} on {rare['world_size']} GPUs{views}" if how else ""
 
 
 def _with_unit(value: int | str | None, unit: str) -> str:

@@ -90,6 +90,8 @@ class Workload:
         frozen_backbone: Whether only the head is trained.
         compile: Whether the model is compiled by ``torch.compile``.
         parallelism: How ``world_size`` GPUs share the work; batch sizes are per GPU.
+        gradient_as_bucket_view: Whether DDP's gradients lie in its buckets, instead of being copied
+            there and back.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
@@ -112,6 +114,7 @@ class Workload:
     compile: bool = False
     parallelism: Parallelism = Parallelism.NONE
     world_size: int = 1
+    gradient_as_bucket_view: bool = False
     config: dict[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
@@ -122,7 +125,7 @@ class Workload:
         self._settle("world_size", whole_number, 1, 1024, wrong)
         if self.lora_rank is not None:
             self._settle("lora_rank", whole_number, 1, 1024, wrong)
-        for name in ("gradient_checkpointing", "frozen_backbone", "compile"):
+        for name in _SWITCHES:
             self._settle(name, yes_or_no, wrong)
         plain_text("lora_targets", self.lora_targets, wrong)
         self._settle_model(wrong)
@@ -148,6 +151,8 @@ class Workload:
             wrong["parallelism"] = f"choose ddp or fsdp to share among {self.world_size} GPUs"
         if self.parallelism is not Parallelism.NONE and self.world_size == 1:
             wrong["world_size"] = "give the number of GPUs that share the work, 2 or more"
+        if self.gradient_as_bucket_view and self.parallelism is not Parallelism.DDP:
+            wrong["gradient_as_bucket_view"] = "only ddp has buckets; leave it off or choose ddp"
         if self.parallelism is Parallelism.FSDP and self.optimizer in _NOT_ON_SHARDS:
             wrong["optimizer"] = f"{self.optimizer} does not run on FSDP's shards; choose adamw"
         return wrong
@@ -233,6 +238,7 @@ class Workload:
 
 _UNKNOWN = hub_model("")
 
+_SWITCHES = ("gradient_checkpointing", "frozen_backbone", "compile", "gradient_as_bucket_view")
 _NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
 # end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).

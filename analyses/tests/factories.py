@@ -43,7 +43,7 @@ NEW_IN_TRIALS = (
 NEW_IN_WORKLOADS = (
     "task", "label_count", "attention", "gradient_checkpointing", "gradient_accumulation",
     "lora_rank", "lora_targets", "frozen_backbone", "compile", "parallelism", "world_size",
-    "config",
+    "gradient_as_bucket_view",     "config",
 )  # fmt: skip
 """What the first version of MemoryMark did not store."""
 

@@ -62,6 +62,12 @@ WORKLOAD = (
     Flag("--compile", "compile", "true|false", "torch.compile, measured only; default false"),
     Flag("--parallelism", "parallelism", "NAME", f"{', '.join(Parallelism)}; default none"),
     Flag("--world-size", "world_size", "N", "GPUs that share the work; default 1"),
+    Flag(
+        "--gradient-as-bucket-view",
+        "gradient_as_bucket_view",
+        "true|false",
+        "DDP's gradients lie in its buckets; default false",
+    ),
 )
 ALLOCATOR = Flag(
     "--allocator",

@@ -19,6 +19,7 @@ from torch.autograd import Variable
 
 from engine.parallel.group_recorder import GroupRecorder
 from engine.tracing.trace import Category
+from engine.workload import Workload
 
 FIRST_BUCKET_BYTES = _DEFAULT_FIRST_BUCKET_BYTES
 BUCKET_BYTES = 25 * 2**20
@@ -28,27 +29,29 @@ BUCKET_BYTES = 25 * 2**20
 class Buckets:
     """Buckets for the gradients of a model, filled and reduced in every backward pass.
 
-    With DistributedDataParallel's defaults (``gradient_as_bucket_view=False``,
-    ``find_unused_parameters=False``), every gradient exists twice: as the parameter's and in a
-    bucket. In the first step one bucket holds all of them; before the second, they are dealt out
-    to smaller ones in the order in which they came (``Reducer::initialize_buckets`` and
-    ``rebuild_buckets`` in torch/csrc/distributed/c10d/reducer.cpp). Left out are the broadcasts of
-    the model at construction and of its buffers in forward, which take memory before or
-    between, and so never at the peak.
+    By default every gradient exists twice: as the parameter's and in a bucket. With
+    ``gradient_as_bucket_view`` it is copied into the bucket as it comes, and that place is the
+    parameter's gradient from then on. ``find_unused_parameters`` is off. In the first step one
+    bucket holds all of them; before the second, they are dealt out to smaller ones in the order in
+    which they came (``Reducer::initialize_buckets`` and ``rebuild_buckets`` in
+    torch/csrc/distributed/c10d/reducer.cpp). Left out are the broadcasts of the model at
+    construction and of its buffers in forward, which take memory before or between, and so never
+    at the peak.
 
     Args:
         model: Its trainable parameters get buckets.
-        world_size: GPUs that share the work.
+        workload: Says how many GPUs share the work, and whether gradients lie in the buckets.
         recorder: Gives the recorder that is at work.
     """
 
     def __init__(
-        self, model: torch.nn.Module, world_size: int, recorder: Callable[[], GroupRecorder]
+        self, model: torch.nn.Module, workload: Workload, recorder: Callable[[], GroupRecorder]
     ) -> None:
         self._parameters = [
             parameter for parameter in model.parameters() if parameter.requires_grad
         ]
-        self._share = 1 / world_size
+        self._share = 1 / workload.world_size
+        self._as_view = workload.gradient_as_bucket_view
         self._recorder = recorder
         self._places: dict[torch.Tensor, torch.Tensor] = {}  # parameter -> its place in a bucket
         self._buckets: list[_Bucket] = []
@@ -91,6 +94,8 @@ class Buckets:
         if parameter.grad is None:
             return
         torch.mul(parameter.grad, self._share, out=self._places[parameter])
+        if self._as_view:
+            parameter.grad = self._places[parameter]
         if not self._rebuilt:
             self._came.append(parameter)
         for bucket in self._buckets:
@@ -103,7 +108,7 @@ class Buckets:
     def _hand_back(self) -> None:
         for bucket in self._buckets:
             for parameter, place in bucket.places.items():
-                if parameter.grad is not None:
+                if parameter.grad is not None and not self._as_view:
                     parameter.grad.copy_(place)
             bucket.missing = set(bucket.places)
 

@@ -50,7 +50,7 @@ class Together(Alone):
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model with gradient buckets, or a shard of it."""
         if self._workload.parallelism is Parallelism.DDP:
-            self._buckets = Buckets(model, self._workload.world_size, self.working_recorder)
+            self._buckets = Buckets(model, self._workload, self.working_recorder)
             return model
         with only_the_first():
             return shard(model, self._workload)

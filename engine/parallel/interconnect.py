@@ -51,9 +51,13 @@ def caveats(workload: Workload, gpu: Gpu) -> list[str]:
     if workload.parallelism is Parallelism.NONE:
         return []
     rate = link_bytes_per_second(gpu, workload.world_size) / 1e9
+    twice = (
+        "Gradients are taken to be held twice, as DistributedDataParallel does by default: once "
+        "for the optimizer, once in its buckets; gradient_as_bucket_view keeps the buckets alone."
+    )
+    once = "Gradients lie in DistributedDataParallel's buckets (gradient_as_bucket_view)."
     shared = {
-        Parallelism.DDP: "Gradients are taken to be held twice, as DistributedDataParallel does by "
-        "default (gradient_as_bucket_view off): once for the optimizer, once in its buckets.",
+        Parallelism.DDP: once if workload.gradient_as_bucket_view else twice,
         Parallelism.FSDP: "Sharding is full, by PyTorch's fully_shard (FSDP2) on each repeated "
         "block and on the rest of the model; gradients are reduced after every micro-batch.",
     }[workload.parallelism]

@@ -90,7 +90,8 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
     """
     match workload.parallelism:
         case Parallelism.DDP:
-            return DistributedDataParallel(model.to(device))
+            views = workload.gradient_as_bucket_view
+            return DistributedDataParallel(model.to(device), gradient_as_bucket_view=views)
         case Parallelism.FSDP:  # moves each block by itself: the whole may be too large
             return shard(model, workload, device)
     return model.to(device)

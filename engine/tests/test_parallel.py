@@ -121,6 +121,18 @@ def test_ddp_adds_exactly_the_buckets_to_the_peak(world_size: int, optimizer: st
     assert bytes_of(together, Category.GRADIENTS) == gradients
 
 
+@pytest.mark.parametrize("optimizer", ["none", "adamw"])
+def test_gradients_in_the_buckets_are_held_once(optimizer: str) -> None:
+    alone = trace(small_workload("bert", optimizer=optimizer), BATCH_SIZE, AMPERE)
+    fields = {"optimizer": optimizer, "gradient_as_bucket_view": True}
+    together = trace(shared("bert", "ddp", 2, **fields), BATCH_SIZE, AMPERE)
+    twice = trace(shared("bert", "ddp", 2, optimizer=optimizer), BATCH_SIZE, AMPERE)
+    gradients = sum(prod(shape) * 4 for shape in shapes(small_workload("bert")))
+    saved = twice.peak_by_category()[0] - together.peak_by_category()[0]
+    assert 0.9 * gradients < saved <= gradients  # all but the one that is just being copied
+    assert together.peak_by_category()[0] >= alone.peak_by_category()[0]
+
+
 def test_only_trained_parameters_have_buckets() -> None:
     frozen = trace(shared("bert", "ddp", frozen_backbone=True), BATCH_SIZE, AMPERE)
     assert bytes_of(frozen, Category.GRADIENTS) == 4 * (2 * 64 + 2)  # the head
