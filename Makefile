@@ -6,24 +6,28 @@ HOST ?= 127.0.0.1
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
+# A server on which tests may make and drop databases of their own
+TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
+
 VENV := .venv
 STAMP := $(VENV)/installed
 # It ends with 130 after Ctrl-C and with 143 after TERM: both are how one stops it.
 HONCHO = run() { honcho start --no-prefix "$$@" || [ $$? -eq 130 ] || [ $$? -eq 143 ]; }; run
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-export PORT HOST
+export PORT HOST TEST_POSTGRES_URL
 export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run worker test test-slow lint format install clean port
+.PHONY: help run worker test test-slow test-postgres lint format install clean port
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      install what is needed, then start the site (PORT=8000 HOST=127.0.0.1)'
 	@echo 'make test     run the tests'
-	@echo 'make test-slow  run the slow ones: every model and setting in turn'
+	@echo 'make test-slow  run the slow ones: every model and setting, and the drills of the workers'
+	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
 	@echo 'make lint     check style and types'
 	@echo 'make format   put the style right'
 	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
@@ -43,6 +47,12 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@python -m pytest -m slow
+
+test-postgres: $(STAMP)
+	@if python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
+		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
+		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest analyses/tests memorymark_site; \
+	else echo 'No PostgreSQL answers at $(TEST_POSTGRES_URL): nothing is tested with it.'; fi
 
 lint: $(STAMP)
 	@ruff check .
