@@ -110,6 +110,14 @@ def flood() -> None:
     result()
 
 
+def gigabyte() -> None:
+    line = "x" * 999 + "\n"
+    for _ in range(1_000):
+        sys.stdout.write(line * 1_000)
+    trial(16)
+    result()
+
+
 def longest_line() -> None:
     sys.stdout.write("x" * 9_000_000 + "\n")
     sys.stdout.flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from analyses import engine_process
 from analyses.engine_process import (
     LONGEST_LINE_BYTES,
     EngineProcess,
@@ -61,6 +62,45 @@ def test_a_warm_one_that_died_is_replaced(engines: Engines, fake_engine: Behave)
     assert engine is not dead
     assert engine.returncode is None
     engine.end()
+
+
+def test_one_that_has_answered_is_kept_for_the_next_question(
+    engines: Engines, fake_engine: Behave
+) -> None:
+    fake_engine("success")
+    first = engines.take()
+    engines.give_back(first)
+
+    assert engines.take() is first
+    first.end()
+
+
+def test_one_that_has_answered_often_is_replaced(
+    engines: Engines, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_process, "MOST_ANSWERS", 2)
+    fake_engine("success")
+    first = engines.take()
+    engines.give_back(first)
+    engines.give_back(engines.take())
+
+    assert first.returncode is not None
+    second = engines.take()
+    assert second is not first
+    second.end()
+
+
+def test_one_that_has_grown_large_is_replaced(
+    engines: Engines, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_process, "LARGEST_BYTES", 1)
+    fake_engine("success")
+    first = engines.take()
+    assert first.is_large()
+    engines.give_back(first)
+
+    assert first.returncode is not None
+    assert not first.is_large()  # it holds nothing any more
 
 
 def test_it_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError
@@ -110,6 +111,20 @@ def test_a_flood_of_output_is_cut(
     assert len(messages) == 1000
     assert messages[-1] == "The log ends here: 1,000 lines are kept."
     assert analysis.trials.count() == 1  # what is no log line is still stored
+
+
+@pytest.mark.slow
+def test_a_gigabyte_of_output_takes_neither_memory_nor_the_answer(
+    member: User, fake_engine: Behave
+) -> None:
+    fake_engine("gigabyte")
+    before = psutil.Process().memory_info().rss
+    analysis = _run(member)
+
+    assert analysis.status == Status.SUCCEEDED
+    assert psutil.Process().memory_info().rss - before < 100 * 2**20
+    assert analysis.log_lines.count() == harvest.MOST_LOG_LINES
+    assert analysis.trials.count() == 1
 
 
 def test_a_line_without_end_is_cut(member: User, fake_engine: Behave) -> None:
