@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from uuid import uuid4
 
 import psutil
-import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from analyses.drills.commands import add_postgres_option, answer, new_database
 from analyses.drills.lab import Lab, Node
 
 TRIALS = 4
@@ -30,7 +29,7 @@ QUIET_SECONDS = 90.0
 
 _ROLES = ("engine", "staff", "staff", "guard", "pool", "node")
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
-_BATCH = 20
+_BATCH, _LAST = 20, 3
 _MEANING = {
     "sent": "analyses submitted",
     "succeeded": "ended with an answer",
@@ -78,7 +77,7 @@ def _soak(
                 sent += len(lab.call("submit", min(_BATCH, analyses - sent)))
         elif not unfinished or (quiet_until and monotonic() > quiet_until):
             return strikes
-        elif not quiet_until:
+        elif not quiet_until and unfinished <= _LAST:
             quiet_until = monotonic() + QUIET_SECONDS
         if monotonic() > strike_at and not quiet_until:
             struck = _strike(chance.choice(nodes), frozen, chance)
@@ -125,34 +124,10 @@ def _print(
     console.print(f"Struck: {told or 'nobody'}")
 
 
-def answer() -> dict[str, object]:
-    """An answer of the real engine, which each analysis gets."""
-    from engine.analysis import analyze
-    from engine.request import AnalysisRequest
-
-    request = AnalysisRequest.parse({"model": "resnet-18", "gpu": "a10"})
-    return analyze(request, lambda event: None).to_dict()
-
-
 @contextmanager
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="memorymark-soak-") as name:
         yield Path(name)
-
-
-@contextmanager
-def new_database(server_url: str) -> Iterator[str]:
-    """A new database on the server; SQLite in the lab's folder where none is named."""
-    if not server_url:
-        yield ""
-        return
-    name = f"soak_{uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
-        try:
-            yield f"{server_url.rsplit('/', 1)[0]}/{name}"
-        finally:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -166,12 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=float, default=0.3, help="an analysis takes (default 0.3)"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--postgres",
-        default="",
-        metavar="URL",
-        help="such as postgres://postgres@127.0.0.1:5432/test; it makes and drops a database there",
-    )
+    add_postgres_option(parser)
     return parser
 
 

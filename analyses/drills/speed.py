@@ -16,8 +16,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from analyses.drills.commands import add_postgres_option, answer, new_database
 from analyses.drills.lab import Lab, Node
-from analyses.drills.soak import answer, new_database
 
 EVENTS_PER_TRIAL = 2
 """The drill's engine says each trial twice: as a trial and as a log line."""
@@ -88,12 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m analyses.drills.speed", description=__doc__)
     parser.add_argument("--analyses", type=int, default=20)
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument(
-        "--postgres",
-        default="",
-        metavar="URL",
-        help="such as postgres://postgres@127.0.0.1:5432/test; it makes and drops a database there",
-    )
+    add_postgres_option(parser)
     return parser
 
 

@@ -1,0 +1,44 @@
+"""What the commands of the drills share: an answer to give, and a database to give it on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import psycopg
+
+
+def answer() -> dict[str, object]:
+    """An answer of the real engine, which each analysis gets."""
+    from engine.analysis import analyze
+    from engine.request import AnalysisRequest
+
+    request = AnalysisRequest.parse({"model": "resnet-18", "gpu": "a10"})
+    return analyze(request, lambda event: None).to_dict()
+
+
+@contextmanager
+def new_database(server_url: str) -> Iterator[str]:
+    """A new database on the server; SQLite in the lab's folder where none is named."""
+    if not server_url:
+        yield ""
+        return
+    name = f"soak_{uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        try:
+            yield f"{server_url.rsplit('/', 1)[0]}/{name}"
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def add_postgres_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command run on PostgreSQL instead of SQLite."""
+    parser.add_argument(
+        "--postgres",
+        default="",
+        metavar="URL",
+        help="such as postgres://postgres@127.0.0.1:5432/test; it makes and drops a database there",
+    )
