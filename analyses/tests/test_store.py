@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from django_q.models import OrmQ
 
@@ -40,6 +42,17 @@ def test_an_answer_is_given_at_once_and_to_anybody(member: User) -> None:
     assert second.finished_at is not None
     assert timezone.now() - second.finished_at < timedelta(seconds=5)
     assert not OrmQ.objects.exists()
+
+
+def test_the_page_says_where_the_answer_is_from(member: User, client: Client) -> None:
+    first = _answer(services.submit(member, ASKED))
+    second = services.submit(member, ASKED)
+    client.force_login(member)
+
+    text = client.get(reverse("analyses:detail", args=[second.pk])).content.decode()
+    assert f'the same question as <a href="/{first.pk}/">' in text
+    text = client.get(reverse("analyses:detail", args=[first.pk])).content.decode()
+    assert "on node node-1" in text
 
 
 def test_the_origin_is_named_however_often_it_is_asked(member: User) -> None:
