@@ -17,7 +17,8 @@ class AnalysesConfig(AppConfig):
 
 
 def _worker_started(**_kwargs: object) -> None:
-    """In a fresh worker process: be stoppable, and have an engine ready."""
-    from analyses import worker
+    """In a fresh worker process: be stoppable, end with the node, and have an engine ready."""
+    from analyses import pool, worker
 
+    pool.end_with_node_process()
     worker.start()

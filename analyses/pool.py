@@ -84,7 +84,12 @@ class Pool:
 
 
 def end_with_node_process() -> None:
-    """End this process and its group when the node process has gone."""
+    """End this process and its group when the node process has gone.
+
+    The workers do that too: the pool's first process may have died or be frozen at that moment.
+    """
+    if LIFELINE not in os.environ:
+        return  # a worker of a test, whose process nobody keeps
     lifeline = int(os.environ[LIFELINE])
 
     def wait() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import IO
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with(stream: IO[str]) -> None:
@@ -14,6 +19,7 @@ def end_with(stream: IO[str]) -> None:
 
     The operating system closes the pipe however the parent ends, SIGKILL included.
     """
+    _die_with_parent()
 
     def wait() -> None:
         while stream.readline():
@@ -29,6 +35,7 @@ def lines_of(stream: IO[str]) -> Iterator[str]:
     Yields:
         A line. Asking for the next one means that this one is done.
     """
+    _die_with_parent()
     lines: SimpleQueue[str | None] = SimpleQueue()
     begun = done = 0
 
@@ -45,3 +52,9 @@ def lines_of(stream: IO[str]) -> Iterator[str]:
     while (line := lines.get()) is not None:
         yield line
         done += 1
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process with its parent, even when it is frozen: on Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from analyses.drills.conftest import StartLab
-from analyses.drills.lab import Lab, Node, alive
+from analyses.drills.lab import Lab, Node, alive, until
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +99,17 @@ def test_the_whole_cluster_killed_at_once(start_lab: StartLab, database_url: str
 
     assert lab.wait_for("is_final", pk, seconds=60) == "succeeded"
     assert sorted(lab.call("facts", pk)["trials"]) == WHOLE
+
+
+def test_nobody_is_left_whoever_is_frozen_when_the_node_process_dies(start_lab: StartLab) -> None:
+    lab, node, _ = _busy(start_lab, "")
+    everybody = [process for group in node.processes().values() for process in group]
+    _strike(lab, node, "pool", signal.SIGSTOP)
+    _strike(lab, node, "engine", signal.SIGSTOP)
+    node.process.kill()
+    node.process.wait()
+
+    assert until(lambda: not alive(everybody), 10)
 
 
 def test_one_that_takes_two_workers_with_it_is_lost(start_lab: StartLab) -> None:
