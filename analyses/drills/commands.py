@@ -27,7 +27,7 @@ def new_database(server_url: str) -> Iterator[str]:
         return
     name = f"soak_{uuid4().hex[:12]}"
     with psycopg.connect(server_url, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
+        server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
         try:
             yield f"{server_url.rsplit('/', 1)[0]}/{name}"
         finally:

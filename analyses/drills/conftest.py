@@ -40,7 +40,7 @@ def postgres_url() -> Iterator[str]:
     except psycopg.OperationalError as error:
         pytest.skip(f"no PostgreSQL at TEST_POSTGRES_URL: {error}")
     with server:
-        server.execute(f"CREATE DATABASE {name}")
+        server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
         yield f"{POSTGRES_URL.rsplit('/', 1)[0]}/{name}"
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
