@@ -81,6 +81,34 @@ class AnalysisCancel(GenericAPIView[Analysis]):
         return Response(body, HTTP_200_OK if cancelled else HTTP_409_CONFLICT)
 
 
+class AnalysisAdopt(GenericAPIView[Analysis]):
+    """``POST``: mark the recommendation adopted. ``DELETE``: take that back. 409: nothing to do."""
+
+    serializer_class = AnalysisSerializer
+
+    def get_queryset(self) -> QuerySet[Analysis]:
+        """What this member may see."""
+        return selectors.detail(_member(self.request))
+
+    def post(self, request: Request, pk: int) -> Response:
+        """Only a succeeded analysis has a recommendation to adopt."""
+        return self._answer(services.adopt(self._own(), _member(request)))
+
+    def delete(self, request: Request, pk: int) -> Response:
+        """Its savings are potential again."""
+        return self._answer(services.take_back(self._own()))
+
+    def _own(self) -> Analysis:
+        analysis = self.get_object()
+        if not selectors.may_change(_member(self.request), analysis):
+            raise PermissionDenied("only who has asked for it, or an admin, may say so")
+        return analysis
+
+    def _answer(self, changed: bool) -> Response:
+        body = self.get_serializer(self.get_object()).data
+        return Response(body, HTTP_200_OK if changed else HTTP_409_CONFLICT)
+
+
 class NodeList(APIView):
     """``GET``: the lab's nodes, with what each has and does."""
 

@@ -9,6 +9,7 @@ urlpatterns = [
     path("analyses/", api.AnalysisList.as_view(), name="analysis-list"),
     path("analyses/<int:pk>/", api.AnalysisDetail.as_view(), name="analysis-detail"),
     path("analyses/<int:pk>/cancel/", api.AnalysisCancel.as_view(), name="analysis-cancel"),
+    path("analyses/<int:pk>/adopt/", api.AnalysisAdopt.as_view(), name="analysis-adopt"),
     path("nodes/", api.NodeList.as_view(), name="node-list"),
     path("models/", api.ModelList.as_view(), name="model-list"),
     path("gpus/", api.GpuList.as_view(), name="gpu-list"),

@@ -45,6 +45,9 @@ class Analysis(models.Model):
     measured, ``device`` is the UUID of the GPU it holds; one GPU is never held twice.
     ``question`` is equal for analyses with the same answer, and empty where there may be none.
     ``cancelled_by`` is who has asked for its end.
+
+    ``workload_key`` is equal for analyses of the same workload on the same GPU. ``adopted_at`` is
+    when ``adopted_by`` said that the recommended batch is trained with; empty until then.
     """
 
     owner = models.ForeignKey(
@@ -59,6 +62,7 @@ class Analysis(models.Model):
 
     measured_gpu = models.CharField(max_length=200, blank=True)
     question = models.CharField(max_length=64, blank=True)
+    workload_key = models.CharField(max_length=64, blank=True)
     answered_from = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
@@ -86,6 +90,11 @@ class Analysis(models.Model):
     recommended_batch_size = models.PositiveIntegerField(null=True, blank=True)
     speedup = models.FloatField(null=True, blank=True)
     usd_per_year = models.FloatField(null=True, blank=True)
+    gpu_hours_per_year = models.FloatField(null=True, blank=True)
+    adopted_at = models.DateTimeField(null=True, blank=True)
+    adopted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
 
     class Meta:
         ordering = ("-id",)
@@ -93,6 +102,7 @@ class Analysis(models.Model):
         indexes = (
             models.Index(fields=("status", "heartbeat_at")),
             models.Index(fields=("question", "status")),
+            models.Index(fields=("status", "owner", "workload_key", "adopted_at")),
         )
         constraints = (
             models.UniqueConstraint(

@@ -112,7 +112,7 @@ def verdict_of(analysis: Analysis) -> Verdict | None:
     return Verdict(
         result=result,
         key_figures=key_figures(result),
-        worth=worth_figures(result),
+        worth=worth_figures(result, adopted=analysis.adopted_at is not None),
         global_batch=global_batch_advice(result),
         bars=bars,
         breakdown=breakdown_rows(bars),
@@ -164,16 +164,14 @@ def global_batch_advice(result: AnalysisResult) -> str:
     return f"{made}."
 
 
-def worth_figures(result: AnalysisResult) -> list[Figure]:
+def worth_figures(result: AnalysisResult, *, adopted: bool = False) -> list[Figure]:
     """Speedup, cost per run and yearly savings."""
     savings = result.savings
+    yearly = f"{'Realised' if adopted else 'Potential'} savings per year"
     if savings:
-        return [_speedup_figure(result), _cost_figure(savings), _savings_figure(savings)]
+        return [_speedup_figure(result), _cost_figure(savings), _savings_figure(yearly, savings)]
     note = "without a speedup there is nothing to compare"
-    nothing = [
-        Figure(label, UNKNOWN, note, (), tone="quiet")
-        for label in ("Cost per run", "Potential savings per year")
-    ]
+    nothing = [Figure(label, UNKNOWN, note, (), tone="quiet") for label in ("Cost per run", yearly)]
     return [_speedup_figure(result), *nothing]
 
 
@@ -302,10 +300,10 @@ def _cost_figure(savings: Savings) -> Figure:
     return Figure("Cost per run", value, f"{hours}, {price}", (savings.source, Source.ASSUMED))
 
 
-def _savings_figure(savings: Savings) -> Figure:
+def _savings_figure(label: str, savings: Savings) -> Figure:
     runs = f"{exact(savings.runs_per_year)} runs per year"
     return Figure(
-        "Potential savings per year",
+        label,
         usd(savings.usd_per_year),
         f"{significant(savings.gpu_hours_per_year)} GPU-hours, over {runs}",
         (savings.source, Source.ASSUMED),

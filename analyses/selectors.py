@@ -18,13 +18,18 @@ STANDSTILL = timedelta(seconds=20)
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: every member sees the whole lab's, anybody else none."""
-    analyses = Analysis.objects.select_related("owner")
+    analyses = Analysis.objects.select_related("owner", "adopted_by")
     return analyses if user.is_authenticated and user.is_active else analyses.none()
 
 
 def may_change(user: Member | AnonymousUser, analysis: Analysis) -> bool:
-    """Whether this user may cancel the analysis: it is the user's own, or the user is an admin."""
+    """Whether this user may cancel or adopt the analysis: its owner may, and an admin."""
     return user.is_active and (analysis.owner_id == user.pk or user.is_staff)
+
+
+def can_be_adopted(analysis: Analysis) -> bool:
+    """Whether there is a recommendation to follow; a final state never changes, nor does this."""
+    return analysis.status == Status.SUCCEEDED and bool(analysis.recommended_batch_size)
 
 
 def detail(user: Member | AnonymousUser) -> QuerySet[Analysis]:

@@ -26,6 +26,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
 
     url = serializers.HyperlinkedIdentityField(view_name="api:analysis-detail")
     owner = serializers.CharField(source="owner.username")
+    adopted_by = serializers.CharField(source="adopted_by.username", default=None)
     failure = serializers.SerializerMethodField()
 
     class Meta:
@@ -34,7 +35,8 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
             "measured_gpu", "current_batch_size", "queued_at", "started_at", "finished_at", "node",
             "attempt", "answered_from", "source",
-            "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year", "failure",
+            "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year",
+            "gpu_hours_per_year", "adopted_at", "adopted_by", "failure",
         )  # fmt: skip
         read_only_fields = fields
 

@@ -20,6 +20,7 @@ from analyses import pace, queue, selectors, store
 from analyses.engine_events import Failure, storable
 from analyses.lifecycle import move
 from analyses.models import AT_WORK, Analysis, LogLine, Status, Trial
+from analyses.savings.workload_key import workload_key
 from engine import events
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
@@ -73,13 +74,14 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     """
     given, wanted_gpu = _split_gpu(fields)
     request = AnalysisRequest.parse(given)
+    stored = request.to_dict()
     measured_gpu = _measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
     workload = request.workload
     _check_storable(workload.config)
     with transaction.atomic():
         analysis = Analysis.objects.create(
             owner=owner,
-            request=request.to_dict(),
+            request=stored,
             model=workload.model,
             gpu=request.gpu,
             measured_gpu=measured_gpu,
@@ -87,6 +89,7 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
             optimizer=workload.optimizer,
             current_batch_size=request.current_batch_size,
             question=store.question_of(request),
+            workload_key=workload_key(stored, measured_gpu),
         )
         if not store.answer(analysis):
             queue.enqueue(analysis)
@@ -136,6 +139,28 @@ def cancel(analysis: Analysis, member: User) -> bool:
         or move(silent, Status.RUNNING, Status.CANCELLED, **ended)
         or move(this, Status.RUNNING, Status.CANCELLING, **ended)
     )
+
+
+def adopt(analysis: Analysis, member: User) -> bool:
+    """Note that the recommended batch is trained with: its savings are realised from now on.
+
+    Returns:
+        Whether that changed anything: it does not without a recommendation, or a second time.
+    """
+    if not selectors.can_be_adopted(analysis):
+        return False
+    still_open = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=True)
+    return bool(still_open.update(adopted_at=Now(), adopted_by=member))
+
+
+def take_back(analysis: Analysis) -> bool:
+    """Note that the recommended batch is not trained with after all.
+
+    Returns:
+        Whether that changed anything.
+    """
+    adopted = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=False)
+    return bool(adopted.update(adopted_at=None, adopted_by=None))
 
 
 def claim(analysis_id: int, node: str, device: str = "") -> Claim | None:
@@ -228,6 +253,7 @@ def answered(result: AnalysisResult) -> dict[str, object]:
         "recommended_batch_size": result.recommended_batch_size,
         "speedup": result.speedup,
         "usd_per_year": result.savings and result.savings.usd_per_year,
+        "gpu_hours_per_year": result.savings and result.savings.gpu_hours_per_year,
     }
 
 

@@ -51,7 +51,7 @@ def answer(analysis: Analysis) -> bool:
         name: getattr(earlier, name)
         for name in (
             "result", "source", "largest_batch_size", "recommended_batch_size", "speedup",
-            "usd_per_year",
+            "usd_per_year", "gpu_hours_per_year",
         )
     }  # fmt: skip
     this = Analysis.objects.filter(pk=analysis.pk)

@@ -4,6 +4,7 @@ from django.urls import path
 
 from analyses import views
 from analyses.notifications import views as notifications
+from analyses.savings import views as savings
 
 app_name = "analyses"
 
@@ -15,7 +16,9 @@ urlpatterns = [
     path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),
     path("notifications/test/", notifications.send_test, name="notifications-test"),
     path("<int:pk>/", views.detail, name="detail"),
+    path("<int:pk>/adopt/", savings.adopt, name="adopt"),
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/log/", views.log, name="log"),
+    path("<int:pk>/take-back/", savings.take_back, name="take-back"),
 ]

@@ -27,7 +27,7 @@ from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
 from analyses.question import command_of, local_gpu, settings_of
-from analyses.selectors import may_change, visible_to
+from analyses.selectors import can_be_adopted, may_change, visible_to
 from engine.gpus import GPUS
 
 PAGE_SIZE = 25
@@ -71,14 +71,14 @@ def new(request: MemberRequest) -> HttpResponse:
 @require_safe
 def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """One analysis: its progress while it runs, its verdict or its failure at the end."""
-    analysis = _analysis(request, pk)
+    analysis = find_analysis(request, pk)
     return render(request, "analyses/detail.html", _context(request, analysis, _version(analysis)))
 
 
 @require_POST
 def cancel(request: MemberRequest, pk: int) -> HttpResponse:
     """End an analysis of one's own; the page then shows what became of it."""
-    analysis = _analysis(request, pk)
+    analysis = find_analysis(request, pk)
     if not may_change(request.user, analysis):
         raise PermissionDenied("Only who has asked for an analysis, or an admin, may cancel it.")
     if not services.cancel(analysis, request.user):
@@ -97,7 +97,7 @@ def gpus(request: MemberRequest) -> HttpResponse:
 @require_safe
 def live(request: MemberRequest, pk: int) -> HttpResponse:
     """The changing part of the page; 204 if it is still as the browser has seen it."""
-    analysis = _analysis(request, pk)
+    analysis = find_analysis(request, pk)
     version = _version(analysis)
     if request.GET.get("seen") == version:
         return HttpResponse(status=204)
@@ -110,7 +110,7 @@ def live(request: MemberRequest, pk: int) -> HttpResponse:
 @require_safe
 def log(request: MemberRequest, pk: int) -> HttpResponseBase:
     """The whole log as plain text."""
-    lines = LogLine.objects.filter(analysis=_analysis(request, pk))
+    lines = LogLine.objects.filter(analysis=find_analysis(request, pk))
 
     def text() -> Iterator[str]:
         for created_at, message in lines.values_list("created_at", "message").iterator():
@@ -119,7 +119,8 @@ def log(request: MemberRequest, pk: int) -> HttpResponseBase:
     return StreamingHttpResponse(text(), content_type="text/plain; charset=utf-8")
 
 
-def _analysis(request: MemberRequest, pk: int) -> Analysis:
+def find_analysis(request: MemberRequest, pk: int) -> Analysis:
+    """The analysis, if this member may see it; else it is not found."""
     analysis = visible_to(request.user).filter(pk=pk).first()
     if analysis is None:
         raise Http404(f"There is no analysis {pk}.")
@@ -132,7 +133,7 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         return default_values()
     if not (source.isascii() and source.isdigit() and len(source) < 19):
         raise Http404("There is no such analysis to start from.")
-    analysis = _analysis(request, int(source))
+    analysis = find_analysis(request, int(source))
     values = values_of(analysis.request)
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
@@ -161,6 +162,7 @@ def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[s
         "version": version,
         "state": state_of(analysis, timezone.now()),
         "may_cancel": not analysis.is_final and may_change(request.user, analysis),
+        "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
         "verdict": verdict,
         # As they come while one watches; by size, with the limit in plain sight, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,

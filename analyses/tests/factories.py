@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analyses.models import Analysis, LogLine, Status, Trial
+from analyses.savings.workload_key import workload_key
 from engine import result as engine_result
 from engine.gpus import GIB, GPUS
 from engine.request import AnalysisRequest, Assumptions
@@ -204,8 +205,10 @@ def make_analysis(
             "recommended_batch_size": result.recommended_batch_size,
             "speedup": result.speedup,
             "usd_per_year": result.savings and result.savings.usd_per_year,
+            "gpu_hours_per_year": result.savings and result.savings.gpu_hours_per_year,
         } | fields
     columns = ("model", "gpu", "precision", "optimizer", "current_batch_size")
+    fields = {"workload_key": workload_key(request, fields.get("measured_gpu", ""))} | fields
     columns_from_request = {name: request[name] for name in columns}
     analysis = Analysis.objects.create(
         owner=owner, status=status, request=request, **columns_from_request | fields

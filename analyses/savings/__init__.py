@@ -1,0 +1,1 @@
+"""What following the recommendations saves the lab: realised where adopted, else potential."""
