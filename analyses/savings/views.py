@@ -2,16 +2,68 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpResponse
-from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
 
 from analyses import services
 from analyses.models import Analysis
-from analyses.selectors import may_change
+from analyses.savings.behind import behind, with_assumptions
+from analyses.savings.export import analyses_csv, totals_csv
+from analyses.savings.selection import Selection, label_of, value_of
+from analyses.savings.totals import DIMENSIONS, Row, counted, totals, totals_by
+from analyses.selectors import may_change, visible_to
 from analyses.views import MemberRequest, find_analysis
+from engine.errors import InvalidInput
+
+SHOWN_ROWS = 50
+"""Of members, models, GPUs or months; the CSV has them all."""
+
+PAGE_SIZE = 25
+
+
+@require_safe
+def savings(request: MemberRequest) -> HttpResponse:
+    """The lab's totals, taken apart, and the analyses behind them."""
+    selection, counting = _selected(request)
+    rows = list(islice(totals_by(counting, selection.by), SHOWN_ROWS + 1))
+    page = Paginator(with_assumptions(counting), PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {
+        "nav": "savings",
+        "selection": selection,
+        "query": selection.query(),
+        "totals": totals(counting),
+        "kinds": {
+            "realised": selection.query(kind="realised"),
+            "potential": selection.query(kind="potential"),
+        },
+        "dimensions": [(name, selection.query(by=name)) for name in DIMENSIONS],
+        "rows": [_shown(selection, row) for row in rows[:SHOWN_ROWS]],
+        "rows_are_cut": len(rows) > SHOWN_ROWS,
+        "page": page,
+        "behind": list(behind(page)),
+    }
+    return render(request, "savings/savings.html", context)
+
+
+@require_safe
+def totals_as_csv(request: MemberRequest) -> HttpResponseBase:
+    """The table of totals, whole."""
+    selection, counting = _selected(request)
+    return totals_csv(selection.by, totals_by(counting, selection.by))
+
+
+@require_safe
+def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
+    """The analyses behind the totals, all pages of them."""
+    _, counting = _selected(request)
+    return analyses_csv(behind(with_assumptions(counting).iterator()))
 
 
 @require_POST
@@ -28,6 +80,27 @@ def take_back(request: MemberRequest, pk: int) -> HttpResponse:
     if not services.take_back(_own(request, pk)):
         messages.warning(request, f"Analysis {pk} was not adopted.")
     return redirect("analyses:detail", pk=pk)
+
+
+def _selected(request: MemberRequest) -> tuple[Selection, QuerySet[Analysis]]:
+    try:
+        selection = Selection.parse(request.GET.dict())
+    except InvalidInput as error:
+        raise Http404(f"There are no such savings: {error}.") from error
+    return selection, selection.of(counted(visible_to(request.user)))
+
+
+def _shown(selection: Selection, row: Row) -> dict[str, object]:
+    """A row with the addresses of the analyses behind each of its totals."""
+    value = value_of(selection.by, row.key)
+    return {
+        "label": label_of(selection.by, value),
+        "all": selection.query(**{selection.by: value}),
+        "kinds": [
+            (total, selection.query(**{selection.by: value, "kind": kind}))
+            for kind, total in vars(row.totals).items()
+        ],
+    }
 
 
 def _own(request: MemberRequest, pk: int) -> Analysis:

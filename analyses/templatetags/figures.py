@@ -12,6 +12,7 @@ from engine.result import Source
 register = template.Library()
 
 for _filter in (
+    formatting.exact,
     formatting.gib,
     formatting.gib_with_unit,
     formatting.milliseconds,

@@ -1,0 +1,126 @@
+"""Which savings a page shows, as its address says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import QuerySet
+
+from analyses.models import Analysis
+from analyses.question import gpu_name, local_gpu, model_name
+from analyses.savings.totals import DIMENSIONS, KINDS
+from engine.errors import InvalidInput
+from engine.gpus import LOCAL
+
+MONTH = "%Y-%m"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the totals are of, and what they are taken apart by; empty fields leave all in.
+
+    Attributes:
+        member: The owner's user name.
+        gpu: A name of the catalogue, or ``local:NAME`` for a kind of GPU that was measured on.
+        month: Such as ``2026-03``.
+        kind: ``realised`` or ``potential``.
+        by: ``member``, ``model``, ``gpu`` or ``month``.
+    """
+
+    member: str = ""
+    model: str = ""
+    gpu: str = ""
+    month: str = ""
+    kind: str = ""
+    by: str = "member"
+
+    def __post_init__(self) -> None:
+        wrong = {  # no database looks for it
+            name: "it has a NUL in it; remove that"
+            for name, value in asdict(self).items()
+            if "\0" in value
+        }
+        if self.by not in DIMENSIONS:
+            wrong["by"] = f"choose one of {', '.join(DIMENSIONS)}"
+        if self.kind and self.kind not in KINDS:
+            wrong["kind"] = f"choose one of {', '.join(KINDS)}, or leave it out"
+        if self.month:
+            try:
+                datetime.strptime(self.month, MONTH)  # noqa: DTZ007  # a month has no zone
+            except ValueError:
+                wrong["month"] = "write it as in 2026-03"
+        if wrong:
+            raise InvalidInput(wrong)
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> Selection:
+        """Read the query of an address; other words in it are left alone.
+
+        Raises:
+            InvalidInput: With a message for each wrong field.
+        """
+        given = {name: query[name] for name in cls.__dataclass_fields__ if query.get(name)}
+        return cls(**given)
+
+    def of(self, counting: QuerySet[Analysis]) -> QuerySet[Analysis]:
+        """Those of the analyses that count that are meant."""
+        fields: dict[str, Any] = {}
+        if self.member:
+            fields["owner__username"] = self.member
+        if self.model:
+            fields["model"] = self.model
+        if self.gpu:
+            name, _, kind = self.gpu.partition(":")
+            fields |= {"gpu": name, "measured_gpu": kind}
+        if self.month:
+            month = datetime.strptime(self.month, MONTH)  # noqa: DTZ007  # only its parts are used
+            fields |= {"month__year": month.year, "month__month": month.month}
+        chosen = counting.filter(**fields)
+        return chosen.filter(KINDS[self.kind]) if self.kind else chosen
+
+    def query(self, **changes: str) -> str:
+        """The address's query that says this, or this with changes."""
+        fields = asdict(replace(self, **changes))
+        return "?" + urlencode({name: value for name, value in fields.items() if value})
+
+    def chosen(self) -> list[tuple[str, str, str]]:
+        """What is chosen, in words: the field, its value, and the query without it."""
+        shown = {
+            "member": self.member,
+            "model": model_name(self.model),
+            "gpu": gpu_label(self.gpu),
+            "month": self.month,
+            "kind": self.kind,
+        }
+        return [
+            (name, value, self.query(**{name: ""}))
+            for name, value in shown.items()
+            if getattr(self, name)
+        ]
+
+
+def value_of(dimension: str, key: tuple[Any, ...]) -> str:
+    """How an address says which member, model, GPU or month a row is of."""
+    if dimension == "gpu":
+        gpu, measured_gpu = key
+        return local_gpu(measured_gpu) if measured_gpu else str(gpu)
+    if dimension == "month":
+        return f"{key[0]:{MONTH}}"
+    return str(key[0])
+
+
+def label_of(dimension: str, value: str) -> str:
+    """The same as people know it."""
+    if dimension == "model":
+        return model_name(value)
+    return gpu_label(value) if dimension == "gpu" else value
+
+
+def gpu_label(value: str) -> str:
+    """A GPU of an address as people know it."""
+    kind = value.removeprefix(f"{LOCAL}:")
+    return kind if kind != value else gpu_name(value)

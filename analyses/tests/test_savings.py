@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries
+
+from analyses import services
+from analyses.models import Analysis, Status
+from analyses.savings import views
+from analyses.savings.selection import Selection
+from analyses.savings.totals import Totals, counted, totals, totals_by
+from analyses.tests.factories import make_analysis, make_request, make_result, make_user
+from engine.errors import InvalidInput
+from engine.result import Source
+
+
+def succeeded(owner: User, usd: float | None, gpu_hours: float = 10.0, **fields: Any) -> Analysis:
+    fields = {"usd_per_year": usd, "gpu_hours_per_year": gpu_hours} | fields
+    return make_analysis(owner, Status.SUCCEEDED, **fields)
+
+
+def of_lab() -> Totals:
+    return totals(counted(Analysis.objects.all()))
+
+
+def by(dimension: str) -> dict[Any, tuple[float, float]]:
+    """Realised and potential money for each value of a dimension."""
+    return {
+        row.key: (row.totals.realised.usd_per_year, row.totals.potential.usd_per_year)
+        for row in totals_by(counted(Analysis.objects.all()), dimension)
+    }
+
+
+# What counts
+
+
+def test_an_empty_lab_saves_nothing(db: None) -> None:
+    found = of_lab()
+    for total in (found.realised, found.potential):
+        assert (total.usd_per_year, total.gpu_hours_per_year, total.workloads) == (0, 0, 0)
+        assert total.sources == ()
+
+
+def test_realised_and_potential_are_apart(member: User) -> None:
+    adopted = succeeded(member, 100.0, 50.0)
+    services.adopt(adopted, member)
+    succeeded(member, 7.0, 3.0, request=make_request(gpu="t4"))
+    found = of_lab()
+    assert (found.realised.usd_per_year, found.realised.gpu_hours_per_year) == (100.0, 50.0)
+    assert (found.potential.usd_per_year, found.potential.gpu_hours_per_year) == (7.0, 3.0)
+    assert (found.realised.workloads, found.potential.workloads) == (1, 1)
+
+
+def test_asking_again_counts_nothing_twice_and_the_newest_counts(member: User) -> None:
+    for usd in (100.0, 100.0, 80.0):
+        succeeded(member, usd)
+    assert of_lab().potential.usd_per_year == 80.0
+    assert of_lab().potential.workloads == 1
+
+
+def test_asking_again_leaves_what_is_realised(member: User) -> None:
+    services.adopt(succeeded(member, 100.0), member)
+    succeeded(member, 0.0, request=make_request(current_batch_size=128))
+    assert of_lab().realised.usd_per_year == 100.0
+    assert of_lab().potential.workloads == 0
+
+
+def test_the_newest_that_is_adopted_counts(member: User) -> None:
+    for usd in (100.0, 60.0):
+        services.adopt(succeeded(member, usd), member)
+    assert of_lab().realised.usd_per_year == 60.0
+
+
+def test_taking_back_makes_savings_potential_again(member: User) -> None:
+    analysis = succeeded(member, 100.0)
+    services.adopt(analysis, member)
+    services.take_back(analysis)
+    assert (of_lab().realised.usd_per_year, of_lab().potential.usd_per_year) == (0.0, 100.0)
+
+
+def test_the_same_workload_of_two_members_counts_for_each(member: User) -> None:
+    for owner in (member, make_user("alan")):
+        succeeded(owner, 10.0)
+    assert of_lab().potential.usd_per_year == 20.0
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.FAILED, Status.CANCELLED])
+def test_an_analysis_without_an_answer_hides_no_earlier_one(member: User, status: Status) -> None:
+    succeeded(member, 10.0)
+    make_analysis(member, status)
+    assert of_lab().potential.usd_per_year == 10.0
+
+
+@pytest.mark.parametrize("usd", [0.0, None])
+def test_who_gains_nothing_saves_nothing(member: User, usd: float | None) -> None:
+    succeeded(member, usd)
+    assert by("member") == {("grace",): (0.0, 0.0)}
+
+
+def test_a_total_says_whether_its_speedups_were_measured(member: User) -> None:
+    succeeded(member, 10.0)
+    measured = make_result(source=Source.MEASURED)
+    make_analysis(
+        member, Status.SUCCEEDED, measured, request=make_request(gpu="t4"), usd_per_year=4.0
+    )
+    potential = of_lab().potential
+    assert potential.sources == ("measured", "predicted")
+    assert potential.measured_usd_per_year == 4.0
+
+
+# Taken apart
+
+
+def test_totals_are_taken_apart_by_member_model_gpu_and_month(member: User) -> None:
+    alan = make_user("alan")
+    march, may = datetime(2026, 3, 31, 23, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
+    succeeded(member, 5.0, finished_at=march)
+    succeeded(member, 7.0, finished_at=march, adopted_at=may, request=make_request(gpu="t4"))
+    succeeded(alan, 11.0, finished_at=may, request=make_request(model="gpt2"))
+    succeeded(
+        alan, 13.0, finished_at=may, request=make_request(gpu="local"), measured_gpu="NVIDIA L4"
+    )
+    assert by("member") == {("alan",): (0.0, 24.0), ("grace",): (7.0, 5.0)}
+    assert by("model") == {("bert",): (7.0, 18.0), ("gpt2",): (0.0, 11.0)}
+    assert by("gpu") == {
+        ("a10", ""): (0.0, 16.0),
+        ("local", "NVIDIA L4"): (0.0, 13.0),
+        ("t4", ""): (7.0, 0.0),
+    }
+    assert by("month") == {
+        (may.replace(day=1),): (7.0, 24.0),
+        (datetime(2026, 3, 1, tzinfo=UTC),): (0.0, 5.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("member", "grace", 8.0), ("member", "nobody", 0.0), ("model", "gpt2", 8.0),
+        ("gpu", "local:NVIDIA L4", 13.0), ("gpu", "a10", 8.0), ("month", "2026-03", 8.0),
+        ("month", "2025-03", 0.0), ("kind", "realised", 0.0), ("kind", "potential", 21.0),
+    ],
+)  # fmt: skip
+def test_a_selection_is_of_what_it_says(
+    member: User, field: str, value: str, expected: float
+) -> None:
+    march, may = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
+    succeeded(member, 8.0, finished_at=march, request=make_request(model="gpt2"))
+    local = make_request(gpu="local")
+    succeeded(make_user("alan"), 13.0, finished_at=may, request=local, measured_gpu="NVIDIA L4")
+    selection = Selection.parse({field: value, "page": "3"})
+    chosen = selection.of(counted(Analysis.objects.all()))
+    assert totals(chosen).potential.usd_per_year == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"by": "colour"},
+        {"kind": "lost"},
+        {"month": "2026-13"},
+        {"member": "gr\0ace"},
+        {"model": "\0"},
+    ],
+)
+def test_a_selection_of_nonsense_is_refused_by_the_field(query: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Selection.parse(query)
+    assert refused.value.fields.keys() == query.keys()
+
+
+# The page
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def html_of(page: Client, query: str = "") -> str:
+    response = page.get(reverse("analyses:savings") + query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+@pytest.mark.parametrize("name", ["savings", "savings-totals-csv", "savings-analyses-csv"])
+def test_it_requires_a_login(client: Client, db: None, name: str) -> None:
+    assert client.get(reverse(f"analyses:{name}")).status_code == 302
+
+
+def test_an_empty_page_says_how_savings_come_about(page: Client) -> None:
+    html = html_of(page)
+    assert "No savings yet" in html
+    assert "How this is counted" in html
+
+
+def test_the_page_shows_totals_formula_and_the_analyses_behind(page: Client, member: User) -> None:
+    analysis = succeeded(member, 1234.0, 56.0)
+    html = html_of(page)
+    for text in (
+        "$1,230",
+        "56.0",
+        "How this is counted",
+        "1 / speedup)",
+        "badge-predicted",
+        "badge-assumed",
+        f'href="/{analysis.pk}/"',
+        'href="?member=grace&amp;kind=potential&amp;by=member"',
+        'href="/savings/totals.csv?by=member"',
+    ):
+        assert text in html
+
+
+def test_an_analysis_without_a_speedup_counts_as_nothing_saved(page: Client, member: User) -> None:
+    make_analysis(member, Status.SUCCEEDED, make_result(current=384))
+    html = html_of(page)
+    assert "None" not in html
+    assert "The analysis behind this" in html
+
+
+@pytest.mark.parametrize("dimension", ["member", "model", "gpu", "month"])
+def test_each_total_opens_to_the_analyses_behind_it(
+    page: Client, member: User, dimension: str
+) -> None:
+    mine = succeeded(member, 5.0)
+    march = datetime(2026, 3, 1, tzinfo=UTC)
+    other = succeeded(
+        make_user("alan"), 7.0, finished_at=march, request=make_request(model="gpt2", gpu="t4")
+    )
+    table = html_of(page, f"?by={dimension}").split("<tbody>")[1].split("</tbody>")[0]
+    behind = []
+    for row in table.split("<tr>")[1:]:
+        link = row.split('href="')[1].split('"')[0].replace("&amp;", "&")
+        html = html_of(page, link)
+        behind.append([a.pk for a in (mine, other) if f'href="/{a.pk}/"' in html])
+    assert sorted(behind) == [[mine.pk], [other.pk]]
+
+
+def test_nonsense_in_the_address_says_what_to_write(page: Client) -> None:
+    response = page.get(reverse("analyses:savings") + "?month=soon")
+    assert response.status_code == 404
+    assert "write it as in 2026-03" in response.content.decode()
+    assert "No savings of these" in html_of(page, "?member=nobody")
+
+
+def test_a_long_table_is_cut_and_says_so(
+    page: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "SHOWN_ROWS", 1)
+    succeeded(member, 5.0)
+    succeeded(make_user("alan"), 7.0)
+    assert "Only the first 1 are shown" in html_of(page)
+
+
+def test_it_takes_the_same_number_of_queries_for_any_length(
+    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    succeeded(member, 5.0)
+    with django_assert_num_queries(6):  # session, member, rows, count, totals, analyses
+        html_of(page)
+    for number in range(10):
+        succeeded(make_user(f"member-{number}"), 5.0)
+    with django_assert_num_queries(6):
+        html_of(page)
+
+
+# CSV
+
+
+def lines(page: Client, name: str, query: str = "") -> list[dict[str, str]]:
+    response = page.get(reverse(f"analyses:{name}") + query)
+    assert response["Content-Type"].startswith("text/csv")
+    return list(csv.DictReader(b"".join(response).decode().splitlines()))
+
+
+def test_csv_has_what_the_page_shows(page: Client, member: User) -> None:
+    analysis = succeeded(member, 5.0, 2.5)
+    services.adopt(succeeded(make_user("alan"), 7.0), member)
+    grace = {line["member"]: line for line in lines(page, "savings-totals-csv")}["grace"]
+    assert (grace["potential_usd_per_year"], grace["realised_usd_per_year"]) == ("5.0", "0.0")
+    (line,) = lines(page, "savings-analyses-csv", "?kind=potential")
+    assert line["analysis"] == str(analysis.pk)
+    assert line["gpu_hours_per_year"] == "2.5"
+    assert line["runs_per_year_assumed"] == "100.0"
+    assert line["speedup_source"] == "predicted"
+
+
+def test_csv_holds_no_formula_of_a_member(page: Client) -> None:
+    succeeded(make_user("@SUM(1)"), 5.0)
+    assert [line["member"] for line in lines(page, "savings-totals-csv")] == ["'@SUM(1)"]
+    assert lines(page, "savings-totals-csv", "?member=@SUM(1)")
