@@ -4,12 +4,14 @@ from django.urls import path
 
 from analyses import views
 from analyses.notifications import views as notifications
+from analyses.overview import overview
 from analyses.savings import views as savings
 
 app_name = "analyses"
 
 urlpatterns = [
-    path("", views.history, name="list"),
+    path("", overview, name="overview"),
+    path("history/", views.history, name="list"),
     path("gpus/", views.gpus, name="gpus"),
     path("new/", views.new, name="new"),
     path("notifications/", notifications.choose, name="notifications"),

@@ -102,12 +102,12 @@ def test_history_tells_a_gain_from_noise(
 def test_history_comes_in_pages(page: Client, member: User) -> None:
     for _ in range(views.PAGE_SIZE + 1):
         make_analysis(member)
-    first, second = html_of(page, "list"), page.get("/?page=2").content.decode()
+    first, second = html_of(page, "list"), page.get("/history/?page=2").content.decode()
     assert first.count('<tr role="row">') == views.PAGE_SIZE + 1
     assert second.count('<tr role="row">') == 2
     assert 'href="?page=2"' in first
     assert 'href="?page=1"' in second
-    assert page.get("/?page=nonsense").status_code == 200
+    assert page.get("/history/?page=nonsense").status_code == 200
 
 
 def test_history_asks_again_only_while_something_runs(page: Client, member: User) -> None:
@@ -115,9 +115,9 @@ def test_history_asks_again_only_while_something_runs(page: Client, member: User
     assert "hx-trigger" not in html_of(page, "list")
     running = make_analysis(member, Status.RUNNING)
     address = seen(html_of(page, "list"))
-    assert page.get(f"/{address}", headers=HTMX).status_code == 204
+    assert page.get(f"/history/{address}", headers=HTMX).status_code == 204
     Analysis.objects.filter(pk=running.pk).update(status=Status.FAILED)
-    rows = page.get(f"/{address}", headers=HTMX).content.decode()
+    rows = page.get(f"/history/{address}", headers=HTMX).content.decode()
     assert rows.lstrip().startswith("<tbody")
     assert "hx-trigger" not in rows
 
