@@ -71,7 +71,6 @@ class Verdict:
 
     result: AnalysisResult
     key_figures: list[Figure]
-    worth: list[Figure]
     global_batch: str
     bars: list[MemoryBar]
     breakdown: list[BreakdownRow]
@@ -99,20 +98,26 @@ class State:
     hint: str = ""
 
 
-def verdict_of(analysis: Analysis) -> Verdict | None:
-    """The verdict of an analysis; ``None`` while it has no result, or none that can be read."""
+def answer_of(analysis: Analysis) -> AnalysisResult | None:
+    """The result of an analysis; ``None`` while it has none, or none that can be read."""
     if analysis.result is None:
         return None
     try:
-        result = read_result(analysis.result)
+        return read_result(analysis.result)
     except UNREADABLE:
         logger.warning("the result of analysis %s cannot be read", analysis.pk, exc_info=True)
+        return None
+
+
+def verdict_of(analysis: Analysis) -> Verdict | None:
+    """The verdict of an analysis; ``None`` where it has no answer; see :func:`answer_of`."""
+    result = answer_of(analysis)
+    if result is None:
         return None
     bars = memory_bars(result)
     return Verdict(
         result=result,
         key_figures=key_figures(result),
-        worth=worth_figures(result, adopted=analysis.adopted_at is not None),
         global_batch=global_batch_advice(result),
         bars=bars,
         breakdown=breakdown_rows(bars),

@@ -26,4 +26,5 @@ urlpatterns = [
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/log/", views.log, name="log"),
     path("<int:pk>/take-back/", savings.take_back, name="take-back"),
+    path("<int:pk>/worth/", savings.worth, name="worth"),
 ]

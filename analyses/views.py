@@ -27,6 +27,8 @@ from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
 from analyses.question import command_of, local_gpu, settings_of
+from analyses.savings.worth import LABELS as ASSUMED
+from analyses.savings.worth import worth_of
 from analyses.selectors import can_be_adopted, may_change, visible_to
 from engine.gpus import GPUS
 
@@ -135,6 +137,7 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         raise Http404("There is no such analysis to start from.")
     analysis = find_analysis(request, int(source))
     values = values_of(analysis.request)
+    values |= {name: request.GET[name] for name in ASSUMED if name in request.GET}
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
     return values
@@ -156,6 +159,7 @@ def _rows_version(page: Page[Analysis]) -> str:
 def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[str, Any]:
     trials = list(analysis.trials.all())
     verdict = verdict_of(analysis)
+    is_adopted = analysis.adopted_at is not None
     lines = list(reversed(analysis.log_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
     return {
         "analysis": analysis,
@@ -164,6 +168,7 @@ def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[s
         "may_cancel": not analysis.is_final and may_change(request.user, analysis),
         "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
         "verdict": verdict,
+        "worth": verdict and worth_of(verdict.result, request.GET.dict(), adopted=is_adopted),
         # As they come while one watches; by size, with the limit in plain sight, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
         "has_ranges": any(

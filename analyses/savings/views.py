@@ -10,14 +10,18 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
+from django_htmx.http import replace_url
 
 from analyses import services
 from analyses.models import Analysis
+from analyses.presentation import answer_of
 from analyses.savings.behind import behind, with_assumptions
 from analyses.savings.export import analyses_csv, totals_csv
 from analyses.savings.selection import Selection, label_of, value_of
 from analyses.savings.totals import DIMENSIONS, Row, counted, totals, totals_by
+from analyses.savings.worth import worth_of
 from analyses.selectors import may_change, visible_to
 from analyses.views import MemberRequest, find_analysis
 from engine.errors import InvalidInput
@@ -64,6 +68,19 @@ def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
     """The analyses behind the totals, all pages of them."""
     _, counting = _selected(request)
     return analyses_csv(behind(with_assumptions(counting).iterator()))
+
+
+@require_safe
+def worth(request: MemberRequest, pk: int) -> HttpResponse:
+    """What an answer is worth under other assumptions; nothing is stored."""
+    analysis = find_analysis(request, pk)
+    answer = answer_of(analysis)
+    if answer is None:
+        raise Http404(f"Analysis {pk} has no answer to compute with.")
+    found = worth_of(answer, request.GET.dict(), adopted=analysis.adopted_at is not None)
+    page = reverse("analyses:detail", args=[pk])
+    response = render(request, "savings/_worth.html", {"analysis": analysis, "worth": found})
+    return replace_url(response, f"{page}?{found.query}" if found.query else page)
 
 
 @require_POST

@@ -201,7 +201,7 @@ def test_the_final_answer_arrives_whole_and_ends_the_polling(
         status=status, result=result, finished_at=running.started_at, failure_reason="no memory"
     )
     html = page.get(address, headers=HTMX).content.decode()
-    assert "hx-trigger" not in html
+    assert "every 500ms" not in html
     assert "<html" not in html
     assert f"status-{status}" in html
     assert ("verdict-sentence" if result else "no memory") in html
@@ -261,7 +261,7 @@ def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
         assert text in html
     assert html.count("memory-bar bar-current") == 1
     assert html.count("memory-bar bar-recommended") == 1
-    assert "hx-trigger" not in html
+    assert "every 500ms" not in html
     assert "http-equiv" not in html
 
 
