@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from analyses.charts import Figure as ChartFigure
+from analyses.chart_parts import Figure as ChartFigure
 from analyses.charts import batch_size_chart, chart_description
 from analyses.formatting import (
     UNKNOWN,
