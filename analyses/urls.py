@@ -3,12 +3,15 @@
 from django.urls import path
 
 from analyses import views
+from analyses.compare import views as compare
 from analyses.notifications import views as notifications
 
 app_name = "analyses"
 
 urlpatterns = [
     path("", views.history, name="list"),
+    path("compare/", compare.compare, name="compare"),
+    path("compare/bars.svg", compare.bars, name="compare-bars"),
     path("gpus/", views.gpus, name="gpus"),
     path("new/", views.new, name="new"),
     path("notifications/", notifications.choose, name="notifications"),
