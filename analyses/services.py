@@ -74,23 +74,26 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     given, wanted_gpu = _split_gpu(fields)
     request = AnalysisRequest.parse(given)
     measured_gpu = _measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
-    workload = request.workload
-    _check_storable(workload.config)
+    _check_storable(request.workload.config)
     with transaction.atomic():
-        analysis = Analysis.objects.create(
-            owner=owner,
-            request=request.to_dict(),
-            model=workload.model,
-            gpu=request.gpu,
-            measured_gpu=measured_gpu,
-            precision=workload.precision,
-            optimizer=workload.optimizer,
-            current_batch_size=request.current_batch_size,
-            question=store.question_of(request),
-        )
+        analysis = Analysis.objects.create(owner=owner, measured_gpu=measured_gpu, **asked(request))
         if not store.answer(analysis):
             queue.enqueue(analysis)
     return analysis
+
+
+def asked(request: AnalysisRequest) -> dict[str, object]:
+    """The columns of an analysis that asks this."""
+    workload = request.workload
+    return {
+        "request": request.to_dict(),
+        "model": workload.model,
+        "gpu": request.gpu,
+        "precision": workload.precision,
+        "optimizer": workload.optimizer,
+        "current_batch_size": request.current_batch_size,
+        "question": store.question_of(request),
+    }
 
 
 def _split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:

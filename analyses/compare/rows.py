@@ -255,9 +255,7 @@ _FIGURES = (
     _Figure("Device used at the recommended batch", _memory("device_used_bytes")),
     _Figure("Cost of a million samples", _usd_per_million, better=-1),
     _Figure("Cost per run, current batch", _of_savings("current_usd_per_run", usd)),
-    _Figure(
-        "Cost per run, recommended batch", _of_savings("recommended_usd_per_run", usd), better=-1
-    ),
+    _Figure("Cost per run, recommended batch", _of_savings("recommended_usd_per_run", usd)),
     _Figure("Potential savings per year", _of_savings("usd_per_year", usd)),
     _Figure("Potential GPU-hours saved per year", _of_savings("gpu_hours_per_year", significant)),
 )
