@@ -20,7 +20,7 @@ from analyses.presentation import has_gain
 from analyses.question import gpu_of, settings_of
 from engine.answer.economics import usd_per_million_samples
 from engine.gpus import GPUS
-from engine.result import AnalysisResult, Source
+from engine.result import Source
 
 _FEW_TIMES = 2
 """From this ratio on a difference is said as a multiple, not in percent."""
@@ -233,9 +233,17 @@ def _price_per_hour(column: Column) -> float | None:
     return GPUS[analysis.gpu].price_per_hour_usd
 
 
+def _current_usd_per_run(column: Column) -> Cell:
+    """Hours times price, both assumed: no speed is in it."""
+    savings = column.result.savings if column.result else None
+    if savings is None:
+        return NOTHING
+    return Cell(usd(savings.current_usd_per_run), (Source.ASSUMED,), savings.current_usd_per_run)
+
+
 def _of_savings(name: str, words: Callable[[float], str]) -> Callable[[Column], Cell]:
     def cell(column: Column) -> Cell:
-        savings = column.result.savings if isinstance(column.result, AnalysisResult) else None
+        savings = column.result.savings if column.result else None
         if savings is None:
             return NOTHING
         value = getattr(savings, name)
@@ -254,7 +262,7 @@ _FIGURES = (
     _Figure("Peak reserved at the recommended batch", _memory("peak_reserved_bytes")),
     _Figure("Device used at the recommended batch", _memory("device_used_bytes")),
     _Figure("Cost of a million samples", _usd_per_million, better=-1),
-    _Figure("Cost per run, current batch", _of_savings("current_usd_per_run", usd)),
+    _Figure("Cost per run, current batch", _current_usd_per_run),
     _Figure("Cost per run, recommended batch", _of_savings("recommended_usd_per_run", usd)),
     _Figure("Potential savings per year", _of_savings("usd_per_year", usd)),
     _Figure("Potential GPU-hours saved per year", _of_savings("gpu_hours_per_year", significant)),

@@ -62,6 +62,15 @@ def test_a_million_samples_cost_the_price_of_their_time(member: User) -> None:
     assert cell.sources == (Source.PREDICTED, Source.ASSUMED)
 
 
+def test_the_cost_of_a_run_today_is_assumed_and_after_the_change_predicted(member: User) -> None:
+    found = columns(member, "a10", "h100")
+    assert row(found, "Cost per run, current batch").cells[0].sources == (Source.ASSUMED,)
+    assert row(found, "Cost per run, recommended batch").cells[0].sources == (
+        Source.PREDICTED,
+        Source.ASSUMED,
+    )
+
+
 def test_no_gain_has_no_difference_from_a_gain(member: User) -> None:
     found = columns(member, "a10", "h100")
     assert found[1].result is not None
