@@ -145,22 +145,24 @@ def _store(
     """One answer for all who have asked; the later ones have it from the first one's analysis."""
     first: Analysis | None = None
     for one in askers:
-        started_at = one.queued_at + timedelta(milliseconds=300)
-        took = timedelta(seconds=seconds if first is None else 0)
-        analysis = Analysis.objects.create(
-            pk=one.pk,
-            owner=members[one.member],
-            node=NODE,
-            attempt=1,
-            started_at=started_at,
-            finished_at=started_at + took,
-            answered_from=first,
-            **asked(request),
-            **_outcome(harvest),
-        )
-        _date(analysis, one.queued_at, harvest)
-        if harvest.outcome is not None and isinstance(harvest.outcome, AnalysisResult):
-            first = first or analysis
+        analysis = Analysis.objects.filter(pk=one.pk).first()  # another filling may run beside this
+        if analysis is None:
+            started_at = one.queued_at + timedelta(milliseconds=300)
+            took = timedelta(seconds=seconds if first is None else 0)
+            analysis = Analysis.objects.create(
+                pk=one.pk,
+                owner=members[one.member],
+                node=NODE,
+                attempt=1,
+                started_at=started_at,
+                finished_at=started_at + took,
+                answered_from=first,
+                **asked(request),
+                **_outcome(harvest),
+            )
+            _date(analysis, one.queued_at, harvest)
+        if first is None and analysis.status == Status.SUCCEEDED:
+            first = analysis
 
 
 def _outcome(harvest: Harvest) -> dict[str, object]:

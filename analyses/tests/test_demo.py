@@ -120,6 +120,13 @@ def test_what_is_stored_is_not_asked_again(fake_engine: Behave) -> None:
 
 
 @pytest.mark.django_db
+def test_two_fillings_at_once_do_not_disturb_each_other(fake_engine: Behave) -> None:
+    fake_engine("success")
+    fill(planned(), lambda _line: fill(planned(), unheard))
+    assert [one.trials.count() for one in Analysis.objects.all()] == [2, 2, 2]
+
+
+@pytest.mark.django_db
 def test_what_does_not_fit_is_a_failure_like_any_other(fake_engine: Behave) -> None:
     fake_engine("error")
     fill(planned(2), unheard)
