@@ -88,20 +88,26 @@ def setting_rows(columns: Sequence[Column]) -> list[Row]:
 
 def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
     """The answers, figure by figure, each held against the baseline's."""
+    baseline = next((column for column in columns if column.pk == base), None)
     rows = []
     for figure in _FIGURES:
-        cells = {column.pk: figure.cell(column) for column in columns}
-        held_against = cells.get(base) if base is not None else None
-        rows.append(
-            Row(
-                figure.label,
-                [
-                    cell if pk == base else _with_delta(cell, held_against, figure.better)
-                    for pk, cell in cells.items()
-                ],
-            )
-        )
+        held_against = figure.cell(baseline) if baseline else NOTHING
+        cells = []
+        for column in columns:
+            cell = figure.cell(column)
+            if baseline and column is not baseline:
+                better = figure.better if _same_work(column, baseline) else 0
+                cell = _with_delta(cell, held_against, better)
+            cells.append(cell)
+        rows.append(Row(figure.label, cells))
     return rows
+
+
+def _same_work(one: Column, other: Column) -> bool:
+    """Whether a sample is the same work for both: otherwise neither can be better at it."""
+    names = ("model", "config", "task", "sequence_length", "image_size")
+    asked, against = one.analysis.request, other.analysis.request
+    return all(asked.get(name) == against.get(name) for name in names)
 
 
 def _in_common_order(asked: Iterable[dict[str, str]]) -> list[str]:
@@ -118,8 +124,8 @@ def _in_common_order(asked: Iterable[dict[str, str]]) -> list[str]:
     return order
 
 
-def _with_delta(cell: Cell, base: Cell | None, better: int) -> Cell:
-    if base is None or not cell.value or not base.value:
+def _with_delta(cell: Cell, base: Cell, better: int) -> Cell:
+    if not cell.value or not base.value:
         return cell
     ratio = cell.value / base.value
     direction = better * ((ratio > 1) - (ratio < 1))

@@ -95,6 +95,20 @@ def test_a_difference_inside_the_ranges_is_neither_better_nor_worse(member: User
     assert cell.tone == ""
 
 
+def test_other_work_is_neither_better_nor_worse(member: User) -> None:
+    asked = [make_request(gpu="a10"), make_request(gpu="a10", sequence_length=512)]
+    results = [make_result(), make_result(gpu="h100")]
+    found = columns_of(
+        [
+            make_analysis(member, Status.SUCCEEDED, result, request=request)
+            for result, request in zip(results, asked, strict=True)
+        ]
+    )
+    cell = row(found, "Largest batch that fits").cells[1]
+    assert cell.delta
+    assert cell.tone == ""
+
+
 def test_a_current_batch_that_does_not_fit_has_no_savings_to_compare(member: User) -> None:
     result = make_result(current=2048, recommended=64)
     pair = [make_analysis(member, Status.SUCCEEDED, one) for one in (result, make_result())]
