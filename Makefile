@@ -20,11 +20,12 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run worker test test-slow test-postgres lint format install clean port
+.PHONY: help run demo worker test test-slow test-postgres lint format install clean port
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      install what is needed, then start the site (PORT=8000 HOST=127.0.0.1)'
+	@echo 'make demo     the same with a made-up lab, to try it on: in var/demo, apart from your data'
 	@echo 'make test     run the tests'
 	@echo 'make test-slow  run the slow ones: every model and setting, and the drills of the workers'
 	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
@@ -38,6 +39,10 @@ run: port $(STAMP)
 	@python manage.py migrate --noinput -v 0
 	@python manage.py collectstatic --noinput -v 0
 	@$(HONCHO)
+
+demo: port $(STAMP)
+	@export MEMORYMARK_DATA_DIR='$(CURDIR)/var/demo'; \
+		python manage.py demo && $(MAKE) --no-print-directory run
 
 worker: $(STAMP)
 	@$(HONCHO) worker

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
+from analyses.chart_parts import Figure, axis, limit_label, limit_line, plain_layout
 from analyses.formatting import gib, gib_with_unit, whole
 from analyses.memory_bars import used_bytes
 from analyses.stored_result import trial_at
 from engine.gpus import GIB
 from engine.result import AnalysisResult, Source, Trial
 
-Figure = dict[str, Any]
 Axis = Callable[[Trial], float | None]
 
 _MEMORY_PANEL = ("x", "y")
@@ -193,71 +192,17 @@ _STYLES: dict[str, Figure] = {
 
 def _layout(result: AnalysisResult, memory_name: str, has_speed: bool) -> Figure:
     total = result.gpu.total_bytes
-    batch_axis = _axis("Batch size", ",d") | {"anchor": "y2" if has_speed else "y"}
+    batch_axis = axis("Batch size", ",d") | {"anchor": "y2" if has_speed else "y"}
     bottom = _SPEED_SHARE + _GAP if has_speed else 0.0
-    layout: Figure = {
-        "autosize": True,
-        "height": 520 if has_speed else 380,
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": "var(--muted)", "family": "var(--font-mono)", "size": 12},
-        "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--text)"}},
-        "hovermode": "closest",
-        "dragmode": False,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
-            "font": {"family": "var(--font)"},
-        },
+    layout = plain_layout(height=520 if has_speed else 380) | {
         "xaxis": batch_axis,
-        "yaxis": _axis(f"{memory_name}, GiB", ",~g") | {"domain": [bottom, 1]},
-        "shapes": [_limit_line(total)],
-        "annotations": [_limit_label(total)],
+        "yaxis": axis(f"{memory_name}, GiB", ",~g") | {"domain": [bottom, 1]},
+        "shapes": [limit_line(total)],
+        "annotations": [limit_label(total, f"GPU memory {gib_with_unit(total)}")],
     }
     if has_speed:
-        layout["yaxis2"] = _axis("Samples/s", ",~g") | {"domain": [0, _SPEED_SHARE]}
+        layout["yaxis2"] = axis("Samples/s", ",~g") | {"domain": [0, _SPEED_SHARE]}
     return layout
-
-
-def _axis(title: str, tick_format: str) -> Figure:
-    return {
-        "title": {"text": title, "standoff": 8},
-        "tickformat": tick_format,
-        "rangemode": "tozero",
-        "fixedrange": True,
-        "gridcolor": "var(--grid)",
-        "zerolinecolor": "var(--grid)",
-        "automargin": True,
-    }
-
-
-def _limit_line(total_bytes: int) -> Figure:
-    height = total_bytes / GIB
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": height,
-        "y1": height,
-        "line": {"color": "var(--muted)", "width": 1, "dash": "dash"},
-    }
-
-
-def _limit_label(total_bytes: int) -> Figure:
-    return {
-        "text": f"GPU memory {gib_with_unit(total_bytes)}",
-        "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
-        "y": total_bytes / GIB,
-        "yanchor": "bottom",
-        "showarrow": False,
-        "font": {"color": "var(--text)", "size": 11},
-    }
 
 
 def _note_of(left_out: Sequence[Trial]) -> Figure:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import datetime
 
-from analyses.charts import Figure as ChartFigure
+from analyses.chart_parts import Figure as ChartFigure
 from analyses.charts import batch_size_chart, chart_description
 from analyses.formatting import (
     UNKNOWN,
@@ -26,13 +25,11 @@ from analyses.memory_bars import (
     memory_bars,
 )
 from analyses.models import Analysis, Status
-from analyses.stored_result import UNREADABLE, read_result, trial_at
+from analyses.stored_result import result_of, source_at, trial_at
 from analyses.timeline import timeline_chart, timeline_description, timeline_note
 from engine.answer.measured_on import measured_on_in_words
 from engine.answer.recommendation import ENOUGH_SPEED
 from engine.result import AnalysisResult, Savings, Source
-
-logger = logging.getLogger(__name__)
 
 LONG_WAIT_SECONDS = 15.0
 """After this long in the queue the page says that no worker seems to be running."""
@@ -98,20 +95,9 @@ class State:
     hint: str = ""
 
 
-def answer_of(analysis: Analysis) -> AnalysisResult | None:
-    """The result of an analysis; ``None`` while it has none, or none that can be read."""
-    if analysis.result is None:
-        return None
-    try:
-        return read_result(analysis.result)
-    except UNREADABLE:
-        logger.warning("the result of analysis %s cannot be read", analysis.pk, exc_info=True)
-        return None
-
-
 def verdict_of(analysis: Analysis) -> Verdict | None:
-    """The verdict of an analysis; ``None`` where it has no answer; see :func:`answer_of`."""
-    result = answer_of(analysis)
+    """The verdict of an analysis; ``None`` while it has no result, or none that can be read."""
+    result = result_of(analysis)
     if result is None:
         return None
     bars = memory_bars(result)
@@ -126,7 +112,7 @@ def verdict_of(analysis: Analysis) -> Verdict | None:
         timeline=timeline_chart(result) if result.timeline else None,
         timeline_description=timeline_description(result),
         timeline_note=timeline_note(result),
-        timeline_source=_source_at(result, result.recommended_batch_size),
+        timeline_source=source_at(result, result.recommended_batch_size),
     )
 
 
@@ -143,7 +129,7 @@ def key_figures(result: AnalysisResult) -> list[Figure]:
             "Recommended batch",
             whole(result.recommended_batch_size),
             _recommendation_note(result),
-            (_source_at(result, result.recommended_batch_size),),
+            (source_at(result, result.recommended_batch_size),),
             tone="good",
         ),
         _headroom_figure(result),
@@ -249,14 +235,9 @@ def _limit_note(result: AnalysisResult) -> str:
     return f"{note}; {whole(safe)} fits even at the high end of the prediction"
 
 
-def _source_at(result: AnalysisResult, batch_size: int) -> Source:
-    trial = trial_at(result, batch_size)
-    return trial.source if trial else result.source
-
-
 def _headroom_figure(result: AnalysisResult) -> Figure:
     current, largest = result.current_headroom_bytes, result.largest_headroom_bytes
-    source = _source_at(result, result.current_batch_size)
+    source = source_at(result, result.current_batch_size)
     at_largest = f"at the largest batch {gib_with_unit(largest)}"
     if current is None:
         note = f"batch {whole(result.current_batch_size)} does not fit; {at_largest}"

@@ -74,26 +74,29 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     """
     given, wanted_gpu = _split_gpu(fields)
     request = AnalysisRequest.parse(given)
-    stored = request.to_dict()
     measured_gpu = _measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
-    workload = request.workload
-    _check_storable(workload.config)
+    _check_storable(request.workload.config)
     with transaction.atomic():
-        analysis = Analysis.objects.create(
-            owner=owner,
-            request=stored,
-            model=workload.model,
-            gpu=request.gpu,
-            measured_gpu=measured_gpu,
-            precision=workload.precision,
-            optimizer=workload.optimizer,
-            current_batch_size=request.current_batch_size,
-            question=store.question_of(request),
-            workload_key=workload_key(stored, measured_gpu),
-        )
+        analysis = Analysis.objects.create(owner=owner, **asked(request, measured_gpu))
         if not store.answer(analysis):
             queue.enqueue(analysis)
     return analysis
+
+
+def asked(request: AnalysisRequest, measured_gpu: str = "") -> dict[str, object]:
+    """The columns of an analysis that asks this."""
+    workload, stored = request.workload, request.to_dict()
+    return {
+        "request": stored,
+        "model": workload.model,
+        "gpu": request.gpu,
+        "precision": workload.precision,
+        "optimizer": workload.optimizer,
+        "current_batch_size": request.current_batch_size,
+        "question": store.question_of(request),
+        "measured_gpu": measured_gpu,
+        "workload_key": workload_key(stored, measured_gpu),
+    }
 
 
 def _split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:

@@ -6,6 +6,7 @@ know, or a value of another type than it should have, is refused.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
@@ -16,6 +17,8 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 from analyses import models
 from engine.errors import InvalidInput
 from engine.result import AnalysisResult, Source, Trial
+
+logger = logging.getLogger(__name__)
 
 UNREADABLE = (TypeError, KeyError, ValueError, InvalidInput)
 """What :func:`read_result` raises on a row that another version of MemoryMark wrote."""
@@ -29,6 +32,17 @@ def read_result(stored: Mapping[str, Any]) -> AnalysisResult:
             any more; see :data:`UNREADABLE`.
     """
     return cast(AnalysisResult, _read(AnalysisResult, stored))
+
+
+def result_of(analysis: models.Analysis) -> AnalysisResult | None:
+    """The result of an analysis; ``None`` while it has none, or none that can be read."""
+    if analysis.result is None:
+        return None
+    try:
+        return read_result(analysis.result)
+    except UNREADABLE:
+        logger.warning("the result of analysis %s cannot be read", analysis.pk, exc_info=True)
+        return None
 
 
 def read_trial(stored: Mapping[str, Any]) -> Trial:
@@ -46,6 +60,12 @@ def trial_at(result: AnalysisResult, batch_size: int) -> Trial | None:
     known = [trial for trial in [*result.trials, *result.curve] if trial.batch_size == batch_size]
     measured = [trial for trial in known if trial.source is Source.MEASURED]
     return next(iter(measured + known), None)
+
+
+def source_at(result: AnalysisResult, batch_size: int) -> Source:
+    """Where the figures of one batch size come from."""
+    trial = trial_at(result, batch_size)
+    return trial.source if trial else result.source
 
 
 def _read(kind: Any, stored: Any) -> Any:

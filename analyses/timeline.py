@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
+from analyses.chart_parts import Figure, axis, plain_layout
 from analyses.formatting import gib_with_unit, whole
 from analyses.memory_bars import CATEGORIES, category_name
 from engine.gpus import GIB
 from engine.result import AnalysisResult, TimelinePoint
-
-Figure = dict[str, Any]
 
 _NARROWEST_NAMED = 0.06
 """A phase shorter than this share of the step has no room for its name."""
@@ -91,24 +89,10 @@ def _line(points: Sequence[TimelinePoint], name: str) -> Figure:
 
 
 def _layout(points: Sequence[TimelinePoint]) -> Figure:
-    return {
-        "autosize": True,
-        "height": 400,
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": "var(--muted)", "family": "var(--font-mono)", "size": 12},
-        "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--text)"}},
+    layout = plain_layout(height=400, legend_y=1.08)
+    return layout | {
         "hovermode": "x unified",
-        "dragmode": False,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.08,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-            "font": {"family": "var(--font)"},
-        },
+        "legend": layout["legend"] | {"traceorder": "normal"},
         "xaxis": {
             "title": {"text": "One step, by allocations", "standoff": 8},
             "tickformat": ".0%",
@@ -122,15 +106,7 @@ def _layout(points: Sequence[TimelinePoint]) -> Figure:
             "spikedash": "solid",
             "automargin": True,
         },
-        "yaxis": {
-            "title": {"text": "Tensors, GiB", "standoff": 8},
-            "tickformat": ",~g",
-            "rangemode": "tozero",
-            "fixedrange": True,
-            "gridcolor": "var(--grid)",
-            "zerolinecolor": "var(--grid)",
-            "automargin": True,
-        },
+        "yaxis": axis("Tensors, GiB", ",~g"),
         "shapes": [_border(begin) for _, begin, _ in _phases(points)[1:]],
         "annotations": [
             _phase_label(phase, (begin + end) / 2)

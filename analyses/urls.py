@@ -3,6 +3,7 @@
 from django.urls import path
 
 from analyses import views
+from analyses.compare import views as compare
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
@@ -12,6 +13,8 @@ app_name = "analyses"
 urlpatterns = [
     path("", overview, name="overview"),
     path("history/", views.history, name="list"),
+    path("compare/", compare.compare, name="compare"),
+    path("compare/bars.svg", compare.bars, name="compare-bars"),
     path("gpus/", views.gpus, name="gpus"),
     path("new/", views.new, name="new"),
     path("notifications/", notifications.choose, name="notifications"),

@@ -10,13 +10,16 @@ from engine.gpus import LOCAL
 from engine.measurement.analysis import analyze_measured
 from engine.models.building import blaming_the_config
 from engine.models.hub import resolve
-from engine.prediction.analysis import analyze_predicted
+from engine.prediction.analysis import TraceRequest, analyze_predicted
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
 
 
 def analyze(
-    request: AnalysisRequest, emit: Callable[[Event], None], known: Sequence[Trial] = ()
+    request: AnalysisRequest,
+    emit: Callable[[Event], None],
+    known: Sequence[Trial] = (),
+    traced: TraceRequest | None = None,
 ) -> AnalysisResult:
     """Answer a request: by prediction for a GPU of the catalogue, by measurement for ``local``.
 
@@ -24,6 +27,7 @@ def analyze(
         request: The question.
         emit: Receives log lines and trials as they come.
         known: Trials from an earlier try at the same request, which are not made again.
+        traced: Gives the traces of a prediction; ``None`` makes them.
 
     Raises:
         InvalidInput: If the model's config cannot be had, or no model can be trained of it.
@@ -34,7 +38,7 @@ def analyze(
     with blaming_the_config(request.workload):
         if request.gpu == LOCAL:
             return analyze_measured(request, emit, _by_size(known, Source.MEASURED))
-        return analyze_predicted(request, emit, _by_size(known, Source.PREDICTED))
+        return analyze_predicted(request, emit, _by_size(known, Source.PREDICTED), traced)
 
 
 def _by_size(known: Sequence[Trial], source: Source) -> dict[int, Trial]:

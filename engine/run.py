@@ -11,7 +11,7 @@ import select
 import sys
 import traceback
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from engine.errors import EngineError, InvalidInput
 from engine.events import Event, to_json_line
@@ -19,8 +19,11 @@ from engine.lifeline import lines_of
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
+if TYPE_CHECKING:
+    from engine.prediction.analysis import TraceRequest
 
-def run(requests: IO[str], events: IO[str]) -> int:
+
+def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int:
     """Answer one request after the other, until nobody asks any more.
 
     Args:
@@ -29,11 +32,14 @@ def run(requests: IO[str], events: IO[str]) -> int:
             left out). Its end means that nobody waits for an answer, and ends the process at once.
         events: Receives the events, one JSON object a line. The last of a request is its ``result``
             or its ``error``.
+        keep_traces: Whether to keep the traces of the last workload, for a parent that asks about
+            it on several GPUs in turn: the first answer takes longer, the others are quick.
 
     Returns:
         The exit status 0.
     """
     # These load torch; see above.
+    from engine.prediction.reuse import KeptTraces
     from engine.tracing.tracer import warm_up
 
     def emit(event: Event) -> None:
@@ -42,17 +48,18 @@ def run(requests: IO[str], events: IO[str]) -> int:
 
     if not select.select([requests], [], [], 0)[0]:  # nobody asks yet: there is time
         warm_up()
+    traced = KeptTraces() if keep_traces else None
     for line in lines_of(requests):
-        emit(_answer(line, emit))
+        emit(_answer(line, emit, traced))
     return 0
 
 
-def _answer(line: str, emit: Callable[[Event], None]) -> Event:
+def _answer(line: str, emit: Callable[[Event], None], traced: TraceRequest | None) -> Event:
     from engine.analysis import analyze
 
     try:
         request, known = _parse(line)
-        return analyze(request, emit, known)
+        return analyze(request, emit, known, traced)
     except EngineError as error:
         return error
     except Exception as error:

@@ -39,6 +39,8 @@ env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.str("MEMORYMARK_DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 DATA_DIR.mkdir(parents=True, exist_ok=True)
+DEMO_MARK = DATA_DIR / "this-is-a-demo"
+IS_DEMO = DEMO_MARK.is_file()
 
 DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env.str("SECRET_KEY", default="") or secret_key.read_or_create(DATA_DIR / "secret-key")
@@ -89,6 +91,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "memorymark_site.context.demo",
             ],
         },
     },

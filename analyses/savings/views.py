@@ -16,13 +16,13 @@ from django_htmx.http import replace_url
 
 from analyses import services
 from analyses.models import Analysis
-from analyses.presentation import answer_of
 from analyses.savings.behind import behind, with_assumptions
 from analyses.savings.export import analyses_csv, totals_csv
 from analyses.savings.selection import Selection, label_of, value_of
 from analyses.savings.totals import DIMENSIONS, Row, counted, totals, totals_by
 from analyses.savings.worth import worth_of
 from analyses.selectors import may_change, visible_to
+from analyses.stored_result import result_of
 from analyses.views import MemberRequest, find_analysis
 from engine.errors import InvalidInput
 
@@ -74,7 +74,7 @@ def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
 def worth(request: MemberRequest, pk: int) -> HttpResponse:
     """What an answer is worth under other assumptions; nothing is stored."""
     analysis = find_analysis(request, pk)
-    answer = answer_of(analysis)
+    answer = result_of(analysis)
     if answer is None:
         raise Http404(f"Analysis {pk} has no answer to compute with.")
     found = worth_of(answer, request.GET.dict(), adopted=analysis.adopted_at is not None)

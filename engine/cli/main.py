@@ -183,7 +183,7 @@ def _devices(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from engine.run import run
 
-    return run(sys.stdin, sys.stdout)
+    return run(sys.stdin, sys.stdout, keep_traces=options.keep_traces)
 
 
 def _request(options: argparse.Namespace) -> AnalysisRequest:
@@ -280,6 +280,11 @@ def _parser() -> argparse.ArgumentParser:
     prediction.usage = f"{prediction.prog} [MODEL ...] [options]"
     prediction.set_defaults(names={"gpu": "--gpu", MEMORY_LIMIT.field: MEMORY_LIMIT.flag})
     run = commands.add_parser("run", help="answer one request by JSON lines, for programs")
+    run.add_argument(
+        "--keep-traces",
+        action="store_true",
+        help="keep the traces of the last workload: quicker where several GPUs are asked in turn",
+    )
     run.set_defaults(command=_run, names={})
     return parser
 

@@ -41,10 +41,15 @@ _CURVE_POINTS = 24
 
 Emit = Callable[[Event], None]
 Probe = Callable[[int], Trial]
+TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]
+"""How the traces of a request's workload come about; :func:`request_traces` makes them."""
 
 
 def analyze_predicted(
-    request: AnalysisRequest, emit: Emit, known: Mapping[int, Trial] = MappingProxyType({})
+    request: AnalysisRequest,
+    emit: Emit,
+    known: Mapping[int, Trial] = MappingProxyType({}),
+    traced: TraceRequest | None = None,
 ) -> AnalysisResult:
     """Predict the answer for a GPU of the catalogue.
 
@@ -52,12 +57,14 @@ def analyze_predicted(
         request: The question; its GPU is one of the catalogue.
         emit: Receives log lines and trials as they come.
         known: By batch size, trials of the same request that need not be made again.
+        traced: Gives the workload's traces; ``None`` makes them.
 
     Raises:
         DoesNotFit: If not even the smallest batch does.
     """
     gpu = catalogue_gpu(request)
-    trace_at = request_traces(request, cuda_behaviour(gpu.compute_capability), emit)
+    traced = traced or request_traces
+    trace_at = traced(request, cuda_behaviour(gpu.compute_capability), emit)
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache

@@ -92,7 +92,7 @@ def test_a_workload_that_does_not_fit_is_told_in_words() -> None:
 def test_a_failure_nobody_expected_is_told_and_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(request: AnalysisRequest, emit: Any, known: Any) -> Event:
+    def fail(request: AnalysisRequest, emit: Any, *known: Any) -> Event:
         emit(Log("so far so good"))
         raise ZeroDivisionError("by zero")
 

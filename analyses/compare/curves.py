@@ -1,0 +1,116 @@
+"""Memory and speed against the batch size, the curves of several analyses over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyses.chart_parts import Figure, axis, limit_label, limit_line, plain_layout
+from analyses.compare.columns import Column
+from engine.gpus import GIB
+from engine.result import AnalysisResult, Trial
+
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_COLOURS = 5
+_MANY_TIMES = 6
+"""Where the largest batches are so many times apart, the batch axis is logarithmic."""
+
+
+def memory_chart(columns: Sequence[Column]) -> Figure:
+    """Device used against batch size; of a device without an allocator, peak allocated."""
+    shown = _with_result(columns)
+    traces = [
+        _trace(column, number, [(p.batch_size, y) for p in points if (y := _memory_gib(p))], "GiB")
+        for number, column, points in shown
+    ]
+    of_devices = all(trial.device_used_bytes for _, _, points in shown for trial in points)
+    layout = _layout(shown, "Device used, GiB" if of_devices else "Device used or allocated, GiB")
+    limits = _limits(shown)
+    layout["shapes"] = [limit_line(total) for total in limits]
+    layout["annotations"] = [limit_label(total, names) for total, names in limits.items()]
+    return {"data": traces, "layout": layout}
+
+
+def speed_chart(columns: Sequence[Column]) -> Figure:
+    """Samples per second against batch size, with a diamond at each recommended batch."""
+    shown = _with_result(columns)
+    traces = []
+    for number, column, points in shown:
+        speeds = [(p.batch_size, s) for p in points if p.fits and (s := p.samples_per_second)]
+        traces.append(_trace(column, number, speeds, "samples/s"))
+        at = column.recommended
+        if at and at.samples_per_second:
+            marked = _trace(column, number, [(at.batch_size, at.samples_per_second)], "samples/s")
+            diamond = {"color": _colour(number), "size": 11, "symbol": "diamond"}
+            traces.append(marked | {"mode": "markers", "marker": diamond, "showlegend": False})
+    return {
+        "data": [trace for trace in traces if trace["x"]],
+        "layout": _layout(shown, "Samples/s"),
+    }
+
+
+def _with_result(columns: Sequence[Column]) -> list[tuple[int, Column, list[Trial]]]:
+    """The columns that have an answer: their number, which is their colour, and their points."""
+    return [
+        (number, column, _points(column.result))
+        for number, column in enumerate(columns)
+        if column.result
+    ]
+
+
+def _limits(shown: Sequence[tuple[int, Column, list[Trial]]]) -> dict[int, str]:
+    """The GPUs' memories in bytes, with the names of those whose lines would coincide."""
+    by_gib: dict[int, dict[str, int]] = {}
+    for _, column, _ in shown:
+        if column.result:
+            gpu = column.result.gpu
+            by_gib.setdefault(round(gpu.total_bytes / GIB), {})[gpu.name] = gpu.total_bytes
+    return {max(gpus.values()): ", ".join(gpus) for gpus in by_gib.values()}
+
+
+def _points(result: AnalysisResult) -> list[Trial]:
+    """One point for each batch size, up to a little beyond the limit; the trials go first."""
+    by_size = {trial.batch_size: trial for trial in [*result.curve, *result.trials]}
+    end = max([result.next_batch_size, *(trial.batch_size for trial in result.curve)])
+    return [by_size[size] for size in sorted(by_size) if size <= end]
+
+
+def _memory_gib(trial: Trial) -> float | None:
+    used = trial.device_used_bytes or trial.peak_allocated_bytes
+    return None if used is None else round(used / GIB, 4)
+
+
+def _colour(number: int) -> str:
+    return f"var(--series-{number % _COLOURS})"
+
+
+def _trace(column: Column, number: int, points: Sequence[tuple[int, float]], unit: str) -> Figure:
+    decimals = ",.2f" if unit == "GiB" else ",.3~s"
+    source = column.result.source if column.result else ""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{column.label} ({source})",
+        "legendgroup": str(column.pk),
+        "x": [batch for batch, _ in points],
+        "y": [y for _, y in points],
+        "line": {
+            "color": _colour(number),
+            "width": 2,
+            "dash": _DASHES[number // _COLOURS * 2 % len(_DASHES)],
+        },
+        "hovertemplate": f"batch %{{x:,}}: %{{y:{decimals}}} {unit}"
+        f"<extra>{column.label}, {source}</extra>",
+    }
+
+
+def _layout(shown: Sequence[tuple[int, Column, list[Trial]]], title: str) -> Figure:
+    largest = [column.result.largest_batch_size for _, column, _ in shown if column.result]
+    far_apart = bool(largest) and max(largest) >= _MANY_TIMES * max(1, min(largest))
+    batch_axis = axis("Batch size", ",d")
+    if far_apart:
+        batch_axis |= {"type": "log", "dtick": "D2", "title": {"text": "Batch size, log scale"}}
+    return plain_layout(height=420) | {
+        "showlegend": True,
+        "xaxis": batch_axis,
+        "yaxis": axis(title, ",~g"),
+    }

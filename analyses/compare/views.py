@@ -1,0 +1,103 @@
+"""The page of a comparison, and its picture."""
+
+from __future__ import annotations
+
+from django.db.models import Case, QuerySet, Value, When
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from analyses.compare.bars import bars_description, bars_svg
+from analyses.compare.choice import FEWEST, MOST, Choice
+from analyses.compare.columns import Column, columns_of, title_of
+from analyses.compare.curves import memory_chart, speed_chart
+from analyses.compare.rows import answer_rows, setting_rows
+from analyses.models import Analysis, Status
+from analyses.selectors import visible_to
+from analyses.views import MemberRequest
+
+OFFERED = 30
+"""So many analyses are offered to choose from; others by their number."""
+
+
+@require_safe
+def compare(request: MemberRequest) -> HttpResponse:
+    """Two to ten analyses side by side; with fewer, what there is to choose from."""
+    choice, columns = _chosen(request)
+    context = {
+        "choice": choice,
+        "columns": columns,
+        "offered": _offered(request, columns),
+        "most": MOST,
+        "nav": "list",
+    }
+    if len(columns) < FEWEST:
+        return render(request, "compare/choose.html", context)
+    settings, answers = setting_rows(columns), answer_rows(columns, choice.base)
+    groups = [("What was asked", settings), ("What came out", answers)]
+    shown = [
+        (name, [row for row in rows if row.differs or not choice.only_differences])
+        for name, rows in groups
+    ]
+    context |= {
+        "title": title_of(columns),
+        "groups": [(name, rows) for name, rows in shown if rows],
+        "alike_count": sum(not row.differs for _, rows in groups for row in rows),
+        "heads": [_head(choice, column) for column in columns],
+        "has_answers": any(column.result for column in columns),
+        "memory_chart": memory_chart(columns),
+        "speed_chart": speed_chart(columns),
+        "bars_description": bars_description(columns),
+        "bars_address": choice.address("analyses:compare-bars"),
+        "file_name": _file_name(choice),
+    }
+    return render(request, "compare/compare.html", context)
+
+
+@require_safe
+def bars(request: MemberRequest) -> HttpResponse:
+    """The bars as an SVG; with ``download=1`` to be saved as a file."""
+    choice, columns = _chosen(request)
+    if len(columns) < FEWEST:
+        raise Http404("Name two analyses or more that there are: ?ids=3,5")
+    response = HttpResponse(bars_svg(columns, choice.base), content_type="image/svg+xml")
+    if request.GET.get("download") == "1":
+        response["Content-Disposition"] = f'attachment; filename="{_file_name(choice)}.svg"'
+    return response
+
+
+def _chosen(request: MemberRequest) -> tuple[Choice, list[Column]]:
+    choice = Choice.read(request.GET)
+    found = {
+        analysis.pk: analysis for analysis in visible_to(request.user).filter(pk__in=choice.ids)
+    }
+    choice = choice.of_those_found(found)
+    return choice, columns_of([found[pk] for pk in choice.ids])
+
+
+def _offered(request: MemberRequest, columns: list[Column]) -> QuerySet[Analysis]:
+    """The newest answered analyses, those of the models already chosen first."""
+    models = {column.analysis.model for column in columns}
+    alike = Case(When(model__in=models, then=Value(0)), default=Value(1))
+    chosen = [column.pk for column in columns]
+    return (
+        visible_to(request.user)
+        .filter(status=Status.SUCCEEDED)
+        .exclude(pk__in=chosen)
+        .defer("result", "request")
+        .order_by(alike, "-pk")[:OFFERED]
+    )
+
+
+def _head(choice: Choice, column: Column) -> dict[str, object]:
+    """What stands at the head of a column, with its links."""
+    return {
+        "column": column,
+        "is_base": column.pk == choice.base,
+        "as_base": choice.with_base(column.pk).address(),
+        "without": choice.without(column.pk).address(),
+    }
+
+
+def _file_name(choice: Choice) -> str:
+    return f"memorymark-{'-'.join(map(str, choice.ids))}"

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries
+
+from analyses.compare.choice import MOST
+from analyses.models import Analysis, Status
+from analyses.tests.factories import make_analysis, make_request, make_result, make_user
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def make(owner: User, gpu: str = "a10", recommended: int = 64, **asked: Any) -> Analysis:
+    """An analysis that has succeeded."""
+    result = make_result(gpu=gpu, recommended=recommended)
+    return make_analysis(owner, Status.SUCCEEDED, result, request=make_request(gpu=gpu, **asked))
+
+
+@pytest.fixture
+def three(member: User) -> list[Analysis]:
+    return [make(member), make(make_user("alan"), "a100-80gb"), make(member, "h100")]
+
+
+def html_of(page: Client, query: str) -> str:
+    response = page.get(reverse("analyses:compare") + query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def ids(analyses: list[Analysis]) -> str:
+    return ",".join(str(analysis.pk) for analysis in analyses)
+
+
+@pytest.mark.parametrize("name", ["compare", "compare-bars"])
+def test_who_is_not_signed_in_sees_nothing(
+    client: Client, three: list[Analysis], name: str
+) -> None:
+    response = client.get(reverse(f"analyses:{name}"), {"ids": ids(three)})
+    assert response.status_code == 302
+    assert response["Location"].startswith(reverse("accounts:login"))
+
+
+def test_each_analysis_is_a_column_and_the_first_the_baseline(
+    page: Client, three: list[Analysis]
+) -> None:
+    html = html_of(page, f"?ids={ids(three)}")
+    head = html.split("<thead>")[1].split("</thead>")[0]
+    assert head.count('<th scope="col"') == 3
+    assert head.index("NVIDIA A10<") < head.index("NVIDIA A100") < head.index("NVIDIA H100")
+    assert head.split("compare-base")[1].index("NVIDIA A10<") < head.split("compare-base")[1].index(
+        "NVIDIA A100"
+    )
+    assert "alan" in head
+    for text in ("What was asked", "What came out", "predicted", "assumed", "3.83"):
+        assert text in html
+
+
+def test_the_order_of_the_address_is_that_of_the_columns(
+    page: Client, three: list[Analysis]
+) -> None:
+    html = html_of(page, f"?ids={ids(three[::-1])}&base={three[1].pk}")
+    head = html.split("<thead>")[1].split("</thead>")[0]
+    assert head.index("NVIDIA H100") < head.index("NVIDIA A100") < head.index("NVIDIA A10<")
+
+
+def test_the_baseline_has_no_differences(page: Client, three: list[Analysis]) -> None:
+    html = html_of(page, f"?ids={ids(three[:2])}&base={three[1].pk}")
+    row = html.split("Largest batch that fits</th>")[1].split("</tr>")[0]
+    assert row.count("delta-worse") == 1
+    assert "\N{MINUS SIGN}74 %" in row
+
+
+def test_only_differences_hides_rows_that_are_alike(page: Client, three: list[Analysis]) -> None:
+    every, differing = (html_of(page, f"?ids={ids(three)}{diff}") for diff in ("", "&diff=1"))
+    for text in (">Optimizer<", ">Sequence length<", ">Recommended batch<"):
+        assert text in every
+        assert text not in differing
+    for text in (">GPU<", ">Largest batch that fits<"):
+        assert text in differing
+    assert "alike in all columns are left out" in differing
+    assert "diff=1" in differing.split("compare-links")[1]  # the links keep it
+
+
+def test_a_setting_that_only_one_has_is_a_row(page: Client, member: User) -> None:
+    pair = [make(member), make(member, lora_rank=16)]
+    row = html_of(page, f"?ids={ids(pair)}").split('scope="row">LoRA rank<')[1].split("</tr>")[0]
+    assert "\N{EN DASH}" in row
+    assert ">16<" in row
+
+
+def test_columns_are_told_apart_even_if_the_questions_are_equal(page: Client, member: User) -> None:
+    pair = [make(member), make(member)]
+    html = html_of(page, f"?ids={ids(pair)}")
+    for analysis in pair:
+        assert f"NVIDIA A10 · #{analysis.pk}<" in html
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("?ids={a},{b},4711,4712", "There are no analyses 4711 and 4712."),
+        ("?ids={a},{b},4711", "There is no analysis 4711."),
+        ("?ids={a},{b},x,-3", "Not a number of an analysis: x, -3."),
+        ("?ids={a},{b}," + "9" * 40, "Not a number of an analysis: 99999999999999999999…."),
+        ("?ids={a},{b}&base=4711", "The baseline 4711 is none of these analyses; analysis {a}"),
+        ("?ids={a},{b}&base=" + HOSTILE, "The baseline &lt;script&gt;"),
+        ("?ids={a},{b}," + HOSTILE, "Not a number of an analysis: &lt;script&gt;"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_said_beside_the_rest(
+    page: Client, three: list[Analysis], query: str, said: str
+) -> None:
+    known = {"a": three[0].pk, "b": three[1].pk}
+    html = html_of(page, query.format(**known))
+    assert said.format(**known) in html
+    assert html.count('<th scope="col"') == 2 + 8  # and those of the analyses to add
+    assert HOSTILE not in html
+
+
+def test_more_than_ten_are_cut_and_named(page: Client, member: User) -> None:
+    many = [make(member) for _ in range(MOST + 1)]
+    html = html_of(page, f"?ids={ids(many)}")
+    assert html.split("<thead>")[1].count('<th scope="col"') == MOST
+    assert f"left out: {many[-1].pk}." in html
+
+
+@pytest.mark.parametrize("query", ["", "?ids=", "?ids={a}", "?ids={a},{a}", "?ids={a},4711"])
+def test_with_fewer_than_two_there_is_a_choice(
+    page: Client, three: list[Analysis], query: str
+) -> None:
+    html = html_of(page, query.format(a=three[0].pk))
+    assert f'name="ids" value="{three[1].pk}"' in html
+    assert "<svg" not in html.split("<main")[1]
+    assert ("There is no analysis 4711." in html) == ("4711" in query)
+
+
+def test_a_lab_without_answers_is_told_what_to_do(page: Client) -> None:
+    assert reverse("analyses:new") in html_of(page, "").split("<main")[1]
+
+
+def test_ticked_boxes_add_to_the_numbers(page: Client, three: list[Analysis]) -> None:
+    first, second, third = (analysis.pk for analysis in three)
+    html = html_of(page, f"?ids={first}&ids={second}&ids={third}")
+    assert html.split("<thead>")[1].split("</thead>")[0].count('<th scope="col"') == 3
+
+
+def test_removing_the_baseline_leaves_the_next_one(page: Client, three: list[Analysis]) -> None:
+    first, second, third = (analysis.pk for analysis in three)
+    html = html_of(page, f"?ids={ids(three)}")
+    assert f"?ids={second},{third}&amp;base={second}" in html
+    assert f"?ids={first},{third}&amp;base={first}" in html
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.FAILED])
+def test_what_has_no_answer_shows_its_question(
+    page: Client, three: list[Analysis], member: User, status: Status
+) -> None:
+    other = make_analysis(member, status, request=make_request(model="gpt2", gpu="t4"))
+    html = html_of(page, f"?ids={other.pk},{three[0].pk}")
+    assert "GPT-2" in html
+    assert f"status-{status}" in html
+    assert "no answer" in html  # in the words of the picture
+
+
+def test_an_answer_of_another_version_is_said(page: Client, three: list[Analysis]) -> None:
+    Analysis.objects.filter(pk=three[0].pk).update(result={"of": "long ago"})
+    html = html_of(page, f"?ids={ids(three)}")
+    assert "it cannot be shown" in html
+    assert (
+        html.split("Largest batch that fits</th>")[1]
+        .split("</td>")[0]
+        .strip()
+        .endswith("\N{EN DASH}</span>")
+    )
+
+
+def test_ten_take_as_few_queries_as_two(
+    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    many = [make(member) for _ in range(MOST)]
+    for some in (many[:2], many):
+        with django_assert_num_queries(4):  # session, member, the analyses, those to choose from
+            html_of(page, f"?ids={ids(some)}")
+
+
+# The picture
+
+
+def test_the_picture_has_the_figures_and_their_source(page: Client, three: list[Analysis]) -> None:
+    response = page.get(reverse("analyses:compare-bars"), {"ids": ids(three)})
+    assert response["Content-Type"] == "image/svg+xml"
+    assert "Content-Disposition" not in response
+    svg = response.content.decode()
+    texts = [text for text in ElementTree.fromstring(svg).itertext() if text.strip()]  # noqa: S314
+    for said in ("BERT base", "NVIDIA H100 SXM5 80GB", "941", "predicted"):
+        assert said in texts
+    assert "style" not in svg  # which the content security policy would forbid
+
+
+def test_the_picture_downloads_under_a_name_of_its_own(page: Client, three: list[Analysis]) -> None:
+    query = {"ids": ids(three), "download": "1"}
+    response = page.get(reverse("analyses:compare-bars"), query)
+    name = f"memorymark-{ids(three).replace(',', '-')}.svg"
+    assert response["Content-Disposition"] == f'attachment; filename="{name}"'
+
+
+def test_there_is_no_picture_of_one(page: Client, three: list[Analysis]) -> None:
+    assert page.get(reverse("analyses:compare-bars"), {"ids": three[0].pk}).status_code == 404
+
+
+def test_a_hostile_name_is_text_in_the_picture(page: Client, member: User) -> None:
+    pair = [make(member), make(member)]
+    Analysis.objects.filter(pk=pair[0].pk).update(measured_gpu=f'{HOSTILE}" onload="x')
+    response = page.get(reverse("analyses:compare-bars"), {"ids": ids(pair)})
+    root = ElementTree.fromstring(response.content)  # noqa: S314
+    assert not [
+        node for node in root.iter() if node.tag.endswith("script") or "onload" in node.attrib
+    ]
+    assert HOSTILE not in html_of(page, f"?ids={ids(pair)}")

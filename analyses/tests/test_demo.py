@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from pytest_django import Settings
+
+from analyses.demo import filling, plan
+from analyses.demo.filling import EngineGone, fill
+from analyses.demo.plan import ANALYSES, DAYS, Planned, year_until
+from analyses.models import Analysis, LogLine, Notification, Status, Trial
+from engine.request import AnalysisRequest
+
+LAST_DAY = date(2026, 3, 1)
+Behave = Callable[[str], list[str]]
+
+
+def planned(count: int = 3) -> list[Planned]:
+    """A small plan, in which the last asks what the first did."""
+    begin = datetime(2026, 1, 1, 9, tzinfo=UTC)
+    models = [*("bert", "gpt2", "resnet")[: count - 1], "bert"]
+    return [
+        Planned(pk, f"member{pk}", begin + timedelta(days=pk), {"model": model, "gpu": "a10"})
+        for pk, model in enumerate(models, 1)
+    ]
+
+
+def unheard(_line: str) -> None: ...
+
+
+@pytest.fixture
+def folder(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of its own, and a small plan."""
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setattr("analyses.management.commands.demo.year_until", lambda _day: planned())
+    settings.DATA_DIR = tmp_path
+    settings.DEMO_MARK = tmp_path / "this-is-a-demo"
+    return tmp_path
+
+
+# The plan
+
+
+def test_the_year_has_all_its_analyses_in_order_and_none_in_the_future() -> None:
+    year = year_until(LAST_DAY)
+    assert [one.pk for one in year] == list(range(1, ANALYSES + 1))
+    times = [one.queued_at for one in year]
+    assert times == sorted(times)
+    assert LAST_DAY - timedelta(days=DAYS) < times[0].date()
+    assert times[-1].date() <= LAST_DAY
+    assert len({one.member for one in year}) == 6
+    months = {(when.year, when.month) for when in times}
+    assert len(months) >= 12
+
+
+def test_the_plan_is_the_same_each_time() -> None:
+    assert year_until(LAST_DAY) == year_until(LAST_DAY)
+
+
+def test_every_question_of_the_plan_is_one_the_engine_takes() -> None:
+    requests = [AnalysisRequest.parse(one.fields) for one in year_until(LAST_DAY)]
+    assert len({request.gpu for request in requests}) >= 8
+    assert len({request.workload.model for request in requests}) >= 10
+
+
+def test_some_questions_are_asked_again() -> None:
+    questions = [tuple(sorted(one.fields.items())) for one in year_until(LAST_DAY)]
+    assert sum(len(project.gpus) * len(project.batches) for project in plan.PROJECTS) == len(
+        set(questions)
+    )
+
+
+# Filling
+
+
+@pytest.mark.django_db
+def test_answers_are_stored_as_if_they_had_been_asked(fake_engine: Behave) -> None:
+    fake_engine("success")
+    said: list[str] = []
+    fill(planned(), said.append)
+    assert said[-1].startswith("3 of 3: ")
+    first, second, again = Analysis.objects.order_by("pk")
+    assert [one.status for one in (first, second, again)] == [Status.SUCCEEDED] * 3
+    assert first.queued_at == planned()[0].queued_at
+    assert first.finished_at is not None
+    assert first.started_at is not None
+    assert first.queued_at < first.started_at <= first.finished_at
+    assert first.recommended_batch_size == 128
+    assert (again.answered_from_id, second.answered_from_id) == (first.pk, None)
+    for analysis in (first, second, again):
+        assert analysis.trials.count() == 2
+        lines = list(analysis.log_lines.values_list("message", flat=True))
+        assert lines[0] == filling.MARK
+    assert set(Trial.objects.values_list("created_at", flat=True)) <= set(
+        Analysis.objects.values_list("finished_at", flat=True)
+    )
+    assert not Notification.objects.exists()
+
+
+@pytest.mark.django_db
+def test_what_is_stored_is_not_asked_again(fake_engine: Behave) -> None:
+    fake_engine("success")
+    fill(planned()[:1], unheard)
+    before = Analysis.objects.get()
+    lines = LogLine.objects.count()
+    fill(planned(), unheard)
+    assert Analysis.objects.count() == 3
+    assert Analysis.objects.get(pk=before.pk).finished_at == before.finished_at
+    assert LogLine.objects.filter(analysis=before).count() == lines
+    fake_engine("crash")
+    fill(planned(), unheard)  # starts no engine
+
+
+@pytest.mark.django_db
+def test_two_fillings_at_once_do_not_disturb_each_other(fake_engine: Behave) -> None:
+    fake_engine("success")
+    fill(planned(), lambda _line: fill(planned(), unheard))
+    assert [one.trials.count() for one in Analysis.objects.all()] == [2, 2, 2]
+
+
+@pytest.mark.django_db
+def test_what_does_not_fit_is_a_failure_like_any_other(fake_engine: Behave) -> None:
+    fake_engine("error")
+    fill(planned(2), unheard)
+    failed = Analysis.objects.get(pk=1)
+    assert failed.status == Status.FAILED
+    assert failed.failure_reason
+
+
+@pytest.mark.django_db
+def test_an_engine_that_dies_is_told_and_leaves_no_half_analysis(fake_engine: Behave) -> None:
+    fake_engine("crash")
+    with pytest.raises(EngineGone, match="ended without an answer"):
+        fill(planned(), unheard)
+    assert not Analysis.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_demos_people_cannot_sign_in(fake_engine: Behave) -> None:
+    fake_engine("success")
+    fill(planned(), unheard)
+    assert not any(member.has_usable_password() for member in User.objects.all())
+
+
+# The command
+
+
+@pytest.mark.django_db
+def test_the_command_fills_and_prints_a_password_that_works(
+    folder: Path, fake_engine: Behave, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine("success")
+    passwords = []
+    for _ in range(2):
+        call_command("demo")
+        found = re.search(r"Sign in as demo with the password (\S+)", capsys.readouterr().out)
+        assert found is not None
+        passwords.append(found[1])
+        assert authenticate(username="demo", password=passwords[-1])
+    assert passwords[0] != passwords[1]
+    assert Analysis.objects.count() == 3
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    marked = date.fromisoformat((folder / "this-is-a-demo").read_text().strip())
+    assert yesterday - timedelta(days=1) <= marked <= yesterday
+
+
+def refusal() -> str:
+    with pytest.raises(CommandError) as refused:
+        call_command("demo")
+    assert not Analysis.objects.exists()
+    return str(refused.value)
+
+
+@pytest.mark.django_db
+def test_a_database_of_a_lab_is_never_touched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres://lab")
+    assert "unset it" in refusal()
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.django_db
+def test_a_folder_with_a_database_is_a_labs_own(folder: Path) -> None:
+    (folder / "memorymark.sqlite3").touch()
+    assert "use make demo" in refusal()
+    assert not (folder / "this-is-a-demo").exists()
+
+
+@pytest.mark.django_db
+def test_the_usual_folder_is_a_labs_own_even_before_it_has_a_database(
+    folder: Path, settings: Settings
+) -> None:
+    settings.BASE_DIR = folder.parent
+    settings.DATA_DIR = folder.parent / "var"
+    settings.DATA_DIR.mkdir()
+    assert "use make demo" in refusal()
+
+
+@pytest.mark.django_db
+def test_a_mark_without_a_date_is_told(folder: Path) -> None:
+    (folder / "this-is-a-demo").write_text("what?")
+    assert "holds no date" in refusal()
+
+
+@pytest.mark.parametrize("is_demo", [True, False])
+def test_every_page_of_a_demo_says_so(
+    client: Client, member: User, settings: Settings, is_demo: bool
+) -> None:
+    settings.IS_DEMO = is_demo
+    pages: list[Any] = [client.get("/login/", follow=True)]
+    client.force_login(member)
+    pages += [client.get(path) for path in ("/", "/new/", "/gpus/", "/compare/", "/no/such/page/")]
+    for page in pages:
+        assert ("This is a demo" in page.content.decode()) == is_demo

@@ -1,0 +1,52 @@
+"""Traces kept from one analysis to the next change nothing but the time it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.analysis import analyze
+from engine.errors import InvalidInput
+from engine.events import Event, Log
+from engine.prediction.reuse import KeptTraces
+from engine.request import AnalysisRequest
+
+TAKEN = "taking its traces"
+
+
+def asked(gpu: str, **fields: Any) -> AnalysisRequest:
+    given = {"model": "distilbert", "gpu": gpu, "sequence_length": 32, "batch_multiple": 64}
+    return AnalysisRequest.parse(given | {"current_batch_size": 64} | fields)
+
+
+def taken(request: AnalysisRequest, kept: KeptTraces) -> bool:
+    """Whether an answer came from traces of the one before; it is held to a fresh one."""
+    events: list[Event] = []
+    assert analyze(request, events.append, traced=kept) == analyze(request, lambda _: None)
+    said = [event.message for event in events if isinstance(event, Log)]
+    assert any(TAKEN in line for line in said) != any("Traced two" in line for line in said)
+    return any(TAKEN in line for line in said)
+
+
+def test_another_gpu_and_another_batch_take_the_traces() -> None:
+    kept = KeptTraces()
+    assert not taken(asked("a10"), kept)
+    assert taken(asked("a10", current_batch_size=128), kept)
+    assert taken(asked("l4"), kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", [{"precision": "bf16-mixed"}, {"global_batch_size": 512}])
+def test_another_workload_is_traced_anew(other: dict[str, Any]) -> None:
+    kept = KeptTraces()
+    assert not taken(asked("a10"), kept)
+    assert not taken(asked("a10", **other), kept)
+
+
+def test_a_workload_that_cannot_be_traced_leaves_nothing_behind() -> None:
+    kept = KeptTraces()
+    wrong = {"model_type": "distilbert", "vocab_size": 100, "dim": 30, "n_heads": 7}
+    with pytest.raises(InvalidInput):
+        analyze(asked("a10", config=wrong, model="own"), lambda _: None, traced=kept)
+    assert not taken(asked("a10"), kept)

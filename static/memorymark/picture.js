@@ -1,0 +1,26 @@
+// Saves a picture of the page as a PNG, twice as large as it is drawn, so that it is sharp on slides.
+"use strict";
+
+(() => {
+  const SCALE = 2;
+
+  function save(picture, name) {
+    const canvas = document.createElement("canvas");
+    canvas.width = picture.naturalWidth * SCALE;
+    canvas.height = picture.naturalHeight * SCALE;
+    canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob((blob) => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000); // once the browser has taken it
+    }, "image/png");
+  }
+
+  for (const button of document.querySelectorAll("[data-picture]")) {
+    const picture = document.getElementById(button.dataset.picture);
+    button.hidden = false;
+    button.addEventListener("click", () => save(picture, button.dataset.name));
+  }
+})();
