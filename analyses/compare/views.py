@@ -29,7 +29,7 @@ def compare(request: MemberRequest) -> HttpResponse:
         "columns": columns,
         "offered": _offered(request, columns),
         "most": MOST,
-        "nav": "list",
+        "nav": "compare",
     }
     if len(columns) < FEWEST:
         return render(request, "compare/choose.html", context)
