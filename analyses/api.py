@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.pagination import PageNumberPagination
@@ -15,6 +16,7 @@ from rest_framework.views import APIView
 
 from analyses import selectors, services
 from analyses.engine_events import storable
+from analyses.history.filters import AnalysisFilter
 from analyses.models import Analysis
 from analyses.serializers import AnalysisSerializer, AnalysisSummarySerializer, node_facts
 from engine.errors import InvalidInput
@@ -30,10 +32,15 @@ class Pages(PageNumberPagination):
 
 
 class AnalysisList(ListAPIView[Analysis]):
-    """``GET``: the lab's analyses, newest first. ``POST``: a new one, from flat fields."""
+    """``GET``: the lab's analyses, newest first. ``POST``: a new one, from flat fields.
+
+    The address takes the filters and the sorting of the history's page.
+    """
 
     serializer_class = AnalysisSummarySerializer
     pagination_class = Pages
+    filter_backends = (DjangoFilterBackend,)
+    filterset_class = AnalysisFilter
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see, without the long JSON that lists do not show."""

@@ -33,6 +33,23 @@ class FigureSource(models.TextChoices):
     ASSUMED = "assumed", "Assumed"
 
 
+SORTED_BY = (
+    ("model",),
+    ("gpu", "measured_gpu"),
+    ("precision",),
+    ("optimizer",),
+    ("recommended_batch_size",),
+    ("largest_batch_size",),
+    ("speedup",),
+    ("usd_per_year",),
+    ("source",),
+    ("status",),
+    ("owner",),
+    ("queued_at",),
+)
+"""What the history sorts or filters by: an index for each, since a row with its JSON is long."""
+
+
 class Analysis(models.Model):
     """One submitted question, its status and its answer.
 
@@ -93,6 +110,7 @@ class Analysis(models.Model):
         indexes = (
             models.Index(fields=("status", "heartbeat_at")),
             models.Index(fields=("question", "status")),
+            *(models.Index(fields=(*fields, "-id")) for fields in SORTED_BY),
         )
         constraints = (
             models.UniqueConstraint(

@@ -3,12 +3,15 @@
 from django.urls import path
 
 from analyses import views
+from analyses.history import views as history
 from analyses.notifications import views as notifications
 
 app_name = "analyses"
 
 urlpatterns = [
-    path("", views.history, name="list"),
+    path("", history.history, name="list"),
+    path("history/export.csv", history.export_csv, name="export-csv"),
+    path("history/export.json", history.export_json, name="export-json"),
     path("gpus/", views.gpus, name="gpus"),
     path("new/", views.new, name="new"),
     path("notifications/", notifications.choose, name="notifications"),

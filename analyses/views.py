@@ -8,7 +8,6 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Page, Paginator
 from django.http import (
     Http404,
     HttpRequest,
@@ -30,7 +29,6 @@ from analyses.question import command_of, local_gpu, settings_of
 from analyses.selectors import may_change, visible_to
 from engine.gpus import GPUS
 
-PAGE_SIZE = 25
 SHOWN_LOG_LINES = 200
 
 
@@ -39,20 +37,6 @@ class MemberRequest(HttpRequest):
 
     user: User
     htmx: HtmxDetails
-
-
-@require_safe
-def history(request: MemberRequest) -> HttpResponse:
-    """All analyses, newest first; the rows alone when htmx asks whether they changed."""
-    analyses = visible_to(request.user).defer("result")
-    page = Paginator(analyses, PAGE_SIZE).get_page(request.GET.get("page"))
-    version = _rows_version(page)
-    if request.htmx and request.GET.get("seen") == version:
-        return HttpResponse(status=204)
-    template = "analyses/_rows.html" if request.htmx else "analyses/list.html"
-    refresh = any(not analysis.is_final for analysis in page)
-    context = {"page": page, "version": version, "refresh": refresh, "nav": "list"}
-    return render(request, template, context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -145,11 +129,6 @@ def _version(analysis: Analysis) -> str:
     line = analysis.log_lines.order_by("-id").values_list("id", flat=True).first() or 0
     waited = state_of(analysis, timezone.now()).hint != ""
     return f"{analysis.status}-{trial}-{line}-{int(waited)}"
-
-
-def _rows_version(page: Page[Analysis]) -> str:
-    """A word that changes when an analysis of the page is added or changes its status."""
-    return "-".join(f"{analysis.pk}{analysis.status[:7]}" for analysis in page)
 
 
 def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[str, Any]:
