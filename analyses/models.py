@@ -97,6 +97,10 @@ class Analysis(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
 
+    tags: models.ManyToManyField[Tag, models.Model] = models.ManyToManyField(
+        "Tag", related_name="analyses", blank=True
+    )
+
     result = models.JSONField(null=True, blank=True)
     source = models.CharField(max_length=20, choices=FigureSource, blank=True)
     largest_batch_size = models.PositiveIntegerField(null=True, blank=True)
@@ -132,6 +136,37 @@ class Analysis(models.Model):
     def ended_without_answer(self) -> bool:
         """Whether it has failed, was cancelled or lost."""
         return self.is_final and self.status != Status.SUCCEEDED
+
+
+class Tag(models.Model):
+    """A word that members sort analyses by, the same for the whole lab; in small letters."""
+
+    LONGEST = 40
+    name = models.CharField(max_length=LONGEST, unique=True)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Note(models.Model):
+    """What members have written about an analysis, and who wrote last.
+
+    Not a column of the analysis: to search all notes would be to read all rows with their JSON.
+    """
+
+    LONGEST = 10_000
+    analysis = models.OneToOneField(Analysis, on_delete=models.CASCADE, primary_key=True)
+    text = models.TextField(max_length=LONGEST)
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    edited_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"note on analysis {self.pk}"
 
 
 class Trial(models.Model):

@@ -18,6 +18,7 @@ urlpatterns = [
     path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),
     path("notifications/test/", notifications.send_test, name="notifications-test"),
     path("<int:pk>/", views.detail, name="detail"),
+    path("<int:pk>/labels/", history.labels, name="labels"),
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/log/", views.log, name="log"),

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db.models import prefetch_related_objects
 from django.http import (
     Http404,
     HttpRequest,
@@ -22,6 +23,8 @@ from django_htmx.middleware import HtmxDetails
 
 from analyses import services
 from analyses.forms import AnalysisForm, default_values, values_of, with_upload
+from analyses.history.forms import LabelsForm
+from analyses.history.labels import labels_of
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
@@ -55,14 +58,17 @@ def new(request: MemberRequest) -> HttpResponse:
 @require_safe
 def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """One analysis: its progress while it runs, its verdict or its failure at the end."""
-    analysis = _analysis(request, pk)
-    return render(request, "analyses/detail.html", _context(request, analysis, _version(analysis)))
+    analysis = analysis_of(request, pk)
+    prefetch_related_objects([analysis], "tags", "note__author")
+    context = _context(request, analysis, _version(analysis))
+    context["labels_form"] = LabelsForm(initial=labels_of(analysis))
+    return render(request, "analyses/detail.html", context)
 
 
 @require_POST
 def cancel(request: MemberRequest, pk: int) -> HttpResponse:
     """End an analysis of one's own; the page then shows what became of it."""
-    analysis = _analysis(request, pk)
+    analysis = analysis_of(request, pk)
     if not may_change(request.user, analysis):
         raise PermissionDenied("Only who has asked for an analysis, or an admin, may cancel it.")
     if not services.cancel(analysis, request.user):
@@ -81,7 +87,7 @@ def gpus(request: MemberRequest) -> HttpResponse:
 @require_safe
 def live(request: MemberRequest, pk: int) -> HttpResponse:
     """The changing part of the page; 204 if it is still as the browser has seen it."""
-    analysis = _analysis(request, pk)
+    analysis = analysis_of(request, pk)
     version = _version(analysis)
     if request.GET.get("seen") == version:
         return HttpResponse(status=204)
@@ -94,7 +100,7 @@ def live(request: MemberRequest, pk: int) -> HttpResponse:
 @require_safe
 def log(request: MemberRequest, pk: int) -> HttpResponseBase:
     """The whole log as plain text."""
-    lines = LogLine.objects.filter(analysis=_analysis(request, pk))
+    lines = LogLine.objects.filter(analysis=analysis_of(request, pk))
 
     def text() -> Iterator[str]:
         for created_at, message in lines.values_list("created_at", "message").iterator():
@@ -103,7 +109,8 @@ def log(request: MemberRequest, pk: int) -> HttpResponseBase:
     return StreamingHttpResponse(text(), content_type="text/plain; charset=utf-8")
 
 
-def _analysis(request: MemberRequest, pk: int) -> Analysis:
+def analysis_of(request: MemberRequest, pk: int) -> Analysis:
+    """An analysis that this member may see; a page that says so where there is none."""
     analysis = visible_to(request.user).filter(pk=pk).first()
     if analysis is None:
         raise Http404(f"There is no analysis {pk}.")
@@ -116,7 +123,7 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         return default_values()
     if not (source.isascii() and source.isdigit() and len(source) < 19):
         raise Http404("There is no such analysis to start from.")
-    analysis = _analysis(request, int(source))
+    analysis = analysis_of(request, int(source))
     values = values_of(analysis.request)
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)

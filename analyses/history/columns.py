@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
 
+from analyses.history.labels import note_of
 from analyses.models import Analysis
 from analyses.presentation import gain_of
 from analyses.question import gpu_of, model_name
@@ -102,6 +103,8 @@ COLUMNS = (
         ("owner__username",),
         (Cell("member", lambda row: row.owner.get_username()),),
     ),
+    Column("tags", "Tags", (), (Cell("tags", lambda row: [tag.name for tag in row.tags.all()]),)),
+    Column("note", "Note", (), (Cell("note", note_of),), is_usual=False),
     Column(
         "when",
         "When",

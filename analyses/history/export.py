@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from django.db.models import QuerySet
 
 from analyses.history.columns import Cell, Column, Value
+from analyses.history.labels import with_labels
 from analyses.models import Analysis
 
 CHUNK = 500
@@ -48,7 +49,7 @@ def _cells(columns: Iterable[Column]) -> Sequence[Cell]:
 
 
 def _rows(analyses: QuerySet[Analysis]) -> Iterator[Analysis]:
-    return analyses.defer("result").iterator(chunk_size=CHUNK)
+    return with_labels(analyses).defer("result").iterator(chunk_size=CHUNK)
 
 
 def _guarded(value: Value) -> str | int | float:

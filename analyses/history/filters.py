@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
 from analyses.history import columns
-from analyses.models import Analysis, Status
+from analyses.history.labels import TAGGINGS, tags_in_use
+from analyses.models import Analysis, Note, Status
 from analyses.question import gpu_name, local_gpu, model_name
 from engine.gpus import LOCAL
 
@@ -34,6 +35,7 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     gpu = django_filters.CharFilter(label="GPU", method="on_gpu")
     status = django_filters.ChoiceFilter(label="Status", choices=Status.choices, empty_label="any")
     precision = django_filters.CharFilter(label="Precision", field_name="precision")
+    tag = django_filters.CharFilter(label="Tag", method="with_tag")
     date_from = django_filters.DateFilter(label="From", method="not_before")
     date_to = django_filters.DateFilter(label="To", method="not_after")
     sort = django_filters.ChoiceFilter(
@@ -41,7 +43,7 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     )
 
     def search(self, analyses: QuerySet[Analysis], _name: str, text: str) -> QuerySet[Analysis]:
-        """Those in which each word is found: in the number, model, GPU or member."""
+        """Those in which each word is found: in number, model, GPU, member, tags or note."""
         for word in text.split():
             analyses = analyses.filter(_with_word(word.lower()))
         return analyses
@@ -52,6 +54,10 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
         if measured_gpu:
             return analyses.filter(gpu=kind, measured_gpu=measured_gpu)
         return analyses.filter(gpu=gpu)
+
+    def with_tag(self, analyses: QuerySet[Analysis], _name: str, tag: str) -> QuerySet[Analysis]:
+        """Those with a tag."""
+        return analyses.filter(tags__name=tag.lower())
 
     def not_before(self, analyses: QuerySet[Analysis], _name: str, day: date) -> QuerySet[Analysis]:
         """Those asked on that day (UTC) or later."""
@@ -93,6 +99,7 @@ def offer_choices(form: forms.Form) -> None:
         ],
     }.items():
         _offer(form, name, choices)
+    _offer(form, "tag", [(name, name) for name in tags_in_use()])
     for name in ("date_from", "date_to"):
         form.fields[name].widget.input_type = "date"
     form.fields["q"].widget.input_type = "search"
@@ -113,6 +120,9 @@ def _with_word(word: str) -> Q:
     found = Q(model__in=models) | Q(owner__in=User.objects.filter(username__icontains=word))
     for gpu, measured_gpu in gpus:
         found |= Q(gpu=gpu, measured_gpu=measured_gpu)
+    tagged = TAGGINGS.filter(tag__name__icontains=word)
+    noted = Note.objects.filter(text__icontains=word)
+    found |= Q(pk__in=tagged.values("analysis")) | Q(pk__in=noted.values("analysis"))
     number = word.removeprefix("#")
     if number.isascii() and number.isdigit() and len(number) < 19:
         found |= Q(pk=int(number))

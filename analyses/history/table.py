@@ -10,6 +10,7 @@ from django.http import QueryDict
 
 from analyses.history.columns import COLUMNS, Column, shown
 from analyses.history.filters import HistoryFilter
+from analyses.history.labels import with_labels
 from analyses.models import Analysis
 
 PAGE_SIZE = 25
@@ -58,7 +59,7 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
     ids = analyses.values_list("pk", flat=True)
     first = (number - 1) * PAGE_SIZE
     wanted = list(ids[first : first + PAGE_SIZE + 1])
-    found = Analysis.objects.select_related("owner").defer("result").in_bulk(wanted)
+    found = with_labels(Analysis.objects.select_related("owner")).defer("result").in_bulk(wanted)
     rows = [found[pk] for pk in wanted[:PAGE_SIZE] if pk in found]
     count = ids.order_by()[: COUNTED + 1].count()
     return Page(rows, number, len(wanted) > PAGE_SIZE, min(count, COUNTED), count <= COUNTED)

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import push_url
 
 from analyses.history import export, table
 from analyses.history.columns import COLUMNS, Column
 from analyses.history.filters import HistoryFilter, offer_choices
+from analyses.history.forms import LabelsForm
+from analyses.history.labels import labels_of, write_labels
 from analyses.models import Analysis
 from analyses.selectors import visible_to
-from analyses.views import MemberRequest
+from analyses.views import MemberRequest, analysis_of
 
 Writer = Callable[[QuerySet[Analysis], Iterable[Column]], Iterator[str]]
 
@@ -64,6 +66,19 @@ def export_csv(request: MemberRequest) -> HttpResponseBase:
 def export_json(request: MemberRequest) -> HttpResponseBase:
     """What the same address of the history shows, as JSON."""
     return _export(request, export.json_pieces, "application/json", "json")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def labels(request: MemberRequest, pk: int) -> HttpResponse:
+    """The form of an analysis's tags and note, and what it sends."""
+    analysis = analysis_of(request, pk)
+    sent = request.POST if request.method == "POST" else None
+    form = LabelsForm(sent, initial=labels_of(analysis))
+    if form.is_valid():
+        given = form.cleaned_data
+        write_labels(analysis, given["tags"], given["note"], request.user)
+        return redirect("analyses:detail", pk=pk)
+    return render(request, "history/labels.html", {"analysis": analysis, "form": form})
 
 
 def _export(request: MemberRequest, write: Writer, kind: str, ending: str) -> HttpResponseBase:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
-from analyses.history import export
+from analyses.history import export, labels
 from analyses.models import Analysis, Status
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 
@@ -78,6 +78,15 @@ def test_no_cell_becomes_a_formula(page: Client, start: str) -> None:
     assert json.loads(exported(page, "json"))[0]["model"] == name
 
 
+def test_tags_and_notes_are_exported(page: Client, member: User) -> None:
+    analysis = make_analysis(member)
+    labels.write_labels(analysis, ["b", "a"], "=cmd", member)
+    columns = ["tags", "note"]
+    assert json.loads(exported(page, "json", columns=columns))[0]["tags"] == ["a", "b"]
+    row = csv_rows(page, columns=columns)[0]
+    assert (row["tags"], row["note"]) == ("a, b", "'=cmd")
+
+
 def test_text_with_commas_quotes_and_lines_comes_back(page: Client, member: User) -> None:
     name = 'a "b", c\nd'
     make_analysis(member, model=name)
@@ -96,7 +105,7 @@ def test_an_export_is_not_cut_into_pages(
         Analysis(owner=member, request=request, model=f"m{n}", gpu="a10", current_batch_size=1)
         for n in range(30)
     )
-    with django_assert_num_queries(3):  # session, member, rows
+    with django_assert_num_queries(8):  # session, member, rows; tags of 7 at a time
         assert len(csv_rows(page)) == 30
 
 
