@@ -3,6 +3,7 @@
 from django.urls import path
 
 from analyses import views
+from analyses.history import selection_views as selection
 from analyses.history import views as history
 from analyses.notifications import views as notifications
 
@@ -18,6 +19,9 @@ urlpatterns = [
     path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),
     path("notifications/test/", notifications.send_test, name="notifications-test"),
     path("<int:pk>/", views.detail, name="detail"),
+    path("history/selection/", selection.choose, name="selection"),
+    path("history/tag/", selection.tag, name="tag"),
+    path("history/delete/", selection.delete, name="delete"),
     path("<int:pk>/labels/", history.labels, name="labels"),
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),

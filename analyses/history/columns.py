@@ -58,7 +58,13 @@ COLUMNS = (
     ),
     Column("gpu", "GPU", ("gpu", "measured_gpu"), (Cell("gpu", gpu_of),)),
     Column("precision", "Precision", ("precision",), (Cell("precision", lambda a: a.precision),)),
-    Column("optimizer", "Optimizer", ("optimizer",), (Cell("optimizer", lambda a: a.optimizer),)),
+    Column(
+        "optimizer",
+        "Optimizer",
+        ("optimizer",),
+        (Cell("optimizer", lambda a: a.optimizer),),
+        is_usual=False,
+    ),
     Column(
         "batch",
         "Batch",

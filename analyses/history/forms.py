@@ -23,6 +23,12 @@ class TagsField(forms.CharField):
             raise forms.ValidationError(f"{error}.") from error
 
 
+class TagSelectionForm(forms.Form):
+    """Tags to put on several analyses, or to take off them."""
+
+    tags = TagsField(help_text="With commas between them, such as: baseline, thesis.")
+
+
 class LabelsForm(forms.Form):
     """The tags and the note of one analysis."""
 

@@ -76,7 +76,7 @@ def test_it_shows_newest_first_with_what_each_is_worth(page: Client, member: Use
     new = make_analysis(member, Status.FAILED, request=make_request(model="gpt2", gpu="t4"))
     html = html_of(page)
     assert ids_in(html) == [new.pk, old.pk]
-    for text in ("BERT base", "NVIDIA A10", "adamw", "predicted", "Succeeded", "GPT-2", "Failed"):
+    for text in ("BERT base", "NVIDIA A10", "fp32", "predicted", "Succeeded", "GPT-2", "Failed"):
         assert text in html
     assert f'<strong class="good">{old.recommended_batch_size}</strong>' in html
 
@@ -277,7 +277,7 @@ def test_the_columns_are_chosen(page: Client, lab: dict[str, Analysis]) -> None:
     assert 'data-label="Largest batch"' in body
     assert 'data-label="Source"' in body
     assert 'data-label="GPU"' not in body
-    assert html.count("<th ") == 4
+    assert html.count("<th ") == 5
     assert 'value="largest" checked' in html
     assert 'value="gpu" checked' not in html
     wrong = html_of(page, columns=["beauty"])
