@@ -169,6 +169,30 @@ class Note(models.Model):
         return f"note on analysis {self.pk}"
 
 
+class SavedView(models.Model):
+    """A name for what an address of the history shows; of one member, for all if ``is_shared``.
+
+    ``query`` is the address's fields as :func:`analyses.history.table.query_of` spells them.
+    """
+
+    LONGEST_NAME = 60
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views"
+    )
+    name = models.CharField(max_length=LONGEST_NAME)
+    query = models.TextField(blank=True)
+    is_shared = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ("name", "id")
+        constraints = (
+            models.UniqueConstraint(fields=("owner", "name"), name="one_view_by_a_name"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Trial(models.Model):
     """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``.
 

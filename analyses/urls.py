@@ -3,6 +3,7 @@
 from django.urls import path
 
 from analyses import views
+from analyses.history import saved_view_views as saved_views
 from analyses.history import selection_views as selection
 from analyses.history import views as history
 from analyses.notifications import views as notifications
@@ -22,6 +23,8 @@ urlpatterns = [
     path("history/selection/", selection.choose, name="selection"),
     path("history/tag/", selection.tag, name="tag"),
     path("history/delete/", selection.delete, name="delete"),
+    path("history/views/", saved_views.save, name="save-view"),
+    path("history/views/<int:pk>/delete/", saved_views.delete, name="delete-view"),
     path("<int:pk>/labels/", history.labels, name="labels"),
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from analyses.history.labels import BadTags, tags_from
-from analyses.models import Note
+from analyses.models import Note, SavedView
 
 
 class TagsField(forms.CharField):
@@ -39,3 +39,14 @@ class LabelsForm(forms.Form):
     note = forms.CharField(
         required=False, max_length=Note.LONGEST, widget=forms.Textarea(attrs={"rows": 3})
     )
+
+
+class SaveViewForm(forms.Form):
+    """A name for what the history shows now.
+
+    ``query`` is taken as it stands in the address; whoever stores it keeps what the history knows.
+    """
+
+    name = forms.CharField(max_length=SavedView.LONGEST_NAME)
+    query = forms.CharField(required=False, max_length=5000)
+    is_shared = forms.BooleanField(required=False)

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.vary import vary_on_headers
 from django_htmx.http import push_url
 
 from analyses.history import export, table
@@ -15,6 +16,7 @@ from analyses.history.columns import COLUMNS, Column
 from analyses.history.filters import HistoryFilter, offer_choices
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of, write_labels
+from analyses.history.saved_views import may_delete, views_of
 from analyses.models import Analysis
 from analyses.selectors import visible_to
 from analyses.views import MemberRequest, analysis_of
@@ -23,6 +25,7 @@ Writer = Callable[[QuerySet[Analysis], Iterable[Column]], Iterator[str]]
 
 
 @require_safe
+@vary_on_headers("HX-Request", "HX-Target")
 def history(request: MemberRequest) -> HttpResponse:
     """The table; its rows alone, or nothing, where the browser asks whether they changed."""
     filters = _filters(request)
@@ -44,6 +47,9 @@ def history(request: MemberRequest) -> HttpResponse:
     }
     if asks_again:
         return render(request, "history/_rows.html", context)
+    context["saved_views"] = [
+        (view, may_delete(request.user, view)) for view in views_of(request.user)
+    ]
     context["heads"] = table.heads(request.GET, columns)
     if request.htmx.target == "results":
         response = render(request, "history/_results.html", context)

@@ -136,12 +136,12 @@ def test_it_takes_the_same_number_of_queries_for_any_length(
     for _ in range(2):
         make_analysis(member, Status.SUCCEEDED)
     html_of(page)
-    # session, member; ids, count, rows, tags; the members, models, GPUs, precisions, tags there are
-    with django_assert_num_queries(11):
+    # session, member; ids, count, rows, tags; saved views; members, models, GPUs, precisions, tags
+    with django_assert_num_queries(12):
         html_of(page)
     for number in range(15):
         make_analysis(make_user(f"member-{number}"), Status.SUCCEEDED)
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(12):
         html_of(page)
 
 
@@ -237,6 +237,7 @@ def test_filters_answer_in_place_with_an_address_to_share(
     response = page.get(reverse("analyses:list"), query, headers=headers)
     assert response["HX-Push-Url"].endswith("?status=failed&sort=-speedup")
     assert response.content.decode().startswith('<div id="results"')
+    assert response["Vary"].startswith("HX-Request")  # or a browser takes a part for the page
 
 
 # Sorting and columns
