@@ -57,12 +57,14 @@ COLUMNS = (
         is_fixed=True,
     ),
     Column("gpu", "GPU", ("gpu", "measured_gpu"), (Cell("gpu", gpu_of),)),
-    Column("precision", "Precision", ("precision",), (Cell("precision", lambda a: a.precision),)),
+    Column(
+        "precision", "Precision", ("precision",), (Cell("precision", lambda row: row.precision),)
+    ),
     Column(
         "optimizer",
         "Optimizer",
         ("optimizer",),
-        (Cell("optimizer", lambda a: a.optimizer),),
+        (Cell("optimizer", lambda row: row.optimizer),),
         is_usual=False,
     ),
     Column(

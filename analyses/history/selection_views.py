@@ -65,7 +65,8 @@ def delete(request: MemberRequest) -> HttpResponse:
         selection.delete(deletion.gone)
         messages.success(request, f"{_count(len(deletion.gone))} deleted.")
         return _back(request.GET.get("back", ""))
-    return render(request, "history/delete.html", {"deletion": deletion, "nav": "list"})
+    context = {"deletion": deletion, "back": _address(request.GET.get("back", "")), "nav": "list"}
+    return render(request, "history/delete.html", context)
 
 
 def _selected(request: MemberRequest) -> list[Analysis]:
@@ -76,9 +77,13 @@ def _selected(request: MemberRequest) -> list[Analysis]:
 
 
 def _back(query: str) -> HttpResponse:
-    """To the history as it was; only its own fields are taken from the address."""
+    return redirect(_address(query))
+
+
+def _address(query: str) -> str:
+    """The history as it was; only its own fields are taken from the query."""
     known = table.query_of(QueryDict(query))
-    return redirect(f"{reverse('analyses:list')}{'?' if known else ''}{known}")
+    return f"{reverse('analyses:list')}{'?' if known else ''}{known}"
 
 
 def _count(number: int) -> str:

@@ -57,7 +57,7 @@ def test_too_long_and_too_many_tags_are_refused(text: str) -> None:
 def test_tags_and_note_are_written_and_shown(page: Client, analysis: Analysis) -> None:
     html = save(page, analysis, tags="Thesis, q1 & q2", note="Run at\nnight.")
     assert tags_of(analysis) == ["q1 & q2", "thesis"]
-    assert 'href="/?tag=q1%20%26%20q2"' in html
+    assert f'href="{reverse("analyses:list")}?tag=q1%20%26%20q2"' in html
     assert "Run at\nnight." in html
     assert "grace, " in html
     html = save(page, analysis, tags="thesis", note="")

@@ -41,7 +41,8 @@ def test_what_is_shown_is_saved_under_a_name(page: Client, member: User) -> None
     assert (view.owner, view.is_shared) == (member, False)
     assert view.query == "model=bert&status=failed"
     assert "Saved as “Failed BERTs”." in html
-    assert 'href="/?model=bert&amp;status=failed" aria-current="page">Failed BERTs' in html
+    address = f"{reverse('analyses:list')}?model=bert&amp;status=failed"
+    assert f'href="{address}" aria-current="page">Failed BERTs' in html
     assert 'aria-current="page">Failed' not in html_of(page)
 
 

@@ -67,7 +67,7 @@ def test_the_bar_leads_to_the_page_of_the_action(page: Client) -> None:
 def test_without_a_selection_one_comes_back_and_is_told(page: Client) -> None:
     query = {"action": "delete", "back": "model=bert&next=//evil.example"}
     response = page.get(reverse("analyses:selection"), query, follow=True)
-    assert response.redirect_chain == [("/?model=bert", 302)]
+    assert response.redirect_chain == [(f"{reverse('analyses:list')}?model=bert", 302)]
     assert "Select one analysis or more first." in response.content.decode()
 
 
@@ -87,7 +87,7 @@ def test_tags_are_put_on_and_taken_off(page: Client, member: User) -> None:
     add_tags(analyses[:1], ["old", "thesis"])
     where = address("tag", *analyses, back="tag%3Dold")
     response = page.post(where, {"tags": "Thesis, new", "action": "add"}, follow=True)
-    assert response.redirect_chain[0][0] == "/?tag=old"
+    assert response.redirect_chain[0][0] == f"{reverse('analyses:list')}?tag=old"
     assert "thesis, new put on 2 analyses." in response.content.decode()
     assert [[tag.name for tag in analysis.tags.all()] for analysis in analyses] == [
         ["new", "old", "thesis"],
@@ -110,13 +110,14 @@ def test_a_confirmation_says_what_goes(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     add_log(analysis, "one", "two")
     write_labels(analysis, ["thesis"], "mine", member)
-    html = page.get(address("delete", analysis)).content.decode()
+    html = page.get(address("delete", analysis, back="status%3Dfailed")).content.decode()
     assert "Delete 1 analysis?" in html
+    assert f'href="{reverse("analyses:list")}?status=failed">Keep it' in html
     trials = analysis.trials.count()
     assert f"{trials} trials, 2 lines of log, 1 note and 1 tag." in html
     assert left() == {analysis.pk}
     response = page.post(address("delete", analysis, back="status%3Dfailed"), follow=True)
-    assert response.redirect_chain[0][0] == "/?status=failed"
+    assert response.redirect_chain[0][0] == f"{reverse('analyses:list')}?status=failed"
     assert "1 analysis deleted." in response.content.decode()
     assert not left()
     for model in (Trial, LogLine, Note):
