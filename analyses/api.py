@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import cast
 
 from django.contrib.auth.models import User
+from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.pagination import PageNumberPagination
@@ -15,6 +18,7 @@ from rest_framework.views import APIView
 
 from analyses import selectors, services
 from analyses.engine_events import storable
+from analyses.history.filters import AnalysisFilter
 from analyses.models import Analysis
 from analyses.serializers import AnalysisSerializer, AnalysisSummarySerializer, node_facts
 from engine.errors import InvalidInput
@@ -22,22 +26,41 @@ from engine.gpus import GPUS
 from engine.models.presets import PRESETS
 
 
+class PagesByIds(Paginator[Analysis]):
+    """Finds the ids of a page first, so that skipped rows, long with their JSON, are not read."""
+
+    def page(self, number: int | str) -> Page[Analysis]:
+        """One page; :exc:`~django.core.paginator.InvalidPage` where there is none."""
+        valid = self.validate_number(number)
+        analyses = cast("QuerySet[Analysis]", self.object_list)
+        first = (valid - 1) * self.per_page
+        ids = analyses.values_list("pk", flat=True)[first : first + self.per_page]
+        return Page(analyses.filter(pk__in=list(ids)), valid, self)
+
+
 class Pages(PageNumberPagination):
     """Pages of 50, or as many as ``page_size`` says."""
 
+    django_paginator_class = PagesByIds
     page_size_query_param = "page_size"
     max_page_size = 200
 
 
 class AnalysisList(ListAPIView[Analysis]):
-    """``GET``: the lab's analyses, newest first. ``POST``: a new one, from flat fields."""
+    """``GET``: the lab's analyses, newest first. ``POST``: a new one, from flat fields.
+
+    The address takes the filters and the sorting of the history's page.
+    """
 
     serializer_class = AnalysisSummarySerializer
     pagination_class = Pages
+    filter_backends = (DjangoFilterBackend,)
+    filterset_class = AnalysisFilter
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see, without the long JSON that lists do not show."""
-        return selectors.visible_to(_member(self.request)).defer("request", "result")
+        analyses = selectors.visible_to(_member(self.request)).prefetch_related("tags")
+        return analyses.defer("request", "result")
 
     def post(self, request: Request) -> Response:
         """Store and queue an analysis; 400 with a list of messages for each wrong field."""

@@ -33,6 +33,23 @@ class FigureSource(models.TextChoices):
     ASSUMED = "assumed", "Assumed"
 
 
+SORTED_BY = (
+    ("model",),
+    ("gpu", "measured_gpu"),
+    ("precision",),
+    ("optimizer",),
+    ("recommended_batch_size",),
+    ("largest_batch_size",),
+    ("speedup",),
+    ("usd_per_year",),
+    ("source",),
+    ("status",),
+    ("owner",),
+    ("queued_at",),
+)
+"""What the history sorts or filters by: an index for each, since a row with its JSON is long."""
+
+
 class Analysis(models.Model):
     """One submitted question, its status and its answer.
 
@@ -84,6 +101,10 @@ class Analysis(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
 
+    tags: models.ManyToManyField[Tag, models.Model] = models.ManyToManyField(
+        "Tag", related_name="analyses", blank=True
+    )
+
     result = models.JSONField(null=True, blank=True)
     source = models.CharField(max_length=20, choices=FigureSource, blank=True)
     largest_batch_size = models.PositiveIntegerField(null=True, blank=True)
@@ -103,6 +124,7 @@ class Analysis(models.Model):
             models.Index(fields=("status", "heartbeat_at")),
             models.Index(fields=("question", "status")),
             models.Index(fields=("status", "owner", "workload_key", "adopted_at")),
+            *(models.Index(fields=(*fields, "-id")) for fields in SORTED_BY),
         )
         constraints = (
             models.UniqueConstraint(
@@ -124,6 +146,61 @@ class Analysis(models.Model):
     def ended_without_answer(self) -> bool:
         """Whether it has failed, was cancelled or lost."""
         return self.is_final and self.status != Status.SUCCEEDED
+
+
+class Tag(models.Model):
+    """A word that members sort analyses by, the same for the whole lab; in small letters."""
+
+    LONGEST = 40
+    name = models.CharField(max_length=LONGEST, unique=True)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Note(models.Model):
+    """What members have written about an analysis, and who wrote last.
+
+    Not a column of the analysis: to search all notes would be to read all rows with their JSON.
+    """
+
+    LONGEST = 10_000
+    analysis = models.OneToOneField(Analysis, on_delete=models.CASCADE, primary_key=True)
+    text = models.TextField(max_length=LONGEST)
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    edited_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"note on analysis {self.pk}"
+
+
+class SavedView(models.Model):
+    """A name for what an address of the history shows; of one member, for all if ``is_shared``.
+
+    ``query`` is the address's fields as :func:`analyses.history.table.query_of` spells them.
+    """
+
+    LONGEST_NAME = 60
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views"
+    )
+    name = models.CharField(max_length=LONGEST_NAME)
+    query = models.TextField(blank=True)
+    is_shared = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ("name", "id")
+        constraints = (
+            models.UniqueConstraint(fields=("owner", "name"), name="one_view_by_a_name"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Trial(models.Model):

@@ -181,10 +181,16 @@ def speedup_in_list(analysis: Analysis) -> str:
     """The speedup of a row in a list, told apart from noise as on the analysis's own page."""
     if analysis.speedup is None:
         return UNKNOWN
+    return times(analysis.speedup) if gain_of(analysis) else "no gain"
+
+
+def gain_of(analysis: Analysis) -> bool | None:
+    """Whether the speedup of a row is one beyond the noise; ``None`` where none is known."""
+    if analysis.speedup is None:
+        return None
     assumed, price = analysis.request, analysis.request.get("price_per_hour_usd")
     nothing_to_save = 0 in (assumed["hours_per_run"], assumed["runs_per_year"], price)
-    gain = analysis.speedup > 1 and ((analysis.usd_per_year or 0) > 0 or nothing_to_save)
-    return times(analysis.speedup) if gain else "no gain"
+    return analysis.speedup > 1 and ((analysis.usd_per_year or 0) > 0 or nothing_to_save)
 
 
 def measured_on_rows(verdict: Verdict | None) -> list[tuple[str, str]]:

@@ -33,8 +33,8 @@ def can_be_adopted(analysis: Analysis) -> bool:
 
 
 def detail(user: Member | AnonymousUser) -> QuerySet[Analysis]:
-    """What :func:`visible_to` gives, with the trials at hand."""
-    return visible_to(user).prefetch_related("trials")
+    """What :func:`visible_to` gives, with the trials, tags and the note at hand."""
+    return visible_to(user).select_related("note").prefetch_related("trials", "tags")
 
 
 def log_lines(analysis: Analysis, after: int = 0) -> QuerySet[LogLine]:

@@ -5,7 +5,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from analyses.models import Analysis, Node, Trial
+from analyses.history.labels import note_of
+from analyses.models import Analysis, Node, Tag, Trial
 
 
 class TrialSerializer(serializers.ModelSerializer[Trial]):
@@ -28,6 +29,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     owner = serializers.CharField(source="owner.username")
     adopted_by = serializers.CharField(source="adopted_by.username", default=None)
     failure = serializers.SerializerMethodField()
+    tags = serializers.SlugRelatedField[Tag](slug_field="name", many=True, read_only=True)
 
     class Meta:
         model = Analysis
@@ -36,7 +38,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "measured_gpu", "current_batch_size", "queued_at", "started_at", "finished_at", "node",
             "attempt", "answered_from", "source",
             "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year",
-            "gpu_hours_per_year", "adopted_at", "adopted_by", "failure",
+            "gpu_hours_per_year", "adopted_at", "adopted_by", "failure", "tags",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -51,10 +53,15 @@ class AnalysisSerializer(AnalysisSummarySerializer):
     """An analysis whole: the question, every trial and the result."""
 
     trials = TrialSerializer(many=True)
+    note = serializers.SerializerMethodField()
 
     class Meta(AnalysisSummarySerializer.Meta):
-        fields = (*AnalysisSummarySerializer.Meta.fields, "request", "trials", "result")
+        fields = (*AnalysisSummarySerializer.Meta.fields, "note", "request", "trials", "result")
         read_only_fields = fields
+
+    def get_note(self, analysis: Analysis) -> str | None:
+        """What members have written about it."""
+        return note_of(analysis)
 
 
 def node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:

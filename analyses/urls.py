@@ -4,6 +4,9 @@ from django.urls import path
 
 from analyses import views
 from analyses.compare import views as compare
+from analyses.history import saved_view_views as saved_views
+from analyses.history import selection_views as selection
+from analyses.history import views as history
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
@@ -12,7 +15,9 @@ app_name = "analyses"
 
 urlpatterns = [
     path("", overview, name="overview"),
-    path("history/", views.history, name="list"),
+    path("history/", history.history, name="list"),
+    path("history/export.csv", history.export_csv, name="export-csv"),
+    path("history/export.json", history.export_json, name="export-json"),
     path("compare/", compare.compare, name="compare"),
     path("compare/bars.svg", compare.bars, name="compare-bars"),
     path("gpus/", views.gpus, name="gpus"),
@@ -25,6 +30,12 @@ urlpatterns = [
     path("savings/analyses.csv", savings.analyses_as_csv, name="savings-analyses-csv"),
     path("<int:pk>/", views.detail, name="detail"),
     path("<int:pk>/adopt/", savings.adopt, name="adopt"),
+    path("history/selection/", selection.choose, name="selection"),
+    path("history/tag/", selection.tag, name="tag"),
+    path("history/delete/", selection.delete, name="delete"),
+    path("history/views/", saved_views.save, name="save-view"),
+    path("history/views/<int:pk>/delete/", saved_views.delete, name="delete-view"),
+    path("<int:pk>/labels/", history.labels, name="labels"),
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/log/", views.log, name="log"),

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Page, Paginator
+from django.db.models import prefetch_related_objects
 from django.http import (
     Http404,
     HttpRequest,
@@ -23,6 +23,8 @@ from django_htmx.middleware import HtmxDetails
 
 from analyses import services
 from analyses.forms import AnalysisForm, default_values, values_of, with_upload
+from analyses.history.forms import LabelsForm
+from analyses.history.labels import labels_of
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
@@ -32,7 +34,6 @@ from analyses.savings.worth import worth_of
 from analyses.selectors import can_be_adopted, may_change, visible_to
 from engine.gpus import GPUS
 
-PAGE_SIZE = 25
 SHOWN_LOG_LINES = 200
 
 
@@ -41,20 +42,6 @@ class MemberRequest(HttpRequest):
 
     user: User
     htmx: HtmxDetails
-
-
-@require_safe
-def history(request: MemberRequest) -> HttpResponse:
-    """All analyses, newest first; the rows alone when htmx asks whether they changed."""
-    analyses = visible_to(request.user).defer("result")
-    page = Paginator(analyses, PAGE_SIZE).get_page(request.GET.get("page"))
-    version = _rows_version(page)
-    if request.htmx and request.GET.get("seen") == version:
-        return HttpResponse(status=204)
-    template = "analyses/_rows.html" if request.htmx else "analyses/list.html"
-    refresh = any(not analysis.is_final for analysis in page)
-    context = {"page": page, "version": version, "refresh": refresh, "nav": "list"}
-    return render(request, template, context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -74,7 +61,10 @@ def new(request: MemberRequest) -> HttpResponse:
 def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """One analysis: its progress while it runs, its verdict or its failure at the end."""
     analysis = find_analysis(request, pk)
-    return render(request, "analyses/detail.html", _context(request, analysis, _version(analysis)))
+    prefetch_related_objects([analysis], "tags", "note__author")
+    context = _context(request, analysis, _version(analysis))
+    context["labels_form"] = LabelsForm(initial=labels_of(analysis))
+    return render(request, "analyses/detail.html", context)
 
 
 @require_POST
@@ -149,11 +139,6 @@ def _version(analysis: Analysis) -> str:
     line = analysis.log_lines.order_by("-id").values_list("id", flat=True).first() or 0
     waited = state_of(analysis, timezone.now()).hint != ""
     return f"{analysis.status}-{trial}-{line}-{int(waited)}"
-
-
-def _rows_version(page: Page[Analysis]) -> str:
-    """A word that changes when an analysis of the page is added or changes its status."""
-    return "-".join(f"{analysis.pk}{analysis.status[:7]}" for analysis in page)
 
 
 def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[str, Any]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain
 
 from django.http import StreamingHttpResponse
 
+from analyses.csv_text import Cell, csv_lines
 from analyses.models import Analysis
 from analyses.question import gpu_of, model_name
 from analyses.savings.behind import Behind
 from analyses.savings.selection import label_of, value_of
 from analyses.savings.totals import KINDS, Row, Total
-
-Cell = str | int | float | None
 
 _TOTAL_COLUMNS = ("usd_per_year", "gpu_hours_per_year", "workloads", "speedup_sources")
 _ANALYSIS_COLUMNS = (
@@ -58,27 +57,6 @@ def _line(behind: Behind) -> list[Cell]:
 
 
 def _csv(name: str, head: Iterable[str], lines: Iterable[Iterable[Cell]]) -> StreamingHttpResponse:
-    writer = csv.writer(_Echo())
-
-    def text() -> Iterator[str]:
-        yield writer.writerow(head)
-        for line in lines:
-            yield writer.writerow([_harmless(cell) for cell in line])
-
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingHttpResponse(text(), content_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _harmless(cell: Cell) -> Cell:
-    """A text that a spreadsheet would take for a formula, quoted."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
-
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-class _Echo:
-    """A file that hands back what is written to it, so that a response can stream it."""
-
-    def write(self, text: str) -> str:
-        return text
+    text = csv_lines(chain([head], lines))
+    return StreamingHttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)

@@ -16,7 +16,6 @@ from analyses.tests.factories import (
     add_trial,
     make_analysis,
     make_global_batch,
-    make_request,
     make_result,
     make_trial,
     make_user,
@@ -67,73 +66,6 @@ def test_an_analysis_that_does_not_exist_is_not_found(page: Client, name: str) -
     response = page.get(reverse(f"analyses:{name}", args=[4711]))
     assert response.status_code == 404
     assert "There is no analysis 4711." in response.content.decode()
-
-
-# History
-
-
-def test_an_empty_history_offers_the_first_analysis(page: Client) -> None:
-    html = html_of(page, "list")
-    assert "No analysis yet" in html
-    assert html.count('class="button') == 1
-    assert "<table" not in html
-
-
-def test_history_shows_newest_first_with_what_each_is_worth(page: Client, member: User) -> None:
-    old = make_analysis(member, Status.SUCCEEDED)
-    new = make_analysis(member, Status.FAILED, request=make_request(model="gpt2", gpu="t4"))
-    html = html_of(page, "list")
-    assert html.index(f"analysis-{new.pk}") < html.index(f"analysis-{old.pk}")
-    for text in ("BERT base", "NVIDIA A10", "adamw", "predicted", "Succeeded", "GPT-2", "Failed"):
-        assert text in html
-    assert f'<strong class="good">{old.recommended_batch_size}</strong>' in html
-
-
-@pytest.mark.parametrize(
-    ("recommended", "shown"), [(128, "\N{MULTIPLICATION SIGN}"), (16, "no gain")]
-)
-def test_history_tells_a_gain_from_noise(
-    page: Client, member: User, recommended: int, shown: str
-) -> None:
-    make_analysis(member, Status.SUCCEEDED, make_result(recommended=recommended))
-    assert shown in html_of(page, "list").split('data-label="Speedup">')[1].split("<")[0]
-
-
-def test_history_comes_in_pages(page: Client, member: User) -> None:
-    for _ in range(views.PAGE_SIZE + 1):
-        make_analysis(member)
-    first, second = html_of(page, "list"), page.get("/history/?page=2").content.decode()
-    assert first.count('<tr role="row">') == views.PAGE_SIZE + 1
-    assert second.count('<tr role="row">') == 2
-    assert 'href="?page=2"' in first
-    assert 'href="?page=1"' in second
-    assert page.get("/history/?page=nonsense").status_code == 200
-
-
-def test_history_asks_again_only_while_something_runs(page: Client, member: User) -> None:
-    make_analysis(member, Status.SUCCEEDED)
-    assert "hx-trigger" not in html_of(page, "list")
-    running = make_analysis(member, Status.RUNNING)
-    address = seen(html_of(page, "list"))
-    assert page.get(f"/history/{address}", headers=HTMX).status_code == 204
-    Analysis.objects.filter(pk=running.pk).update(status=Status.FAILED)
-    rows = page.get(f"/history/{address}", headers=HTMX).content.decode()
-    assert rows.lstrip().startswith("<tbody")
-    assert "hx-trigger" not in rows
-
-
-def test_history_takes_the_same_number_of_queries_for_any_length(
-    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    for _ in range(2):
-        make_analysis(member, Status.SUCCEEDED)
-    html_of(page, "list")
-    with django_assert_num_queries(4):  # session, member, count, rows with their owners
-        html_of(page, "list")
-    for number in range(15):
-        make_analysis(make_user(f"member-{number}"), Status.SUCCEEDED)
-    with django_assert_num_queries(4):
-        html_of(page, "list")
 
 
 # A running analysis
@@ -344,12 +276,12 @@ def test_a_page_takes_the_same_number_of_queries_for_any_number_of_trials(
     page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(9):
         html_of(page, "detail", analysis.pk)
     for size in range(1, 30):
         add_trial(analysis, make_trial(size))
     add_log(analysis, *"abcdefgh")
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(9):
         html_of(page, "detail", analysis.pk)
 
 

@@ -1,0 +1,30 @@
+"""CSV that can be streamed, and that no spreadsheet takes for formulas."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+
+Cell = str | int | float | None
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+class _Echo:
+    """A file that gives back what is written."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def csv_lines(rows: Iterable[Iterable[Cell]]) -> Iterator[str]:
+    """One line for each row; text that looks like a formula gets an apostrophe before it."""
+    writer = csv.writer(_Echo())
+    for row in rows:
+        yield writer.writerow([_guarded(cell) for cell in row])
+
+
+def _guarded(cell: Cell) -> str | int | float:
+    if isinstance(cell, str) and cell.lstrip().startswith(_FORMULA_STARTS):
+        return f"'{cell}"
+    return "" if cell is None else cell

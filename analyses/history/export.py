@@ -1,0 +1,50 @@
+"""The history as a file: exactly the rows, order and columns that an address shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from django.db.models import QuerySet
+
+from analyses import csv_text
+from analyses.history.columns import Cell, Column, Value
+from analyses.history.labels import with_labels
+from analyses.models import Analysis
+
+CHUNK = 500
+"""Rows read at a time, so that a long history does not lie in memory."""
+
+
+def csv_of(analyses: QuerySet[Analysis], columns: Iterable[Column]) -> Iterator[str]:
+    """A line with the names, then one for each analysis."""
+    cells = _cells(columns)
+    names: list[list[csv_text.Cell]] = [[cell.name for cell in cells]]
+    values = ([_plain(cell.value(row)) for cell in cells] for row in _rows(analyses))
+    return csv_text.csv_lines(chain(names, values))
+
+
+def json_pieces(analyses: QuerySet[Analysis], columns: Iterable[Column]) -> Iterator[str]:
+    """One JSON array with an object for each analysis."""
+    cells = _cells(columns)
+    before = "[\n"
+    for row in _rows(analyses):
+        yield before + json.dumps({cell.name: cell.value(row) for cell in cells})
+        before = ",\n"
+    yield "[]\n" if before == "[\n" else "\n]\n"
+
+
+def _cells(columns: Iterable[Column]) -> Sequence[Cell]:
+    return [cell for column in columns for cell in column.cells]
+
+
+def _rows(analyses: QuerySet[Analysis]) -> Iterator[Analysis]:
+    return with_labels(analyses).defer("result").iterator(chunk_size=CHUNK)
+
+
+def _plain(value: Value) -> csv_text.Cell:
+    """A value as one cell."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else value

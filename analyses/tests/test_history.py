@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from analyses.history import labels, table
+from analyses.history.columns import COLUMNS
+from analyses.models import Analysis, Status
+from analyses.tests.factories import make_analysis, make_request, make_result, make_user
+
+HTMX = {"HX-Request": "true"}
+URL = "/api/v1/analyses/"
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def html_of(client: Client, **query: Any) -> str:
+    response = client.get(reverse("analyses:list"), query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def ids_in(html: str) -> list[int]:
+    return [int(part.split('"')[0]) for part in html.split('id="analysis-')[1:]]
+
+
+def seen(html: str) -> str:
+    """The address that the rows ask next."""
+    rows = html.split('id="rows"')[1]
+    query = rows.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    return reverse("analyses:list") + query
+
+
+@pytest.fixture
+def lab(member: User) -> dict[str, Analysis]:
+    """One analysis each that differs from the others in what the filters look at."""
+    result = make_result()
+    analyses = {
+        "bert": make_analysis(member, Status.SUCCEEDED, result),
+        "gpt2": make_analysis(
+            make_user("alan"), Status.FAILED, request=make_request(model="gpt2", gpu="t4")
+        ),
+        "local": make_analysis(member, measured_gpu="NVIDIA H200", gpu="local"),
+        "bf16": make_analysis(
+            member, Status.CANCELLED, request=make_request(precision="bf16-mixed")
+        ),
+    }
+    labels.add_tags([analyses["bert"], analyses["bf16"]], ["thesis", "chapter two"])
+    labels.write_labels(analyses["gpt2"], [], "It crashed at night.", member)
+    return analyses
+
+
+# The table
+
+
+def test_an_empty_history_offers_the_first_analysis(page: Client) -> None:
+    html = html_of(page)
+    assert "No analysis yet" in html
+    assert html.count('class="button') == 1
+    assert "<table" not in html
+    assert "<form" not in html.split("<main")[1].split("</main")[0]
+
+
+def test_it_shows_newest_first_with_what_each_is_worth(page: Client, member: User) -> None:
+    old = make_analysis(member, Status.SUCCEEDED)
+    new = make_analysis(member, Status.FAILED, request=make_request(model="gpt2", gpu="t4"))
+    html = html_of(page)
+    assert ids_in(html) == [new.pk, old.pk]
+    for text in ("BERT base", "NVIDIA A10", "fp32", "predicted", "Succeeded", "GPT-2", "Failed"):
+        assert text in html
+    assert f'<strong class="good">{old.recommended_batch_size}</strong>' in html
+
+
+@pytest.mark.parametrize(
+    ("recommended", "shown"), [(128, "\N{MULTIPLICATION SIGN}"), (16, "no gain")]
+)
+def test_it_tells_a_gain_from_noise(
+    page: Client, member: User, recommended: int, shown: str
+) -> None:
+    make_analysis(member, Status.SUCCEEDED, make_result(recommended=recommended))
+    assert shown in html_of(page).split('data-label="Speedup">')[1].split("<")[0]
+
+
+def test_it_comes_in_pages(page: Client, member: User) -> None:
+    for _ in range(table.PAGE_SIZE + 1):
+        make_analysis(member)
+    first, second = html_of(page, model="bert"), html_of(page, page=2)
+    assert len(ids_in(first)) == table.PAGE_SIZE
+    assert len(ids_in(second)) == 1
+    assert 'href="?model=bert&amp;page=2"' in first
+    assert 'href="?page=1"' in second
+    assert ids_in(html_of(page, page="nonsense")) == ids_in(first)
+    beyond = html_of(page, page=3)
+    assert "There is no page 3" in beyond
+    assert ids_in(html_of(page, page="9" * 30)) == ids_in(first)
+
+
+def test_a_long_history_is_not_counted_to_its_end(
+    page: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "COUNTED", 2)
+    for _ in range(2):
+        make_analysis(member)
+    assert "2 analyses" in html_of(page)
+    make_analysis(member)
+    assert "more than 2 analyses" in html_of(page)
+
+
+def test_it_asks_again_only_while_something_runs(page: Client, member: User) -> None:
+    make_analysis(member, Status.SUCCEEDED)
+    assert 'hx-trigger="every' not in html_of(page)
+    running = make_analysis(member, Status.RUNNING)
+    address = seen(html_of(page, member=member.username, columns="speedup"))
+    assert page.get(address, headers=HTMX).status_code == 204
+    Analysis.objects.filter(pk=running.pk).update(status=Status.FAILED)
+    rows = page.get(address, headers=HTMX).content.decode()
+    assert rows.lstrip().startswith("<tbody")
+    assert "hx-trigger" not in rows
+    assert 'data-label="Speedup"' in rows
+    assert 'data-label="When"' not in rows
+
+
+def test_it_takes_the_same_number_of_queries_for_any_length(
+    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for _ in range(2):
+        make_analysis(member, Status.SUCCEEDED)
+    html_of(page)
+    # session, member; ids, count, rows, tags; saved views; members, models, GPUs, precisions, tags
+    with django_assert_num_queries(12):
+        html_of(page)
+    for number in range(15):
+        make_analysis(make_user(f"member-{number}"), Status.SUCCEEDED)
+    with django_assert_num_queries(12):
+        html_of(page)
+
+
+# Filters
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"member": "alan"}, ["gpt2"]),
+        ({"model": "gpt2"}, ["gpt2"]),
+        ({"gpu": "t4"}, ["gpt2"]),
+        ({"gpu": "local:NVIDIA H200"}, ["local"]),
+        ({"gpu": "local"}, ["local"]),
+        ({"status": "failed"}, ["gpt2"]),
+        ({"precision": "bf16-mixed"}, ["bf16"]),
+        ({"tag": "Thesis"}, ["bf16", "bert"]),
+        ({"tag": "no-such-tag"}, []),
+        ({"q": "thesis"}, ["bf16", "bert"]),
+        ({"q": "crashed"}, ["gpt2"]),
+        ({"member": "grace", "status": "succeeded"}, ["bert"]),
+        ({"model": "no-such-model"}, []),
+        ({"q": "GPT-2"}, ["gpt2"]),
+        ({"q": "Alan"}, ["gpt2"]),
+        ({"q": "h200"}, ["local"]),
+        ({"q": "bert a10"}, ["bf16", "bert"]),
+        ({"q": "bert t4"}, []),
+        ({"q": "' OR 1=1 --"}, []),
+    ],
+)
+def test_page_export_and_api_find_the_same(
+    page: Client, lab: dict[str, Analysis], query: dict[str, str], found: list[str]
+) -> None:
+    expected = [lab[name].pk for name in found]
+    assert ids_in(html_of(page, **query)) == expected
+    exported = b"".join(page.get(reverse("analyses:export-json"), query))
+    assert exported.decode().count('"id"') == len(expected)
+    assert [row["id"] for row in page.get(URL, query).json()["results"]] == expected
+
+
+def test_a_number_finds_its_analysis(page: Client, lab: dict[str, Analysis]) -> None:
+    pk = lab["bert"].pk
+    assert ids_in(html_of(page, q=f"#{pk}")) == [pk]
+    assert ids_in(html_of(page, q="#" + "9" * 30)) == []
+
+
+def test_dates_take_in_their_whole_day(page: Client, lab: dict[str, Analysis]) -> None:
+    for days, (name, hour) in enumerate([("bert", 0), ("gpt2", 23), ("local", 12)], start=1):
+        at = datetime(2026, 3, days, hour, 59, tzinfo=UTC)
+        Analysis.objects.filter(pk=lab[name].pk).update(queued_at=at)
+    query = {"date_from": "2026-03-01", "date_to": "2026-03-02"}
+    assert ids_in(html_of(page, **query)) == [lab["gpt2"].pk, lab["bert"].pk]
+    assert len(ids_in(html_of(page, date_to="9999-12-31"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"date_from": "yesterday"}, "Enter a valid date."),
+        ({"status": "asleep"}, "Select a valid choice. asleep"),
+        ({"sort": "beauty"}, "Select a valid choice. beauty"),
+        ({"q": "x" * 201}, "at most 200 characters"),
+        ({"q": "\0"}, "Null characters"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_said_so_and_finds_nothing(
+    page: Client, lab: dict[str, Analysis], query: dict[str, str], message: str
+) -> None:
+    html = html_of(page, **query)
+    assert message in html
+    assert ids_in(html) == []
+    for name in ("export-csv", "export-json"):
+        response = page.get(reverse(f"analyses:{name}"), query)
+        assert response.status_code == 400
+        assert message in response.content.decode()
+    assert page.get(URL, query).status_code == 400
+
+
+def test_a_filter_stays_in_the_form(page: Client, lab: dict[str, Analysis]) -> None:
+    html = html_of(page, model="own-model", q='"><b>')
+    assert '<option value="own-model" selected>own-model</option>' in html
+    assert '<option value="gpt2">GPT-2' in html
+    assert "&quot;&gt;&lt;b&gt;" in html
+    assert '"><b>' not in html
+
+
+def test_filters_answer_in_place_with_an_address_to_share(
+    page: Client, lab: dict[str, Analysis]
+) -> None:
+    headers = HTMX | {"HX-Target": "results"}
+    columns = [column.key for column in COLUMNS if column.is_usual and not column.is_fixed]
+    query = {"q": "", "status": "failed", "sort": "-speedup", "page": "2", "columns": columns}
+    response = page.get(reverse("analyses:list"), query, headers=headers)
+    assert response["HX-Push-Url"].endswith("?status=failed&sort=-speedup")
+    assert response.content.decode().startswith('<div id="results"')
+    assert response["Vary"].startswith("HX-Request")  # or a browser takes a part for the page
+
+
+# Sorting and columns
+
+
+def test_every_column_sorts_both_ways_with_the_unknown_last(
+    page: Client, lab: dict[str, Analysis]
+) -> None:
+    for column in COLUMNS:
+        if not column.order:
+            continue
+        rising, falling = (ids_in(html_of(page, sort=f"{s}{column.key}")) for s in ("", "-"))
+        assert len(rising) == 4
+        if column.key in ("batch", "largest", "speedup", "savings"):
+            assert rising[0] == falling[0] == lab["bert"].pk
+        else:
+            assert rising == falling[::-1]
+
+
+def test_what_is_equal_comes_newest_first(page: Client, member: User) -> None:
+    pks = [make_analysis(member).pk for _ in range(3)]
+    assert ids_in(html_of(page, sort="model")) == pks[::-1]
+
+
+def test_a_head_turns_its_order_round_and_keeps_the_rest(
+    page: Client, lab: dict[str, Analysis]
+) -> None:
+    html = html_of(page, member="grace")
+    assert 'aria-sort="descending"><a href="?member=grace&amp;sort=id">#' in html
+    assert '<a href="?member=grace&amp;sort=-speedup">Speedup' in html
+    html = html_of(page, member="grace", sort="-speedup")
+    assert 'aria-sort="descending"><a href="?member=grace&amp;sort=speedup">Speedup' in html
+
+
+def test_the_columns_are_chosen(page: Client, lab: dict[str, Analysis]) -> None:
+    html = html_of(page, columns=["largest"])
+    body = html.split("<tbody")[1]
+    assert 'data-label="Largest batch"' in body
+    assert 'data-label="Source"' in body
+    assert 'data-label="GPU"' not in body
+    assert html.count("<th ") == 5
+    assert 'value="largest" checked' in html
+    assert 'value="gpu" checked' not in html
+    wrong = html_of(page, columns=["beauty"])
+    assert "Select a valid choice. beauty" in wrong
+
+
+def test_adopted_ones_can_be_told_apart(page: Client, member: User) -> None:
+    adopted = make_analysis(member, Status.SUCCEEDED, adopted_at=timezone.now())
+    other = make_analysis(member, Status.SUCCEEDED)
+    for word, shown, hidden in (("yes", adopted, other), ("no", other, adopted)):
+        html = page.get(reverse("analyses:list"), {"adopted": word}).content.decode()
+        assert f"analysis-{shown.pk}" in html
+        assert f"analysis-{hidden.pk}" not in html
+    html = page.get(reverse("analyses:list"), {"columns": "adopted"}).content.decode()
+    assert f"{timezone.now():%Y-%m-%d}" in html

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries
+
+from analyses.history import export, labels
+from analyses.models import Analysis, Status
+from analyses.tests.factories import make_analysis, make_request, make_result, make_user
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def exported(page: Client, ending: str, **query: Any) -> str:
+    response = page.get(reverse(f"analyses:export-{ending}"), query)
+    assert response.status_code == 200
+    assert response["Content-Disposition"] == f'attachment; filename="analyses.{ending}"'
+    return b"".join(response).decode()
+
+
+def csv_rows(page: Client, **query: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(exported(page, "csv", **query))))
+
+
+def test_csv_and_json_hold_what_is_shown(page: Client, member: User) -> None:
+    slow = make_analysis(member, Status.SUCCEEDED, make_result(recommended=64))
+    fast = make_analysis(member, Status.SUCCEEDED, make_result())
+    make_analysis(member, Status.FAILED)
+    query = {"status": "succeeded", "sort": "speedup", "columns": ["speedup", "batch"]}
+    rows = json.loads(exported(page, "json", **query))
+    assert rows == [
+        {
+            "id": analysis.pk,
+            "model": "BERT base",
+            "current_batch_size": 16,
+            "recommended_batch_size": analysis.recommended_batch_size,
+            "speedup": analysis.speedup,
+            "has_gain": True,
+            "source": "predicted",
+        }
+        for analysis in (slow, fast)
+    ]
+    in_csv = csv_rows(page, **query)
+    assert list(in_csv[0]) == list(rows[0])
+    assert [row["speedup"] for row in in_csv] == [repr(slow.speedup), repr(fast.speedup)]
+    assert in_csv[0]["has_gain"] == "yes"
+
+
+def test_what_is_not_known_is_empty(page: Client, member: User) -> None:
+    make_analysis(member, Status.FAILED)
+    assert csv_rows(page)[0]["speedup"] == ""
+    assert json.loads(exported(page, "json"))[0]["speedup"] is None
+
+
+def test_an_export_of_nothing_is_whole(page: Client) -> None:
+    assert json.loads(exported(page, "json")) == []
+    assert exported(page, "csv").startswith("id,model,gpu")
+    assert exported(page, "csv").count("\r\n") == 1
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", " =", "\r="])
+def test_no_cell_becomes_a_formula(page: Client, start: str) -> None:
+    name = f"{start}HYPERLINK(1)"
+    make_analysis(make_user(name), Status.QUEUED, model=name)
+    row = csv_rows(page)[0]
+    assert row["model"] == row["member"] == f"'{name}"
+    assert json.loads(exported(page, "json"))[0]["model"] == name
+
+
+def test_tags_and_notes_are_exported(page: Client, member: User) -> None:
+    analysis = make_analysis(member)
+    labels.write_labels(analysis, ["b", "a"], "=cmd", member)
+    columns = ["tags", "note"]
+    assert json.loads(exported(page, "json", columns=columns))[0]["tags"] == ["a", "b"]
+    row = csv_rows(page, columns=columns)[0]
+    assert (row["tags"], row["note"]) == ("a, b", "'=cmd")
+
+
+def test_text_with_commas_quotes_and_lines_comes_back(page: Client, member: User) -> None:
+    name = 'a "b", c\nd'
+    make_analysis(member, model=name)
+    assert csv_rows(page)[0]["model"] == name
+
+
+def test_an_export_is_not_cut_into_pages(
+    page: Client,
+    member: User,
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    monkeypatch.setattr(export, "CHUNK", 7)
+    request = make_request()
+    Analysis.objects.bulk_create(
+        Analysis(owner=member, request=request, model=f"m{n}", gpu="a10", current_batch_size=1)
+        for n in range(30)
+    )
+    with django_assert_num_queries(8):  # session, member, rows; tags of 7 at a time
+        assert len(csv_rows(page)) == 30
+
+
+def test_an_analysis_of_nobody_signed_in_is_not_exported(client: Client, member: User) -> None:
+    make_analysis(member)
+    assert client.get(reverse("analyses:export-csv")).status_code == 302
