@@ -190,7 +190,7 @@ def _date(analysis: Analysis, queued_at: datetime, harvest: Harvest) -> None:
 
 def _adopted(analysis: Analysis) -> dict[str, object]:
     """Every third recommendation that is a gain has been adopted, two days later."""
-    if analysis.pk % 3 or not analysis.finished_at or (analysis.speedup or 0) <= 1:
+    if analysis.pk % 3 or not analysis.finished_at or not analysis.usd_per_year:
         return {}
     return {
         "adopted_at": analysis.finished_at + timedelta(days=2),
