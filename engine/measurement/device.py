@@ -31,7 +31,10 @@ def device_for(question: Question, device: DeviceFacts, workload: Workload | Non
     if workload is not None:
         wrong |= lacking_devices(workload, device)
         together = workload.world_size
-    gpu = limited_device(device, question.memory_limit_bytes)
+    try:
+        gpu = limited_device(device, question.memory_limit_bytes)
+    except InvalidInput as error:
+        raise InvalidInput(wrong | error.fields) from error
     if device.kind == "cpu" and together * gpu.total_bytes > device.total_bytes:
         wrong["memory_limit_bytes"] = (
             f"{together:,} times {gpu.total_bytes / 2**30:.2f} GiB is more than the "
