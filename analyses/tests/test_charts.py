@@ -101,7 +101,7 @@ def test_a_trial_of_unknown_memory_leaves_no_hole_in_the_chart() -> None:
 
 def test_the_figure_is_plain_json_with_colours_of_the_stylesheet() -> None:
     text = json.dumps(batch_size_chart(make_result()), allow_nan=False)
-    stylesheet = Path(settings.BASE_DIR, "static/memorymark/site.css").read_text()
+    stylesheet = Path(settings.BASE_DIR, "static/memorymark/colours.css").read_text()
     names = {part.split(")")[0] for part in text.split("var(")[1:]}
     assert names
     assert all(f"{name}:" in stylesheet for name in names)

@@ -58,7 +58,7 @@ def test_an_expired_form_is_explained() -> None:
 
 
 def test_the_systems_light_theme_is_the_light_theme() -> None:
-    css = Path(settings.BASE_DIR, "static/memorymark/site.css").read_text()
+    css = Path(settings.BASE_DIR, "static/memorymark/colours.css").read_text()
     blocks = [
         css.split(f':root[data-theme="{theme}"] {{')[1].split("}")[0].split()
         for theme in ("light", "system")

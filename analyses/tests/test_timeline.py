@@ -51,7 +51,7 @@ def test_the_figure_is_plain_json_with_colours_of_the_stylesheet() -> None:
     categories = [name for name in CATEGORIES if name not in ("cached", "context", "free")]
     points = [TimelinePoint(0.0, "forward", dict.fromkeys(categories, GIB))]
     text = json.dumps(timeline_chart(replace(make_result(), timeline=points)), allow_nan=False)
-    stylesheet = Path(settings.BASE_DIR, "static/memorymark/site.css").read_text()
+    stylesheet = Path(settings.BASE_DIR, "static/memorymark/colours.css").read_text()
     names = {part.split(")")[0] for part in text.split("var(")[1:]}
     assert len([name for name in names if name.startswith("--of-")]) == len(categories)
     assert all(stylesheet.count(f"{name}:") >= 1 for name in names)
