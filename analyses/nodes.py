@@ -94,9 +94,9 @@ def _first_visible() -> object | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     first = "0" if visible is None else visible.split(",")[0].strip()
     if first.isdigit():
-        return pynvml.nvmlDeviceGetHandleByIndex(int(first))  # type: ignore[no-any-return]
+        return pynvml.nvmlDeviceGetHandleByIndex(int(first))  # type: ignore[no-any-return]  # no types
     if first.startswith("GPU-"):
-        return pynvml.nvmlDeviceGetHandleByUUID(first)  # type: ignore[no-any-return]
+        return pynvml.nvmlDeviceGetHandleByUUID(first)  # type: ignore[no-any-return]  # no types
     return None  # none is visible: CUDA takes what it does not understand as the end of the list
 
 

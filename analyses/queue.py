@@ -137,7 +137,7 @@ class LabBroker(ORM):  # type: ignore[misc]  # django-q2 has no annotations
         super().__init__(list_key)
         self._handed: Task | None = None
         self._handed_at = self._sang_at = monotonic()
-        self._complained = False
+        self._unreadable: set[int] = set()
 
     def enqueue(self, task: str) -> int:
         """Store an entry, with the time of the database's clock."""
@@ -163,7 +163,9 @@ class LabBroker(ORM):  # type: ignore[misc]  # django-q2 has no annotations
         if self._is_being_taken():
             return None
         here = nodes.here()
+        # Those signed with another key stay for whom they are for, and out of everybody's way.
         waiting = free_entries().filter(key__in=here_queues(here)).order_by("id")
+        waiting = waiting.exclude(pk__in=self._unreadable)
         keys = set(waiting.values_list("key", flat=True).distinct()) if waiting.exists() else set()
         keys = {key for key in keys if self._is_free(key)}
         if not keys or Node.objects.filter(name=here.name, draining=True).exists():
@@ -177,6 +179,7 @@ class LabBroker(ORM):  # type: ignore[misc]  # django-q2 has no annotations
         task = task_of(entry)
         if task is None:
             self._complain()
+            self._unreadable.add(entry.pk)
             return False
         free = free_entries().filter(pk=entry.pk)
         if not free.update(lock=Now() + timedelta(seconds=Conf.RETRY)):
@@ -221,10 +224,9 @@ class LabBroker(ORM):  # type: ignore[misc]  # django-q2 has no annotations
         return 0, SignedPackage.dumps(task)
 
     def _complain(self) -> None:
-        if not self._complained:
+        if not self._unreadable:
             logger.error(WRONG_KEY)
             Node.objects.filter(name=nodes.here().name).update(problem=WRONG_KEY)
-            self._complained = True
 
 
 def here_queues(here: nodes.Here) -> list[str]:

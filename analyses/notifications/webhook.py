@@ -192,7 +192,7 @@ class _Received:
 
 def _accepted(received: bytes) -> int:
     """The status of an answer that says yes."""
-    answer = http.client.HTTPResponse(_Received(received), method="POST")  # type: ignore[arg-type]
+    answer = http.client.HTTPResponse(_Received(received), method="POST")  # type: ignore[arg-type]  # makefile is all it asks of a socket
     try:
         answer.begin()
     except http.client.HTTPException as error:

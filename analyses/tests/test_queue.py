@@ -156,6 +156,19 @@ def test_an_entry_signed_with_another_key_stays_and_is_complained_of(
     assert "SECRET_KEY" in Node.objects.get().problem
 
 
+def test_what_cannot_be_read_blocks_nothing(
+    here: nodes.Here, enqueue: Enqueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3 * queue._LOOKED_AT):
+        enqueue()
+    OrmQ.objects.update(payload="forged:payload")  # as after a change of the site's key
+    mine = enqueue()
+    broker = LabBroker("predictions")
+
+    assert mine.pk in [_handed(broker) for _ in range(4)]
+    assert caplog.text.count("SECRET_KEY") == 2  # one message, which names it twice
+
+
 def test_a_canary_is_sent_while_a_worker_is_free(
     here: nodes.Here, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,7 @@ def _allocations(profile: torch.profiler.profile) -> list[tuple[int, int]]:
         pending.extend(event.children)
         if event.tag.name == "Allocation":
             # The attribute belongs to one member of a union that has no common type.
-            size: int = getattr(event.extra_fields, "alloc_size")  # noqa: B009 - see above
+            size: int = getattr(event.extra_fields, "alloc_size")  # noqa: B009  # see above
             found.append((event.start_time_ns, size))
     return found
 

@@ -94,7 +94,7 @@ class _Worker:
         self._number = number
         self._order = order
         self._ends = ends
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
