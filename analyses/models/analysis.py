@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.conf import settings
 from django.db import models
 
-from analyses.notifications.address import LONGEST_URL
+if TYPE_CHECKING:
+    from analyses.models.labels import Tag
 
 
 class Status(models.TextChoices):
@@ -21,6 +24,8 @@ class Status(models.TextChoices):
 
 
 FINAL_STATUSES = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.LOST)
+
+
 AT_WORK = (Status.RUNNING, Status.CANCELLING)
 """A worker holds it."""
 
@@ -148,61 +153,6 @@ class Analysis(models.Model):
         return self.is_final and self.status != Status.SUCCEEDED
 
 
-class Tag(models.Model):
-    """A word that members sort analyses by, the same for the whole lab; in small letters."""
-
-    LONGEST = 40
-    name = models.CharField(max_length=LONGEST, unique=True)
-
-    class Meta:
-        ordering = ("name",)
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Note(models.Model):
-    """What members have written about an analysis, and who wrote last.
-
-    Not a column of the analysis: to search all notes would be to read all rows with their JSON.
-    """
-
-    LONGEST = 10_000
-    analysis = models.OneToOneField(Analysis, on_delete=models.CASCADE, primary_key=True)
-    text = models.TextField(max_length=LONGEST)
-    author = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
-    )
-    edited_at = models.DateTimeField(auto_now=True)
-
-    def __str__(self) -> str:
-        return f"note on analysis {self.pk}"
-
-
-class SavedView(models.Model):
-    """A name for what an address of the history shows; of one member, for all if ``is_shared``.
-
-    ``query`` is the address's fields as :func:`analyses.history.table.query_of` spells them.
-    """
-
-    LONGEST_NAME = 60
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views"
-    )
-    name = models.CharField(max_length=LONGEST_NAME)
-    query = models.TextField(blank=True)
-    is_shared = models.BooleanField(default=False)
-
-    class Meta:
-        ordering = ("name", "id")
-        constraints = (
-            models.UniqueConstraint(fields=("owner", "name"), name="one_view_by_a_name"),
-        )
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class Trial(models.Model):
     """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``.
 
@@ -248,96 +198,3 @@ class LogLine(models.Model):
 
     def __str__(self) -> str:
         return self.message
-
-
-class Node(models.Model):
-    """A machine whose worker runs analyses, with its GPU and its last sign of life.
-
-    ``versions`` names what runs there. A node that is ``draining`` takes nothing new and starts
-    again when it has nothing left. ``problem`` says what keeps it from working, in words.
-    """
-
-    name = models.CharField(max_length=200, unique=True)
-    gpu_name = models.CharField(max_length=200, blank=True)
-    gpu_uuid = models.CharField(max_length=100, blank=True)
-    gpu_total_bytes = models.BigIntegerField(null=True, blank=True)
-    driver = models.CharField(max_length=100, blank=True)
-    memory_bytes = models.BigIntegerField(null=True, blank=True)
-    versions = models.JSONField(default=dict, blank=True)
-    started_at = models.DateTimeField(null=True, blank=True)
-    heartbeat_at = models.DateTimeField()
-    draining = models.BooleanField(default=False)
-    problem = models.TextField(blank=True)
-
-    class Meta:
-        ordering = ("name",)
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Channel(models.TextChoices):
-    """A way to tell a member something."""
-
-    EMAIL = "email", "E-mail"
-    WEBHOOK = "webhook", "Webhook"
-
-
-class NotificationChoices(models.Model):
-    """How a member wants to be told that an analysis has ended; nobody is told without a row.
-
-    ``webhook_secret`` is what messages to the webhook are signed with. An analysis is told of only
-    if it took longer than ``only_after_seconds``, from when it was queued until it ended.
-    """
-
-    member = models.OneToOneField(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notification_choices"
-    )
-    by_email = models.BooleanField(default=False)
-    by_webhook = models.BooleanField(default=False)
-    webhook_url = models.CharField(max_length=LONGEST_URL, blank=True)
-    webhook_secret = models.CharField(max_length=100)
-    only_after_seconds = models.PositiveIntegerField(default=60)
-
-    class Meta:
-        verbose_name_plural = "notification choices"
-
-    def __str__(self) -> str:
-        return f"notification choices of {self.member}"
-
-
-class Delivery(models.TextChoices):
-    """Where a notification is on its way; :mod:`analyses.notifications.delivery` moves it."""
-
-    WAITING = "waiting", "Waiting"
-    SENDING = "sending", "Sending"
-    SENT = "sent", "Sent"
-    GIVEN_UP = "given_up", "Given up"
-
-
-class Notification(models.Model):
-    """What is to be told of an analysis that has ended, by one channel; once for each.
-
-    Written with the final state, so that neither is there without the other. It is tried when it is
-    ``due_at``; ``tries`` counts those begun, and the last was taken by ``node`` at ``taken_at``.
-    """
-
-    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="notifications")
-    channel = models.CharField(max_length=20, choices=Channel)
-    status = models.CharField(max_length=20, choices=Delivery, default=Delivery.WAITING)
-    tries = models.PositiveSmallIntegerField(default=0)
-    due_at = models.DateTimeField()
-    node = models.CharField(max_length=200, blank=True)
-    taken_at = models.DateTimeField(null=True, blank=True)
-    sent_at = models.DateTimeField(null=True, blank=True)
-    last_error = models.TextField(blank=True)
-
-    class Meta:
-        ordering = ("-id",)
-        indexes = (models.Index(fields=("status", "due_at")),)
-        constraints = (
-            models.UniqueConstraint(fields=("analysis", "channel"), name="told_once_by_a_channel"),
-        )
-
-    def __str__(self) -> str:
-        return f"{self.channel} on analysis {self.analysis_id}"

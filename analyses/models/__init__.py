@@ -1,0 +1,34 @@
+"""The tables of the site, each file a part of it."""
+
+from analyses.models.analysis import (
+    AT_WORK,
+    FINAL_STATUSES,
+    SORTED_BY,
+    Analysis,
+    FigureSource,
+    LogLine,
+    Status,
+    Trial,
+)
+from analyses.models.labels import Note, SavedView, Tag
+from analyses.models.nodes import Node
+from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+
+__all__ = [
+    "AT_WORK",
+    "FINAL_STATUSES",
+    "SORTED_BY",
+    "Analysis",
+    "Channel",
+    "Delivery",
+    "FigureSource",
+    "LogLine",
+    "Node",
+    "Note",
+    "Notification",
+    "NotificationChoices",
+    "SavedView",
+    "Status",
+    "Tag",
+    "Trial",
+]
