@@ -33,7 +33,12 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     an error.
     """
 
-    q = django_filters.CharFilter(label="Search", method="search", max_length=LONGEST_SEARCH)
+    q = django_filters.CharFilter(
+        label="Search",
+        method="search",
+        max_length=LONGEST_SEARCH,
+        widget=forms.TextInput(attrs={"data-key": "/", "data-key-says": "Search"}),
+    )
     member = django_filters.CharFilter(label="Member", field_name="owner__username")
     model = django_filters.CharFilter(label="Model", field_name="model")
     gpu = django_filters.CharFilter(label="GPU", method="on_gpu")
