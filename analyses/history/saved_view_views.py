@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
@@ -38,5 +39,7 @@ def delete(request: MemberRequest, pk: int) -> HttpResponse:
     if not saved_views.may_delete(request.user, view):
         raise PermissionDenied("Only who has saved a view, or an admin, may delete it.")
     view.delete()
-    messages.success(request, f"The view “{view.name}” is deleted.")
+    # Another's cannot be given back to them; what it showed can be saved again by anybody.
+    context = {"view": view, "can_be_undone": view.owner_id == request.user.pk}
+    messages.success(request, render_to_string("history/_view_deleted.html", context, request))
     return redirect("analyses:list")

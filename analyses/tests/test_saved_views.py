@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -64,6 +66,26 @@ def test_saving_under_the_same_name_replaces(page: Client) -> None:
 def test_what_cannot_be_saved_is_said(page: Client, fields: dict[str, str], message: str) -> None:
     assert message in send(page, **fields)
     assert not SavedView.objects.exists()
+
+
+def test_deleting_ones_own_can_be_undone(page: Client, member: User) -> None:
+    view = save(member, "mine & yours", "model=bert", is_shared=True)
+    gone = page.post(reverse("analyses:delete-view", args=[view.pk]), follow=True)
+    undo = re.findall(r'name="(name|query|is_shared)" value="([^"]*)"', gone.content.decode())
+    assert not SavedView.objects.exists()
+    send(page, **{name: unescape(value) for name, value in undo[:3]})
+
+    again = SavedView.objects.get()
+    assert (again.name, again.query, again.is_shared) == ("mine & yours", "model=bert", True)
+
+
+def test_an_admin_cannot_undo_the_deletion_of_anothers(client: Client, db: None) -> None:
+    client.force_login(make_user("root", is_staff=True))
+    view = save(make_user("alan"), "for all", "", is_shared=True)
+    gone = client.post(reverse("analyses:delete-view", args=[view.pk]), follow=True)
+
+    assert "is deleted" in gone.content.decode()
+    assert "Undo" not in gone.content.decode()
 
 
 def test_others_see_only_what_is_shared(page: Client) -> None:
