@@ -13,7 +13,7 @@ from analyses.models import Node
 from analyses.question import local_gpu
 from engine.gpus import GPUS, Gpu
 from engine.models.kinds import Kind, Task
-from engine.models.presets import PRESETS
+from engine.models.presets import PRESETS, Preset
 from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
 
 Choices = list[tuple[str, str]]
@@ -79,6 +79,7 @@ class ModelSelect(forms.RadioSelect):
         option = super().create_option(name, value, *args, **kwargs)
         preset = PRESETS.get(str(value))
         option["preset"] = preset
+        option["search"] = search_text(preset) if preset else ""
         option["group"] = KINDS[preset.kind] if preset else "Any other"
         option["attrs"] |= {
             "data-kind": preset.kind if preset else OTHER_MODEL,
@@ -87,6 +88,13 @@ class ModelSelect(forms.RadioSelect):
             **{f"data-{size}": size_help(str(value), size) for size in SIZES},
         }
         return option
+
+
+def search_text(preset: Preset) -> str:
+    """What a preset is found by, in small letters."""
+    names = f"{preset.display_name} {preset.name} {preset.hub_id}"
+    kinds = f"{KINDS[preset.kind]} {preset.kind} {' '.join(preset.tasks)}"
+    return f"{names} {kinds} {preset.description}".lower()
 
 
 def model_facts(model: str) -> str:
