@@ -64,6 +64,12 @@ def test_it_offers_every_model_and_gpu_and_starts_with_sound_defaults(page: Clie
     assert (values["current_batch_size"], values["hours_per_run"]) == ("16", "8")
 
 
+def test_every_setting_says_what_it_is(page: Client) -> None:
+    form = page.get(NEW).context["form"]
+    silent = [name for name, field in form.fields.items() if not field.help_text]
+    assert silent == ["model"]  # its searchable list says it
+
+
 def test_it_offers_all_that_the_engine_can() -> None:
     for choices, words in (
         (PRECISIONS, Precision),
