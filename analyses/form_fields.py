@@ -9,6 +9,7 @@ from django import forms
 
 from analyses import selectors
 from analyses.formatting import gib_with_unit, usd
+from analyses.lab.selectors import HeldPrice, key_of, prices
 from analyses.models import Node
 from analyses.question import local_gpu
 from engine.gpus import GPUS, Gpu
@@ -162,20 +163,24 @@ def model_choices() -> Choices:
 
 def gpu_choices() -> Groups:
     """The catalogue in groups, after the lab's own nodes if there are any."""
-    groups: dict[str, Choices] = {}
-    for gpu in GPUS.values():
-        groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu)))
     kinds: dict[str, list[Node]] = {}
     for node in selectors.nodes_with_gpu():
         kinds.setdefault(node.gpu_name, []).append(node)
-    local: Choices = [(local_gpu(kind), _kind_label(nodes)) for kind, nodes in kinds.items()]
+    held = prices([*GPUS, *kinds])
+    groups: dict[str, Choices] = {}
+    for gpu in GPUS.values():
+        groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu, held[gpu.name])))
+    local: Choices = [
+        (local_gpu(kind), _kind_label(nodes, held[key_of(kind)])) for kind, nodes in kinds.items()
+    ]
     return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
 
 
-def _kind_label(nodes: Sequence[Node]) -> str:
-    """A kind of GPU that the lab has, and where."""
+def _kind_label(nodes: Sequence[Node], price: HeldPrice) -> str:
+    """A kind of GPU that the lab has, what it costs if that is known, and where."""
     first, names = nodes[0], ", ".join(node.name for node in nodes)
-    return f"{first.gpu_name} · {gib_with_unit(first.gpu_total_bytes)} · measured on {names}"
+    parts = [first.gpu_name, gib_with_unit(first.gpu_total_bytes), _per_hour(price)]
+    return " · ".join([part for part in parts if part] + [f"measured on {names}"])
 
 
 def _group(gpu: Gpu) -> str:
@@ -184,6 +189,11 @@ def _group(gpu: Gpu) -> str:
     return "Workstation" if "RTX" in gpu.display_name else "Data centre"
 
 
-def _gpu_label(gpu: Gpu) -> str:
-    price = usd(gpu.price_per_hour_usd)
-    return f"{gpu.display_name} · {gib_with_unit(gpu.total_bytes)} · {price}/h"
+def _gpu_label(gpu: Gpu, price: HeldPrice) -> str:
+    return f"{gpu.display_name} · {gib_with_unit(gpu.total_bytes)} · {_per_hour(price)}"
+
+
+def _per_hour(price: HeldPrice) -> str:
+    if price.usd is None:
+        return ""
+    return f"{usd(price.usd)}/h" + (", the lab's price" if price.is_the_labs else "")

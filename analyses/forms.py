@@ -34,13 +34,14 @@ from analyses.form_fields import (
     text,
     tick,
 )
-from analyses.formatting import plain_number
+from analyses.formatting import exact, plain_number
+from analyses.lab.selectors import lab_settings
 from analyses.models import Analysis
 from analyses.question import DEFAULTS, usual_values
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
 from engine.models.presets import PRESETS
-from engine.request import AnalysisRequest
+from engine.request import AnalysisRequest, Assumptions
 from engine.workload import OWN_CONFIG, Workload
 
 CONFIG_FILE = "config_file"
@@ -171,10 +172,7 @@ class AnalysisForm(forms.Form):
     )
     runs_per_year = number("Runs per year", "How often the lab trains this.", decimal=True)
     price_per_hour_usd = number(
-        "Price per GPU-hour, USD",
-        "Empty: the price shown with the GPU.",
-        "the catalogue's",
-        decimal=True,
+        "Price per GPU-hour, USD", "Of one GPU.", "the price shown with the GPU", decimal=True
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -185,6 +183,11 @@ class AnalysisForm(forms.Form):
         chosen = str(self["model"].value())
         for name in SIZES:
             self.fields[name].help_text = size_help(chosen, name)
+        lab = lab_settings()
+        for name in ("hours_per_run", "runs_per_year"):
+            value = exact(getattr(lab, name))
+            self.fields[name].help_text += f" The lab's default: {value}."
+            self.fields[name].widget.attrs["placeholder"] = value
 
     def submit(self, owner: User) -> Analysis | None:
         """Submit the analysis, or put the engine's messages beside the fields.
@@ -261,11 +264,15 @@ def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes
 
 
 def default_values() -> dict[str, str]:
-    """What the empty form proposes: BERT on an A10, in multiples of 8, else the engine's defaults.
+    """What the empty form proposes: BERT on an A10, in multiples of 8, else the lab's defaults.
 
     Multiples of 8 fill the tensor cores' tiles, and a person reads "288" more easily than "289".
     """
-    request = AnalysisRequest(Workload(model="bert"), gpu="a10", batch_multiple=8)
+    lab = lab_settings()
+    assumed = Assumptions(lab.hours_per_run, lab.runs_per_year)
+    request = AnalysisRequest(
+        Workload(model="bert"), gpu="a10", batch_multiple=8, assumptions=assumed
+    )
     return values_of(request.to_dict()) | {"sequence_length": ""}
 
 

@@ -25,6 +25,7 @@ from analyses import services
 from analyses.forms import AnalysisForm, default_values, values_of, with_upload
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
+from analyses.lab.defaults import PRICE
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
@@ -127,6 +128,8 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         raise Http404("There is no such analysis to start from.")
     analysis = find_analysis(request, int(source))
     values = values_of(analysis.request)
+    if PRICE in analysis.assumed_by:  # of that GPU on that day; the form may ask for another
+        values[PRICE] = ""
     values |= {name: request.GET[name] for name in ASSUMED if name in request.GET}
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
@@ -162,7 +165,7 @@ def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[s
         ),
         "log_lines": lines[-SHOWN_LOG_LINES:],
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
-        "settings": settings_of(analysis.request),
+        "settings": settings_of(analysis.request, analysis.assumed_by),
         "command": command_of(analysis.request),
         "measured_on": measured_on_rows(verdict),
         "source_meanings": SOURCE_MEANINGS,
