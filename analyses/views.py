@@ -26,6 +26,7 @@ from analyses.forms import AnalysisForm, default_values, values_of, with_upload
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
 from analyses.lab.defaults import PRICE
+from analyses.lab.selectors import kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
@@ -82,9 +83,17 @@ def cancel(request: MemberRequest, pk: int) -> HttpResponse:
 @require_safe
 def gpus(request: MemberRequest) -> HttpResponse:
     """The lab's nodes with what each is doing, and the catalogue."""
-    context = {"nodes": node_rows(), "catalogue": GPUS.values(), "nav": "gpus"}
-    template = "analyses/_nodes.html" if request.htmx else "analyses/gpus.html"
-    return render(request, template, context)
+    if request.htmx:
+        return render(request, "analyses/_nodes.html", {"nodes": node_rows()})
+    others = kinds_outside_the_catalogue()
+    held = prices([*GPUS, *others])
+    context = {
+        "nodes": node_rows(),
+        "catalogue": [(gpu, held[gpu.name]) for gpu in GPUS.values()],
+        "others": [held[kind] for kind in others],
+        "nav": "gpus",
+    }
+    return render(request, "analyses/gpus.html", context)
 
 
 @require_safe
