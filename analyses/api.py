@@ -19,8 +19,14 @@ from rest_framework.views import APIView
 from analyses import selectors, services
 from analyses.engine_events import storable
 from analyses.history.filters import AnalysisFilter
+from analyses.lab.selectors import prices
 from analyses.models import Analysis
-from analyses.serializers import AnalysisSerializer, AnalysisSummarySerializer, node_facts
+from analyses.serializers import (
+    AnalysisSerializer,
+    AnalysisSummarySerializer,
+    gpu_facts,
+    node_facts,
+)
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.models.presets import PRESETS
@@ -151,11 +157,12 @@ class ModelList(APIView):
 
 
 class GpuList(APIView):
-    """``GET``: the GPUs of the catalogue, with the sources of their figures."""
+    """``GET``: the GPUs of the catalogue, with the sources of their figures and what they cost."""
 
     def get(self, _request: Request) -> Response:
         """The whole catalogue."""
-        return Response({"results": [asdict(gpu) for gpu in GPUS.values()]})
+        held = prices(GPUS)
+        return Response({"results": [gpu_facts(gpu, held[gpu.name]) for gpu in GPUS.values()]})
 
 
 def _member(request: Request) -> User:

@@ -9,11 +9,12 @@ from django import forms
 
 from analyses import selectors
 from analyses.formatting import gib_with_unit, usd
+from analyses.lab.selectors import HeldPrice, key_of, prices
 from analyses.models import Node
 from analyses.question import local_gpu
 from engine.gpus import GPUS, Gpu
 from engine.models.kinds import Kind, Task
-from engine.models.presets import PRESETS
+from engine.models.presets import PRESETS, Preset
 from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
 
 Choices = list[tuple[str, str]]
@@ -79,6 +80,7 @@ class ModelSelect(forms.RadioSelect):
         option = super().create_option(name, value, *args, **kwargs)
         preset = PRESETS.get(str(value))
         option["preset"] = preset
+        option["search"] = search_text(preset) if preset else ""
         option["group"] = KINDS[preset.kind] if preset else "Any other"
         option["attrs"] |= {
             "data-kind": preset.kind if preset else OTHER_MODEL,
@@ -87,6 +89,13 @@ class ModelSelect(forms.RadioSelect):
             **{f"data-{size}": size_help(str(value), size) for size in SIZES},
         }
         return option
+
+
+def search_text(preset: Preset) -> str:
+    """What a preset is found by, in small letters."""
+    names = f"{preset.display_name} {preset.name} {preset.hub_id}"
+    kinds = f"{KINDS[preset.kind]} {preset.kind} {' '.join(preset.tasks)}"
+    return f"{names} {kinds} {preset.description}".lower()
 
 
 def model_facts(model: str) -> str:
@@ -154,20 +163,24 @@ def model_choices() -> Choices:
 
 def gpu_choices() -> Groups:
     """The catalogue in groups, after the lab's own nodes if there are any."""
-    groups: dict[str, Choices] = {}
-    for gpu in GPUS.values():
-        groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu)))
     kinds: dict[str, list[Node]] = {}
     for node in selectors.nodes_with_gpu():
         kinds.setdefault(node.gpu_name, []).append(node)
-    local: Choices = [(local_gpu(kind), _kind_label(nodes)) for kind, nodes in kinds.items()]
+    held = prices([*GPUS, *kinds])
+    groups: dict[str, Choices] = {}
+    for gpu in GPUS.values():
+        groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu, held[gpu.name])))
+    local: Choices = [
+        (local_gpu(kind), _kind_label(nodes, held[key_of(kind)])) for kind, nodes in kinds.items()
+    ]
     return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
 
 
-def _kind_label(nodes: Sequence[Node]) -> str:
-    """A kind of GPU that the lab has, and where."""
+def _kind_label(nodes: Sequence[Node], price: HeldPrice) -> str:
+    """A kind of GPU that the lab has, what it costs if that is known, and where."""
     first, names = nodes[0], ", ".join(node.name for node in nodes)
-    return f"{first.gpu_name} · {gib_with_unit(first.gpu_total_bytes)} · measured on {names}"
+    parts = [first.gpu_name, gib_with_unit(first.gpu_total_bytes), _per_hour(price)]
+    return " · ".join([part for part in parts if part] + [f"measured on {names}"])
 
 
 def _group(gpu: Gpu) -> str:
@@ -176,6 +189,11 @@ def _group(gpu: Gpu) -> str:
     return "Workstation" if "RTX" in gpu.display_name else "Data centre"
 
 
-def _gpu_label(gpu: Gpu) -> str:
-    price = usd(gpu.price_per_hour_usd)
-    return f"{gpu.display_name} · {gib_with_unit(gpu.total_bytes)} · {price}/h"
+def _gpu_label(gpu: Gpu, price: HeldPrice) -> str:
+    return f"{gpu.display_name} · {gib_with_unit(gpu.total_bytes)} · {_per_hour(price)}"
+
+
+def _per_hour(price: HeldPrice) -> str:
+    if price.usd is None:
+        return ""
+    return f"{usd(price.usd)}/h" + (", the lab's price" if price.is_the_labs else "")

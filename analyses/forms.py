@@ -34,13 +34,14 @@ from analyses.form_fields import (
     text,
     tick,
 )
-from analyses.formatting import plain_number
+from analyses.formatting import exact, plain_number
+from analyses.lab.selectors import lab_settings
 from analyses.models import Analysis
 from analyses.question import DEFAULTS, usual_values
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
 from engine.models.presets import PRESETS
-from engine.request import AnalysisRequest
+from engine.request import AnalysisRequest, Assumptions
 from engine.workload import OWN_CONFIG, Workload
 
 CONFIG_FILE = "config_file"
@@ -89,10 +90,18 @@ class AnalysisForm(forms.Form):
         "For a model that is not on the hub, or where it cannot be reached.",
         '{"model_type": "bert", "hidden_size": 768, …}',
     )
-    gpu = select("GPU", [], "Memory as CUDA reports it; on-demand price per hour, assumed.")
-    current_batch_size = number("Current batch size", "Samples per step that you train with today.")
+    gpu = select(
+        "GPU",
+        [],
+        "Memory as CUDA reports it; assumed price of an hour. The catalogue's GPUs are predicted "
+        "and need not be at hand.",
+    )
+    current_batch_size = number(
+        "Current batch size",
+        "Samples per step and GPU that you train with today; the speedup is counted from it.",
+    )
     batch_multiple = number(
-        "Batch multiple", "Only multiples of it are tried; 8 suits tensor cores."
+        "Batch multiple", "Only multiples of it are tried; 8 suits tensor cores, 1 tries any."
     )
     memory_limit_bytes = number(
         "Memory limit",
@@ -104,12 +113,22 @@ class AnalysisForm(forms.Form):
         "As in PYTORCH_ALLOC_CONF, such as expandable_segments:True.",
         "PyTorch's default",
     )
-    precision = select("Precision", PRECISIONS)
-    optimizer = select("Optimizer", OPTIMIZERS, "Its state is kept between steps.")
+    precision = select(
+        "Precision",
+        PRECISIONS,
+        "What the step computes in; use that of your training. bf16 needs Ampere or newer.",
+    )
+    optimizer = select(
+        "Optimizer",
+        OPTIMIZERS,
+        "Updates the weights. AdamW keeps two more numbers for each weight, plain SGD none.",
+    )
     sequence_length = number("Sequence length, tokens", "", "the model's default")
     image_size = number("Image size, pixels per side", "", "the model's default")
-    mode = select("Mode", MODES)
-    attention = select("Attention", ATTENTIONS)
+    mode = select("Mode", MODES, "A training run is in train; eval only takes dropout away.")
+    attention = select(
+        "Attention", ATTENTIONS, "How scores are computed; sdpa is what transformers takes."
+    )
     gradient_accumulation = number(
         "Gradient accumulation",
         "Micro-batches to one optimizer step; batches are micro-batches.",
@@ -120,27 +139,40 @@ class AnalysisForm(forms.Form):
         "Samples per optimizer step over all micro-batches and GPUs.",
         "none",
     )
-    lora_rank = number("LoRA rank", "Trains adapters of this rank and freezes the rest.", "no LoRA")
+    lora_rank = number(
+        "LoRA rank",
+        "Trains small adapters of this rank, such as 8 or 16, and freezes the rest.",
+        "no LoRA",
+    )
     lora_targets = text(
         "LoRA targets", "Names of modules, separated by commas, or all-linear.", "all-linear"
     )
     gradient_checkpointing = tick(
         "Gradient checkpointing", "Activations are computed again in backward: less memory, slower."
     )
-    frozen_backbone = tick("Frozen backbone", "Only the head is trained.")
-    compile = tick("torch.compile", "Measured only, on this lab's node.")
-    parallelism = select("Parallelism", PARALLELISMS, "Batch sizes are per GPU.")
+    frozen_backbone = tick(
+        "Frozen backbone", "Only the head is trained: no gradients for the rest."
+    )
+    compile = tick("torch.compile", "The compiled step is only measured, on a node of the lab.")
+    parallelism = select(
+        "Parallelism", PARALLELISMS, "How several GPUs share the work. Batch sizes are per GPU."
+    )
     world_size = number("GPUs", "How many share the work.", "1")
-    gradient_as_bucket_view = tick("Gradients as bucket views", "DDP then holds them once.")
-    task = select("Task", TASKS, "What the model is trained to do.")
-    label_count = number("Labels", "Of a classifier; one makes it a regression.", "the model's own")
-    hours_per_run = number("Hours per run", "GPU-hours of one training run today.", decimal=True)
+    gradient_as_bucket_view = tick(
+        "Gradients as bucket views", "DDP then holds gradients once, not twice."
+    )
+    task = select("Task", TASKS, "What the model is trained to do; it decides head and loss.")
+    label_count = number(
+        "Labels", "Classes of a classifier; one makes it a regression.", "the model's own"
+    )
+    hours_per_run = number(
+        "Hours per run",
+        "GPU-hours that one training run takes today; of several GPUs, added up.",
+        decimal=True,
+    )
     runs_per_year = number("Runs per year", "How often the lab trains this.", decimal=True)
     price_per_hour_usd = number(
-        "Price per GPU-hour, USD",
-        "Empty: the price shown with the GPU.",
-        "the catalogue's",
-        decimal=True,
+        "Price per GPU-hour, USD", "Of one GPU.", "the price shown with the GPU", decimal=True
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -151,6 +183,11 @@ class AnalysisForm(forms.Form):
         chosen = str(self["model"].value())
         for name in SIZES:
             self.fields[name].help_text = size_help(chosen, name)
+        lab = lab_settings()
+        for name in ("hours_per_run", "runs_per_year"):
+            value = exact(getattr(lab, name))
+            self.fields[name].help_text += f" The lab's default: {value}."
+            self.fields[name].widget.attrs["placeholder"] = value
 
     def submit(self, owner: User) -> Analysis | None:
         """Submit the analysis, or put the engine's messages beside the fields.
@@ -227,11 +264,15 @@ def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes
 
 
 def default_values() -> dict[str, str]:
-    """What the empty form proposes: BERT on an A10, in multiples of 8, else the engine's defaults.
+    """What the empty form proposes: BERT on an A10, in multiples of 8, else the lab's defaults.
 
     Multiples of 8 fill the tensor cores' tiles, and a person reads "288" more easily than "289".
     """
-    request = AnalysisRequest(Workload(model="bert"), gpu="a10", batch_multiple=8)
+    lab = lab_settings()
+    assumed = Assumptions(lab.hours_per_run, lab.runs_per_year)
+    request = AnalysisRequest(
+        Workload(model="bert"), gpu="a10", batch_multiple=8, assumptions=assumed
+    )
     return values_of(request.to_dict()) | {"sequence_length": ""}
 
 

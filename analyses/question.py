@@ -27,10 +27,17 @@ DEFAULTS: dict[str, Any] = {
 """What the engine takes for a field that is not given."""
 
 
-def settings_of(request: Request) -> list[tuple[str, str]]:
-    """The question as label and value, in the order of the form; rare ones only where changed."""
+def settings_of(
+    request: Request, assumed_by: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """The question as label and value, in the order of the form; rare ones only where changed.
+
+    Args:
+        request: Of a stored analysis.
+        assumed_by: Whose assumptions are not the asker's own, as the analysis has it; where it is
+            not given, nothing is said of that.
+    """
     preset = PRESETS.get(request["model"])
-    price = request.get("price_per_hour_usd")
     limit = request.get("memory_limit_bytes")
     task = request.get("task") or (preset.task if preset else "")
     rare = _changed(request)
@@ -62,11 +69,28 @@ def settings_of(request: Request) -> list[tuple[str, str]]:
         ("Current batch", _with_unit(request["current_batch_size"], "samples")),
         ("Batch multiple", whole(request["batch_multiple"])),
         ("Global batch to keep", _with_unit(request.get("global_batch_size"), "samples")),
-        ("Hours per run (assumed)", exact(request["hours_per_run"])),
-        ("Runs per year (assumed)", exact(request["runs_per_year"])),
-        ("Price per GPU-hour (assumed)", "the catalogue's" if price is None else usd(price)),
+        *_assumed(request, assumed_by or {}),
     ]
     return [(label, value) for label, value in rows if value]
+
+
+def _assumed(request: Request, assumed_by: Mapping[str, str]) -> list[tuple[str, str]]:
+    price = request.get("price_per_hour_usd")
+    values = {
+        "hours_per_run": ("Hours per run (assumed)", exact(request["hours_per_run"])),
+        "runs_per_year": ("Runs per year (assumed)", exact(request["runs_per_year"])),
+        "price_per_hour_usd": (
+            "Price per GPU-hour (assumed)",
+            "the catalogue's" if price is None else usd(price),
+        ),
+    }
+    return [
+        (label, f"{value}, {_WHOSE[assumed_by[name]]}" if name in assumed_by else value)
+        for name, (label, value) in values.items()
+    ]
+
+
+_WHOSE = {"lab": "the lab's", "catalogue": "the catalogue's"}
 
 
 def model_name(name: str) -> str:

@@ -1,12 +1,15 @@
 """What the API says of an analysis. Sizes are bytes, times are seconds; nothing is rounded."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from rest_framework import serializers
 
 from analyses.history.labels import note_of
+from analyses.lab.selectors import HeldPrice
 from analyses.models import Analysis, Node, Tag, Trial
+from engine.gpus import Gpu
 
 
 class TrialSerializer(serializers.ModelSerializer[Trial]):
@@ -56,7 +59,14 @@ class AnalysisSerializer(AnalysisSummarySerializer):
     note = serializers.SerializerMethodField()
 
     class Meta(AnalysisSummarySerializer.Meta):
-        fields = (*AnalysisSummarySerializer.Meta.fields, "note", "request", "trials", "result")
+        fields = (
+            *AnalysisSummarySerializer.Meta.fields,
+            "note",
+            "request",
+            "assumed_by",
+            "trials",
+            "result",
+        )
         read_only_fields = fields
 
     def get_note(self, analysis: Analysis) -> str | None:
@@ -76,4 +86,15 @@ def node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
         "draining": node.draining,
         "problem": node.problem,
         "analyses": [analysis.pk for analysis in at_work],
+    }
+
+
+def gpu_facts(gpu: Gpu, price: HeldPrice) -> dict[str, Any]:
+    """A GPU of the catalogue as the API shows it, with the price that holds in the lab."""
+    facts = asdict(gpu)
+    if price.is_the_labs:
+        facts["sources"]["price_per_hour_usd"] = "assumed: set by an admin of the lab"
+    return facts | {
+        "price_per_hour_usd": price.usd,
+        "catalogue_price_per_hour_usd": price.catalogue_usd,
     }

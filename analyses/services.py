@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from analyses import pace, queue, selectors, store
 from analyses.engine_events import Failure, storable
+from analyses.lab.defaults import Settled, settle
 from analyses.lifecycle import move
 from analyses.models import AT_WORK, Analysis, LogLine, Status, Trial
 from analyses.savings.workload_key import workload_key
@@ -67,7 +68,8 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     Args:
         owner: The member who asks.
         fields: The flat, untrusted fields of :class:`engine.request.AnalysisRequest`. The GPU may
-            be ``local:NAME`` besides, a kind of GPU that one of the lab's nodes has.
+            be ``local:NAME`` besides, a kind of GPU that one of the lab's nodes has. Hours, runs
+            and price that are left out are those of the lab.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
@@ -76,18 +78,21 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     request = AnalysisRequest.parse(given)
     measured_gpu = _measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
     _check_storable(request.workload.config)
+    settled = settle(request, given, measured_gpu)
     with transaction.atomic():
-        analysis = Analysis.objects.create(owner=owner, **asked(request, measured_gpu))
+        analysis = Analysis.objects.create(owner=owner, **asked(settled, measured_gpu))
         if not store.answer(analysis):
             queue.enqueue(analysis)
     return analysis
 
 
-def asked(request: AnalysisRequest, measured_gpu: str = "") -> dict[str, object]:
+def asked(settled: Settled, measured_gpu: str = "") -> dict[str, object]:
     """The columns of an analysis that asks this."""
+    request = settled.request
     workload, stored = request.workload, request.to_dict()
     return {
         "request": stored,
+        "assumed_by": settled.assumed_by,
         "model": workload.model,
         "gpu": request.gpu,
         "precision": workload.precision,

@@ -7,6 +7,7 @@ from analyses.compare import views as compare
 from analyses.history import saved_view_views as saved_views
 from analyses.history import selection_views as selection
 from analyses.history import views as history
+from analyses.lab import views as lab
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
@@ -21,6 +22,8 @@ urlpatterns = [
     path("compare/", compare.compare, name="compare"),
     path("compare/bars.svg", compare.bars, name="compare-bars"),
     path("gpus/", views.gpus, name="gpus"),
+    path("gpus/price/", lab.price, name="gpu-price"),
+    path("lab/", lab.lab, name="lab"),
     path("new/", views.new, name="new"),
     path("notifications/", notifications.choose, name="notifications"),
     path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),

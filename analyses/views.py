@@ -25,6 +25,8 @@ from analyses import services
 from analyses.forms import AnalysisForm, default_values, values_of, with_upload
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
+from analyses.lab.defaults import PRICE
+from analyses.lab.selectors import kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
@@ -81,9 +83,17 @@ def cancel(request: MemberRequest, pk: int) -> HttpResponse:
 @require_safe
 def gpus(request: MemberRequest) -> HttpResponse:
     """The lab's nodes with what each is doing, and the catalogue."""
-    context = {"nodes": node_rows(), "catalogue": GPUS.values(), "nav": "gpus"}
-    template = "analyses/_nodes.html" if request.htmx else "analyses/gpus.html"
-    return render(request, template, context)
+    if request.htmx:
+        return render(request, "analyses/_nodes.html", {"nodes": node_rows()})
+    others = kinds_outside_the_catalogue()
+    held = prices([*GPUS, *others])
+    context = {
+        "nodes": node_rows(),
+        "catalogue": [(gpu, held[gpu.name]) for gpu in GPUS.values()],
+        "others": [held[kind] for kind in others],
+        "nav": "gpus",
+    }
+    return render(request, "analyses/gpus.html", context)
 
 
 @require_safe
@@ -127,6 +137,8 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         raise Http404("There is no such analysis to start from.")
     analysis = find_analysis(request, int(source))
     values = values_of(analysis.request)
+    if PRICE in analysis.assumed_by:  # of that GPU on that day; the form may ask for another
+        values[PRICE] = ""
     values |= {name: request.GET[name] for name in ASSUMED if name in request.GET}
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
@@ -162,7 +174,7 @@ def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[s
         ),
         "log_lines": lines[-SHOWN_LOG_LINES:],
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
-        "settings": settings_of(analysis.request),
+        "settings": settings_of(analysis.request, analysis.assumed_by),
         "command": command_of(analysis.request),
         "measured_on": measured_on_rows(verdict),
         "source_meanings": SOURCE_MEANINGS,

@@ -21,6 +21,7 @@ from analyses.demo.plan import Planned
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess
 from analyses.harvest import Harvest
+from analyses.lab.defaults import Settled, settle
 from analyses.models import Analysis, LogLine, Status, Trial
 from analyses.services import answered, asked
 from engine.request import AnalysisRequest
@@ -33,7 +34,7 @@ MARK = (
 ENGINES = 2
 _LOOK_SECONDS = 0.05
 
-Question = tuple[AnalysisRequest, list[Planned]]
+Question = tuple[Settled, list[Planned]]
 """One question and who has asked it, the first one first."""
 
 
@@ -53,7 +54,7 @@ class _Desk:
     def ask(self) -> None:
         """Put the first question to the engine."""
         self.harvest, self.asked_at = Harvest(), monotonic()
-        self.engine.send({"request": self.waiting[0][0].to_dict()})
+        self.engine.send({"request": self.waiting[0][0].request.to_dict()})
 
     def look(self) -> bool:
         """Whether the answer is there.
@@ -93,8 +94,9 @@ def fill(planned: Iterable[Planned], say: Callable[[str], None]) -> None:
         while busy := [desk for desk in desks if _has_work(desk, groups)]:
             for desk in busy:
                 if desk.look():
-                    request, askers = desk.waiting.popleft()
-                    _store(request, askers, desk.harvest, monotonic() - desk.asked_at, members)
+                    settled, askers = desk.waiting.popleft()
+                    _store(settled, askers, desk.harvest, monotonic() - desk.asked_at, members)
+                    request = settled.request
                     count += len(askers)
                     say(f"{count} of {len(every)}: {request.workload.model} on {request.gpu}")
                     if desk.waiting:
@@ -125,18 +127,19 @@ def _by_workload(planned: Iterable[Planned]) -> list[deque[Question]]:
     """The questions, each once; those of a workload together, since its traces serve them all."""
     groups: dict[str, dict[str, Question]] = {}
     for one in planned:
-        request = AnalysisRequest.parse(one.fields)
+        settled = settle(AnalysisRequest.parse(one.fields), one.fields)
+        request = settled.request
         workload = json.dumps(request.workload.to_dict(), sort_keys=True)
         question = json.dumps(request.to_dict(), sort_keys=True)
         group = groups.setdefault(workload, {})
-        group.setdefault(question, (request, []))[1].append(one)
+        group.setdefault(question, (settled, []))[1].append(one)
     by_size = sorted(groups.values(), key=len, reverse=True)  # so that both end at about one time
     return [deque(group.values()) for group in by_size]
 
 
 @transaction.atomic
 def _store(
-    request: AnalysisRequest,
+    settled: Settled,
     askers: list[Planned],
     harvest: Harvest,
     seconds: float,
@@ -157,7 +160,7 @@ def _store(
                 started_at=started_at,
                 finished_at=started_at + took,
                 answered_from=first,
-                **asked(request),
+                **asked(settled),
                 **_outcome(harvest),
             )
             _date(analysis, one.queued_at, harvest)

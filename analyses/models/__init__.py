@@ -10,6 +10,7 @@ from analyses.models.analysis import (
     Status,
     Trial,
 )
+from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
@@ -22,6 +23,8 @@ __all__ = [
     "Channel",
     "Delivery",
     "FigureSource",
+    "GpuPrice",
+    "LabSettings",
     "LogLine",
     "Node",
     "Note",

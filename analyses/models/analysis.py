@@ -60,6 +60,8 @@ class Analysis(models.Model):
 
     ``request`` holds the flat fields of ``engine.request.AnalysisRequest`` and ``result`` those of
     ``engine.result.AnalysisResult``. The columns beside them repeat what lists sort and filter by.
+    ``assumed_by`` says of its hours, runs and price whose they are; see
+    :class:`analyses.lab.defaults.Settled`.
 
     ``measured_gpu`` is the name of the GPU to measure on; empty for a prediction. ``attempt``
     counts the workers that have taken it, ``losses`` those that vanished with it, and ``node`` is
@@ -76,6 +78,7 @@ class Analysis(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="analyses"
     )
     request = models.JSONField()
+    assumed_by = models.JSONField(default=dict, blank=True)
     model = models.CharField(max_length=500)
     gpu = models.CharField(max_length=100)
     precision = models.CharField(max_length=20)

@@ -22,6 +22,7 @@ for _filter in (
     formatting.times,
     formatting.usd,
     formatting.whole,
+    question.gpu_name,
     question.gpu_of,
     question.model_name,
     memory_bars.category_name,

@@ -64,6 +64,12 @@ def test_it_offers_every_model_and_gpu_and_starts_with_sound_defaults(page: Clie
     assert (values["current_batch_size"], values["hours_per_run"]) == ("16", "8")
 
 
+def test_every_setting_says_what_it_is(page: Client) -> None:
+    form = page.get(NEW).context["form"]
+    silent = [name for name, field in form.fields.items() if not field.help_text]
+    assert silent == ["model"]  # its searchable list says it
+
+
 def test_it_offers_all_that_the_engine_can() -> None:
     for choices, words in (
         (PRECISIONS, Precision),
@@ -79,7 +85,8 @@ def test_it_offers_all_that_the_engine_can() -> None:
 def test_the_defaults_are_a_valid_question(page: Client) -> None:
     analysis = post(page)
     assert isinstance(analysis, Analysis)
-    assert analysis.request == make_request() | {"batch_multiple": 8}
+    price = GPUS["a10"].price_per_hour_usd
+    assert analysis.request == make_request(batch_multiple=8, price_per_hour_usd=price)
 
 
 def test_pressing_analyze_leads_to_the_analysis(page: Client, member: User) -> None:
@@ -329,7 +336,8 @@ def test_the_labs_own_node_is_offered_only_while_one_with_a_gpu_is_online(db: No
     Node.objects.create(
         name="with", gpu_name="NVIDIA L4", gpu_total_bytes=22 * GIB, heartbeat_at=timezone.now()
     )
-    label = "NVIDIA L4 · 22.00 GiB · measured on with"
+    label = f"NVIDIA L4 · 22.00 GiB · ${GPUS['l4'].price_per_hour_usd:.2f}/h · measured on with"
+    assert next(iter(dict(gpu_choices()))) == "This lab"  # before the catalogue
     assert dict(gpu_choices())["This lab"] == [("local:NVIDIA L4", label)]
 
 

@@ -1,0 +1,59 @@
+"""Every write to what holds for the whole lab; the caller has checked that the member may."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+
+from analyses.lab.selectors import HeldPrice, lab_settings, price_of
+from analyses.models import GpuPrice, LabSettings
+from engine.request import Assumptions
+
+
+def save_settings(
+    member: User, *, hours_per_run: object, runs_per_year: object, sharing_allowed: bool
+) -> LabSettings:
+    """Set the lab's defaults; an empty number goes back to the engine's.
+
+    Args:
+        member: Who sets them.
+        hours_per_run: GPU-hours of one training run; untrusted.
+        runs_per_year: Untrusted.
+        sharing_allowed: Whether members may show analyses to people outside the lab.
+
+    Raises:
+        InvalidInput: With a message for each wrong field; nothing is stored.
+    """
+    given = {"hours_per_run": hours_per_run, "runs_per_year": runs_per_year}
+    filled = {name: value for name, value in given.items() if value not in (None, "")}
+    assumed = Assumptions(**filled)  # type: ignore[arg-type]  # it reads numbers from text
+    stored = lab_settings()
+    stored.hours_per_run = assumed.hours_per_run
+    stored.runs_per_year = assumed.runs_per_year
+    stored.sharing_allowed = sharing_allowed
+    stored.changed_by = member
+    stored.save()
+    return stored
+
+
+def set_price(member: User, gpu: str, price: object) -> HeldPrice:
+    """Set what a GPU costs the lab, unless it costs that already.
+
+    Args:
+        member: Who sets it.
+        gpu: A name that :func:`~analyses.lab.selectors.price_of` knows.
+        price: USD per hour of one GPU; untrusted. Empty goes back to the catalogue's.
+
+    Returns:
+        What holds now.
+
+    Raises:
+        InvalidInput: With the message of ``price_per_hour_usd``; nothing is stored.
+    """
+    wanted = None if price in (None, "") else price
+    new = Assumptions(price_per_hour_usd=wanted).price_per_hour_usd  # type: ignore[arg-type]
+    held = price_of(gpu)
+    own = held.change.price_per_hour_usd if held.change else None
+    if new == own:
+        return held
+    GpuPrice.objects.create(gpu=held.gpu, price_per_hour_usd=new, set_by=member)
+    return price_of(gpu)

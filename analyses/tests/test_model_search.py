@@ -1,0 +1,56 @@
+"""The searchable list of models; without JavaScript the radio buttons are there."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from analyses.form_fields import search_text
+from engine.models.presets import PRESETS
+
+NEW = "/new/"
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def test_every_model_is_an_option_of_the_searchable_list(page: Client) -> None:
+    html = page.get(NEW).content.decode()
+    box = html[html.index("data-combobox hidden") : html.index("data-combobox-plain")]
+    assert 'role="combobox"' in box
+    assert 'aria-controls="model-list"' in box
+    assert 'aria-expanded="false"' in box
+    options = [tag for tag in box.split("<") if 'role="option"' in tag]
+    assert len(options) == len(PRESETS) + 2  # a hub id, a config.json
+    assert all('aria-selected="false"' in option and 'id="option-' in option for option in options)
+    assert len({option.split('id="')[1].split('"')[0] for option in options}) == len(options)
+    assert sum('data-value="other"' in option for option in options) == 2
+    assert "name=" not in box  # the radio buttons stay the fields, and work without JavaScript
+    assert "combobox.js" in html
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("bert", "bert"),
+        ("google-bert/bert-base", "bert"),
+        ("speech", "whisper"),
+        ("images convolutional", "resnet"),
+        ("next token", "gpt2"),
+        ("causal", "gpt2"),
+    ],
+)
+def test_a_model_is_found_by_name_id_kind_and_description(typed: str, found: str) -> None:
+    assert all(word in search_text(PRESETS[found]) for word in typed.split())
+
+
+def test_a_wrong_model_is_said_beside_the_search(page: Client) -> None:
+    html = page.post(NEW, {"model": "skynet", "gpu": "a10"}).content.decode()
+    search = next(tag for tag in html.split("<") if 'id="model-search"' in tag)
+    assert 'aria-invalid="true"' in search
+    assert "model-error" in search
+    assert 'class="field-error" id="model-error"' in html

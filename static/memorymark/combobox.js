@@ -1,0 +1,117 @@
+// The choice of a model as a searchable list. The radio buttons stay the form's real fields: an
+// option checks its button and says so with a `change` event. Without this file they are shown.
+"use strict";
+
+(() => {
+  const box = document.querySelector("[data-combobox]");
+  if (!box) return;
+  const input = box.querySelector("[role=combobox]");
+  const list = box.querySelector("[role=listbox]");
+  const status = box.querySelector("[role=status]");
+  const options = [...list.querySelectorAll("[role=option]")];
+  const hubOption = list.querySelector("[data-hub-id]");
+  const presets = options.filter((option) => option.dataset.search);
+  const plain = document.querySelector("[data-combobox-plain]");
+  const hubId = document.getElementById("id_other_model");
+  const isHubId = /^[a-z0-9][\w.-]*\/[a-z0-9][\w.-]*$/i;
+  let active = null;
+
+  const isOpen = () => !list.hidden;
+  const shown = () => options.filter((option) => !option.hidden);
+  const checked = () => plain.querySelector(":checked");
+  const changed = (field) => field.dispatchEvent(new Event("change", { bubbles: true }));
+
+  function chosenName() {
+    const radio = checked();
+    if (!radio) return "";
+    if (radio.dataset.kind === "other") return hubId.value.trim() || "Own config.json";
+    return radio.closest("label").querySelector(".model-choice-name").textContent;
+  }
+
+  function activate(option) {
+    active?.classList.remove("combobox-active");
+    active = option ?? null;
+    active?.classList.add("combobox-active");
+    active?.scrollIntoView({ block: "nearest" });
+    if (active) input.setAttribute("aria-activedescendant", active.id);
+    else input.removeAttribute("aria-activedescendant");
+  }
+
+  function open(typed) {
+    const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const option of presets) {
+      option.hidden = !words.every((word) => option.dataset.search.includes(word));
+      option.setAttribute("aria-selected", String(option.dataset.value === checked()?.value));
+    }
+    hubOption.dataset.hubId = typed.trim();
+    hubOption.hidden = !isHubId.test(typed.trim());
+    hubOption.firstElementChild.textContent = `Use hub id ${typed.trim()}`;
+    for (const group of list.children) group.hidden = !group.querySelector("[role=option]:not([hidden])");
+    const found = presets.filter((option) => !option.hidden).length;
+    status.textContent = `${found} of ${presets.length} models match.`;
+    list.hidden = false;
+    input.setAttribute("aria-expanded", "true");
+    activate(words.length ? shown()[0] : list.querySelector("[aria-selected=true]"));
+  }
+
+  function close() {
+    list.hidden = true;
+    input.setAttribute("aria-expanded", "false");
+    activate(null);
+    status.textContent = "";
+    input.value = chosenName();
+    if (document.activeElement === input) input.select(); // so that typing starts anew
+  }
+
+  function take(option) {
+    const radio = plain.querySelector(`[value="${option.dataset.value}"]`);
+    radio.checked = true;
+    if (option === hubOption) hubId.value = option.dataset.hubId;
+    close();
+    changed(radio);
+    if (option === hubOption) changed(hubId);
+    else if (radio.dataset.kind === "other") document.getElementById("id_config_file").focus();
+  }
+
+  function move(step) {
+    if (!isOpen()) return open("");
+    const now = shown();
+    const from = active ? now.indexOf(active) : step > 0 ? -1 : 0;
+    activate(now.at((from + step) % now.length));
+  }
+
+  const keys = {
+    ArrowDown: () => move(1),
+    ArrowUp: () => move(-1),
+    Enter: () => (isOpen() && active ? take(active) : open("")),
+    Escape: close,
+  };
+  input.addEventListener("keydown", (event) => {
+    const act = keys[event.key];
+    if (!act || event.isComposing) return;
+    event.preventDefault(); // Enter must not send the form, nor an arrow move the cursor
+    act();
+  });
+  input.addEventListener("input", () => open(input.value));
+  input.addEventListener("focus", () => input.select());
+  input.addEventListener("click", () => {
+    if (isOpen()) return;
+    input.select(); // the press has put a cursor there
+    open("");
+  });
+  input.addEventListener("blur", close);
+  list.addEventListener("pointerdown", (event) => event.preventDefault()); // the focus stays
+  list.addEventListener("click", (event) => {
+    const option = event.target.closest("[role=option]");
+    if (option) take(option);
+  });
+  // What is typed to search is no field of the form, so nothing else need hear of it.
+  for (const type of ["input", "change"]) box.addEventListener(type, (event) => event.stopPropagation());
+  hubId.addEventListener("input", close);
+  window.addEventListener("pageshow", close); // a browser that goes back fills the fields again
+
+  plain.hidden = true;
+  box.hidden = false;
+  close();
+  if (plain.querySelector("[autofocus]")) input.focus();
+})();
