@@ -8,7 +8,7 @@ from memorymark_site.health import health
 urlpatterns = [
     path("", include("analyses.urls")),
     path("", include("memorymark_site.accounts.urls")),
-    path("api/v1/", include("analyses.api_urls")),
+    path("api/v1/", include("analyses.api.urls")),
     path("api/v1/health", health),
     path("health", health, name="health"),
     path("admin/", admin.site.urls),

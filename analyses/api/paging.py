@@ -1,0 +1,31 @@
+"""The pages of a list."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
+from rest_framework.pagination import PageNumberPagination
+
+from analyses.models import Analysis
+
+
+class PagesByIds(Paginator[Analysis]):
+    """Finds the ids of a page first, so that skipped rows, long with their JSON, are not read."""
+
+    def page(self, number: int | str) -> Page[Analysis]:
+        """One page; :exc:`~django.core.paginator.InvalidPage` where there is none."""
+        valid = self.validate_number(number)
+        analyses = cast("QuerySet[Analysis]", self.object_list)
+        first = (valid - 1) * self.per_page
+        ids = analyses.values_list("pk", flat=True)[first : first + self.per_page]
+        return Page(analyses.filter(pk__in=list(ids)), valid, self)
+
+
+class Pages(PageNumberPagination):
+    """Pages of 50, or as many as ``page_size`` says."""
+
+    django_paginator_class = PagesByIds
+    page_size_query_param = "page_size"
+    max_page_size = 200

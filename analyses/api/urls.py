@@ -1,0 +1,16 @@
+"""Addresses of the API, mounted at ``/api/v1/``."""
+
+from django.urls import path
+
+from analyses.api import analyses, catalogue
+
+app_name = "api"
+urlpatterns = [
+    path("analyses/", analyses.AnalysisList.as_view(), name="analysis-list"),
+    path("analyses/<int:pk>/", analyses.AnalysisDetail.as_view(), name="analysis-detail"),
+    path("analyses/<int:pk>/cancel/", analyses.AnalysisCancel.as_view(), name="analysis-cancel"),
+    path("analyses/<int:pk>/adopt/", analyses.AnalysisAdopt.as_view(), name="analysis-adopt"),
+    path("nodes/", catalogue.NodeList.as_view(), name="node-list"),
+    path("models/", catalogue.ModelList.as_view(), name="model-list"),
+    path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),
+]
