@@ -8,11 +8,12 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED, HTTP_409_CONFLICT
+from rest_framework.status import HTTP_201_CREATED
 
 from analyses import selectors, services
 from analyses.api.asking import fields_of, member_of, refusal
 from analyses.api.paging import Pages
+from analyses.api.problems import Conflict
 from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
 from analyses.history.filters import AnalysisFilter
 from analyses.models import Analysis
@@ -69,9 +70,9 @@ class AnalysisCancel(GenericAPIView[Analysis]):
         analysis, member = self.get_object(), member_of(request)
         if not selectors.may_change(member, analysis):
             raise PermissionDenied("only who has asked for it, or an admin, may cancel it")
-        cancelled = services.cancel(analysis, member)
-        body = self.get_serializer(self.get_object()).data
-        return Response(body, HTTP_200_OK if cancelled else HTTP_409_CONFLICT)
+        if not services.cancel(analysis, member):
+            raise Conflict(f"Analysis {pk} has ended, or is being cancelled: {_status(analysis)}.")
+        return Response(self.get_serializer(self.get_object()).data)
 
 
 class AnalysisAdopt(GenericAPIView[Analysis]):
@@ -85,11 +86,20 @@ class AnalysisAdopt(GenericAPIView[Analysis]):
 
     def post(self, request: Request, pk: int) -> Response:
         """Only a succeeded analysis has a recommendation to adopt."""
-        return self._answer(services.adopt(self._own(), member_of(request)))
+        analysis = self._own()
+        if not services.adopt(analysis, member_of(request)):
+            raise Conflict(
+                f"Analysis {pk} is adopted already."
+                if analysis.adopted_at
+                else f"Analysis {pk} has no recommendation to adopt: {_status(analysis)}."
+            )
+        return self._now()
 
     def delete(self, request: Request, pk: int) -> Response:
         """Its savings are potential again."""
-        return self._answer(services.take_back(self._own()))
+        if not services.take_back(self._own()):
+            raise Conflict(f"Analysis {pk} is not adopted.")
+        return self._now()
 
     def _own(self) -> Analysis:
         analysis = self.get_object()
@@ -97,6 +107,10 @@ class AnalysisAdopt(GenericAPIView[Analysis]):
             raise PermissionDenied("only who has asked for it, or an admin, may say so")
         return analysis
 
-    def _answer(self, changed: bool) -> Response:
-        body = self.get_serializer(self.get_object()).data
-        return Response(body, HTTP_200_OK if changed else HTTP_409_CONFLICT)
+    def _now(self) -> Response:
+        return Response(self.get_serializer(self.get_object()).data)
+
+
+def _status(analysis: Analysis) -> str:
+    """Its status at this moment, which may not be that of the object."""
+    return Analysis.objects.values_list("status", flat=True).get(pk=analysis.pk)

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from analyses.api import analyses, catalogue
+from analyses.api.elsewhere import ANYTHING, Elsewhere
 
 app_name = "api"
 urlpatterns = [
@@ -13,4 +14,5 @@ urlpatterns = [
     path("nodes/", catalogue.NodeList.as_view(), name="node-list"),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),
+    path(ANYTHING, Elsewhere.as_view()),
 ]
