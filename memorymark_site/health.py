@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from analyses import selectors
-from analyses.api.serializers import node_facts
+from analyses.api.catalogue import node_facts
 from analyses.models import Analysis, Status
 
 logger = logging.getLogger(__name__)

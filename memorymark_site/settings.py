@@ -57,6 +57,8 @@ INSTALLED_APPS = [
     "csp",
     "django_htmx",
     "django_q",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "knox",
     "rest_framework",
     "memorymark_site.accounts",
@@ -194,8 +196,6 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.api.problems.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.PageNumberPagination",
-    "PAGE_SIZE": 50,
 }
 KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105  # a model's name, not a password
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "mm_"}  # a token ends where its owner says so

@@ -1,116 +1,171 @@
-"""Analyses: asking, listing, reading, cancelling, adopting."""
+"""Analyses: asking, listing, reading, cancelling, adopting, deleting."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db.models import QuerySet
+from django.http.response import HttpResponseBase
+from django.utils.cache import get_conditional_response
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.exceptions import PermissionDenied
-from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.status import HTTP_201_CREATED
+from rest_framework.status import HTTP_201_CREATED, HTTP_204_NO_CONTENT
 
 from analyses import selectors, services
 from analyses.api.asking import fields_of, member_of, refusal
-from analyses.api.paging import Pages
+from analyses.api.idempotency import key_of, submit_once
+from analyses.api.paging import AnalysisPages
 from analyses.api.problems import Conflict
 from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
+from analyses.api.versions import etag_of
+from analyses.api.views import ApiView, fields_wanted
+from analyses.api.waiting import seconds_of, wait_until
+from analyses.history import selection
 from analyses.history.filters import AnalysisFilter
-from analyses.models import Analysis
+from analyses.models import FINAL_STATUSES, Analysis
 from engine.errors import InvalidInput
 
+_LONG = {"request", "result"}
 
-class AnalysisList(ListAPIView[Analysis]):
-    """``GET``: the lab's analyses, newest first. ``POST``: a new one, from flat fields.
+
+class AnalysisList(ListModelMixin, ApiView[Analysis]):
+    """The lab's analyses.
 
     The address takes the filters and the sorting of the history's page.
     """
 
     serializer_class = AnalysisSummarySerializer
-    pagination_class = Pages
+    pagination_class = AnalysisPages
     filter_backends = (DjangoFilterBackend,)
     filterset_class = AnalysisFilter
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see, without the long JSON that lists do not show."""
         analyses = selectors.visible_to(member_of(self.request)).prefetch_related("tags")
-        return analyses.defer("request", "result")
+        return analyses.defer(*_LONG)
+
+    def get(self, request: Request) -> Response:
+        """The newest first, unless ``sort`` says otherwise."""
+        return self.list(request)
 
     def post(self, request: Request) -> Response:
         """Store and queue an analysis; 400 with a list of messages for each wrong field."""
+        seconds, key, member = seconds_of(request), key_of(request), member_of(request)
+        fields, is_new = fields_of(request), True
         try:
-            analysis = services.submit(member_of(request), fields_of(request))
+            if key is None:
+                analysis = services.submit(member, fields)
+            else:
+                analysis, is_new = submit_once(member, key, fields)
         except InvalidInput as error:
             raise refusal(error) from error
-        body = AnalysisSerializer(analysis, context={"request": request}).data
-        return Response(body, HTTP_201_CREATED, headers={"Location": body["url"]})
+        wait_until(lambda: _is_final(analysis.pk), seconds)
+        now = selectors.detail(member).get(pk=analysis.pk)
+        body = AnalysisSerializer(now, context=self.get_serializer_context()).data
+        headers = {"Location": body["url"]} | ({} if is_new else {"Idempotency-Replayed": "true"})
+        return Response(body, HTTP_201_CREATED, headers=headers)
 
 
-class AnalysisDetail(RetrieveAPIView[Analysis]):
-    """``GET``: one analysis with its request, trials and result."""
+class OfOneAnalysis(ApiView[Analysis]):
+    """What there is of, or is done to, one analysis."""
 
-    serializer_class = AnalysisSerializer
-
-    def get_queryset(self) -> QuerySet[Analysis]:
-        """What this member may see."""
-        return selectors.detail(member_of(self.request))
-
-
-class AnalysisCancel(GenericAPIView[Analysis]):
-    """``POST``: end an analysis of one's own; 409 where it has ended already."""
-
-    serializer_class = AnalysisSerializer
+    serializer_class: type[Any] = AnalysisSerializer
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see."""
         return selectors.detail(member_of(self.request))
 
-    def post(self, request: Request, pk: int) -> Response:
-        """Ask for the end; it comes within two seconds."""
-        analysis, member = self.get_object(), member_of(request)
-        if not selectors.may_change(member, analysis):
-            raise PermissionDenied("only who has asked for it, or an admin, may cancel it")
-        if not services.cancel(analysis, member):
-            raise Conflict(f"Analysis {pk} has ended, or is being cancelled: {_status(analysis)}.")
+    def own(self, what: str) -> Analysis:
+        """The analysis, if this member may change it.
+
+        Raises:
+            PermissionDenied: The member may not.
+        """
+        analysis: Analysis = self.get_object()
+        if not selectors.may_change(member_of(self.request), analysis):
+            raise PermissionDenied(f"Only who has asked for it, or an admin, may {what}.")
+        return analysis
+
+    def now(self) -> Response:
+        """The analysis as it is after a change."""
         return Response(self.get_serializer(self.get_object()).data)
 
 
-class AnalysisAdopt(GenericAPIView[Analysis]):
-    """``POST``: mark the recommendation adopted. ``DELETE``: take that back. 409: nothing to do."""
-
-    serializer_class = AnalysisSerializer
+class AnalysisDetail(OfOneAnalysis):
+    """One analysis."""
 
     def get_queryset(self) -> QuerySet[Analysis]:
-        """What this member may see."""
-        return selectors.detail(member_of(self.request))
+        """What this member may see, without what the address does not ask for."""
+        wanted = fields_wanted(self.request)
+        analyses = super().get_queryset()
+        if wanted is None:
+            return analyses
+        if "trials" not in wanted:
+            analyses = analyses.prefetch_related(None).prefetch_related("tags")
+        return analyses.defer(*(_LONG - wanted))
+
+    def get(self, request: Request, pk: int) -> HttpResponseBase:
+        """The analysis with its question, trials and result, as soon as it has ended."""
+        seconds = seconds_of(request)
+        if seconds and selectors.visible_to(member_of(request)).filter(pk=pk).exists():
+            wait_until(lambda: _is_final(pk), seconds)
+        etag = etag_of(request, pk)
+        known = get_conditional_response(request._request, etag=etag)
+        if known is not None:
+            return known
+        response = Response(self.get_serializer(self.get_object()).data)
+        if etag:
+            response["ETag"] = etag
+        return response
+
+    def delete(self, _request: Request, pk: int) -> Response:
+        """Delete it with its trials, log, tags and note; it has to have ended."""
+        analysis = self.own("delete it")
+        if not analysis.is_final:
+            raise Conflict(f"Analysis {pk} has not ended; cancel it first.")
+        selection.delete([analysis])
+        return Response(status=HTTP_204_NO_CONTENT)
+
+
+class AnalysisCancel(OfOneAnalysis):
+    """The end of an analysis."""
 
     def post(self, request: Request, pk: int) -> Response:
-        """Only a succeeded analysis has a recommendation to adopt."""
-        analysis = self._own()
+        """Ask for the end; it comes within two seconds."""
+        analysis = self.own("cancel it")
+        if not services.cancel(analysis, member_of(request)):
+            raise Conflict(f"Analysis {pk} has ended, or is being cancelled: {_status(pk)}.")
+        return self.now()
+
+
+class AnalysisAdopt(OfOneAnalysis):
+    """Whether the recommended batch is trained with."""
+
+    def post(self, request: Request, pk: int) -> Response:
+        """Mark the recommendation adopted: its savings are realised from now on."""
+        analysis = self.own("say so")
         if not services.adopt(analysis, member_of(request)):
             raise Conflict(
                 f"Analysis {pk} is adopted already."
                 if analysis.adopted_at
-                else f"Analysis {pk} has no recommendation to adopt: {_status(analysis)}."
+                else f"Analysis {pk} has no recommendation to adopt: {_status(pk)}."
             )
-        return self._now()
+        return self.now()
 
-    def delete(self, request: Request, pk: int) -> Response:
-        """Its savings are potential again."""
-        if not services.take_back(self._own()):
+    def delete(self, _request: Request, pk: int) -> Response:
+        """Take that back: its savings are potential again."""
+        if not services.take_back(self.own("say so")):
             raise Conflict(f"Analysis {pk} is not adopted.")
-        return self._now()
-
-    def _own(self) -> Analysis:
-        analysis = self.get_object()
-        if not selectors.may_change(member_of(self.request), analysis):
-            raise PermissionDenied("only who has asked for it, or an admin, may say so")
-        return analysis
-
-    def _now(self) -> Response:
-        return Response(self.get_serializer(self.get_object()).data)
+        return self.now()
 
 
-def _status(analysis: Analysis) -> str:
-    """Its status at this moment, which may not be that of the object."""
-    return Analysis.objects.values_list("status", flat=True).get(pk=analysis.pk)
+def _status(pk: int) -> str:
+    return Analysis.objects.values_list("status", flat=True).get(pk=pk)
+
+
+def _is_final(pk: int) -> bool:
+    """Whether nothing more will happen to it, be it since it was deleted."""
+    return not Analysis.objects.filter(pk=pk).exclude(status__in=FINAL_STATUSES).exists()

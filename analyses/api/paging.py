@@ -6,7 +6,9 @@ from typing import cast
 
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
+from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import PageNumberPagination
+from rest_framework.request import Request
 
 from analyses.models import Analysis
 
@@ -26,6 +28,27 @@ class PagesByIds(Paginator[Analysis]):
 class Pages(PageNumberPagination):
     """Pages of 50, or as many as ``page_size`` says."""
 
-    django_paginator_class = PagesByIds
+    page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 200
+
+    def get_page_size(self, request: Request) -> int | None:
+        """How many to a page.
+
+        Raises:
+            ValidationError: The address asks for something else than 1 to 200.
+        """
+        text = request.query_params.get("page_size")
+        if text is None:
+            return self.page_size
+        if text.isascii() and text.isdigit() and len(text) < 9:
+            size = int(text)
+            if 1 <= size <= self.max_page_size:
+                return size
+        raise ValidationError({"page_size": [f"give a number from 1 to {self.max_page_size}"]})
+
+
+class AnalysisPages(Pages):
+    """The same of analyses."""
+
+    django_paginator_class = PagesByIds

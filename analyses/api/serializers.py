@@ -1,28 +1,28 @@
 """What the API says of an analysis. Sizes are bytes, times are seconds; nothing is rounded."""
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from __future__ import annotations
+
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from analyses.api.dataclass_serializers import serializer_of
+from analyses.api.request import AnalysisRequestSerializer
 from analyses.history.labels import note_of
-from analyses.lab.selectors import HeldPrice
-from analyses.models import Analysis, Node, Tag, Trial
-from engine.gpus import Gpu
+from analyses.models import Analysis, Status, Tag
+from engine.result import AnalysisResult, Trial
+
+TrialSerializer = serializer_of(Trial)
+ResultSerializer = serializer_of(AnalysisResult, required=False)
+"""None of its fields is certain: a result stays as the version that found it has stored it."""
 
 
-class TrialSerializer(serializers.ModelSerializer[Trial]):
-    """One batch size tried."""
+class FailureSerializer(serializers.Serializer[Any]):
+    """Why an analysis has no answer."""
 
-    class Meta:
-        model = Trial
-        fields = (
-            "batch_size", "fits", "source", "peak_allocated_bytes", "peak_reserved_bytes",
-            "device_used_bytes", "device_used_low_bytes", "device_used_high_bytes",
-            "step_seconds", "step_seconds_low", "step_seconds_high", "samples_per_second",
-            "alloc_retries", "breakdown", "failure",
-        )  # fmt: skip
+    code = serializers.CharField(help_text="A stable word for programs, such as does_not_fit.")
+    reason = serializers.CharField(help_text="What happened, for a person.")
 
 
 class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
@@ -30,7 +30,10 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
 
     url = serializers.HyperlinkedIdentityField(view_name="api:analysis-detail")
     owner = serializers.CharField(source="owner.username")
-    adopted_by = serializers.CharField(source="adopted_by.username", default=None)
+    status = serializers.ChoiceField(Status.choices)
+    adopted_by = serializers.CharField(
+        source="adopted_by.username", default=None, allow_null=True, read_only=True
+    )
     failure = serializers.SerializerMethodField()
     tags = serializers.SlugRelatedField[Tag](slug_field="name", many=True, read_only=True)
 
@@ -44,7 +47,22 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "gpu_hours_per_year", "adopted_at", "adopted_by", "failure", "tags",
         )  # fmt: skip
         read_only_fields = fields
+        extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
+            "measured_gpu": {"help_text": "The GPU it is measured on; empty for a prediction."},
+            "attempt": {"help_text": "How many workers have taken it so far."},
+            "answered_from": {"help_text": "The earlier analysis whose answer this is, if any."},
+            "source": {
+                "help_text": "Whether the answer was measured or predicted; empty without one."
+            },
+            "speedup": {
+                "help_text": "Samples per second at the recommended batch over those at the "
+                "current batch."
+            },
+            "usd_per_year": {"help_text": "Savings, with assumed hours, runs and price."},
+            "gpu_hours_per_year": {"help_text": "Savings, with assumed hours and runs."},
+        }
 
+    @extend_schema_field(FailureSerializer(allow_null=True))
     def get_failure(self, analysis: Analysis) -> dict[str, str] | None:
         """Code and reason; nothing where it has not failed."""
         if not analysis.failure_code:
@@ -57,6 +75,12 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     trials = TrialSerializer(many=True)
     note = serializers.SerializerMethodField()
+    request = extend_schema_field(AnalysisRequestSerializer)(serializers.JSONField)()
+    result = extend_schema_field(ResultSerializer)(serializers.JSONField)(allow_null=True)
+    assumed_by = serializers.DictField(
+        child=serializers.CharField(),
+        help_text="By name of an assumption, whose it is: lab or catalogue; else the asker's own.",
+    )
 
     class Meta(AnalysisSummarySerializer.Meta):
         fields = (
@@ -72,29 +96,3 @@ class AnalysisSerializer(AnalysisSummarySerializer):
     def get_note(self, analysis: Analysis) -> str | None:
         """What members have written about it."""
         return note_of(analysis)
-
-
-def node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
-    """A node as the API and ``/health`` show it."""
-    gpu = {"name": node.gpu_name, "total_bytes": node.gpu_total_bytes, "driver": node.driver}
-    return {
-        "name": node.name,
-        "heartbeat_at": node.heartbeat_at.isoformat(),
-        "gpu": gpu if node.gpu_name else None,
-        "memory_bytes": node.memory_bytes,
-        "versions": node.versions,
-        "draining": node.draining,
-        "problem": node.problem,
-        "analyses": [analysis.pk for analysis in at_work],
-    }
-
-
-def gpu_facts(gpu: Gpu, price: HeldPrice) -> dict[str, Any]:
-    """A GPU of the catalogue as the API shows it, with the price that holds in the lab."""
-    facts = asdict(gpu)
-    if price.is_the_labs:
-        facts["sources"]["price_per_hour_usd"] = "assumed: set by an admin of the lab"
-    return facts | {
-        "price_per_hour_usd": price.usd,
-        "catalogue_price_per_hour_usd": price.catalogue_usd,
-    }

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from analyses.api import analyses, catalogue
+from analyses.api import analyses, catalogue, progress
 from analyses.api.elsewhere import ANYTHING, Elsewhere
 
 app_name = "api"
@@ -11,6 +11,8 @@ urlpatterns = [
     path("analyses/<int:pk>/", analyses.AnalysisDetail.as_view(), name="analysis-detail"),
     path("analyses/<int:pk>/cancel/", analyses.AnalysisCancel.as_view(), name="analysis-cancel"),
     path("analyses/<int:pk>/adopt/", analyses.AnalysisAdopt.as_view(), name="analysis-adopt"),
+    path("analyses/<int:pk>/events/", progress.AnalysisEvents.as_view(), name="analysis-events"),
+    path("analyses/<int:pk>/trials/", progress.AnalysisTrials.as_view(), name="analysis-trials"),
     path("nodes/", catalogue.NodeList.as_view(), name="node-list"),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),

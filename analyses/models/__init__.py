@@ -10,6 +10,7 @@ from analyses.models.analysis import (
     Status,
     Trial,
 )
+from analyses.models.api import IdempotencyKey
 from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.nodes import Node
@@ -24,6 +25,7 @@ __all__ = [
     "Delivery",
     "FigureSource",
     "GpuPrice",
+    "IdempotencyKey",
     "LabSettings",
     "LogLine",
     "Node",

@@ -19,13 +19,6 @@ from analyses.tests.factories import make_analysis, make_user
 URL = "/api/v1/analyses/"
 
 
-@pytest.fixture
-def api(member: User) -> APIClient:
-    client = APIClient(raise_request_exception=False)
-    client.force_authenticate(member)
-    return client
-
-
 def _errors(api: APIClient, member: User) -> Iterator[tuple[int, Any]]:
     ended = make_analysis(member, Status.SUCCEEDED)
     of_another = make_analysis(make_user("alan"))
@@ -70,6 +63,7 @@ def test_a_fault_of_the_site_is_told_without_its_insides(
         raise RuntimeError("secret")
 
     monkeypatch.setattr(services, "submit", break_down)
+    api.raise_request_exception = False
     response = api.post(URL, {"model": "bert", "gpu": "a10"}, format="json")
 
     assert response.status_code == 500
