@@ -34,6 +34,10 @@ from engine.result import AnalysisResult, Savings, Source
 LONG_WAIT_SECONDS = 15.0
 """After this long in the queue the page says that no worker seems to be running."""
 
+_LIBRARIES = ("torch", "transformers", "peft")
+_ENGINE_DIGITS = 12
+"""Of the engine's fingerprint: enough to tell its versions in one lab apart."""
+
 SOURCE_MEANINGS = {
     Source.MEASURED: "It was read from real training steps on the node's device.",
     Source.PREDICTED: "It was computed from a trace of the training step; nothing ran on the GPU.",
@@ -193,10 +197,19 @@ def gain_of(analysis: Analysis) -> bool | None:
     return analysis.speedup > 1 and ((analysis.usd_per_year or 0) > 0 or nothing_to_save)
 
 
-def measured_on_rows(verdict: Verdict | None) -> list[tuple[str, str]]:
-    """What the trials ran on; nothing where nothing was measured."""
-    found = verdict and verdict.result.measured_on
-    return measured_on_in_words(found) if found else []
+def environment_rows(analysis: Analysis, verdict: Verdict | None) -> list[tuple[str, str]]:
+    """What it ran on and with, as label and value; of older analyses only what is known."""
+    stored = analysis.environment
+    measured_on = verdict and verdict.result.measured_on
+    libraries = [f"{name} {stored[name]}" for name in _LIBRARIES if name in stored]
+    rows = [("Node", stored.get("node") or analysis.node)]
+    rows += measured_on_in_words(measured_on) if measured_on else []
+    rows += [
+        ("Libraries", "" if measured_on else ", ".join(libraries)),
+        ("Python", stored.get("python", "")),
+        ("Engine", stored.get("engine", "")[:_ENGINE_DIGITS]),
+    ]
+    return [(label, value) for label, value in rows if value]
 
 
 def state_of(analysis: Analysis, now: datetime) -> State:

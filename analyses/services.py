@@ -166,13 +166,16 @@ def take_back(analysis: Analysis) -> bool:
     return bool(adopted.update(adopted_at=None, adopted_by=None))
 
 
-def claim(analysis_id: int, node: str, device: str = "") -> Claim | None:
+def claim(
+    analysis_id: int, node: str, device: str = "", environment: Mapping[str, str] | None = None
+) -> Claim | None:
     """Take a queued analysis: it is running from now on.
 
     Args:
         analysis_id: Which.
         node: The name of the node that takes it.
         device: The UUID of the GPU that it measures on; held until the analysis ends.
+        environment: What it runs with there.
 
     Returns:
         ``None`` where it is not queued, since another worker was first or it has been redelivered,
@@ -190,6 +193,7 @@ def claim(analysis_id: int, node: str, device: str = "") -> Claim | None:
                 attempt=F("attempt") + 1,
                 node=node,
                 device=device,
+                environment=dict(environment or {}),
             )
     except IntegrityError:
         return None

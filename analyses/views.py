@@ -27,7 +27,7 @@ from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
-from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
+from analyses.presentation import SOURCE_MEANINGS, environment_rows, state_of, verdict_of
 from analyses.question import command_of, local_gpu, settings_of
 from analyses.savings.worth import LABELS as ASSUMED
 from analyses.savings.worth import worth_of
@@ -164,6 +164,6 @@ def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[s
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "settings": settings_of(analysis.request),
         "command": command_of(analysis.request),
-        "measured_on": measured_on_rows(verdict),
+        "environment": environment_rows(analysis, verdict),
         "source_meanings": SOURCE_MEANINGS,
     }
