@@ -28,10 +28,11 @@ from analyses.history.labels import labels_of
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, environment_rows, state_of, verdict_of
+from analyses.progress import NOTHING, Progress, progress_of
 from analyses.question import command_of, local_gpu, settings_of
 from analyses.savings.worth import LABELS as ASSUMED
 from analyses.savings.worth import worth_of
-from analyses.selectors import can_be_adopted, may_change, visible_to
+from analyses.selectors import can_be_adopted, log_lines, may_change, visible_to
 from engine.gpus import GPUS
 
 SHOWN_LOG_LINES = 200
@@ -62,7 +63,7 @@ def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """One analysis: its progress while it runs, its verdict or its failure at the end."""
     analysis = find_analysis(request, pk)
     prefetch_related_objects([analysis], "tags", "note__author")
-    context = _context(request, analysis, _version(analysis))
+    context = _context(request, analysis, progress_of(analysis))
     context["labels_form"] = LabelsForm(initial=labels_of(analysis))
     return render(request, "analyses/detail.html", context)
 
@@ -90,12 +91,12 @@ def gpus(request: MemberRequest) -> HttpResponse:
 def live(request: MemberRequest, pk: int) -> HttpResponse:
     """The changing part of the page; 204 if it is still as the browser has seen it."""
     analysis = find_analysis(request, pk)
-    version = _version(analysis)
-    if request.GET.get("seen") == version:
+    seen, now = Progress.parse(request.GET.get("seen", "")), progress_of(analysis)
+    if seen == now:
         return HttpResponse(status=204)
-    context = _context(request, analysis, version)
+    context = _context(request, analysis, now, seen)
     # Sent only when it changes: a screen reader says a live region again that is written again.
-    context["new_status"] = not request.GET.get("seen", "").startswith(f"{analysis.status}-")
+    context["new_status"] = seen.status != now.status
     return render(request, "analyses/_live.html", context)
 
 
@@ -108,7 +109,11 @@ def log(request: MemberRequest, pk: int) -> HttpResponseBase:
         for created_at, message in lines.values_list("created_at", "message").iterator():
             yield f"{created_at:%Y-%m-%d %H:%M:%S} {message}\n"
 
-    return StreamingHttpResponse(text(), content_type="text/plain; charset=utf-8")
+    return StreamingHttpResponse(
+        text(),
+        content_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="analysis-{pk}.log"'},
+    )
 
 
 def find_analysis(request: MemberRequest, pk: int) -> Analysis:
@@ -133,22 +138,18 @@ def _initial(request: MemberRequest) -> dict[str, str]:
     return values
 
 
-def _version(analysis: Analysis) -> str:
-    """A word that changes when the live part of the page does."""
-    trial = analysis.trials.order_by("-id").values_list("id", flat=True).first() or 0
-    line = analysis.log_lines.order_by("-id").values_list("id", flat=True).first() or 0
-    waited = state_of(analysis, timezone.now()).hint != ""
-    return f"{analysis.status}-{trial}-{line}-{int(waited)}"
-
-
-def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[str, Any]:
+def _context(
+    request: MemberRequest, analysis: Analysis, now: Progress, seen: Progress = NOTHING
+) -> dict[str, Any]:
+    """What the page shows ``now``; of the log only the lines after those ``seen``."""
     trials = list(analysis.trials.all())
     verdict = verdict_of(analysis)
     is_adopted = analysis.adopted_at is not None
-    lines = list(reversed(analysis.log_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
+    new_lines = log_lines(analysis, after=seen.line).filter(pk__lte=now.line)
+    lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
     return {
         "analysis": analysis,
-        "version": version,
+        "version": str(now),
         "state": state_of(analysis, timezone.now()),
         "may_cancel": not analysis.is_final and may_change(request.user, analysis),
         "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
@@ -161,6 +162,7 @@ def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[s
             for trial in trials
         ),
         "log_lines": lines[-SHOWN_LOG_LINES:],
+        "has_log": now.line > 0,
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "settings": settings_of(analysis.request),
         "command": command_of(analysis.request),
