@@ -61,13 +61,14 @@ class Interrupted:
 Outcome = AnalysisResult | Failure | Cancelled | Interrupted
 
 
-def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
+def submit(owner: User, fields: Mapping[str, object], *, anew: bool = False) -> Analysis:
     """Store a new analysis and queue it, both or neither; or answer it from the store.
 
     Args:
         owner: The member who asks.
         fields: The flat, untrusted fields of :class:`engine.request.AnalysisRequest`. The GPU may
             be ``local:NAME`` besides, a kind of GPU that one of the lab's nodes has.
+        anew: Whether to work on it even if the store has the answer.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
@@ -78,9 +79,19 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     _check_storable(request.workload.config)
     with transaction.atomic():
         analysis = Analysis.objects.create(owner=owner, **asked(request, measured_gpu))
-        if not store.answer(analysis):
+        if anew or not store.answer(analysis):
             queue.enqueue(analysis)
     return analysis
+
+
+def run_again(analysis: Analysis, member: User) -> Analysis:
+    """Ask the question of an analysis once more, in a member's name; it is worked on anew.
+
+    Raises:
+        InvalidInput: If it cannot be asked any more, such as for want of a node with that GPU.
+    """
+    gpu = f"{LOCAL}:{analysis.measured_gpu}" if analysis.measured_gpu else analysis.gpu
+    return submit(member, {**analysis.request, "gpu": gpu}, anew=True)
 
 
 def asked(request: AnalysisRequest, measured_gpu: str = "") -> dict[str, object]:

@@ -39,6 +39,7 @@ urlpatterns = [
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/log/", views.log, name="log"),
+    path("<int:pk>/run-again/", views.run_again, name="run-again"),
     path("<int:pk>/take-back/", savings.take_back, name="take-back"),
     path("<int:pk>/worth/", savings.worth, name="worth"),
 ]

@@ -33,6 +33,7 @@ from analyses.question import command_of, local_gpu, settings_of
 from analyses.savings.worth import LABELS as ASSUMED
 from analyses.savings.worth import worth_of
 from analyses.selectors import can_be_adopted, log_lines, may_change, visible_to
+from engine.errors import InvalidInput
 from engine.gpus import GPUS
 
 SHOWN_LOG_LINES = 200
@@ -77,6 +78,23 @@ def cancel(request: MemberRequest, pk: int) -> HttpResponse:
     if not services.cancel(analysis, request.user):
         messages.warning(request, f"There is nothing to cancel: analysis {pk} has ended.")
     return redirect("analyses:detail", pk=pk)
+
+
+@require_POST
+def run_again(request: MemberRequest, pk: int) -> HttpResponse:
+    """Ask the same question once more; the page then shows the new analysis."""
+    analysis = find_analysis(request, pk)
+    if not analysis.is_final:
+        messages.warning(request, f"Analysis {pk} has not ended yet.")
+        return redirect("analyses:detail", pk=pk)
+    try:
+        again = services.run_again(analysis, request.user)
+    except InvalidInput as error:
+        reasons = "; ".join(error.fields.values())
+        messages.warning(request, f"Analysis {pk} cannot be run again: {reasons}.")
+        return redirect("analyses:detail", pk=pk)
+    messages.success(request, f"This is analysis {pk} run again.")
+    return redirect("analyses:detail", pk=again.pk)
 
 
 @require_safe
@@ -152,6 +170,7 @@ def _context(
         "version": str(now),
         "state": state_of(analysis, timezone.now()),
         "may_cancel": not analysis.is_final and may_change(request.user, analysis),
+        "may_delete": analysis.is_final and may_change(request.user, analysis),
         "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
         "verdict": verdict,
         "worth": verdict and worth_of(verdict.result, request.GET.dict(), adopted=is_adopted),
