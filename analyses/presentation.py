@@ -18,6 +18,7 @@ from analyses.formatting import (
     usd,
     whole,
 )
+from analyses.knee import knee_of
 from analyses.memory_bars import (
     BreakdownRow,
     MemoryBar,
@@ -25,10 +26,9 @@ from analyses.memory_bars import (
     memory_bars,
 )
 from analyses.models import Analysis, Status
-from analyses.stored_result import result_of, source_at, trial_at
+from analyses.stored_result import result_of, source_at
 from analyses.timeline import timeline_chart, timeline_description, timeline_note
 from engine.answer.measured_on import measured_on_in_words
-from engine.answer.recommendation import ENOUGH_SPEED
 from engine.result import AnalysisResult, Savings, Source
 
 LONG_WAIT_SECONDS = 15.0
@@ -228,14 +228,8 @@ def state_of(analysis: Analysis, now: datetime) -> State:
 
 def _recommendation_note(result: AnalysisResult) -> str:
     """Why this batch: fast enough, or as fast as memory and the global batch allow."""
-    chosen = trial_at(result, result.recommended_batch_size)
-    speeds = [
-        trial.samples_per_second or 0.0
-        for trial in (*result.trials, *result.curve)
-        if trial.fits and trial.batch_size <= result.largest_batch_size
-    ]
-    speed = chosen.samples_per_second if chosen else None
-    if speed is None or speed >= ENOUGH_SPEED * max(speeds, default=0.0):
+    knee = knee_of(result)
+    if knee is None or knee.is_enough:
         return "the smallest within 5 % of the best samples per second"
     bounds = "memory and the global batch allow" if result.global_batch else "memory safely allows"
     return f"as fast as {bounds}; a larger batch would be more than 5 % faster"
