@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from analyses.breakdown_chart import (
+    breakdown_chart,
+    breakdown_description,
+    breakdown_source,
+)
 from analyses.chart_parts import Figure as ChartFigure
 from analyses.charts import batch_size_chart, chart_description
 from analyses.formatting import (
@@ -67,6 +72,7 @@ class Verdict:
 
     Attributes:
         global_batch: How the global batch is kept, in a sentence; empty if none was asked for.
+        breakdown_chart: ``None`` where memory by category is known of one batch size at most.
         timeline: ``None`` where memory along the step is not known, as in older results.
     """
 
@@ -77,6 +83,9 @@ class Verdict:
     breakdown: list[BreakdownRow]
     chart: ChartFigure
     chart_description: str
+    breakdown_chart: ChartFigure | None
+    breakdown_description: str
+    breakdown_source: Source
     timeline: ChartFigure | None
     timeline_description: str
     timeline_note: str
@@ -113,6 +122,9 @@ def verdict_of(analysis: Analysis) -> Verdict | None:
         breakdown=breakdown_rows(bars),
         chart=batch_size_chart(result),
         chart_description=chart_description(result),
+        breakdown_chart=breakdown_chart(result),
+        breakdown_description=breakdown_description(result),
+        breakdown_source=breakdown_source(result),
         timeline=timeline_chart(result) if result.timeline else None,
         timeline_description=timeline_description(result),
         timeline_note=timeline_note(result),
