@@ -10,6 +10,7 @@ from analyses.history import views as history
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
+from analyses.sharing import views as sharing
 
 app_name = "analyses"
 
@@ -40,6 +41,9 @@ urlpatterns = [
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/log/", views.log, name="log"),
     path("<int:pk>/run-again/", views.run_again, name="run-again"),
+    path("<int:pk>/share/", sharing.share, name="share"),
+    path("share-links/<int:pk>/revoke/", sharing.revoke, name="revoke-link"),
+    path("shared/<str:token>/", sharing.shared, name="shared"),
     path("<int:pk>/take-back/", savings.take_back, name="take-back"),
     path("<int:pk>/worth/", savings.worth, name="worth"),
 ]

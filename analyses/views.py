@@ -27,12 +27,20 @@ from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
-from analyses.presentation import SOURCE_MEANINGS, environment_rows, state_of, verdict_of
+from analyses.presentation import (
+    SOURCE_MEANINGS,
+    Verdict,
+    environment_rows,
+    state_of,
+    verdict_of,
+)
 from analyses.progress import NOTHING, Progress, progress_of
 from analyses.question import command_of, local_gpu, settings_of
 from analyses.savings.worth import LABELS as ASSUMED
 from analyses.savings.worth import worth_of
 from analyses.selectors import can_be_adopted, log_lines, may_change, visible_to
+from analyses.sharing.forms import ShareForm
+from analyses.sharing.links import links_of, may_share
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 
@@ -160,7 +168,6 @@ def _context(
     request: MemberRequest, analysis: Analysis, now: Progress, seen: Progress = NOTHING
 ) -> dict[str, Any]:
     """What the page shows ``now``; of the log only the lines after those ``seen``."""
-    trials = list(analysis.trials.all())
     verdict = verdict_of(analysis)
     is_adopted = analysis.adopted_at is not None
     new_lines = log_lines(analysis, after=seen.line).filter(pk__lte=now.line)
@@ -172,19 +179,32 @@ def _context(
         "may_cancel": not analysis.is_final and may_change(request.user, analysis),
         "may_delete": analysis.is_final and may_change(request.user, analysis),
         "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
-        "verdict": verdict,
+        **answer_parts(analysis, verdict),
         "worth": verdict and worth_of(verdict.result, request.GET.dict(), adopted=is_adopted),
+        "log_lines": lines[-SHOWN_LOG_LINES:],
+        "has_log": now.line > 0,
+        "log_is_cut": len(lines) > SHOWN_LOG_LINES,
+        "environment": environment_rows(analysis, verdict),
+        **(_sharing(analysis) if verdict and may_share(request.user, analysis) else {}),
+    }
+
+
+def _sharing(analysis: Analysis) -> dict[str, Any]:
+    return {"share_form": ShareForm(), "share_links": links_of(analysis)}
+
+
+def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
+    """The parts of the page that are about the question and the answer alone."""
+    trials = list(analysis.trials.all())
+    return {
+        "verdict": verdict,
         # As they come while one watches; by size, with the limit in plain sight, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
         "has_ranges": any(
             trial.device_used_low_bytes is not None or trial.step_seconds_low is not None
             for trial in trials
         ),
-        "log_lines": lines[-SHOWN_LOG_LINES:],
-        "has_log": now.line > 0,
-        "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "settings": settings_of(analysis.request),
         "command": command_of(analysis.request),
-        "environment": environment_rows(analysis, verdict),
         "source_meanings": SOURCE_MEANINGS,
     }

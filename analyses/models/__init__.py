@@ -13,6 +13,7 @@ from analyses.models.analysis import (
 from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+from analyses.models.sharing import ShareLink
 
 __all__ = [
     "AT_WORK",
@@ -28,6 +29,7 @@ __all__ = [
     "Notification",
     "NotificationChoices",
     "SavedView",
+    "ShareLink",
     "Status",
     "Tag",
     "Trial",

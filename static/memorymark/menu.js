@@ -6,7 +6,7 @@
 
   document.addEventListener("click", (event) => {
     for (const menu of opened()) {
-      if (!menu.contains(event.target)) menu.open = false;
+      if (!menu.contains(event.target) || event.target.closest("a")) menu.open = false;
     }
   });
   document.addEventListener("keydown", (event) => {
