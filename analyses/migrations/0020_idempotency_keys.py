@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('analyses', '0010_lab_settings'),
+        ('analyses', '0012_share_links'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
