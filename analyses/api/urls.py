@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from analyses.api import analyses, catalogue, progress
+from analyses.api import analyses, catalogue, compare, lab, progress, savings
 from analyses.api.elsewhere import ANYTHING, Elsewhere
 
 app_name = "api"
@@ -16,5 +16,10 @@ urlpatterns = [
     path("nodes/", catalogue.NodeList.as_view(), name="node-list"),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),
+    path("gpus/<path:gpu>/price/", lab.Price.as_view(), name="gpu-price"),
+    path("compare/", compare.Compare.as_view(), name="compare"),
+    path("savings/", savings.Savings.as_view(), name="savings"),
+    path("members/", lab.MemberList.as_view(), name="member-list"),
+    path("lab/", lab.Lab.as_view(), name="lab"),
     path(ANYTHING, Elsewhere.as_view()),
 ]
