@@ -19,6 +19,8 @@ Variables:
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
     ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
+    MEMORYMARK_API_UNITS: What a member may ask of the API in a minute (default 1200): a request is
+        one unit, one that makes the engine work ten; 0 for no limit.
     LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
     DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
 """
@@ -195,10 +197,12 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["analyses.api.rates.MemberThrottle"],
     "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.api.problems.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
 }
+API_UNITS_PER_MINUTE = env.int("MEMORYMARK_API_UNITS", default=1200)
 KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105  # a model's name, not a password
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "mm_"}  # a token ends where its owner says so
 

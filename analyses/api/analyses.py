@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from django.db.models import QuerySet
@@ -19,6 +20,7 @@ from analyses.api.asking import fields_of, member_of, refusal
 from analyses.api.idempotency import key_of, submit_once
 from analyses.api.paging import AnalysisPages
 from analyses.api.problems import Conflict
+from analyses.api.rates import ENGINE_COST
 from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
 from analyses.api.versions import etag_of
 from analyses.api.views import ApiView, fields_wanted
@@ -41,6 +43,7 @@ class AnalysisList(ListModelMixin, ApiView[Analysis]):
     pagination_class = AnalysisPages
     filter_backends = (DjangoFilterBackend,)
     filterset_class = AnalysisFilter
+    costs = MappingProxyType({"POST": ENGINE_COST})
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see, without the long JSON that lists do not show."""
