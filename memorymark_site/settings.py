@@ -201,6 +201,29 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.api.problems.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "analyses.api.schema.Schema",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "MemoryMark",
+    "DESCRIPTION": "Which batch size should this model train with, on which GPU, and what is that "
+    "worth? Sizes are bytes, times are seconds, money is USD; nothing is rounded.",
+    "VERSION": "1",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": REST_FRAMEWORK["DEFAULT_PERMISSION_CLASSES"],
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "AnalysisStatus": "analyses.models.Status",
+        "FigureSource": "analyses.models.FigureSource",
+        "Source": "engine.result.Source",
+        "Task": "engine.models.kinds.Task",
+        "HealthStatus": ["ok", "failing"],
+    },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "analyses.api.schema.with_problems",
+    ],
 }
 API_UNITS_PER_MINUTE = env.int("MEMORYMARK_API_UNITS", default=1200)
 KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105  # a model's name, not a password

@@ -17,10 +17,12 @@ from rest_framework.status import HTTP_201_CREATED, HTTP_204_NO_CONTENT
 
 from analyses import selectors, services
 from analyses.api.asking import fields_of, member_of, refusal
-from analyses.api.idempotency import key_of, submit_once
-from analyses.api.paging import AnalysisPages
+from analyses.api.idempotency import KEY, key_of, submit_once
+from analyses.api.paging import PAGE, AnalysisPages
 from analyses.api.problems import Conflict
 from analyses.api.rates import ENGINE_COST
+from analyses.api.request import ASKED, QuestionSerializer
+from analyses.api.schema import WAIT, described
 from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
 from analyses.api.versions import etag_of
 from analyses.api.views import ApiView, fields_wanted
@@ -39,6 +41,7 @@ class AnalysisList(ListModelMixin, ApiView[Analysis]):
     The address takes the filters and the sorting of the history's page.
     """
 
+    queryset = Analysis.objects.none()  # for the schema; what is seen depends on who asks
     serializer_class = AnalysisSummarySerializer
     pagination_class = AnalysisPages
     filter_backends = (DjangoFilterBackend,)
@@ -50,12 +53,22 @@ class AnalysisList(ListModelMixin, ApiView[Analysis]):
         analyses = selectors.visible_to(member_of(self.request)).prefetch_related("tags")
         return analyses.defer(*_LONG)
 
+    @described(parameters=[*PAGE])
     def get(self, request: Request) -> Response:
         """The newest first, unless ``sort`` says otherwise."""
         return self.list(request)
 
+    @described(
+        request=QuestionSerializer,
+        parameters=[WAIT, KEY],
+        responses={201: AnalysisSerializer, 422: None},
+        examples=[ASKED],
+    )
     def post(self, request: Request) -> Response:
-        """Store and queue an analysis; 400 with a list of messages for each wrong field."""
+        """Store and queue an analysis. With `wait`, it answers with the result if that is in time.
+
+        400 has a list of messages for each wrong field; nothing is stored then.
+        """
         seconds, key, member = seconds_of(request), key_of(request), member_of(request)
         fields, is_new = fields_of(request), True
         try:
@@ -75,6 +88,7 @@ class AnalysisList(ListModelMixin, ApiView[Analysis]):
 class OfOneAnalysis(ApiView[Analysis]):
     """What there is of, or is done to, one analysis."""
 
+    queryset = Analysis.objects.none()  # as above
     serializer_class: type[Any] = AnalysisSerializer
 
     def get_queryset(self) -> QuerySet[Analysis]:
@@ -110,6 +124,7 @@ class AnalysisDetail(OfOneAnalysis):
             analyses = analyses.prefetch_related(None).prefetch_related("tags")
         return analyses.defer(*(_LONG - wanted))
 
+    @described(parameters=[WAIT])
     def get(self, request: Request, pk: int) -> HttpResponseBase:
         """The analysis with its question, trials and result, as soon as it has ended."""
         seconds = seconds_of(request)
@@ -124,6 +139,7 @@ class AnalysisDetail(OfOneAnalysis):
             response["ETag"] = etag
         return response
 
+    @described(responses={204: None, 409: None})
     def delete(self, _request: Request, pk: int) -> Response:
         """Delete it with its trials, log, tags and note; it has to have ended."""
         analysis = self.own("delete it")
@@ -136,6 +152,7 @@ class AnalysisDetail(OfOneAnalysis):
 class AnalysisCancel(OfOneAnalysis):
     """The end of an analysis."""
 
+    @described(request=None, responses={200: AnalysisSerializer, 409: None})
     def post(self, request: Request, pk: int) -> Response:
         """Ask for the end; it comes within two seconds."""
         analysis = self.own("cancel it")
@@ -147,6 +164,7 @@ class AnalysisCancel(OfOneAnalysis):
 class AnalysisAdopt(OfOneAnalysis):
     """Whether the recommended batch is trained with."""
 
+    @described(request=None, responses={200: AnalysisSerializer, 409: None})
     def post(self, request: Request, pk: int) -> Response:
         """Mark the recommendation adopted: its savings are realised from now on."""
         analysis = self.own("say so")
@@ -158,6 +176,7 @@ class AnalysisAdopt(OfOneAnalysis):
             )
         return self.now()
 
+    @described(responses={200: AnalysisSerializer, 409: None})
     def delete(self, _request: Request, pk: int) -> Response:
         """Take that back: its savings are potential again."""
         if not services.take_back(self.own("say so")):

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from analyses import selectors
 from analyses.api.dataclass_serializers import serializer_of
+from analyses.api.schema import described, results_of
 from analyses.api.views import ApiView
 from analyses.lab.selectors import HeldPrice, prices
 from analyses.models import Analysis, Node
@@ -47,28 +48,33 @@ class NodeList(ApiView[Node]):
 
     serializer_class = NodeSerializer
 
+    @described(responses=results_of(NodeSerializer, "Nodes"))
     def get(self, _request: Request) -> Response:
         """All that there have been, those online first, with what each has and does."""
         facts = [node_facts(node, at_work) for node, at_work in selectors.nodes()]
         return Response({"results": self.get_serializer(facts, many=True).data})
 
 
+ModelSerializer = serializer_of(Preset, name="Model")
+
+
 class ModelList(ApiView[Any]):
     """The models that can be analysed by name."""
 
-    serializer_class = serializer_of(Preset, name="Model")
+    serializer_class = ModelSerializer
 
+    @described(responses=results_of(ModelSerializer, "Models"))
     def get(self, _request: Request) -> Response:
         """All presets. Any other architecture goes by its hub id or its config."""
         return Response({"results": self.get_serializer(list(PRESETS.values()), many=True).data})
 
 
-GpuSerializer = serializer_of(
-    Gpu,
-    catalogue_price_per_hour_usd=serializers.FloatField(
+class GpuSerializer(serializer_of(Gpu)):  # type: ignore[misc]  # made from a data class
+    """A kind of GPU, each figure with its source, and what it costs."""
+
+    catalogue_price_per_hour_usd = serializers.FloatField(
         help_text="The catalogue's own, where an admin has set another."
-    ),
-)
+    )
 
 
 class GpuList(ApiView[Any]):
@@ -76,6 +82,7 @@ class GpuList(ApiView[Any]):
 
     serializer_class = GpuSerializer
 
+    @described(responses=results_of(GpuSerializer, "Gpus"))
     def get(self, _request: Request) -> Response:
         """The whole catalogue, each figure with its source, and the price that holds in the lab."""
         held = prices(GPUS)

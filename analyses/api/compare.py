@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import QueryDict
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -14,6 +16,7 @@ from rest_framework.reverse import reverse
 from analyses import selectors
 from analyses.api.asking import member_of
 from analyses.api.dataclass_serializers import serializer_of
+from analyses.api.schema import described
 from analyses.api.views import ApiView
 from analyses.compare.choice import FEWEST, MOST, Choice
 from analyses.compare.columns import Column, columns_of
@@ -42,7 +45,7 @@ class ComparedRowSerializer(serializers.Serializer[Any]):
     cells = CellSerializer(many=True)
 
 
-class ComparisonSerializer(serializers.Serializer[Any]):
+class ComparedSerializer(serializers.Serializer[Any]):
     """Two to ten analyses, what was asked and what came out."""
 
     base = serializers.IntegerField(help_text="The one that the others are held against.")
@@ -54,8 +57,26 @@ class ComparisonSerializer(serializers.Serializer[Any]):
 class Compare(ApiView[Any]):
     """Analyses side by side."""
 
-    serializer_class = ComparisonSerializer
+    serializer_class = ComparedSerializer
 
+    @described(
+        parameters=[
+            OpenApiParameter(
+                "ids",
+                OpenApiTypes.STR,
+                required=True,
+                description="Numbers of analyses, separated by commas.",
+            ),
+            OpenApiParameter(
+                "base",
+                OpenApiTypes.INT,
+                description="The one that the others are held against; the first if left out.",
+            ),
+            OpenApiParameter(
+                "diff", OpenApiTypes.INT, enum=[0, 1], description="1: only the rows that differ."
+            ),
+        ]
+    )
     def get(self, request: Request) -> Response:
         """Two to ten analyses; each figure with its source and its difference from the baseline."""
         choice, columns = self._chosen(request)

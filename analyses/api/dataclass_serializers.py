@@ -9,6 +9,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from rest_framework import serializers
@@ -23,12 +24,12 @@ _PLAIN: Mapping[Any, type[Field]] = {
 }
 
 
+STORED = "Stored"
+"""Stands before the name of what may lack fields: another version may have stored it."""
+
+
 def serializer_of(
-    kind: type,
-    *,
-    required: bool = True,
-    name: str = "",
-    **more: Field,
+    kind: type, *, required: bool = True, name: str = ""
 ) -> type[serializers.Serializer[Any]]:
     """A serializer with the fields of a data class, and what its docstring says of each.
 
@@ -38,11 +39,16 @@ def serializer_of(
         kind: The data class.
         required: Whether each field is always there.
         name: What the schema calls it; the data class's name if empty.
-        more: Fields besides, or instead.
     """
-    made = fields_of(kind, required=required) | more
-    body: dict[str, Any] = {"__doc__": (inspect.getdoc(kind) or "").split("\n")[0], **made}
-    return type(f"{name or kind.__name__}Serializer", (serializers.Serializer,), body)
+    return _made(kind, required, name or f"{'' if required else STORED}{kind.__name__}")
+
+
+@cache
+def _made(kind: type, required: bool, name: str) -> type[serializers.Serializer[Any]]:
+    """One for each name: the schema has a name once."""
+    body: dict[str, Any] = {"__doc__": (inspect.getdoc(kind) or "").split("\n")[0]}
+    body |= fields_of(kind, required=required)
+    return type(f"{name}Serializer", (serializers.Serializer,), body)
 
 
 def fields_of(kind: type, *, required: bool) -> dict[str, Field]:
@@ -80,7 +86,7 @@ def _field(hint: Any, required: bool, meaning: str) -> Field:
     if hint in _PLAIN:
         return _PLAIN[hint](**options)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return serializers.ChoiceField([member.value for member in hint], **options)
+        return serializers.ChoiceField([(one.value, one.name) for one in hint], **options)
     if is_dataclass(hint) and isinstance(hint, type):
         return serializer_of(hint, required=required)(**options)
     return _collection(typing.get_origin(hint), typing.get_args(hint), options)

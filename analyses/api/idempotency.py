@@ -10,6 +10,7 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.request import Request
 from rest_framework.status import HTTP_422_UNPROCESSABLE_ENTITY
@@ -19,6 +20,13 @@ from analyses.models import Analysis, IdempotencyKey
 
 HEADER = "Idempotency-Key"
 KEPT = timedelta(hours=24)
+KEY = OpenApiParameter(
+    HEADER,
+    {"type": "string", "minLength": 1, "maxLength": IdempotencyKey.LONGEST},
+    OpenApiParameter.HEADER,
+    description="A word of yours, such as a UUID, for this request: sent again within 24 hours it "
+    "gives the analysis that it made the first time, with `Idempotency-Replayed: true`.",
+)
 
 
 class KeyUsed(APIException):

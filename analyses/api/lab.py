@@ -15,7 +15,8 @@ from rest_framework.response import Response
 from rest_framework.status import HTTP_204_NO_CONTENT
 
 from analyses.api.asking import fields_of, member_of, refusal
-from analyses.api.paging import Pages
+from analyses.api.paging import PAGE, Pages
+from analyses.api.schema import described
 from analyses.api.views import ApiView
 from analyses.lab import selectors, services
 from analyses.models import LabSettings
@@ -55,6 +56,7 @@ class MemberList(ListModelMixin, ApiView[User]):
         """Every account, A to Z."""
         return User.objects.order_by("username")
 
+    @described(parameters=[*PAGE], responses={200: MemberSerializer(many=True), 403: None})
     def get(self, request: Request) -> Response:
         """Every account, those that cannot sign in any more too."""
         _check_admin(request, "see the members")
@@ -90,6 +92,7 @@ class Lab(ApiView[LabSettings]):
         """What holds now, and who has changed it last."""
         return Response(self.get_serializer(selectors.lab_settings()).data)
 
+    @described(request=LabSerializer(partial=True))
     def patch(self, request: Request) -> Response:
         """Set what is given; an empty number goes back to the engine's own. For admins."""
         member = _check_admin(request, "change what holds for the whole lab")
@@ -151,6 +154,7 @@ class Price(ApiView[Any]):
             raise refusal(error) from error
         return self._answer(gpu)
 
+    @described(responses={204: None})
     def delete(self, request: Request, gpu: str) -> Response:
         """Go back to the catalogue's price. For admins."""
         member = _check_admin(request, "set prices")

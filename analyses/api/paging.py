@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
@@ -46,6 +48,20 @@ class Pages(PageNumberPagination):
             if 1 <= size <= self.max_page_size:
                 return size
         raise ValidationError({"page_size": [f"give a number from 1 to {self.max_page_size}"]})
+
+    def get_schema_operation_parameters(self, _view: object) -> list[dict[str, Any]]:
+        """None: views name :data:`PAGE`, which says more."""
+        return []
+
+
+PAGE = (
+    OpenApiParameter("page", OpenApiTypes.INT, description="The number of the page, from 1."),
+    OpenApiParameter(
+        "page_size",
+        {"type": "integer", "minimum": 1, "maximum": Pages.max_page_size},
+        description="How many to a page; 50 if left out.",
+    ),
+)
 
 
 class AnalysisPages(Pages):

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema_field
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.generics import get_object_or_404
@@ -19,6 +20,7 @@ from rest_framework.response import Response
 from analyses import selectors
 from analyses.api.analyses import OfOneAnalysis
 from analyses.api.asking import member_of
+from analyses.api.schema import WAIT, described, results_of
 from analyses.api.serializers import TrialSerializer
 from analyses.api.waiting import seconds_of, wait_until
 from analyses.models import Analysis, LogLine, Status, Trial
@@ -27,11 +29,17 @@ MOST_EVENTS = 500
 """Log lines, and trials, in one answer; what is left comes with the next."""
 
 
+AFTER = OpenApiParameter(
+    "after", OpenApiTypes.STR, description="The cursor of the answer before; empty for all."
+)
+
+
 class AnalysisTrials(OfOneAnalysis):
     """The batch sizes tried in an analysis."""
 
     serializer_class = TrialSerializer
 
+    @described(responses=results_of(TrialSerializer, "Trials"))
     def get(self, _request: Request, pk: int) -> Response:
         """All so far, in the order of trying."""
         trials = self.get_object().trials.all()
@@ -75,10 +83,15 @@ EVENTS = PolymorphicProxySerializer(
 )
 
 
+@extend_schema_field(EVENTS)
+class EventsField(serializers.ListField):
+    """Events of several kinds."""
+
+
 class EventsSerializer(serializers.Serializer[Any]):
     """What has happened since the cursor."""
 
-    results = extend_schema_field(EVENTS)(serializers.ListField)()
+    results = EventsField()
     cursor = serializers.CharField(help_text="Give it as after to get what comes next.")
     is_final = serializers.BooleanField(help_text="Whether nothing more will come.")
 
@@ -119,6 +132,7 @@ class AnalysisEvents(OfOneAnalysis):
 
     serializer_class = EventsSerializer
 
+    @described(parameters=[WAIT, AFTER])
     def get(self, request: Request, pk: int) -> Response:
         """What has happened after the cursor: log lines, trials and status, as they came."""
         seconds = seconds_of(request)

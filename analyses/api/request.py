@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 
 from analyses.api.dataclass_serializers import fields_of
@@ -12,8 +13,14 @@ from engine.workload import Workload
 
 _NESTED = ("workload", "assumptions")
 
+ASKED = OpenApiExample(
+    "BERT on an A10",
+    {"model": "bert", "gpu": "a10", "current_batch_size": 16, "precision": "bf16-mixed"},
+    request_only=True,
+)
 
-class AnalysisRequestSerializer(serializers.Serializer[Any]):
+
+class QuestionSerializer(serializers.Serializer[Any]):
     """The question: a workload, a GPU, the batch size used today, and what time costs.
 
     What is left out, empty or null takes its default. Numbers may be text.

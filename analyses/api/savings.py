@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,10 +13,11 @@ from rest_framework.response import Response
 from analyses import selectors
 from analyses.api.asking import member_of, refusal
 from analyses.api.dataclass_serializers import serializer_of
-from analyses.api.paging import Pages
+from analyses.api.paging import PAGE, Pages
+from analyses.api.schema import described
 from analyses.api.views import ApiView
 from analyses.savings.selection import Selection, label_of, value_of
-from analyses.savings.totals import DIMENSIONS, Total, Totals, counted, totals, totals_by
+from analyses.savings.totals import DIMENSIONS, KINDS, Total, Totals, counted, totals, totals_by
 from engine.errors import InvalidInput
 
 TotalSerializer = serializer_of(Total)
@@ -31,7 +34,7 @@ class SavingsRowSerializer(serializers.Serializer[Any]):
     potential = TotalSerializer()
 
 
-class SavingsSerializer(serializers.Serializer[Any]):
+class LabSavingsSerializer(serializers.Serializer[Any]):
     """The totals, whole and taken apart; the hours, runs and prices in them are assumed."""
 
     by = serializers.ChoiceField(list(DIMENSIONS))
@@ -45,8 +48,25 @@ class SavingsSerializer(serializers.Serializer[Any]):
 class Savings(ApiView[Any]):
     """What following the recommendations saves in a year."""
 
-    serializer_class = SavingsSerializer
+    serializer_class = LabSavingsSerializer
 
+    @described(
+        parameters=[
+            OpenApiParameter("by", OpenApiTypes.STR, enum=list(DIMENSIONS), default="member"),
+            OpenApiParameter("kind", OpenApiTypes.STR, enum=list(KINDS)),
+            OpenApiParameter("member", OpenApiTypes.STR, description="The owner's name."),
+            OpenApiParameter("model", OpenApiTypes.STR),
+            OpenApiParameter(
+                "gpu", OpenApiTypes.STR, description="Of the catalogue, or `local:NAME` of a node."
+            ),
+            OpenApiParameter(
+                "month",
+                {"type": "string", "pattern": r"^\d{4}-\d{2}$"},
+                description="In which it was adopted, or else answered, such as 2026-03.",
+            ),
+            *PAGE,
+        ]
+    )
     def get(self, request: Request) -> Response:
         """The totals of what the address selects, and its rows by member, model, GPU or month."""
         try:

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from analyses.api.dataclass_serializers import serializer_of
-from analyses.api.request import AnalysisRequestSerializer
+from analyses.api.request import QuestionSerializer
 from analyses.history.labels import note_of
 from analyses.models import Analysis, Status, Tag
 from engine.result import AnalysisResult, Trial
@@ -70,13 +70,23 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         return {"code": analysis.failure_code, "reason": analysis.failure_reason}
 
 
+@extend_schema_field(QuestionSerializer)
+class QuestionField(serializers.JSONField):
+    """A question as it is stored."""
+
+
+@extend_schema_field(ResultSerializer)
+class ResultField(serializers.JSONField):
+    """A result as it is stored."""
+
+
 class AnalysisSerializer(AnalysisSummarySerializer):
     """An analysis whole: the question, every trial and the result."""
 
     trials = TrialSerializer(many=True)
     note = serializers.SerializerMethodField()
-    request = extend_schema_field(AnalysisRequestSerializer)(serializers.JSONField)()
-    result = extend_schema_field(ResultSerializer)(serializers.JSONField)(allow_null=True)
+    request = QuestionField()
+    result = ResultField(allow_null=True)
     assumed_by = serializers.DictField(
         child=serializers.CharField(),
         help_text="By name of an assumption, whose it is: lab or catalogue; else the asker's own.",

@@ -39,6 +39,8 @@ def _fixed() -> dict[str, str]:
         "savings-by-month": "/savings/?by=month&kind=realised",
         "gpus": "/gpus/",
         "notifications": "/notifications/",
+        "api": "/api/docs/",
+        "api-problems": "/api/docs/problems/",
         NOT_FOUND: "/999999/",
     }
 
