@@ -201,6 +201,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.api.problems.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS has nothing to say that the schema does not
     "DEFAULT_SCHEMA_CLASS": "analyses.api.schema.Schema",
 }
 SPECTACULAR_SETTINGS = {
@@ -215,7 +216,6 @@ SPECTACULAR_SETTINGS = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
         "AnalysisStatus": "analyses.models.Status",
-        "FigureSource": "analyses.models.FigureSource",
         "Source": "engine.result.Source",
         "Task": "engine.models.kinds.Task",
         "HealthStatus": ["ok", "failing"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,9 +68,15 @@ class LabSerializer(serializers.ModelSerializer[LabSettings]):
     """What holds until an analysis says otherwise."""
 
     hours_per_run = serializers.FloatField(
-        help_text="GPU-hours of one training run at today's batch size, assumed."
+        min_value=0,
+        max_value=100_000,
+        allow_null=True,
+        help_text="GPU-hours of one training run at today's batch size, assumed. Null goes back to "
+        "the engine's own.",
     )
-    runs_per_year = serializers.FloatField(help_text="Assumed.")
+    runs_per_year = serializers.FloatField(
+        min_value=0, max_value=1_000_000, allow_null=True, help_text="Assumed; null as above."
+    )
     sharing_allowed = serializers.BooleanField(
         help_text="Whether members may show an analysis to people outside the lab."
     )
@@ -94,12 +101,10 @@ class Lab(ApiView[LabSettings]):
 
     @described(request=LabSerializer(partial=True))
     def patch(self, request: Request) -> Response:
-        """Set what is given; an empty number goes back to the engine's own. For admins."""
+        """Set what is given; null goes back to the engine's own number. For admins."""
         member = _check_admin(request, "change what holds for the whole lab")
         given = fields_of(request)
-        _check_names(given, _SETTINGS)
-        if not isinstance(given.get("sharing_allowed", False), bool):
-            raise ValidationError({"sharing_allowed": ["give true or false"]})
+        _check(given, _SETTINGS)
         stored = selectors.lab_settings()
         try:
             services.save_settings(
@@ -115,7 +120,9 @@ class PriceSerializer(serializers.Serializer[Any]):
 
     gpu = serializers.CharField(read_only=True)
     price_per_hour_usd = serializers.FloatField(
-        source="usd", allow_null=True, help_text="Of one GPU; null where nobody knows one."
+        source="usd",
+        allow_null=True,
+        help_text="Of one GPU; null where nobody knows one.",
     )
     catalogue_price_per_hour_usd = serializers.FloatField(
         source="catalogue_usd", allow_null=True, read_only=True
@@ -131,6 +138,12 @@ class PriceSerializer(serializers.Serializer[Any]):
     )
 
 
+class NewPriceSerializer(serializers.Serializer[Any]):
+    """What a GPU is to cost."""
+
+    price_per_hour_usd = serializers.FloatField(min_value=0, max_value=10_000)
+
+
 class Price(ApiView[Any]):
     """What one kind of GPU costs the lab."""
 
@@ -140,13 +153,14 @@ class Price(ApiView[Any]):
         """The price that holds, and the catalogue's."""
         return self._answer(gpu)
 
+    @described(request=NewPriceSerializer)
     def put(self, request: Request, gpu: str) -> Response:
         """Set the lab's own price. For admins."""
         member = _check_admin(request, "set prices")
         _check_known(gpu)
         given = fields_of(request)
-        _check_names(given, [_PRICE])
-        if given.get(_PRICE) in (None, ""):
+        _check(given, {_PRICE: _NUMBER})
+        if given.get(_PRICE) is None:
             raise ValidationError({_PRICE: ["give it; DELETE goes back to the catalogue's"]})
         try:
             services.set_price(member, gpu, given[_PRICE])
@@ -167,7 +181,12 @@ class Price(ApiView[Any]):
         return Response(self.get_serializer(selectors.price_of(gpu)).data)
 
 
-_SETTINGS = ("hours_per_run", "runs_per_year", "sharing_allowed")
+_NUMBER: tuple[type, ...] = (int, float, types.NoneType)
+_SETTINGS: Mapping[str, tuple[type, ...]] = {
+    "hours_per_run": _NUMBER,
+    "runs_per_year": _NUMBER,
+    "sharing_allowed": (bool,),
+}
 _PRICE = "price_per_hour_usd"
 
 
@@ -183,9 +202,17 @@ def _check_known(gpu: str) -> None:
         raise NotFound("There is no such GPU; /api/v1/gpus/ and /api/v1/nodes/ name them.")
 
 
-def _check_names(given: Mapping[str, Any], known: Any) -> None:
-    wrong = {
-        name: [f"unknown field; known are {', '.join(known)}"] for name in given.keys() - set(known)
-    }
+def _check(given: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:
+    """Refuse unknown names, and what is not even of the kind; how large it may be is judged later.
+
+    Raises:
+        ValidationError: With a message for each wrong field.
+    """
+    wrong = {}
+    for name, value in given.items():
+        if name not in known:
+            wrong[name] = [f"unknown field; known are {', '.join(known)}"]
+        elif type(value) not in known[name]:
+            wrong[name] = ["give true or false" if bool in known[name] else "give a number"]
     if wrong:
         raise ValidationError(wrong)

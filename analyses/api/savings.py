@@ -61,7 +61,7 @@ class Savings(ApiView[Any]):
             ),
             OpenApiParameter(
                 "month",
-                {"type": "string", "pattern": r"^\d{4}-\d{2}$"},
+                {"type": "string", "pattern": r"^[12][0-9]{3}-(0[1-9]|1[0-2])$"},
                 description="In which it was adopted, or else answered, such as 2026-03.",
             ),
             *PAGE,

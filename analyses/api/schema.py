@@ -27,11 +27,6 @@ WAIT = OpenApiParameter(
     description="Seconds to wait for the end. It answers at once with what there is where too "
     "many wait already.",
 )
-FIELDS = OpenApiParameter(
-    "fields",
-    OpenApiTypes.STR,
-    description="Names of fields, separated by commas: only these are sent.",
-)
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     OpenApiTypes.STR,
@@ -70,9 +65,20 @@ class Schema(AutoSchema):
         self,
     ) -> list[OpenApiParameter | serializers.Serializer[Any] | type[serializers.Serializer[Any]]]:
         """What each read takes."""
-        if self.method != "GET" or not hasattr(self.view, "get_serializer"):
+        if self.method != "GET" or not hasattr(self.view, "get_serializer_class"):
             return []
-        return [FIELDS, IF_NONE_MATCH]
+        known = list(self.view.get_serializer_class()().fields)
+        return [_fields_parameter(known), IF_NONE_MATCH]
+
+
+def _fields_parameter(known: list[str]) -> OpenApiParameter:
+    return OpenApiParameter(
+        "fields",
+        {"type": "array", "minItems": 1, "items": {"type": "string", "enum": known}},
+        style="form",
+        explode=False,
+        description="Only these are sent, whatever else is required; all if left out.",
+    )
 
 
 def _docstring(schema: Schema) -> str:
@@ -100,6 +106,9 @@ def with_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
     """Give each operation the errors that it may answer with; a hook of drf-spectacular."""
     result["components"]["schemas"][PROBLEM] = _problem_schema()
     result["components"]["responses"] = {kind.name: _response(kind) for kind in KINDS.values()}
+    for name, schema in result["components"]["schemas"].items():
+        if name.endswith("Request"):  # what is sent: a field that is not known is refused
+            schema["additionalProperties"] = False
     for path, operations in result["paths"].items():
         for method, operation in operations.items():
             _add_problems(path, method, operation)

@@ -11,7 +11,7 @@ from analyses.api.dataclass_serializers import serializer_of
 from analyses.api.request import QuestionSerializer
 from analyses.history.labels import note_of
 from analyses.models import Analysis, Status, Tag
-from engine.result import AnalysisResult, Trial
+from engine.result import AnalysisResult, Source, Trial
 
 TrialSerializer = serializer_of(Trial)
 ResultSerializer = serializer_of(AnalysisResult, required=False)
@@ -34,6 +34,11 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     adopted_by = serializers.CharField(
         source="adopted_by.username", default=None, allow_null=True, read_only=True
     )
+    source = serializers.ChoiceField(  # type: ignore[assignment]  # a field, not its source
+        [(one.value, one.name) for one in Source],
+        allow_blank=True,
+        help_text="Whether the answer was measured or predicted; empty without one.",
+    )
     failure = serializers.SerializerMethodField()
     tags = serializers.SlugRelatedField[Tag](slug_field="name", many=True, read_only=True)
 
@@ -51,9 +56,6 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "measured_gpu": {"help_text": "The GPU it is measured on; empty for a prediction."},
             "attempt": {"help_text": "How many workers have taken it so far."},
             "answered_from": {"help_text": "The earlier analysis whose answer this is, if any."},
-            "source": {
-                "help_text": "Whether the answer was measured or predicted; empty without one."
-            },
             "speedup": {
                 "help_text": "Samples per second at the recommended batch over those at the "
                 "current batch."

@@ -68,6 +68,8 @@ def test_an_admin_sets_what_is_given_and_the_rest_stays(admin: APIClient) -> Non
     [
         ({"hours_per_run": -1}, "hours_per_run"),
         ({"runs_per_year": "often"}, "runs_per_year"),
+        ({"runs_per_year": "7"}, "runs_per_year"),
+        ({"runs_per_year": True}, "runs_per_year"),
         ({"sharing_allowed": "no"}, "sharing_allowed"),
         ({"sharing_allowed": None}, "sharing_allowed"),
         ({"colour": 1}, "colour"),
@@ -102,12 +104,12 @@ def test_a_node_may_have_a_gpu_that_the_catalogue_does_not_know(admin: APIClient
     address = "/api/v1/gpus/Quadro RTX 6000/8000/price/"
 
     assert admin.get(address).json()["price_per_hour_usd"] is None
-    priced = admin.put(address, {"price_per_hour_usd": "0.9"}, format="json").json()
+    priced = admin.put(address, {"price_per_hour_usd": 0.9}, format="json").json()
     assert (priced["gpu"], priced["price_per_hour_usd"]) == ("Quadro RTX 6000/8000", 0.9)
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"price_per_hour_usd": -1}, {"price_per_hour_usd": ""}, {"price": 1}]
+    "given", [{}, {"price_per_hour_usd": -1}, {"price_per_hour_usd": None}, {"price": 1}]
 )
 def test_a_wrong_price_is_refused(admin: APIClient, given: dict[str, object]) -> None:
     assert admin.put(PRICE, given, format="json").status_code == 400
