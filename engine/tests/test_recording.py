@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,3 +268,48 @@ def test_the_precision_is_named_as_a_workload_names_it(
     model = torch.nn.Linear(2, 2, dtype=getattr(torch, number_format))
     assert precision_of(model, autocast, torch.device("cpu")) == expected
     assert precision_of(torch.nn.Identity(), "", torch.device("cpu")) == ""
+
+
+def test_on_cuda_the_allocator_and_the_gpus_own_time_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = itertools.count(step=0.25)
+    waits: list[torch.device] = []
+    forgotten: list[torch.device] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: object) -> None:
+            assert stream == "the training's stream"
+            self.at = next(seconds)
+
+        def query(self) -> bool:
+            return False  # the GPU is always behind
+
+        def elapsed_time(self, other: Event) -> float:
+            return 1000 * (other.at - self.at)
+
+    gpu = SimpleNamespace(name="NVIDIA A10", total_memory=22 * 2**30, uuid="0f1e")
+    for name, stand_in in {
+        "Event": Event,
+        "current_stream": lambda device: "the training's stream",
+        "synchronize": waits.append,
+        "reset_peak_memory_stats": forgotten.append,
+        "max_memory_allocated": lambda device: 2**30,
+        "max_memory_reserved": lambda device: 2**31,
+        "get_device_properties": lambda device: gpu,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    device = torch.device("cuda", 0)
+    with record_training(batch_size=8, device=device) as recording:
+        for _ in range(25):
+            recording.step()
+    record = _record(recording)
+    assert waits == [device, device]
+    assert forgotten == [device]
+    assert (record.timed_steps, record.step_seconds, record.samples_per_second) == (20, 0.25, 32.0)
+    assert (record.peak_allocated_bytes, record.peak_reserved_bytes) == (2**30, 2**31)
+    assert (record.device, record.device_name, record.device_uuid) == ("cuda", "NVIDIA A10", "0f1e")
+    assert record.device_total_bytes == 22 * 2**30
