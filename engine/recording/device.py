@@ -62,6 +62,7 @@ def forget_peaks(device: torch.device) -> None:
     import torch
 
     if device.type == "cuda":
+        torch.cuda.init()  # there are no peaks before, and asking for them is an error
         torch.cuda.reset_peak_memory_stats(device)
 
 

@@ -59,9 +59,14 @@ class Setup:
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        for name in ("batch_size", "gradient_accumulation", "world_size"):
-            whole_number(name, getattr(self, name), 1, _LARGEST, wrong)
-        whole_number("warm_up_steps", self.warm_up_steps, 0, _LARGEST, wrong)
+        for name, smallest in (
+            ("batch_size", 1),
+            ("gradient_accumulation", 1),
+            ("world_size", 1),
+            ("warm_up_steps", 0),
+        ):
+            number = whole_number(name, getattr(self, name), smallest, _LARGEST, wrong)
+            object.__setattr__(self, name, number)
         for name in ("precision", "model_name"):
             if getattr(self, name) != "":
                 plain_text(name, getattr(self, name), wrong)

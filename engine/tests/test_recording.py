@@ -177,6 +177,13 @@ def test_wrong_arguments_are_told_before_anything_is_trained(
     assert list(refusal.value.fields) == [field]
 
 
+def test_numbers_may_be_text_as_everywhere() -> None:
+    arguments: dict[str, Any] = {"batch_size": "8", "world_size": "2", "warm_up_steps": "0"}
+    with record_training(**arguments) as recording:
+        recording.step()
+    assert (_record(recording).samples, _record(recording).timed_steps) == (16, 1)
+
+
 def _fails(*_: object, **__: object) -> None:
     raise OSError("no space left")
 
@@ -293,6 +300,7 @@ def test_on_cuda_the_allocator_and_the_gpus_own_time_are_read(
 
     gpu = SimpleNamespace(name="NVIDIA A10", total_memory=22 * 2**30, uuid="0f1e")
     for name, stand_in in {
+        "init": lambda: None,
         "Event": Event,
         "current_stream": lambda device: "the training's stream",
         "synchronize": waits.append,
