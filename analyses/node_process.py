@@ -23,13 +23,15 @@ LOOK_EVERY_SECONDS = 0.25
 
 
 class NodeProcess:
-    """Runs the pool until it is told to stop or the node has been drained."""
+    """Runs pool and desk until it is told to stop or the node has been drained."""
 
     def __init__(self) -> None:
         self._stopping = Event()
         self._beat_at = 0.0
         self._kept = [
             Kept("pool", "pool of workers", _a_worker_is_free, queue.release_locked),
+            # A new desk takes back what the one before it has left.
+            Kept("desk", "desk for lookups", lambda: True, lambda: None),
         ]
 
     def run(self) -> None:

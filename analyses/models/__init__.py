@@ -11,18 +11,23 @@ from analyses.models.analysis import (
     Trial,
 )
 from analyses.models.labels import Note, SavedView, Tag
+from analyses.models.lookups import SHARED, Ask, Lookup, LookupStatus
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
 
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
+    "SHARED",
     "SORTED_BY",
     "Analysis",
+    "Ask",
     "Channel",
     "Delivery",
     "FigureSource",
     "LogLine",
+    "Lookup",
+    "LookupStatus",
     "Node",
     "Note",
     "Notification",
