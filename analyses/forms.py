@@ -161,9 +161,13 @@ class AnalysisForm(forms.Form):
         try:
             return services.submit(owner, self.raw_fields())
         except InvalidInput as error:
-            for name, message in error.fields.items():
-                self.add_error(self._place_of(name), _sentence(message))
+            self.add_messages(error)
             return None
+
+    def add_messages(self, error: InvalidInput) -> None:
+        """Put the engine's messages beside the fields they are about."""
+        for name, message in error.fields.items():
+            self.add_error(self._place_of(name), _sentence(message))
 
     def raw_fields(self) -> dict[str, object]:
         """What was typed, without the fields that do not apply and are hidden on the page.

@@ -7,6 +7,7 @@ from analyses.compare import views as compare
 from analyses.history import saved_view_views as saved_views
 from analyses.history import selection_views as selection
 from analyses.history import views as history
+from analyses.lookups import preview_views
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
@@ -22,6 +23,8 @@ urlpatterns = [
     path("compare/bars.svg", compare.bars, name="compare-bars"),
     path("gpus/", views.gpus, name="gpus"),
     path("new/", views.new, name="new"),
+    path("new/preview/", preview_views.preview, name="preview"),
+    path("new/preview/<int:pk>/", preview_views.preview_state, name="preview-state"),
     path("notifications/", notifications.choose, name="notifications"),
     path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),
     path("notifications/test/", notifications.send_test, name="notifications-test"),
