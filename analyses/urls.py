@@ -7,7 +7,7 @@ from analyses.compare import views as compare
 from analyses.history import saved_view_views as saved_views
 from analyses.history import selection_views as selection
 from analyses.history import views as history
-from analyses.lookups import preview_views
+from analyses.lookups import advice_views, preview_views
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
@@ -32,6 +32,7 @@ urlpatterns = [
     path("savings/totals.csv", savings.totals_as_csv, name="savings-totals-csv"),
     path("savings/analyses.csv", savings.analyses_as_csv, name="savings-analyses-csv"),
     path("<int:pk>/", views.detail, name="detail"),
+    path("<int:pk>/advice/", advice_views.advice, name="advice"),
     path("<int:pk>/adopt/", savings.adopt, name="adopt"),
     path("history/selection/", selection.choose, name="selection"),
     path("history/tag/", selection.tag, name="tag"),

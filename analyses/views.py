@@ -22,14 +22,20 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_htmx.middleware import HtmxDetails
 
 from analyses import services
-from analyses.forms import AnalysisForm, default_values, values_of, with_upload
+from analyses.forms import (
+    AnalysisForm,
+    default_values,
+    values_of,
+    with_changes,
+    with_upload,
+)
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
+from analyses.lookups.questions import has_advice
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
 from analyses.question import command_of, local_gpu, settings_of
-from analyses.savings.worth import LABELS as ASSUMED
 from analyses.savings.worth import worth_of
 from analyses.selectors import can_be_adopted, may_change, visible_to
 from engine.gpus import GPUS
@@ -127,10 +133,9 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         raise Http404("There is no such analysis to start from.")
     analysis = find_analysis(request, int(source))
     values = values_of(analysis.request)
-    values |= {name: request.GET[name] for name in ASSUMED if name in request.GET}
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
-    return values
+    return with_changes(values, request.GET.dict())
 
 
 def _version(analysis: Analysis) -> str:
@@ -164,6 +169,7 @@ def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[s
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "settings": settings_of(analysis.request),
         "command": command_of(analysis.request),
+        "has_advice": has_advice(analysis),
         "measured_on": measured_on_rows(verdict),
         "source_meanings": SOURCE_MEANINGS,
     }
