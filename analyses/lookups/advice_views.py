@@ -13,6 +13,9 @@ from analyses.models import Analysis, Ask, Lookup, LookupStatus
 from analyses.views import MemberRequest, find_analysis
 from engine.errors import InvalidInput
 
+NOTHING = "nothing"
+"""What a page has seen that has not asked yet."""
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def advice(request: MemberRequest, pk: int) -> HttpResponse:
@@ -30,6 +33,8 @@ def advice(request: MemberRequest, pk: int) -> HttpResponse:
     else:
         found = selectors.latest(request.user, Ask.PLAN, asked)
         if found is None or found.status == LookupStatus.DROPPED:
+            if request.GET.get("seen") == NOTHING:
+                return HttpResponse(status=204)
             return _advice(request, analysis, None)
         lookup = found
         services.still_wanted(lookup)

@@ -58,6 +58,7 @@ def test_it_is_worked_out_when_asked_for_and_kept(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     assert "Work it out" in section(page, analysis)
+    assert page.get(url(analysis), {"seen": "nothing"}, headers=HTMX).status_code == 204
     assert not Lookup.objects.exists()
 
     asked = page.post(url(analysis), headers=HTMX).content.decode()
@@ -78,7 +79,7 @@ def test_it_is_worked_out_when_asked_for_and_kept(
 
 def test_the_page_of_an_analysis_loads_it_when_it_is_seen(page: Client, analysis: Analysis) -> None:
     html = page.get(f"/{analysis.pk}/").content.decode()
-    assert f'hx-get="{url(analysis)}" hx-trigger="intersect once"' in html
+    assert f'hx-get="{url(analysis)}?seen=nothing" hx-trigger="intersect once"' in html
     assert f'<form class="card-note advice-ask" method="post" action="{url(analysis)}"' in html
 
 
