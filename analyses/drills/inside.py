@@ -18,7 +18,18 @@ from django_q.models import OrmQ
 
 from analyses import queue, selectors, services
 from analyses.history.labels import TAGGINGS
-from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Node, Note, Status, Tag
+from analyses.lookups import services as lookups
+from analyses.models import (
+    AT_WORK,
+    FINAL_STATUSES,
+    Analysis,
+    Ask,
+    Lookup,
+    Node,
+    Note,
+    Status,
+    Tag,
+)
 from engine.request import AnalysisRequest
 
 LARGEST = 2_000_000
@@ -34,6 +45,19 @@ def submit(count: int = 1, gpu: str = "a10") -> list[int]:
         services.submit(owner, {**fields, "current_batch_size": 1 + (done + number) % LARGEST}).pk
         for number in range(count)
     ]
+
+
+def look_up(batch_size: int) -> int:
+    """Ask what a batch size takes, as a script does; returns the lookup's id."""
+    asker, _ = User.objects.get_or_create(username="ada")
+    fields = {"model": "bert", "gpu": "a10", "current_batch_size": batch_size}
+    return lookups.put(asker, Ask.PREDICT, AnalysisRequest.parse(fields)).pk
+
+
+def lookup_status(pk: int, *wanted: str) -> str:
+    """Of one lookup, if it is one of those wanted."""
+    now = Lookup.objects.values_list("status", flat=True).get(pk=pk)
+    return now if now in wanted else ""
 
 
 def cancel(pk: int) -> bool:

@@ -71,16 +71,21 @@ class Node:
         return self._log.read_text(errors="replace")
 
     def processes(self) -> dict[str, list[psutil.Process]]:
-        """Its living processes by role: node, pool, guard, staff (workers and helpers), engine."""
+        """Its living processes by role.
+
+        Those are node, pool, guard, staff (workers and helpers) and engine; desk and desk engine.
+        """
         found: dict[str, list[psutil.Process]] = {
-            role: [] for role in ("node", "pool", "guard", "staff", "engine")
+            role: [] for role in ("node", "pool", "guard", "staff", "engine", "desk", "desk engine")
         }
         if self.process.poll() is not None:
             return found
         with suppress(psutil.NoSuchProcess):
             node = psutil.Process(self.process.pid)
             found["node"] = [node]
-            found["pool"] = node.children()
+            for child in node.children():
+                found["desk" if "desk" in child.cmdline() else "pool"].append(child)
+            found["desk engine"] = _children(found["desk"])
             found["guard"] = _children(found["pool"])
             found["staff"] = _children(found["guard"])
             found["engine"] = _children(found["staff"])

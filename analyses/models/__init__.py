@@ -12,6 +12,7 @@ from analyses.models.analysis import (
 )
 from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, Tag
+from analyses.models.lookups import SHARED, Ask, Lookup, LookupStatus
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
 from analyses.models.sharing import ShareLink
@@ -19,14 +20,18 @@ from analyses.models.sharing import ShareLink
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
+    "SHARED",
     "SORTED_BY",
     "Analysis",
+    "Ask",
     "Channel",
     "Delivery",
     "FigureSource",
     "GpuPrice",
     "LabSettings",
     "LogLine",
+    "Lookup",
+    "LookupStatus",
     "Node",
     "Note",
     "Notification",
