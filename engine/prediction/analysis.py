@@ -277,6 +277,8 @@ def does_not_fit(request: AnalysisRequest, smallest: Trial, device: str) -> Does
     size = "a shorter sequence" if request.workload.sequence_length else "smaller images"
     limited = request.memory_limit_bytes is not None
     more = "a larger memory limit" if limited else "a GPU with more memory"
+    if request.batch_multiple > 1:  # a smaller batch may fit, which nobody has looked at
+        more = f"a batch multiple of 1 (only multiples of {request.batch_multiple} count), {more}"
     return DoesNotFit(
         f"{request.workload.preset.display_name} does not fit: batch {smallest.batch_size}{needs} "
         f"on {device}. Choose {more}, {size}, a lower precision or an optimizer with less state."
