@@ -13,6 +13,7 @@ from analyses.models.analysis import (
 from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+from analyses.models.savings import CountedSavings
 
 __all__ = [
     "AT_WORK",
@@ -20,6 +21,7 @@ __all__ = [
     "SORTED_BY",
     "Analysis",
     "Channel",
+    "CountedSavings",
     "Delivery",
     "FigureSource",
     "LogLine",

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analyses.models import Analysis, LogLine, Status, Trial
+from analyses.savings.counting import recount
 from analyses.savings.workload_key import workload_key
 from engine import result as engine_result
 from engine.gpus import GIB, GPUS
@@ -215,6 +216,7 @@ def make_analysis(
     )
     for trial in result.trials if result else []:
         add_trial(analysis, trial)
+    recount(Analysis.objects.filter(pk=analysis.pk))
     return analysis
 
 
