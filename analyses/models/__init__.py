@@ -3,7 +3,6 @@
 from analyses.models.analysis import (
     AT_WORK,
     FINAL_STATUSES,
-    SORTED_BY,
     Analysis,
     FigureSource,
     LogLine,
@@ -18,7 +17,6 @@ from analyses.models.savings import CountedSavings
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
-    "SORTED_BY",
     "Analysis",
     "Channel",
     "CountedSavings",

@@ -57,11 +57,12 @@ def _count(owner: int, key: str) -> None:
     stored = CountedSavings.objects.filter(owner=owner, workload_key=key)
     if counting is None:
         stored.delete()
-    elif not stored.update(**_row(counting)):
-        CountedSavings.objects.create(**_row(counting))
+    elif not stored.update(**columns_of(counting)):
+        CountedSavings.objects.create(**columns_of(counting))
 
 
-def _row(analysis: Analysis) -> dict[str, Any]:
+def columns_of(analysis: Analysis) -> dict[str, Any]:
+    """The columns of the savings that count by this analysis."""
     since = analysis.adopted_at or analysis.finished_at or analysis.queued_at
     return {
         "analysis_id": analysis.pk,

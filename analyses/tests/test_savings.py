@@ -8,7 +8,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
-from pytest_django import DjangoAssertNumQueries
 
 from analyses import services
 from analyses.models import Analysis, CountedSavings, Status
@@ -257,18 +256,6 @@ def test_a_long_table_is_cut_and_says_so(
     succeeded(member, 5.0)
     succeeded(make_user("alan"), 7.0)
     assert "Only the first 1 are shown" in html_of(page)
-
-
-def test_it_takes_the_same_number_of_queries_for_any_length(
-    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    succeeded(member, 5.0)
-    with django_assert_num_queries(5):  # session, member, totals, which, analyses
-        html_of(page)
-    for number in range(10):
-        succeeded(make_user(f"member-{number}"), 5.0)
-    with django_assert_num_queries(5):
-        html_of(page)
 
 
 # CSV
