@@ -46,6 +46,30 @@ def fill(apps: Any, _schema_editor: Any) -> None:
     CountedSavings.objects.bulk_create(rows, batch_size=CHUNK)
 
 
+EMPTY_WITHOUT_ANSWER = (
+    "recommended_batch_size", "largest_batch_size", "speedup", "usd_per_year",
+)
+
+
+def add_falling_indexes(_apps: Any, schema_editor: Any) -> None:
+    """PostgreSQL's rising indexes, read backwards, have what is empty first, and lists last.
+
+    SQLite's have it last, and it knows no other; so these are no indexes of the model.
+    """
+    if schema_editor.connection.vendor == "postgresql":
+        for column in EMPTY_WITHOUT_ANSWER:
+            schema_editor.execute(
+                f"CREATE INDEX analyses_falling_{column} "
+                f"ON analyses_analysis ({column} DESC NULLS LAST, id)"
+            )
+
+
+def remove_falling_indexes(_apps: Any, schema_editor: Any) -> None:
+    if schema_editor.connection.vendor == "postgresql":
+        for column in EMPTY_WITHOUT_ANSWER:
+            schema_editor.execute(f"DROP INDEX analyses_falling_{column}")
+
+
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -153,5 +177,6 @@ class Migration(migrations.Migration):
             model_name='countedsavings',
             constraint=models.UniqueConstraint(fields=('owner', 'workload_key'), name='a_workload_counts_once_for_its_owner'),
         ),
+        migrations.RunPython(add_falling_indexes, remove_falling_indexes),
         migrations.RunPython(fill, migrations.RunPython.noop),
     ]

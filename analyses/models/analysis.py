@@ -46,7 +46,8 @@ SORTED_BY = (
     ("usd_per_year",),
     ("source",),
 )
-"""What the history sorts by and does not filter by."""
+"""What the history sorts by and does not filter by. (PostgreSQL has some indexes more for those
+that can be empty: see the migration of counted savings.)"""
 
 FILTERED_BY = (
     (),
