@@ -177,6 +177,10 @@ class Migration(migrations.Migration):
             model_name='countedsavings',
             constraint=models.UniqueConstraint(fields=('owner', 'workload_key'), name='a_workload_counts_once_for_its_owner'),
         ),
+        migrations.AddIndex(
+            model_name='analysis',
+            index=models.Index(fields=['finished_at'], name='analyses_an_finishe_8541ef_idx'),
+        ),
         migrations.RunPython(add_falling_indexes, remove_falling_indexes),
         migrations.RunPython(fill, migrations.RunPython.noop),
     ]
