@@ -179,6 +179,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='analysis',
+            index=models.Index(fields=['-id'], name='by_number'),
+        ),
+        migrations.AddIndex(
+            model_name='analysis',
             index=models.Index(fields=['finished_at'], name='analyses_an_finishe_8541ef_idx'),
         ),
         migrations.RunPython(add_falling_indexes, remove_falling_indexes),
