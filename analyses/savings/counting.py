@@ -41,12 +41,6 @@ def counted_anew(analyses: QuerySet[Analysis]) -> Iterator[None]:
             _count(owner, key)
 
 
-def recount(analyses: QuerySet[Analysis]) -> None:
-    """Count the workloads of analyses that are stored as they are."""
-    with counted_anew(analyses):
-        pass
-
-
 def _count(owner: int, key: str) -> None:
     counting = (
         Analysis.objects.filter(status=Status.SUCCEEDED, owner=owner, workload_key=key)

@@ -29,8 +29,7 @@ from analyses.models import (
     Tag,
     Trial,
 )
-from analyses.savings.counting import recount
-from analyses.tests.factories import make_analysis
+from analyses.tests.factories import make_analysis, recount
 
 QUERIES = {
     # Two of each are for the session and the member.
