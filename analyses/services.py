@@ -21,6 +21,7 @@ from analyses.engine_events import Failure, storable
 from analyses.lab.defaults import Settled, settle
 from analyses.lifecycle import move
 from analyses.models import AT_WORK, Analysis, LogLine, Status, Trial
+from analyses.savings.counting import counted_anew
 from analyses.savings.workload_key import workload_key
 from engine import events
 from engine.errors import InvalidInput
@@ -169,7 +170,8 @@ def adopt(analysis: Analysis, member: User) -> bool:
     if not selectors.can_be_adopted(analysis):
         return False
     still_open = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=True)
-    return bool(still_open.update(adopted_at=Now(), adopted_by=member))
+    with counted_anew(still_open):
+        return bool(still_open.update(adopted_at=Now(), adopted_by=member))
 
 
 def take_back(analysis: Analysis) -> bool:
@@ -179,7 +181,8 @@ def take_back(analysis: Analysis) -> bool:
         Whether that changed anything.
     """
     adopted = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=False)
-    return bool(adopted.update(adopted_at=None, adopted_by=None))
+    with counted_anew(adopted):
+        return bool(adopted.update(adopted_at=None, adopted_by=None))
 
 
 def claim(

@@ -3,7 +3,6 @@
 from analyses.models.analysis import (
     AT_WORK,
     FINAL_STATUSES,
-    SORTED_BY,
     Analysis,
     FigureSource,
     LogLine,
@@ -15,16 +14,17 @@ from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.lookups import SHARED, Ask, Lookup, LookupStatus
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+from analyses.models.savings import CountedSavings
 from analyses.models.sharing import ShareLink
 
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
     "SHARED",
-    "SORTED_BY",
     "Analysis",
     "Ask",
     "Channel",
+    "CountedSavings",
     "Delivery",
     "FigureSource",
     "GpuPrice",
