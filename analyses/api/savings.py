@@ -10,14 +10,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from analyses import selectors
 from analyses.api.asking import member_of, refusal
 from analyses.api.dataclass_serializers import serializer_of
 from analyses.api.paging import PAGE, Pages
 from analyses.api.schema import described
 from analyses.api.views import ApiView
 from analyses.savings.selection import Selection, label_of, value_of
-from analyses.savings.totals import DIMENSIONS, KINDS, Total, Totals, counted, totals, totals_by
+from analyses.savings.totals import DIMENSIONS, KINDS, Total, Totals, totals_by, totals_of
+from analyses.selectors import savings_visible_to
 from engine.errors import InvalidInput
 
 TotalSerializer = serializer_of(Total)
@@ -73,14 +73,13 @@ class Savings(ApiView[Any]):
             selection = Selection.parse(request.query_params.dict())
         except InvalidInput as error:
             raise refusal(error) from error
-        counting = selection.of(counted(selectors.visible_to(member_of(request))))
-        pages = Pages()
-        rows = pages.paginate_queryset(list(totals_by(counting, selection.by)), request)
+        counted = selection.of(savings_visible_to(member_of(request)))
+        rows, pages = totals_by(counted, selection.by), Pages()
         shown = [
             {"value": value, "label": label_of(selection.by, value), **vars(row.totals)}
-            for row in rows or []
+            for row in pages.paginate_queryset(rows, request) or []
             for value in [value_of(selection.by, row.key)]
         ]
         body = pages.get_paginated_response(shown).data
-        body |= {"by": selection.by, "totals": totals(counting)}
+        body |= {"by": selection.by, "totals": totals_of(rows)}
         return Response(self.get_serializer(body).data)

@@ -3,7 +3,7 @@
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView
 
-from analyses.api import analyses, catalogue, compare, lab, progress, savings
+from analyses.api import analyses, catalogue, compare, lab, lookups, progress, savings
 from analyses.api.elsewhere import ANYTHING, Elsewhere
 
 app_name = "api"
@@ -14,6 +14,9 @@ urlpatterns = [
     path("analyses/<int:pk>/adopt/", analyses.AnalysisAdopt.as_view(), name="analysis-adopt"),
     path("analyses/<int:pk>/events/", progress.AnalysisEvents.as_view(), name="analysis-events"),
     path("analyses/<int:pk>/trials/", progress.AnalysisTrials.as_view(), name="analysis-trials"),
+    path("predict/", lookups.Predict.as_view(), name="predict"),
+    path("plan/", lookups.Plan.as_view(), name="plan"),
+    path("lookups/<int:pk>/", lookups.LookupDetail.as_view(), name="lookup-detail"),
     path("nodes/", catalogue.NodeList.as_view(), name="node-list"),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),

@@ -10,7 +10,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 LONGEST_WAIT_SECONDS = 60.0
-LOOK_EVERY_SECONDS = 0.05
+LOOK_EVERY_SECONDS = 0.03
 LONGEST_PAUSE_SECONDS = 1.0
 
 seats = BoundedSemaphore(2)
