@@ -37,4 +37,6 @@ class QuestionSerializer(serializers.Serializer[Any]):
         for name, field in found.items():
             field.allow_null = True
             field.required = name == "gpu"
+            if isinstance(field, serializers.CharField):
+                field.allow_blank = True
         return found
