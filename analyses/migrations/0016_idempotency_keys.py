@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('analyses', '0014_counted_savings'),
+        ('analyses', '0015_tagged_analyses'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
