@@ -1,9 +1,8 @@
 """Addresses of the API, mounted at ``/api/v1/``."""
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView
 
-from analyses.api import analyses, catalogue, compare, lab, lookups, progress, savings
+from analyses.api import analyses, catalogue, compare, docs, lab, lookups, progress, savings
 from analyses.api.elsewhere import ANYTHING, Elsewhere
 
 app_name = "api"
@@ -25,6 +24,6 @@ urlpatterns = [
     path("savings/", savings.Savings.as_view(), name="savings"),
     path("members/", lab.MemberList.as_view(), name="member-list"),
     path("lab/", lab.Lab.as_view(), name="lab"),
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", docs.SchemaFile.as_view(), name="schema"),
     path(ANYTHING, Elsewhere.as_view()),
 ]
