@@ -7,7 +7,6 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
-from django.utils.cache import get_conditional_response
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.mixins import ListModelMixin
@@ -25,7 +24,7 @@ from analyses.api.request import ASKED, QuestionSerializer
 from analyses.api.schema import WAIT, described
 from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
 from analyses.api.versions import etag_of
-from analyses.api.views import ApiView, fields_wanted
+from analyses.api.views import ApiView, fields_wanted, not_modified
 from analyses.api.waiting import seconds_of, wait_until
 from analyses.history import selection
 from analyses.history.filters import AnalysisFilter
@@ -131,7 +130,7 @@ class AnalysisDetail(OfOneAnalysis):
         if seconds and selectors.visible_to(member_of(request)).filter(pk=pk).exists():
             wait_until(lambda: _is_final(pk), seconds)
         etag = etag_of(request, pk)
-        known = get_conditional_response(request._request, etag=etag)
+        known = not_modified(request._request, etag)
         if known is not None:
             return known
         response = Response(self.get_serializer(self.get_object()).data)
