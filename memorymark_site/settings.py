@@ -190,7 +190,10 @@ REST_FRAMEWORK = {
         "memorymark_site.accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "memorymark_site.accounts.permissions.WithinScope",
+    ],
     "DEFAULT_PARSER_CLASSES": ["analyses.parsers.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.parsers.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

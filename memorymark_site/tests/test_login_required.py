@@ -9,7 +9,12 @@ from django.urls import URLPattern, URLResolver, get_resolver
 OPEN = {"accounts/login/", "setup/<str:token>/", "health", "api/v1/health", "admin/login/"}
 """What answers without signing in; everything else must not."""
 
-_VALUES = {"<int:pk>": "1", "<path:object_id>": "1", "<int:content_type_id>": "1"}
+_VALUES = {
+    "<int:pk>": "1",
+    "<path:object_id>": "1",
+    "<int:content_type_id>": "1",
+    "<str:token_key>": "mm_1",
+}
 
 
 def _routes(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:

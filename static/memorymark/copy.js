@@ -1,0 +1,45 @@
+// Buttons that copy: [data-copy] names the field, or the element whose children are lines.
+"use strict";
+
+(() => {
+  const SAID_MILLISECONDS = 2000;
+
+  function textOf(source) {
+    if ("value" in source) return source.value;
+    return [...source.children].map((line) => line.textContent.trim()).join("\n");
+  }
+
+  // Browsers offer the clipboard over HTTPS and on this machine only; a lab may have neither.
+  function copyByHand(text) {
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.className = "visually-hidden";
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    return copied;
+  }
+
+  async function copy(text) {
+    if (!navigator.clipboard) return copyByHand(text);
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return copyByHand(text); // the browser's user has forbidden the other way
+    }
+  }
+
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    const label = button.textContent;
+    button.hidden = false;
+    button.setAttribute("aria-live", "polite");
+    button.addEventListener("click", async () => {
+      const copied = await copy(textOf(document.getElementById(button.dataset.copy)));
+      button.focus();
+      button.textContent = copied ? "Copied" : "Not copied: select it by hand";
+      setTimeout(() => { button.textContent = label; }, SAID_MILLISECONDS);
+    });
+  }
+})();
