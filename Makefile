@@ -6,6 +6,10 @@ HOST ?= 127.0.0.1
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
+# The browser of the tests; found by itself where it is empty
+CHROMIUM ?=
+# Where the demo keeps what it has made
+DEMO_DATA_DIR ?= $(CURDIR)/var/demo
 # A server on which tests may make and drop databases of their own
 TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
 
@@ -15,12 +19,12 @@ STAMP := $(VENV)/installed
 HONCHO = run() { honcho start --no-prefix "$$@" || [ $$? -eq 130 ] || [ $$? -eq 143 ]; }; run
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-export PORT HOST TEST_POSTGRES_URL
+export PORT HOST TEST_POSTGRES_URL CHROMIUM
 export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-postgres lint format install clean port
+.PHONY: help run demo worker test test-slow test-postgres e2e screenshots browser lint format install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -29,6 +33,8 @@ help:
 	@echo 'make test     run the tests'
 	@echo 'make test-slow  run the slow ones: every model and setting, and the drills of the workers'
 	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
+	@echo 'make e2e      run those of the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
+	@echo 'make screenshots  picture every page of the demo into var/screenshots'
 	@echo 'make lint     check style and types'
 	@echo 'make format   put the style right'
 	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
@@ -41,7 +47,7 @@ run: port $(STAMP)
 	@$(HONCHO)
 
 demo: port $(STAMP)
-	@export MEMORYMARK_DATA_DIR='$(CURDIR)/var/demo'; \
+	@export MEMORYMARK_DATA_DIR='$(DEMO_DATA_DIR)'; \
 		python manage.py demo && $(MAKE) --no-print-directory run
 
 worker: $(STAMP)
@@ -58,6 +64,18 @@ test-postgres: $(STAMP)
 		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
 		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest analyses/tests memorymark_site; \
 	else echo 'No PostgreSQL answers at $(TEST_POSTGRES_URL): nothing is tested with it.'; fi
+
+e2e: $(STAMP) browser
+	@python -m pytest -m e2e memorymark_site/e2e
+
+screenshots: $(STAMP) browser
+	@python -m memorymark_site.e2e.screenshots var/screenshots
+
+# Only root may install it; anybody else is told how by the tests themselves.
+browser:
+	@[ -n '$(CHROMIUM)' ] || command -v chromium chromium-browser google-chrome >/dev/null || \
+		[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ echo 'Installing Chromium ...'; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 
 lint: $(STAMP)
 	@ruff check .

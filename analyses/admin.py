@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 
-from analyses.models import Analysis, Node
+from analyses.models import Analysis, Node, ShareLink
 
 M = TypeVar("M", bound=Model)
 
@@ -36,3 +36,13 @@ class NodeAdmin(ReadOnlyAdmin[Node]):
     """A row of a machine that is no more can be deleted here."""
 
     list_display = ("name", "gpu_name", "heartbeat_at")
+
+
+@admin.register(ShareLink)
+class ShareLinkAdmin(ReadOnlyAdmin[ShareLink]):
+    """Every link that shows an analysis to people without an account; deleting one ends it."""
+
+    list_display = (
+        "analysis", "created_by", "created_at", "expires_at", "revoked_at", "times_seen",
+    )  # fmt: skip
+    list_select_related = ("analysis", "created_by")

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from analyses.chart_parts import Figure, axis, limit_label, limit_line, plain_layout
 from analyses.formatting import gib, gib_with_unit, whole
+from analyses.knee import knee_of
 from analyses.memory_bars import used_bytes
 from analyses.stored_result import trial_at
 from engine.gpus import GIB
@@ -45,10 +46,12 @@ def batch_size_chart(result: AnalysisResult) -> Figure:
 
 def chart_description(result: AnalysisResult) -> str:
     """What the chart shows, in words, for those who cannot see it."""
+    knee = knee_of(result)
     return (
         f"Memory against batch size for {result.model_name} on {result.gpu.name}, which has "
         f"{gib_with_unit(result.gpu.total_bytes)}. Batch {result.largest_batch_size:,} is the "
-        "largest that fits. The table of trials below has the same figures."
+        f"largest that fits. {f'{knee.in_words()} ' if knee else ''}"
+        "The table of trials below has the same figures."
     )
 
 
@@ -202,6 +205,10 @@ def _layout(result: AnalysisResult, memory_name: str, has_speed: bool) -> Figure
     }
     if has_speed:
         layout["yaxis2"] = axis("Samples/s", ",~g") | {"domain": [0, _SPEED_SHARE]}
+        if knee := knee_of(result):
+            layout["shapes"] += knee.lines("y2")
+            end = max(point.batch_size for point in (*result.curve, *result.trials))
+            layout["annotations"] += knee.labels("y2", end)
     return layout
 
 

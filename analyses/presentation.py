@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from analyses.breakdown_chart import (
+    breakdown_chart,
+    breakdown_description,
+    breakdown_source,
+)
 from analyses.chart_parts import Figure as ChartFigure
 from analyses.charts import batch_size_chart, chart_description
 from analyses.formatting import (
@@ -18,6 +23,7 @@ from analyses.formatting import (
     usd,
     whole,
 )
+from analyses.knee import knee_of
 from analyses.memory_bars import (
     BreakdownRow,
     MemoryBar,
@@ -25,14 +31,17 @@ from analyses.memory_bars import (
     memory_bars,
 )
 from analyses.models import Analysis, Status
-from analyses.stored_result import result_of, source_at, trial_at
+from analyses.stored_result import result_of, source_at
 from analyses.timeline import timeline_chart, timeline_description, timeline_note
 from engine.answer.measured_on import measured_on_in_words
-from engine.answer.recommendation import ENOUGH_SPEED
 from engine.result import AnalysisResult, Savings, Source
 
 LONG_WAIT_SECONDS = 15.0
 """After this long in the queue the page says that no worker seems to be running."""
+
+_LIBRARIES = ("torch", "transformers", "peft")
+_ENGINE_DIGITS = 12
+"""Of the engine's fingerprint: enough to tell its versions in one lab apart."""
 
 SOURCE_MEANINGS = {
     Source.MEASURED: "It was read from real training steps on the node's device.",
@@ -63,6 +72,7 @@ class Verdict:
 
     Attributes:
         global_batch: How the global batch is kept, in a sentence; empty if none was asked for.
+        breakdown_chart: ``None`` where memory by category is known of one batch size at most.
         timeline: ``None`` where memory along the step is not known, as in older results.
     """
 
@@ -73,6 +83,9 @@ class Verdict:
     breakdown: list[BreakdownRow]
     chart: ChartFigure
     chart_description: str
+    breakdown_chart: ChartFigure | None
+    breakdown_description: str
+    breakdown_source: Source
     timeline: ChartFigure | None
     timeline_description: str
     timeline_note: str
@@ -109,6 +122,9 @@ def verdict_of(analysis: Analysis) -> Verdict | None:
         breakdown=breakdown_rows(bars),
         chart=batch_size_chart(result),
         chart_description=chart_description(result),
+        breakdown_chart=breakdown_chart(result),
+        breakdown_description=breakdown_description(result),
+        breakdown_source=breakdown_source(result),
         timeline=timeline_chart(result) if result.timeline else None,
         timeline_description=timeline_description(result),
         timeline_note=timeline_note(result),
@@ -193,10 +209,19 @@ def gain_of(analysis: Analysis) -> bool | None:
     return analysis.speedup > 1 and ((analysis.usd_per_year or 0) > 0 or nothing_to_save)
 
 
-def measured_on_rows(verdict: Verdict | None) -> list[tuple[str, str]]:
-    """What the trials ran on; nothing where nothing was measured."""
-    found = verdict and verdict.result.measured_on
-    return measured_on_in_words(found) if found else []
+def environment_rows(analysis: Analysis, verdict: Verdict | None) -> list[tuple[str, str]]:
+    """What it ran on and with, as label and value; of older analyses only what is known."""
+    stored = analysis.environment
+    measured_on = verdict and verdict.result.measured_on
+    libraries = [f"{name} {stored[name]}" for name in _LIBRARIES if name in stored]
+    rows = [("Node", stored.get("node") or analysis.node)]
+    rows += measured_on_in_words(measured_on) if measured_on else []
+    rows += [
+        ("Libraries", "" if measured_on else ", ".join(libraries)),
+        ("Python", stored.get("python", "")),
+        ("Engine", stored.get("engine", "")[:_ENGINE_DIGITS]),
+    ]
+    return [(label, value) for label, value in rows if value]
 
 
 def state_of(analysis: Analysis, now: datetime) -> State:
@@ -215,14 +240,8 @@ def state_of(analysis: Analysis, now: datetime) -> State:
 
 def _recommendation_note(result: AnalysisResult) -> str:
     """Why this batch: fast enough, or as fast as memory and the global batch allow."""
-    chosen = trial_at(result, result.recommended_batch_size)
-    speeds = [
-        trial.samples_per_second or 0.0
-        for trial in (*result.trials, *result.curve)
-        if trial.fits and trial.batch_size <= result.largest_batch_size
-    ]
-    speed = chosen.samples_per_second if chosen else None
-    if speed is None or speed >= ENOUGH_SPEED * max(speeds, default=0.0):
+    knee = knee_of(result)
+    if knee is None or knee.is_enough:
         return "the smallest within 5 % of the best samples per second"
     bounds = "memory and the global batch allow" if result.global_batch else "memory safely allows"
     return f"as fast as {bounds}; a larger batch would be more than 5 % faster"

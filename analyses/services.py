@@ -62,7 +62,7 @@ class Interrupted:
 Outcome = AnalysisResult | Failure | Cancelled | Interrupted
 
 
-def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
+def submit(owner: User, fields: Mapping[str, object], *, anew: bool = False) -> Analysis:
     """Store a new analysis and queue it, both or neither; or answer it from the store.
 
     Args:
@@ -70,6 +70,7 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
         fields: The flat, untrusted fields of :class:`engine.request.AnalysisRequest`. The GPU may
             be ``local:NAME`` besides, a kind of GPU that one of the lab's nodes has. Hours, runs
             and price that are left out are those of the lab.
+        anew: Whether to work on it even if the store has the answer.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
@@ -81,9 +82,19 @@ def submit(owner: User, fields: Mapping[str, object]) -> Analysis:
     settled = settle(request, given, measured_gpu)
     with transaction.atomic():
         analysis = Analysis.objects.create(owner=owner, **asked(settled, measured_gpu))
-        if not store.answer(analysis):
+        if anew or not store.answer(analysis):
             queue.enqueue(analysis)
     return analysis
+
+
+def run_again(analysis: Analysis, member: User) -> Analysis:
+    """Ask the question of an analysis once more, in a member's name; it is worked on anew.
+
+    Raises:
+        InvalidInput: If it cannot be asked any more, such as for want of a node with that GPU.
+    """
+    gpu = f"{LOCAL}:{analysis.measured_gpu}" if analysis.measured_gpu else analysis.gpu
+    return submit(member, {**analysis.request, "gpu": gpu}, anew=True)
 
 
 def asked(settled: Settled, measured_gpu: str = "") -> dict[str, object]:
@@ -171,13 +182,16 @@ def take_back(analysis: Analysis) -> bool:
     return bool(adopted.update(adopted_at=None, adopted_by=None))
 
 
-def claim(analysis_id: int, node: str, device: str = "") -> Claim | None:
+def claim(
+    analysis_id: int, node: str, device: str = "", environment: Mapping[str, str] | None = None
+) -> Claim | None:
     """Take a queued analysis: it is running from now on.
 
     Args:
         analysis_id: Which.
         node: The name of the node that takes it.
         device: The UUID of the GPU that it measures on; held until the analysis ends.
+        environment: What it runs with there.
 
     Returns:
         ``None`` where it is not queued, since another worker was first or it has been redelivered,
@@ -195,6 +209,7 @@ def claim(analysis_id: int, node: str, device: str = "") -> Claim | None:
                 attempt=F("attempt") + 1,
                 node=node,
                 device=device,
+                environment=dict(environment or {}),
             )
     except IntegrityError:
         return None

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
 
 from django.utils import timezone
 
+from analyses.environment import engine_version
 from analyses.lifecycle import move
 from analyses.models import Analysis, LogLine, Status, Trial
-from engine.fingerprint import fingerprint
 from engine.gpus import LOCAL
 from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
@@ -27,7 +26,7 @@ def question_of(request: AnalysisRequest) -> str:
     if request.gpu == LOCAL or from_hub:
         return ""
     asked = json.dumps(request.to_dict(), sort_keys=True)
-    return hashlib.sha256(f"{_engine()} {asked}".encode()).hexdigest()
+    return hashlib.sha256(f"{engine_version()} {asked}".encode()).hexdigest()
 
 
 def answer(analysis: Analysis) -> bool:
@@ -51,7 +50,7 @@ def answer(analysis: Analysis) -> bool:
         name: getattr(earlier, name)
         for name in (
             "result", "source", "largest_batch_size", "recommended_batch_size", "speedup",
-            "usd_per_year", "gpu_hours_per_year",
+            "usd_per_year", "gpu_hours_per_year", "environment",
         )
     }  # fmt: skip
     this = Analysis.objects.filter(pk=analysis.pk)
@@ -76,8 +75,3 @@ def _copy_trials(earlier: Analysis, analysis: Analysis) -> None:
         trial.pk = None
         trial.analysis = analysis
     Trial.objects.bulk_create(trials)
-
-
-@cache
-def _engine() -> str:
-    return fingerprint()

@@ -11,6 +11,7 @@ from analyses.lab import views as lab
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
+from analyses.sharing import views as sharing
 
 app_name = "analyses"
 
@@ -42,6 +43,10 @@ urlpatterns = [
     path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/log/", views.log, name="log"),
+    path("<int:pk>/run-again/", views.run_again, name="run-again"),
+    path("<int:pk>/share/", sharing.share, name="share"),
+    path("share-links/<int:pk>/revoke/", sharing.revoke, name="revoke-link"),
+    path("shared/<str:token>/", sharing.shared, name="shared"),
     path("<int:pk>/take-back/", savings.take_back, name="take-back"),
     path("<int:pk>/worth/", savings.worth, name="worth"),
 ]

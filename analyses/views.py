@@ -29,11 +29,21 @@ from analyses.lab.defaults import PRICE
 from analyses.lab.selectors import kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
-from analyses.presentation import SOURCE_MEANINGS, measured_on_rows, state_of, verdict_of
+from analyses.presentation import (
+    SOURCE_MEANINGS,
+    Verdict,
+    environment_rows,
+    state_of,
+    verdict_of,
+)
+from analyses.progress import NOTHING, Progress, progress_of
 from analyses.question import command_of, local_gpu, settings_of
 from analyses.savings.worth import LABELS as ASSUMED
 from analyses.savings.worth import worth_of
-from analyses.selectors import can_be_adopted, may_change, visible_to
+from analyses.selectors import can_be_adopted, log_lines, may_change, visible_to
+from analyses.sharing.forms import ShareForm
+from analyses.sharing.links import links_of, may_share
+from engine.errors import InvalidInput
 from engine.gpus import GPUS
 
 SHOWN_LOG_LINES = 200
@@ -64,7 +74,7 @@ def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """One analysis: its progress while it runs, its verdict or its failure at the end."""
     analysis = find_analysis(request, pk)
     prefetch_related_objects([analysis], "tags", "note__author")
-    context = _context(request, analysis, _version(analysis))
+    context = _context(request, analysis, progress_of(analysis))
     context["labels_form"] = LabelsForm(initial=labels_of(analysis))
     return render(request, "analyses/detail.html", context)
 
@@ -78,6 +88,23 @@ def cancel(request: MemberRequest, pk: int) -> HttpResponse:
     if not services.cancel(analysis, request.user):
         messages.warning(request, f"There is nothing to cancel: analysis {pk} has ended.")
     return redirect("analyses:detail", pk=pk)
+
+
+@require_POST
+def run_again(request: MemberRequest, pk: int) -> HttpResponse:
+    """Ask the same question once more; the page then shows the new analysis."""
+    analysis = find_analysis(request, pk)
+    if not analysis.is_final:
+        messages.warning(request, f"Analysis {pk} has not ended yet.")
+        return redirect("analyses:detail", pk=pk)
+    try:
+        again = services.run_again(analysis, request.user)
+    except InvalidInput as error:
+        reasons = "; ".join(error.fields.values())
+        messages.warning(request, f"Analysis {pk} cannot be run again: {reasons}.")
+        return redirect("analyses:detail", pk=pk)
+    messages.success(request, f"This is analysis {pk} run again.")
+    return redirect("analyses:detail", pk=again.pk)
 
 
 @require_safe
@@ -100,12 +127,12 @@ def gpus(request: MemberRequest) -> HttpResponse:
 def live(request: MemberRequest, pk: int) -> HttpResponse:
     """The changing part of the page; 204 if it is still as the browser has seen it."""
     analysis = find_analysis(request, pk)
-    version = _version(analysis)
-    if request.GET.get("seen") == version:
+    seen, now = Progress.parse(request.GET.get("seen", "")), progress_of(analysis)
+    if seen == now:
         return HttpResponse(status=204)
-    context = _context(request, analysis, version)
+    context = _context(request, analysis, now, seen)
     # Sent only when it changes: a screen reader says a live region again that is written again.
-    context["new_status"] = not request.GET.get("seen", "").startswith(f"{analysis.status}-")
+    context["new_status"] = seen.status != now.status
     return render(request, "analyses/_live.html", context)
 
 
@@ -118,7 +145,11 @@ def log(request: MemberRequest, pk: int) -> HttpResponseBase:
         for created_at, message in lines.values_list("created_at", "message").iterator():
             yield f"{created_at:%Y-%m-%d %H:%M:%S} {message}\n"
 
-    return StreamingHttpResponse(text(), content_type="text/plain; charset=utf-8")
+    return StreamingHttpResponse(
+        text(),
+        content_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="analysis-{pk}.log"'},
+    )
 
 
 def find_analysis(request: MemberRequest, pk: int) -> Analysis:
@@ -145,37 +176,47 @@ def _initial(request: MemberRequest) -> dict[str, str]:
     return values
 
 
-def _version(analysis: Analysis) -> str:
-    """A word that changes when the live part of the page does."""
-    trial = analysis.trials.order_by("-id").values_list("id", flat=True).first() or 0
-    line = analysis.log_lines.order_by("-id").values_list("id", flat=True).first() or 0
-    waited = state_of(analysis, timezone.now()).hint != ""
-    return f"{analysis.status}-{trial}-{line}-{int(waited)}"
-
-
-def _context(request: MemberRequest, analysis: Analysis, version: str) -> dict[str, Any]:
-    trials = list(analysis.trials.all())
+def _context(
+    request: MemberRequest, analysis: Analysis, now: Progress, seen: Progress = NOTHING
+) -> dict[str, Any]:
+    """What the page shows ``now``; of the log only the lines after those ``seen``."""
     verdict = verdict_of(analysis)
     is_adopted = analysis.adopted_at is not None
-    lines = list(reversed(analysis.log_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
+    new_lines = log_lines(analysis, after=seen.line).filter(pk__lte=now.line)
+    lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
     return {
         "analysis": analysis,
-        "version": version,
+        "version": str(now),
         "state": state_of(analysis, timezone.now()),
         "may_cancel": not analysis.is_final and may_change(request.user, analysis),
+        "may_delete": analysis.is_final and may_change(request.user, analysis),
         "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
-        "verdict": verdict,
+        **answer_parts(analysis, verdict),
         "worth": verdict and worth_of(verdict.result, request.GET.dict(), adopted=is_adopted),
+        "log_lines": lines[-SHOWN_LOG_LINES:],
+        "has_log": now.line > 0,
+        "log_is_cut": len(lines) > SHOWN_LOG_LINES,
+        "environment": environment_rows(analysis, verdict),
+        **(_sharing(analysis) if verdict and may_share(request.user, analysis) else {}),
+    }
+
+
+def _sharing(analysis: Analysis) -> dict[str, Any]:
+    return {"share_form": ShareForm(), "share_links": links_of(analysis)}
+
+
+def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
+    """The parts of the page that are about the question and the answer alone."""
+    trials = list(analysis.trials.all())
+    return {
+        "verdict": verdict,
         # As they come while one watches; by size, with the limit in plain sight, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
         "has_ranges": any(
             trial.device_used_low_bytes is not None or trial.step_seconds_low is not None
             for trial in trials
         ),
-        "log_lines": lines[-SHOWN_LOG_LINES:],
-        "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "settings": settings_of(analysis.request, analysis.assumed_by),
         "command": command_of(analysis.request),
-        "measured_on": measured_on_rows(verdict),
         "source_meanings": SOURCE_MEANINGS,
     }

@@ -22,6 +22,7 @@ from django.conf import settings
 from analyses import nodes, services
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess, Engines
+from analyses.environment import environment_here
 from analyses.models import Analysis
 from analyses.notifications import delivery
 from analyses.services import Claim, ClaimLost, Outcome
@@ -78,7 +79,8 @@ def _claim(analysis_id: int) -> Claim | None:
         return None
     measured_gpu = Analysis.objects.values_list("measured_gpu", flat=True).get(pk=analysis_id)
     here = nodes.here()
-    return services.claim(analysis_id, here.name, here.gpu_uuid if measured_gpu else "")
+    device = here.gpu_uuid if measured_gpu else ""
+    return services.claim(analysis_id, here.name, device, environment_here())
 
 
 def _work_safely(claim: Claim) -> None:

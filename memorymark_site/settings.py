@@ -13,6 +13,8 @@ Variables:
     DEFAULT_FROM_EMAIL: The sender of e-mail (default ``MemoryMark <memorymark@localhost>``).
     MEMORYMARK_WEBHOOK_HOSTS: Exact host names, separated by commas, that webhooks may call though
         their addresses are private.
+    MEMORYMARK_SHARE_LINKS: ``false`` where no analysis may be shown to people without an account
+        (default ``true``: members can make links that end).
     MEMORYMARK_NODE: This machine's name among the lab's nodes (default: its host name).
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
@@ -220,6 +222,9 @@ EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
 if env.str("EMAIL_URL", default=""):
     globals().update(env.email_url("EMAIL_URL"))  # EMAIL_BACKEND, EMAIL_HOST and so on
 EMAIL_TIMEOUT = 5  # seconds, for each answer of the mail server
+
+# Whether members may show an analysis to people without an account
+SHARE_LINKS = env.bool("MEMORYMARK_SHARE_LINKS", default=True)
 
 # The engine and the queue
 

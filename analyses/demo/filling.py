@@ -20,6 +20,7 @@ from django.db import transaction
 from analyses.demo.plan import Planned
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess
+from analyses.environment import environment_here
 from analyses.harvest import Harvest
 from analyses.lab.defaults import Settled, settle
 from analyses.models import Analysis, LogLine, Status, Trial
@@ -156,6 +157,7 @@ def _store(
                 pk=one.pk,
                 owner=members[one.member],
                 node=NODE,
+                environment=environment_here() | {"node": NODE},
                 attempt=1,
                 started_at=started_at,
                 finished_at=started_at + took,

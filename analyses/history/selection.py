@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 
 from analyses.history.labels import TAGGINGS
-from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, Trial
+from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
 from analyses.selectors import may_change, visible_to
 
 MOST_SELECTED = 200
@@ -36,6 +36,7 @@ class Deletion:
     log_lines: int
     notes: int
     tags: int
+    share_links: int
 
 
 def ids_from(text: str) -> list[int]:
@@ -81,6 +82,7 @@ def deletion_of(user: User, analyses: Iterable[Analysis]) -> Deletion:
         log_lines=LogLine.objects.filter(analysis__in=gone).count(),
         notes=Note.objects.filter(analysis__in=gone).count(),
         tags=TAGGINGS.filter(analysis__in=gone).count(),
+        share_links=ShareLink.objects.filter(analysis__in=gone).count(),
     )
 
 

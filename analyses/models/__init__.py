@@ -14,6 +14,7 @@ from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+from analyses.models.sharing import ShareLink
 
 __all__ = [
     "AT_WORK",
@@ -31,6 +32,7 @@ __all__ = [
     "Notification",
     "NotificationChoices",
     "SavedView",
+    "ShareLink",
     "Status",
     "Tag",
     "Trial",

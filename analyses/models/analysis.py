@@ -68,7 +68,8 @@ class Analysis(models.Model):
     where the last of them runs. While it is
     measured, ``device`` is the UUID of the GPU it holds; one GPU is never held twice.
     ``question`` is equal for analyses with the same answer, and empty where there may be none.
-    ``cancelled_by`` is who has asked for its end.
+    ``cancelled_by`` is who has asked for its end. ``environment`` is what it ran with, as
+    :func:`analyses.environment.environment_here` says it; empty before a worker has taken it.
 
     ``workload_key`` is equal for analyses of the same workload on the same GPU. ``adopted_at`` is
     when ``adopted_by`` said that the recommended batch is trained with; empty until then.
@@ -102,6 +103,7 @@ class Analysis(models.Model):
     losses = models.PositiveSmallIntegerField(default=0)
     node = models.CharField(max_length=200, blank=True)
     device = models.CharField(max_length=100, blank=True)
+    environment = models.JSONField(default=dict, blank=True)
 
     failure_code = models.CharField(max_length=40, blank=True)
     failure_reason = models.TextField(blank=True)

@@ -60,7 +60,7 @@ def test_without_ranges_there_is_no_band_and_no_word_of_one() -> None:
 
 def test_the_gpus_memory_is_a_line_across_the_memory_panel() -> None:
     layout = batch_size_chart(make_result())["layout"]
-    (line,) = layout["shapes"]
+    line = layout["shapes"][0]
     assert line["y0"] == line["y1"] == GPUS["a10"].total_bytes / GIB
     assert "GiB" in layout["annotations"][0]["text"]
 

@@ -276,12 +276,12 @@ def test_a_page_takes_the_same_number_of_queries_for_any_number_of_trials(
     page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         html_of(page, "detail", analysis.pk)
     for size in range(1, 30):
         add_trial(analysis, make_trial(size))
     add_log(analysis, *"abcdefgh")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         html_of(page, "detail", analysis.pk)
 
 

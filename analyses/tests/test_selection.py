@@ -114,7 +114,7 @@ def test_a_confirmation_says_what_goes(page: Client, member: User) -> None:
     assert "Delete 1 analysis?" in html
     assert f'href="{reverse("analyses:list")}?status=failed">Keep it' in html
     trials = analysis.trials.count()
-    assert f"{trials} trials, 2 lines of log, 1 note and 1 tag." in html
+    assert f"{trials} trials, 2 lines of log, 1 note, 1 tag and 0 share links." in html
     assert left() == {analysis.pk}
     response = page.post(address("delete", analysis, back="status%3Dfailed"), follow=True)
     assert response.redirect_chain[0][0] == f"{reverse('analyses:list')}?status=failed"

@@ -83,7 +83,7 @@ def test_without_an_answer_it_is_worked_on(member: User) -> None:
 
 def test_another_engine_is_asked_again(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
     _answer(services.submit(member, ASKED))
-    monkeypatch.setattr(store, "_engine", lambda: "a newer one")
+    monkeypatch.setattr(store, "engine_version", lambda: "a newer one")
     assert services.submit(member, ASKED).status == Status.QUEUED
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -238,8 +239,9 @@ def test_a_lost_claim_ends_the_engine_and_changes_nothing(
     analysis = make_analysis(member)
     claim = services.claim
 
-    def claimed_by_another(pk: int, node: str, device: str) -> services.Claim | None:
-        mine = claim(pk, node, device)
+    def claimed_by_another(*taken: Any) -> services.Claim | None:
+        mine = claim(*taken)
+        (pk, *_) = taken
         Analysis.objects.filter(pk=pk).update(status=Status.FAILED, failure_code="worker_lost")
         return mine
 

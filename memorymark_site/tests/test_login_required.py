@@ -6,7 +6,10 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-OPEN = {"accounts/login/", "setup/<str:token>/", "health", "api/v1/health", "admin/login/"}
+OPEN = {
+    "accounts/login/", "setup/<str:token>/", "shared/<str:token>/", "health", "api/v1/health",
+    "admin/login/",
+}  # fmt: skip
 """What answers without signing in; everything else must not."""
 
 _VALUES = {

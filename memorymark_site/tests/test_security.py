@@ -97,6 +97,9 @@ def test_the_environment_decides(tmp_path: Path) -> None:
     assert "lab.example" in hosts
     secure = _setting("settings.SESSION_COOKIE_SECURE", tmp_path, MEMORYMARK_HTTPS="true")
     assert secure == "True"
+    assert _setting("settings.SHARE_LINKS", tmp_path) == "True"
+    shared = _setting("settings.SHARE_LINKS", tmp_path, MEMORYMARK_SHARE_LINKS="false")
+    assert shared == "False"
 
 
 def test_sqlite_lets_web_and_worker_write_side_by_side(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""The same question once more: worked on anew, though the store has its answer."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from django_q.models import OrmQ
+
+from analyses import services
+from analyses.models import FINAL_STATUSES, Analysis, Node, Status
+from analyses.tests.factories import make_analysis, make_request, make_user
+
+GPU = "NVIDIA A10"
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def _run_again(page: Client, analysis: Analysis) -> str:
+    response = page.post(reverse("analyses:run-again", args=[analysis.pk]), follow=True)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+@pytest.mark.parametrize("status", FINAL_STATUSES)
+def test_a_member_runs_any_analysis_again_in_their_own_name(
+    page: Client, member: User, status: Status
+) -> None:
+    other = make_analysis(make_user("alan"), status)
+    html = _run_again(page, other)
+    again = Analysis.objects.latest("pk")
+    assert again != other
+    assert (again.owner, again.status) == (member, Status.QUEUED)
+    assert again.request == other.request
+    assert OrmQ.objects.count() == 1
+    assert f"This is analysis {other.pk} run again." in html
+    assert f"#{again.pk}" in html
+
+
+def test_a_known_answer_does_not_answer_it(member: User) -> None:
+    first = services.submit(member, {"model": "bert", "gpu": "a10", "current_batch_size": 16})
+    answered = make_analysis(member, Status.SUCCEEDED, question=first.question)
+    again = services.run_again(answered, member)
+    assert again.question == first.question
+    assert again.answered_from is None
+    assert again.status == Status.QUEUED
+
+
+def test_a_measurement_is_made_on_the_same_kind_of_gpu(page: Client, member: User) -> None:
+    measured = make_analysis(
+        member, Status.SUCCEEDED, request=make_request(gpu="local"), measured_gpu=GPU
+    )
+    html = _run_again(page, measured)
+    assert f"Analysis {measured.pk} cannot be run again" in html
+    assert "no machine of this lab with a GPU is online" in html
+    assert Analysis.objects.get() == measured
+
+    Node.objects.create(name="gpu-1", gpu_name=GPU, heartbeat_at=timezone.now())
+    _run_again(page, measured)
+    assert Analysis.objects.latest("pk").measured_gpu == GPU
+
+
+def test_one_that_has_not_ended_is_not_run_again(page: Client, member: User) -> None:
+    running = make_analysis(member, Status.RUNNING)
+    assert "has not ended yet" in _run_again(page, running)
+    assert Analysis.objects.get() == running
+    assert "Run again" not in page.get(f"/{running.pk}/").content.decode()
+
+
+def test_a_link_does_not_run_it(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.FAILED)
+    assert page.get(reverse("analyses:run-again", args=[analysis.pk])).status_code == 405
+
+
+@pytest.mark.parametrize(("username", "offered"), [("grace", True), ("alan", False)])
+def test_deleting_is_offered_to_whom_it_is_allowed(
+    client: Client, member: User, username: str, offered: bool
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    client.force_login(member if username == "grace" else make_user(username))
+    html = client.get(f"/{analysis.pk}/").content.decode()
+    assert (f'href="/history/delete/?ids={analysis.pk}"' in html) == offered
+    assert "Run again" in html

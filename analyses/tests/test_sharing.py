@@ -1,0 +1,283 @@
+"""Share links: who may make one, what it shows to whom, and all the ways in which it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from analyses.history.labels import write_labels
+from analyses.models import Analysis, ShareLink, Status
+from analyses.sharing import links
+from analyses.tests.factories import add_log, make_analysis, make_result, make_user
+
+NEVER_MADE = "A" * 43
+OWNER, NODE, HOST_LINE, NOTE, TAG = "grace", "gpu-node-7", "the log says", "a note on it", "thesis"
+
+
+@pytest.fixture
+def analysis(member: User) -> Analysis:
+    """One that has everything about it that a link must not show."""
+    analysis = make_analysis(
+        member, Status.SUCCEEDED, make_result(certificate=["python -m engine measure"]),
+        node=NODE, environment={"node": NODE, "torch": "2.13.0"},
+    )  # fmt: skip
+    add_log(analysis, HOST_LINE)
+    write_labels(analysis, [TAG], NOTE, member)
+    return analysis
+
+
+@pytest.fixture
+def owner(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def _make(analysis: Analysis, days: int = 7) -> str:
+    """The address of a new link."""
+    _, token = links.make(analysis, analysis.owner, days)
+    return reverse("analyses:shared", args=[token])
+
+
+def _post(client: Client, analysis: Analysis, days: str = "7") -> str:
+    response = client.post(f"/{analysis.pk}/share/", {"days": days}, follow=True)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+# Making one
+
+
+@pytest.mark.parametrize("days", links.LIFETIMES_DAYS)
+def test_the_owner_makes_a_link_and_sees_its_address_once(
+    owner: Client, analysis: Analysis, days: int
+) -> None:
+    response = owner.post(f"/{analysis.pk}/share/", {"days": str(days)})
+    found = re.search(r'value="http://testserver(/shared/([\w-]+)/)"', response.content.decode())
+    assert found
+    assert "no-store" in response["Cache-Control"]
+    link = ShareLink.objects.get()
+    assert link.digest == hashlib.sha256(found[2].encode()).hexdigest()
+    assert len(found[2]) >= 43  # 256 bits, six to a letter
+    left = link.expires_at - timezone.now()
+    assert timedelta(days=days, minutes=-1) < left <= timedelta(days=days)
+    assert Client().get(found[1]).status_code == 200
+    assert found[2] not in owner.get(f"/{analysis.pk}/").content.decode()
+
+
+@pytest.mark.parametrize("days", ["", "0", "2", "365", "-1", "always", "7.0"])
+def test_there_are_no_other_lifetimes(owner: Client, analysis: Analysis, days: str) -> None:
+    assert "choose how long it works" in _post(owner, analysis, days)
+    assert not ShareLink.objects.exists()
+    if days.isdigit():
+        with pytest.raises(ValueError, match="no link of"):
+            links.make(analysis, analysis.owner, int(days))
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status != Status.SUCCEEDED])
+def test_only_what_has_an_answer_is_shared(owner: Client, member: User, status: Status) -> None:
+    analysis = make_analysis(member, status)
+    assert "has no answer that could be shared" in _post(owner, analysis)
+    assert 'id="share"' not in owner.get(f"/{analysis.pk}/").content.decode()
+
+
+def test_an_answer_that_cannot_be_read_is_not_shared(owner: Client, analysis: Analysis) -> None:
+    address = _make(analysis)
+    Analysis.objects.update(result={"of": "another version"})
+    assert "has no answer that could be shared" in _post(owner, analysis)
+    assert owner.get(address).status_code == 404
+
+
+def test_another_member_neither_makes_nor_ends_nor_sees_links(
+    client: Client, analysis: Analysis
+) -> None:
+    link, _ = links.make(analysis, analysis.owner, 7)
+    client.force_login(make_user("alan"))
+    assert client.post(f"/{analysis.pk}/share/", {"days": "7"}).status_code == 403
+    assert client.post(f"/share-links/{link.pk}/revoke/").status_code == 403
+    assert ShareLink.objects.get().revoked_at is None
+    assert 'id="share"' not in client.get(f"/{analysis.pk}/").content.decode()
+
+
+def test_an_admin_makes_and_ends_anybodys(client: Client, analysis: Analysis) -> None:
+    client.force_login(make_user("root", is_staff=True))
+    assert "Here is the link" in _post(client, analysis)
+    client.post(f"/share-links/{ShareLink.objects.get().pk}/revoke/")
+    assert ShareLink.objects.get().revoked_at is not None
+
+
+def test_the_page_lists_the_live_links_only(owner: Client, analysis: Analysis) -> None:
+    live, _ = links.make(analysis, analysis.owner, 30)
+    revoked, _ = links.make(analysis, analysis.owner, 30)
+    links.revoke(revoked)
+    html = owner.get(f"/{analysis.pk}/").content.decode()
+    assert f"/share-links/{live.pk}/revoke/" in html
+    assert f"/share-links/{revoked.pk}/revoke/" not in html
+
+
+def test_it_is_counted_how_often_it_is_seen(owner: Client, analysis: Analysis) -> None:
+    address = _make(analysis)
+    for _ in range(2):
+        Client().get(address)
+    link = ShareLink.objects.get()
+    assert link.times_seen == 2
+    assert link.last_seen_at is not None
+    assert "2 times" in owner.get(f"/{analysis.pk}/").content.decode()
+
+
+# What it shows
+
+
+def _visitors(analysis: Analysis) -> dict[str, Client]:
+    visitors = {"anonymous": Client(), "other member": Client(), "owner": Client()}
+    visitors["other member"].force_login(make_user("alan"))
+    visitors["owner"].force_login(analysis.owner)
+    return visitors
+
+
+def test_everybody_sees_the_same(analysis: Analysis) -> None:
+    address = _make(analysis)
+    pages = {
+        name: client.get(address).content.decode() for name, client in _visitors(analysis).items()
+    }
+    assert pages["anonymous"] == pages["other member"] == pages["owner"]
+
+
+def test_it_shows_the_answer(analysis: Analysis) -> None:
+    html = Client().get(_make(analysis)).content.decode()
+    for text in (
+        make_result().verdict, "Largest batch that fits", "Potential savings per year",
+        "Where every gibibyte goes", 'id="chart-figure"', 'id="breakdown-figure"',
+        'id="timeline-figure"', "Largest tensors", "Trials", "badge-predicted", "badge-assumed",
+        "What to know about these figures", "Settings", "NVIDIA A10", "BERT base",
+    ):  # fmt: skip
+        assert text in html, text
+
+
+def test_it_shows_nothing_of_the_lab(analysis: Analysis) -> None:
+    html = Client().get(_make(analysis)).content.decode()
+    for text in (
+        OWNER, NODE, HOST_LINE, NOTE, TAG, "2.13.0", "<form", "csrf", "What if?", "adopted",
+        f"#{analysis.pk}", f'"/{analysis.pk}/', "hx-get", "/history/", "/new/", "/compare/",
+        "Sign out", "/shared/",
+    ):  # fmt: skip
+        assert text not in html, text
+    links_out = re.findall(r'<a [^>]*href="([^"]+)"', html)
+    assert links_out == ["#main"]
+
+
+def test_other_assumptions_are_not_tried_on_it(analysis: Analysis) -> None:
+    address = _make(analysis)
+    plain, tried = (Client().get(f"{address}{query}") for query in ("", "?runs_per_year=1"))
+    assert plain.content == tried.content
+
+
+def test_no_browser_or_crawler_keeps_or_tells_the_address(analysis: Analysis) -> None:
+    for address, status in ((_make(analysis), 200), (f"/shared/{NEVER_MADE}/", 404)):
+        response = Client().get(address)
+        assert response.status_code == status
+        assert response["Referrer-Policy"] == "no-referrer"
+        assert response["X-Robots-Tag"] == "noindex, nofollow"
+        assert response["Cache-Control"] == "no-store"
+        assert "default-src 'none'" in response["Content-Security-Policy"]
+        assert not response.cookies
+
+
+def test_nothing_waits_for_a_member_on_a_shared_page(owner: Client, analysis: Analysis) -> None:
+    """A message is shown once: it must not be used up, nor shown, where all see the same."""
+    link, _ = links.make(analysis, analysis.owner, 7)
+    owner.post(f"/share-links/{link.pk}/revoke/")
+    assert "is revoked" not in owner.get(_make(analysis)).content.decode()
+    assert "is revoked" in owner.get("/").content.decode()
+
+
+def test_it_takes_the_same_few_queries_for_everybody(
+    analysis: Analysis, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    address = _make(analysis)
+    for client in _visitors(analysis).values():
+        with django_assert_num_queries(3):  # the link with its analysis, its count, the trials
+            client.get(address)
+
+
+def test_it_is_only_read(analysis: Analysis) -> None:
+    address = _make(analysis)
+    assert Client().head(address).status_code == 200
+    for method in ("post", "put", "patch", "delete"):
+        assert getattr(Client(), method)(address).status_code == 405
+
+
+# How it ends
+
+ENDS: dict[str, Callable[[Analysis, ShareLink], object]] = {
+    "expired": lambda _, link: ShareLink.objects.update(expires_at=timezone.now()),
+    "revoked": lambda _, link: links.revoke(link),
+    "link deleted": lambda _, link: link.delete(),
+    "analysis deleted": lambda analysis, _: analysis.delete(),
+    "maker gone": lambda analysis, _: User.objects.filter(pk=analysis.owner_id).update(
+        is_active=False
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_link_that_has_ended_is_as_if_it_had_never_been(analysis: Analysis, end: str) -> None:
+    link, token = links.make(analysis, analysis.owner, 7)
+    visitors = _visitors(analysis)
+    ENDS[end](analysis, link)
+    for client in visitors.values():
+        response = client.get(reverse("analyses:shared", args=[token]))
+        never = Client().get(reverse("analyses:shared", args=[NEVER_MADE]))
+        assert response.status_code == 404
+        assert response.content == never.content
+        assert response.headers == never.headers
+
+
+def test_deleting_the_analysis_deletes_its_links(owner: Client, analysis: Analysis) -> None:
+    _make(analysis)
+    address = f"/history/delete/?ids={analysis.pk}"
+    assert "1 share link." in owner.get(address).content.decode()
+    owner.post(address)
+    assert not ShareLink.objects.exists()
+
+
+def test_revoking_is_said(owner: Client, analysis: Analysis) -> None:
+    link, _ = links.make(analysis, analysis.owner, 7)
+    address = f"/share-links/{link.pk}/revoke/"
+    assert "The link is revoked" in owner.post(address, follow=True).content.decode()
+    assert "had ended already" in owner.post(address, follow=True).content.decode()
+    assert owner.post("/share-links/4711/revoke/").status_code == 404
+    assert owner.get(address).status_code == 405
+
+
+@pytest.mark.parametrize("token", ["x", "ä" * 30, "%00", "A" * 5000, "' OR 1=1 --"])
+def test_a_token_that_nobody_made_is_not_found(db: None, token: str) -> None:
+    assert Client().get(f"/shared/{token}/").status_code == 404
+
+
+# Switched off
+
+
+def test_switched_off_nothing_is_shared(
+    owner: Client, analysis: Analysis, settings: Settings
+) -> None:
+    link, token = links.make(analysis, analysis.owner, 7)
+    settings.SHARE_LINKS = False
+    html = owner.get(f"/{analysis.pk}/").content.decode()
+    assert 'id="share"' not in html
+    assert "#share" not in html
+    assert owner.post(f"/{analysis.pk}/share/", {"days": "7"}).status_code == 404
+    assert owner.post(f"/share-links/{link.pk}/revoke/").status_code == 404
+    off = Client().get(reverse("analyses:shared", args=[token]))
+    settings.SHARE_LINKS = True
+    never = Client().get(reverse("analyses:shared", args=[NEVER_MADE]))
+    assert (off.status_code, off.content) == (404, never.content)
+    assert Client().get(reverse("analyses:shared", args=[token])).status_code == 200

@@ -1,0 +1,117 @@
+"""The browser: the system's Chromium, and what must never be heard from it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page, Response
+
+Theme = Literal["dark", "light"]
+
+DESKTOP, PHONE = (1280, 900), (375, 812)
+"""Width and height of the window in pixels."""
+
+SCREENS = {"desktop": DESKTOP, "phone": PHONE}
+
+NO_CHROMIUM = (
+    "no Chromium is installed; make e2e installs it as root on Debian and Ubuntu, elsewhere: "
+    "apt install chromium, or name one by CHROMIUM=/path/to/it"
+)
+
+_VIOLATIONS = """
+window.__violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.__violations.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+
+
+def chromium(named: str | None) -> str:
+    """The path of the browser.
+
+    Args:
+        named: One to use instead of the system's.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    for name in [named] if named else ["chromium", "chromium-browser", "google-chrome"]:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise FileNotFoundError(NO_CHROMIUM)
+
+
+def launch_options(executable: str) -> dict[str, Any]:
+    """How it is started; it needs no sandbox, since it sees nothing but our own pages."""
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    return {"executable_path": executable, "args": arguments}
+
+
+def context_options(
+    url: str, screen: str = "desktop", theme: Theme = "dark", *, javascript: bool = True
+) -> dict[str, Any]:
+    """A window of that size on the site, with that theme chosen."""
+    width, height = SCREENS[screen]
+    cookie = {"name": "theme", "value": theme, "url": url}
+    return {
+        "base_url": url,
+        "viewport": {"width": width, "height": height},
+        "has_touch": screen == "phone",
+        "java_script_enabled": javascript,
+        "color_scheme": theme,
+        "accept_downloads": True,
+        "storage_state": {"cookies": [_full(cookie)], "origins": []},
+    }
+
+
+def _full(cookie: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": cookie["name"],
+        "value": cookie["value"],
+        "domain": "127.0.0.1",
+        "path": "/",
+        "expires": -1,
+        "httpOnly": False,
+        "secure": False,
+        "sameSite": "Lax",
+    }
+
+
+@dataclass
+class Watch:
+    """Everything that went wrong in a window: it stays empty where all is well."""
+
+    wrong: list[str] = field(default_factory=list)
+    expected_statuses: set[int] = field(default_factory=set)
+
+    def over(self, context: BrowserContext) -> None:
+        """Watch each page that is opened in it from now on."""
+        context.add_init_script(_VIOLATIONS)
+        context.on("page", self._page)
+
+    def look(self, page: Page) -> None:
+        """Take the violations of the policy that the page has noted itself."""
+        try:
+            self.wrong += page.evaluate("window.__violations || []")
+        except Error as error:
+            self.wrong.append(f"the page could not be asked: {error}")
+
+    def _page(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.wrong.append(f"{page.url}: {error}"))
+        page.on("response", self._response)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type not in ("error", "warning"):
+            return
+        refused = "the server responded with a status of"
+        if refused in message.text:
+            return  # told by the response itself
+        self.wrong.append(f"{message.type}: {message.text}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400 and response.status not in self.expected_statuses:
+            self.wrong.append(f"{response.status}: {response.request.method} {response.url}")

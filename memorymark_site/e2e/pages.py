@@ -1,0 +1,60 @@
+"""Every page there is, by name, on a site that has analyses to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Page
+
+WITHOUT_LOGIN = {"sign-in": "/accounts/login/"}
+
+NOT_FOUND = "not-found"
+
+
+def addresses(page: Page) -> dict[str, str]:
+    """The address of each page, for whom is signed in there.
+
+    Args:
+        page: A window of a member, on a site with analyses of BERT that succeeded and one that
+            failed.
+    """
+
+    def numbers(**query: str | float | bool) -> list[int]:
+        answer = page.request.get("/api/v1/analyses/", params=query)
+        return [row["id"] for row in answer.json()["results"]]
+
+    return _fixed() | _of_analyses(numbers)
+
+
+def _fixed() -> dict[str, str]:
+    return {
+        "overview": "/",
+        "history": "/history/",
+        "history-filtered": "/history/?model=bert&status=succeeded&sort=-speedup",
+        "history-empty": "/history/?q=no-such-thing",
+        "new": "/new/",
+        "compare-choose": "/compare/",
+        "savings": "/savings/",
+        "savings-by-month": "/savings/?by=month&kind=realised",
+        "gpus": "/gpus/",
+        "notifications": "/notifications/",
+        NOT_FOUND: "/999999/",
+    }
+
+
+def _of_analyses(numbers: Callable[..., list[Any]]) -> dict[str, str]:
+    done = numbers(model="bert", precision="fp32", status="succeeded", gpu="a10")[0]
+    failed = numbers(status="failed")[0]
+    several = numbers(model="bert", precision="bf16-mixed", status="succeeded")[:3]
+    ids = ",".join(map(str, several))
+    return {
+        "analysis": f"/{done}/",
+        "analysis-failed": f"/{failed}/",
+        "new-duplicate": f"/new/?from={done}",
+        "compare": f"/compare/?ids={ids}",
+        "compare-differences": f"/compare/?ids={ids}&base={several[-1]}&diff=1",
+        "labels": f"/{done}/labels/",
+        "tag": f"/history/tag/?ids={done}&ids={failed}",
+        "delete": f"/history/delete/?ids={failed}",
+    }

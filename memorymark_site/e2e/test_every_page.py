@@ -1,0 +1,81 @@
+"""Each page as it must be for everybody: no complaint of the browser, no barrier, no overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from memorymark_site.e2e import browsing, doing, pages
+from memorymark_site.e2e.browsing import SCREENS, Theme, Watch
+from memorymark_site.e2e.conftest import Account, Open
+from memorymark_site.e2e.running import Site
+
+pytestmark = pytest.mark.e2e
+
+THEMES: list[Theme] = ["dark", "light"]
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture(scope="module", params=[(s, t) for s in SCREENS for t in THEMES], ids="-".join)
+def window(
+    request: pytest.FixtureRequest, demo: Site, demo_account: Account, browser: Browser
+) -> Iterator[tuple[Page, Watch]]:
+    """A window of that size and theme on the demo, signed in."""
+    screen, theme = request.param
+    watch = Watch()
+    context = browser.new_context(**browsing.context_options(demo.url, screen, theme))
+    watch.over(context)
+    page = context.new_page()
+    doing.sign_in(page, demo_account.name, demo_account.password)
+    yield page, watch
+    context.close()
+
+
+def test_nothing_is_wrong_with_any_page(
+    window: tuple[Page, Watch], subtests: pytest.Subtests
+) -> None:
+    page, watch = window
+    for name, address in pages.addresses(page).items():
+        with subtests.test(page=name):
+            watch.wrong.clear()
+            watch.expected_statuses = {404} if name == pages.NOT_FOUND else set()
+            page.goto(address, wait_until="networkidle")
+            watch.look(page)
+
+            assert watch.wrong == []
+            assert barriers(page) == []
+            assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_nothing_is_wrong_with_the_way_in(
+    demo: Site, open_page: Open, screen: str, theme: Theme
+) -> None:
+    page = open_page(demo, screen=screen, theme=theme)
+    for address in pages.WITHOUT_LOGIN.values():
+        page.goto(address)
+
+        assert barriers(page) == []
+        assert overflow(page) <= 0
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe finds serious, with the first element of each."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{v['id']}: {v['help']}: {v['nodes'][0]['html'][:160]}"
+        for v in found
+        if v["impact"] in SERIOUS
+    ]
+
+
+def overflow(page: Page) -> int:
+    """By how many pixels the page is wider than the window."""
+    wider: int = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return wider

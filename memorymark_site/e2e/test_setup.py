@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from memorymark_site.e2e import doing
+from memorymark_site.e2e.browsing import Watch
+from memorymark_site.e2e.conftest import ADMIN, ADMIN_PASSWORD, Account, Open
+from memorymark_site.e2e.running import Site
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_admin_who_set_it_up_signs_in_and_out(site: Site, open_page: Open) -> None:
+    page = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
+    doing.sign_out(page)
+    page.goto("/history/")
+
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_the_setup_link_has_done_its_work(site: Site, open_page: Open, watch: Watch) -> None:
+    watch.expected_statuses = {404}
+    page = open_page(site)
+    page.goto(site.setup_link)
+
+    expect(page.get_by_text("this link has done its work")).to_be_visible()
+
+
+def test_a_wrong_password_is_told_and_keeps_the_name(site: Site, open_page: Open) -> None:
+    page = open_page(site)
+    page.goto("/")
+    page.get_by_label("Username").fill(ADMIN)
+    page.get_by_label("Password").fill("not this one")
+    page.get_by_role("button", name="Sign in").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("correct username and password")
+    expect(page.get_by_label("Username")).to_have_value(ADMIN)

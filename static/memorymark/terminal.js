@@ -1,0 +1,23 @@
+// The terminal: it follows the log's end while lines come, until one scrolls up to read.
+"use strict";
+
+(() => {
+  const NEAR = 4; // pixels; where one has zoomed, the end is not at a whole one
+  const terminal = document.getElementById("terminal");
+  if (!terminal) return;
+  const follow = document.getElementById("terminal-follow"); // only while lines may come
+
+  const toEnd = () => { terminal.scrollTop = terminal.scrollHeight; };
+  const isAtEnd = () => terminal.scrollHeight - terminal.clientHeight - terminal.scrollTop <= NEAR;
+
+  toEnd();
+  terminal.closest("details").addEventListener("toggle", toEnd, { once: !follow });
+  if (!follow) return;
+
+  follow.closest("[hidden]").hidden = false;
+  follow.addEventListener("change", () => { if (follow.checked) toEnd(); });
+  terminal.addEventListener("scroll", () => { follow.checked = isAtEnd(); });
+  new MutationObserver(() => { if (follow.checked) toEnd(); }).observe(
+    terminal, { childList: true, subtree: true },
+  );
+})();
