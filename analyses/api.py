@@ -65,7 +65,7 @@ class AnalysisList(ListAPIView[Analysis]):
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see, without the long JSON that lists do not show."""
-        analyses = selectors.visible_to(_member(self.request)).prefetch_related("tags")
+        analyses = selectors.visible_to(member_of(self.request)).prefetch_related("tags")
         return analyses.defer("request", "result")
 
     def post(self, request: Request) -> Response:
@@ -73,10 +73,9 @@ class AnalysisList(ListAPIView[Analysis]):
         if not isinstance(request.data, Mapping):
             raise ValidationError({"non_field_errors": ["give one JSON object with the fields"]})
         try:
-            analysis = services.submit(_member(request), request.data)
+            analysis = services.submit(member_of(request), request.data)
         except InvalidInput as error:
-            messages = {storable(name): [storable(text)] for name, text in error.fields.items()}
-            raise ValidationError(messages) from error
+            raise refusal(error) from error
         body = AnalysisSerializer(analysis, context={"request": request}).data
         return Response(body, HTTP_201_CREATED, headers={"Location": body["url"]})
 
@@ -88,7 +87,7 @@ class AnalysisDetail(RetrieveAPIView[Analysis]):
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see."""
-        return selectors.detail(_member(self.request))
+        return selectors.detail(member_of(self.request))
 
 
 class AnalysisCancel(GenericAPIView[Analysis]):
@@ -98,11 +97,11 @@ class AnalysisCancel(GenericAPIView[Analysis]):
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see."""
-        return selectors.detail(_member(self.request))
+        return selectors.detail(member_of(self.request))
 
     def post(self, request: Request, pk: int) -> Response:
         """Ask for the end; it comes within two seconds."""
-        analysis, member = self.get_object(), _member(request)
+        analysis, member = self.get_object(), member_of(request)
         if not selectors.may_change(member, analysis):
             raise PermissionDenied("only who has asked for it, or an admin, may cancel it")
         cancelled = services.cancel(analysis, member)
@@ -117,11 +116,11 @@ class AnalysisAdopt(GenericAPIView[Analysis]):
 
     def get_queryset(self) -> QuerySet[Analysis]:
         """What this member may see."""
-        return selectors.detail(_member(self.request))
+        return selectors.detail(member_of(self.request))
 
     def post(self, request: Request, pk: int) -> Response:
         """Only a succeeded analysis has a recommendation to adopt."""
-        return self._answer(services.adopt(self._own(), _member(request)))
+        return self._answer(services.adopt(self._own(), member_of(request)))
 
     def delete(self, request: Request, pk: int) -> Response:
         """Its savings are potential again."""
@@ -129,7 +128,7 @@ class AnalysisAdopt(GenericAPIView[Analysis]):
 
     def _own(self) -> Analysis:
         analysis = self.get_object()
-        if not selectors.may_change(_member(self.request), analysis):
+        if not selectors.may_change(member_of(self.request), analysis):
             raise PermissionDenied("only who has asked for it, or an admin, may say so")
         return analysis
 
@@ -165,7 +164,15 @@ class GpuList(APIView):
         return Response({"results": [gpu_facts(gpu, held[gpu.name]) for gpu in GPUS.values()]})
 
 
-def _member(request: Request) -> User:
+def refusal(error: InvalidInput) -> ValidationError:
+    """The answer to a wrong question: a list of messages for each wrong field."""
+    return ValidationError(
+        {storable(name): [storable(text)] for name, text in error.fields.items()}
+    )
+
+
+def member_of(request: Request) -> User:
+    """Who asks."""
     user = request.user
     assert isinstance(user, User)  # noqa: S101  # IsAuthenticated let it through
     return user

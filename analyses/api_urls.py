@@ -3,10 +3,12 @@
 from django.urls import path
 
 from analyses import api
+from analyses.importing import api as importing
 
 app_name = "api"
 urlpatterns = [
     path("analyses/", api.AnalysisList.as_view(), name="analysis-list"),
+    path("analyses/import/", importing.AnalysisImport.as_view(), name="analysis-import"),
     path("analyses/<int:pk>/", api.AnalysisDetail.as_view(), name="analysis-detail"),
     path("analyses/<int:pk>/cancel/", api.AnalysisCancel.as_view(), name="analysis-cancel"),
     path("analyses/<int:pk>/adopt/", api.AnalysisAdopt.as_view(), name="analysis-adopt"),

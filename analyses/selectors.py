@@ -18,7 +18,7 @@ STANDSTILL = timedelta(seconds=20)
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: every member sees the whole lab's, anybody else none."""
-    analyses = Analysis.objects.select_related("owner", "adopted_by")
+    analyses = Analysis.objects.select_related("owner", "adopted_by", "push")
     return analyses if user.is_authenticated and user.is_active else analyses.none()
 
 

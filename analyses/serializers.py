@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from analyses.history.labels import note_of
 from analyses.lab.selectors import HeldPrice
-from analyses.models import Analysis, Node, Tag, Trial
+from analyses.models import Analysis, Node, Tag, Trial, pushed_from
 from engine.gpus import Gpu
 
 
@@ -32,6 +32,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     owner = serializers.CharField(source="owner.username")
     adopted_by = serializers.CharField(source="adopted_by.username", default=None)
     failure = serializers.SerializerMethodField()
+    pushed_from = serializers.SerializerMethodField()
     tags = serializers.SlugRelatedField[Tag](slug_field="name", many=True, read_only=True)
 
     class Meta:
@@ -39,7 +40,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         fields: tuple[str, ...] = (
             "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
             "measured_gpu", "current_batch_size", "queued_at", "started_at", "finished_at", "node",
-            "attempt", "answered_from", "source",
+            "attempt", "answered_from", "pushed_from", "source",
             "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year",
             "gpu_hours_per_year", "adopted_at", "adopted_by", "failure", "tags",
         )  # fmt: skip
@@ -50,6 +51,10 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         if not analysis.failure_code:
             return None
         return {"code": analysis.failure_code, "reason": analysis.failure_reason}
+
+    def get_pushed_from(self, analysis: Analysis) -> str | None:
+        """The host that it ran on outside the lab; nothing where the lab has run it."""
+        return pushed_from(analysis)
 
 
 class AnalysisSerializer(AnalysisSummarySerializer):

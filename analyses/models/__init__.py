@@ -14,6 +14,7 @@ from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+from analyses.models.pushes import Push, pushed_from
 from analyses.models.sharing import ShareLink
 
 __all__ = [
@@ -31,9 +32,11 @@ __all__ = [
     "Note",
     "Notification",
     "NotificationChoices",
+    "Push",
     "SavedView",
     "ShareLink",
     "Status",
     "Tag",
     "Trial",
+    "pushed_from",
 ]
