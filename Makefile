@@ -66,7 +66,7 @@ test-postgres: $(STAMP)
 	else echo 'No PostgreSQL answers at $(TEST_POSTGRES_URL): nothing is tested with it.'; fi
 
 e2e: $(STAMP) browser
-	@python -m pytest -m e2e memorymark_site/e2e
+	@python -m pytest -p pytest_playwright.pytest_playwright -m e2e memorymark_site/e2e
 
 screenshots: $(STAMP) browser
 	@python -m memorymark_site.e2e.screenshots var/screenshots

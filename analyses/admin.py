@@ -3,10 +3,11 @@
 from typing import TypeVar
 
 from django.contrib import admin
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from analyses.models import Analysis, Node, ShareLink
+from analyses.savings.counting import counted_anew
 
 M = TypeVar("M", bound=Model)
 
@@ -29,6 +30,15 @@ class AnalysisAdmin(ReadOnlyAdmin[Analysis]):
 
     list_display = ("id", "model", "gpu", "owner", "status", "queued_at")
     list_filter = ("status", "model", "gpu")
+
+    def delete_model(self, request: HttpRequest, obj: Analysis) -> None:
+        """Delete one."""
+        self.delete_queryset(request, Analysis.objects.filter(pk=obj.pk))
+
+    def delete_queryset(self, _request: HttpRequest, queryset: QuerySet[Analysis]) -> None:
+        """Delete what was ticked."""
+        with counted_anew(queryset):
+            queryset.delete()
 
 
 @admin.register(Node)

@@ -4,6 +4,7 @@ from django.urls import path
 
 from analyses import api
 from analyses.importing import api as importing
+from analyses.lookups import api as lookups
 
 app_name = "api"
 urlpatterns = [
@@ -12,6 +13,9 @@ urlpatterns = [
     path("analyses/<int:pk>/", api.AnalysisDetail.as_view(), name="analysis-detail"),
     path("analyses/<int:pk>/cancel/", api.AnalysisCancel.as_view(), name="analysis-cancel"),
     path("analyses/<int:pk>/adopt/", api.AnalysisAdopt.as_view(), name="analysis-adopt"),
+    path("predict/", lookups.Predict.as_view(), name="predict"),
+    path("plan/", lookups.Plan.as_view(), name="plan"),
+    path("lookups/<int:pk>/", lookups.LookupDetail.as_view(), name="lookup-detail"),
     path("nodes/", api.NodeList.as_view(), name="node-list"),
     path("models/", api.ModelList.as_view(), name="model-list"),
     path("gpus/", api.GpuList.as_view(), name="gpu-list"),

@@ -18,7 +18,7 @@ class AnalysesConfig(AppConfig):
 
 def _worker_started(**_kwargs: object) -> None:
     """In a fresh worker process: be stoppable, end with the node, and have an engine ready."""
-    from analyses import pool, worker
+    from analyses import bound_process, worker
 
-    pool.end_with_node_process()
+    bound_process.end_with_node_process()
     worker.start()

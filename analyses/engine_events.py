@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from analyses.stored_result import read_result, read_trial
 from engine.errors import InvalidInput
-from engine.events import Log
+from engine.events import Answer, Log
 from engine.result import AnalysisResult, Trial
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The engine's reason for giving no answer."""
+    """The engine's reason for giving no answer; ``fields`` has a message for each wrong one."""
 
     code: str
     message: str
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
-Event = Log | Trial | AnalysisResult | Failure
+Event = Log | Trial | AnalysisResult | Answer | Failure
 
 
 def parse(line: str) -> Event | None:
@@ -44,9 +46,19 @@ def _event(body: dict[str, Any]) -> Event | None:
             return read_trial(body["trial"])
         case "result":
             return read_result(body["result"])
+        case "answer":
+            return Answer(_object(body["answer"]))
         case "error":
-            return Failure(str(body["code"])[:40], storable(str(body["message"])))
+            wrong = _object(body.get("fields", {})).items()
+            fields = {storable(str(name)): storable(str(text)) for name, text in wrong}
+            return Failure(str(body["code"])[:40], storable(str(body["message"])), fields)
     return None
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is no object")
+    return value
 
 
 def storable(text: str) -> str:

@@ -184,9 +184,13 @@ class Engines:
 
     A prediction's engine is kept for the next one, unless it has answered often or grown large:
     whatever may leak in the libraries it runs ends with it.
+
+    Args:
+        options: Put after the command that starts an engine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        self._options = options
         self._warm: EngineProcess | None = None
 
     def prepare(self) -> None:
@@ -194,7 +198,7 @@ class Engines:
         if self._warm is not None and self._warm.returncode is not None:
             self.close()
         if self._warm is None:
-            self._warm = EngineProcess(settings.ENGINE_COMMAND)
+            self._warm = EngineProcess([*settings.ENGINE_COMMAND, *self._options])
 
     def take(self) -> EngineProcess:
         """The waiting engine, now the caller's; a new one if none is alive."""

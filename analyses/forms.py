@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,9 @@ FOLDED = {
     "inputs": ("Task and labels", ("task", "label_count")),
 }  # fmt: skip
 """The settings few people change, each group behind its title."""
+
+_LONGEST_LINKED = 500
+"""Characters of a value in a link to the form."""
 
 _RARE = {name for _, names in FOLDED.values() for name in names}
 
@@ -198,9 +201,13 @@ class AnalysisForm(forms.Form):
         try:
             return services.submit(owner, self.raw_fields())
         except InvalidInput as error:
-            for name, message in error.fields.items():
-                self.add_error(self._place_of(name), _sentence(message))
+            self.add_messages(error)
             return None
+
+    def add_messages(self, error: InvalidInput) -> None:
+        """Put the engine's messages beside the fields they are about."""
+        for name, message in error.fields.items():
+            self.add_error(self._place_of(name), _sentence(message))
 
     def raw_fields(self) -> dict[str, object]:
         """What was typed, without the fields that do not apply and are hidden on the page.
@@ -294,6 +301,35 @@ def values_of(request: Mapping[str, Any]) -> dict[str, str]:
         "other_model": request["model"] if own_name else "",
         "config": json.dumps(config, indent=2) if config else "",
     }
+
+
+def with_changes(values: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """The values of a form with some changed, as a link asks for it; what cannot be is left out."""
+    form = AnalysisForm()
+    changed = {
+        name: text
+        for name, text in changes.items()
+        if name in form.fields and _can_be(form.fields[name], text)
+    }
+    return {**values, **changed}
+
+
+def _can_be(field: forms.Field, text: str) -> bool:
+    """Whether a field can show this text."""
+    if isinstance(field, forms.BooleanField):
+        return text in ("", "on")
+    if isinstance(field.widget, forms.Select | forms.RadioSelect):
+        return text in _offered(field.widget.choices)
+    return len(text) <= _LONGEST_LINKED
+
+
+def _offered(choices: Iterable[Any]) -> Iterator[str]:
+    """The values of choices, in groups or not."""
+    for value, label in choices:
+        if isinstance(label, list | tuple):
+            yield from _offered(label)
+        else:
+            yield str(value)
 
 
 def _typed(value: object) -> str:

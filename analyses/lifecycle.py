@@ -14,6 +14,7 @@ A final state is never left.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from types import MappingProxyType
 
 from django.db import transaction
@@ -22,6 +23,7 @@ from django.db.models.functions import Now
 
 from analyses.models import FINAL_STATUSES, Analysis, Status
 from analyses.notifications import outbox
+from analyses.savings.counting import counted_anew
 
 NEXT: Mapping[Status, frozenset[Status]] = MappingProxyType(
     {
@@ -50,7 +52,7 @@ def move(analyses: QuerySet[Analysis], start: Status, end: Status, **values: obj
 
     One conditional update: of several who try the same at once, one succeeds. The times come from
     the database's clock, so that machines whose clocks differ agree. With a final state, what is to
-    be told of it is written too, both or neither.
+    be told of it is written too, and what its savings count, all or nothing.
 
     Args:
         analyses: What to move; more conditions may stand in it.
@@ -76,8 +78,10 @@ def move(analyses: QuerySet[Analysis], start: Status, end: Status, **values: obj
             "failure_reason": "",
         }
     if end in FINAL_STATUSES:
+        started = analyses.filter(status=start)
         ended = {"status": end, "finished_at": Now()} | values
-        return _end(analyses.filter(status=start), **ended)
+        with counted_anew(started) if end == Status.SUCCEEDED else nullcontext():
+            return _end(started, **ended)
     return analyses.filter(status=start).update(status=end, **values)
 
 

@@ -91,6 +91,12 @@ def memory_bars(result: AnalysisResult) -> list[MemoryBar]:
     return [_bar(role, title, trial, total, scale) for role, title, trial in known]
 
 
+def memory_bar(role: str, title: str, trial: Trial, total_bytes: int) -> MemoryBar:
+    """The bar of one batch size by itself."""
+    longest = max(total_bytes, used_bytes(trial) or 0)
+    return _bar(role, title, trial, total_bytes, min(longest, round(LONGEST_BAR * total_bytes)))
+
+
 def used_bytes(trial: Trial) -> int | None:
     """The outermost memory figure that is known: device used, else reserved, else allocated."""
     figures = (trial.device_used_bytes, trial.peak_reserved_bytes, trial.peak_allocated_bytes)

@@ -11,10 +11,10 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Node, Status
+from analyses.models import AT_WORK, Analysis, Node, Status
 from analyses.presentation import State, state_of
-from analyses.savings.totals import counted, totals
-from analyses.selectors import nodes_online, visible_to
+from analyses.savings.totals import totals
+from analyses.selectors import nodes_online, savings_visible_to, visible_to
 from analyses.views import MemberRequest
 
 SHOWN_RECENT = 8
@@ -72,7 +72,7 @@ def overview(request: MemberRequest) -> HttpResponse:
     context = {"nav": "overview", "now": now, "is_new": not (now.recent or now.unfinished)}
     if not context["is_new"]:
         context |= {
-            "totals": totals(counted(analyses)),
+            "totals": totals(savings_visible_to(request.user)),
             "analysis_count": analyses.count(),
             "node_count": Node.objects.count(),
         }
@@ -86,6 +86,7 @@ def _now(analyses: QuerySet[Analysis]) -> Now:
     return Now(
         unfinished=[*at_work, *waiting[:SHOWN_WAITING]],
         waiting=waiting.count(),
-        recent=list(analyses.filter(status__in=FINAL_STATUSES)[:SHOWN_RECENT]),
+        # Said by what it is not: else all that has ended is sorted, not read from the newest.
+        recent=list(analyses.exclude(status__in=(Status.QUEUED, *AT_WORK))[:SHOWN_RECENT]),
         online=list(nodes_online()),
     )

@@ -10,6 +10,7 @@ from django_q.models import OrmQ
 
 from analyses import queue, selectors, services
 from analyses.lifecycle import move
+from analyses.lookups import services as lookups
 from analyses.models import Analysis, Status
 from analyses.notifications import delivery
 
@@ -26,6 +27,7 @@ def recover() -> None:
     reap()
     requeue_lost()
     delivery.recover()
+    lookups.recover()
 
 
 def reap() -> int:

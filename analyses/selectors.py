@@ -10,7 +10,16 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from analyses import pace
-from analyses.models import AT_WORK, Analysis, Delivery, LogLine, Node, Notification, Status
+from analyses.models import (
+    AT_WORK,
+    Analysis,
+    CountedSavings,
+    Delivery,
+    LogLine,
+    Node,
+    Notification,
+    Status,
+)
 
 STANDSTILL = timedelta(seconds=20)
 """With nothing running, an analysis that waits for longer shows that nobody takes it."""
@@ -19,7 +28,16 @@ STANDSTILL = timedelta(seconds=20)
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: every member sees the whole lab's, anybody else none."""
     analyses = Analysis.objects.select_related("owner", "adopted_by", "push")
-    return analyses if user.is_authenticated and user.is_active else analyses.none()
+    return analyses if _is_member(user) else analyses.none()
+
+
+def savings_visible_to(user: Member | AnonymousUser) -> QuerySet[CountedSavings]:
+    """What counts as savings of the analyses that this user may see."""
+    return CountedSavings.objects.all() if _is_member(user) else CountedSavings.objects.none()
+
+
+def _is_member(user: Member | AnonymousUser) -> bool:
+    return user.is_authenticated and user.is_active
 
 
 def may_change(user: Member | AnonymousUser, analysis: Analysis) -> bool:

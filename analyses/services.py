@@ -21,6 +21,7 @@ from analyses.engine_events import Failure, storable
 from analyses.lab.defaults import Settled, settle
 from analyses.lifecycle import move
 from analyses.models import AT_WORK, Analysis, LogLine, Status, Trial
+from analyses.savings.counting import counted_anew
 from analyses.savings.workload_key import workload_key
 from engine import events
 from engine.errors import InvalidInput
@@ -75,13 +76,13 @@ def submit(owner: User, fields: Mapping[str, object], *, anew: bool = False) -> 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
     """
-    given, wanted_gpu = _split_gpu(fields)
+    given, wanted_gpu = split_gpu(fields)
     request = AnalysisRequest.parse(given)
-    measured_gpu = _measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
-    _check_storable(request.workload.config)
-    settled = settle(request, given, measured_gpu)
+    kind = measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
+    check_storable(request.workload.config)
+    settled = settle(request, given, kind)
     with transaction.atomic():
-        analysis = Analysis.objects.create(owner=owner, **asked(settled, measured_gpu))
+        analysis = Analysis.objects.create(owner=owner, **asked(settled, kind))
         if anew or not store.answer(analysis):
             queue.enqueue(analysis)
     return analysis
@@ -115,7 +116,7 @@ def asked(settled: Settled, measured_gpu: str = "") -> dict[str, object]:
     }
 
 
-def _split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+def split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
     """The fields as the engine knows them, and the kind of GPU to measure on."""
     gpu = fields.get("gpu")
     if not isinstance(gpu, str) or not gpu.startswith(f"{LOCAL}:"):
@@ -123,7 +124,7 @@ def _split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]
     return {**fields, "gpu": LOCAL}, gpu.removeprefix(f"{LOCAL}:")
 
 
-def _measured_gpu(wanted: str) -> str:
+def measured_gpu(wanted: str) -> str:
     """The kind of GPU to measure on: the one wanted, or the only one there is."""
     kinds = sorted(set(selectors.nodes_with_gpu().values_list("gpu_name", flat=True)))
     if not kinds:
@@ -136,7 +137,7 @@ def _measured_gpu(wanted: str) -> str:
     return wanted or kinds[0]
 
 
-def _check_storable(config: Mapping[str, object] | None) -> None:
+def check_storable(config: Mapping[str, object] | None) -> None:
     """Refuse texts in a config that a database refuses; a model's name cannot hold them."""
     text = json.dumps(config, ensure_ascii=False)
     if "\\u0000" in text or storable(text) != text:
@@ -169,7 +170,8 @@ def adopt(analysis: Analysis, member: User) -> bool:
     if not selectors.can_be_adopted(analysis):
         return False
     still_open = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=True)
-    return bool(still_open.update(adopted_at=Now(), adopted_by=member))
+    with counted_anew(still_open):
+        return bool(still_open.update(adopted_at=Now(), adopted_by=member))
 
 
 def take_back(analysis: Analysis) -> bool:
@@ -179,7 +181,8 @@ def take_back(analysis: Analysis) -> bool:
         Whether that changed anything.
     """
     adopted = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=False)
-    return bool(adopted.update(adopted_at=None, adopted_by=None))
+    with counted_anew(adopted):
+        return bool(adopted.update(adopted_at=None, adopted_by=None))
 
 
 def claim(

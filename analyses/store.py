@@ -19,14 +19,19 @@ from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
 
 
-def question_of(request: AnalysisRequest) -> str:
-    """A word that is equal for two requests if their answers are; empty where none can be known."""
+def question_of(request: AnalysisRequest, ask: str = "") -> str:
+    """A word that is equal for two requests if their answers are; empty where none can be known.
+
+    Args:
+        request: On a GPU of the catalogue.
+        ask: What is asked about it, if that is not an analysis.
+    """
     workload = request.workload
     from_hub = workload.config is None and workload.model not in PRESETS  # may change there
     if request.gpu == LOCAL or from_hub:
         return ""
     asked = json.dumps(request.to_dict(), sort_keys=True)
-    return hashlib.sha256(f"{engine_version()} {asked}".encode()).hexdigest()
+    return hashlib.sha256(f"{engine_version()} {ask}{asked}".encode()).hexdigest()
 
 
 def answer(analysis: Analysis) -> bool:

@@ -143,7 +143,7 @@ def _listen(
         if now - tried_at >= (STORE_EVERY_SECONDS if harvest else pace.HEARTBEAT_SECONDS):
             tried_at = now
             lease.write(lambda: _store(lease.claim, harvest))
-    return harvest.outcome or _died(engine)
+    return harvest.outcome or death_of(engine)
 
 
 def _store(claim: Claim, harvest: Harvest) -> None:
@@ -163,7 +163,7 @@ def _late() -> Failure:
     )
 
 
-def _died(engine: EngineProcess) -> Failure:
+def death_of(engine: EngineProcess) -> Failure:
     """The reason for an engine that ended without an answer."""
     engine.end()
     status = engine.returncode or 0

@@ -8,6 +8,7 @@ from analyses.history import saved_view_views as saved_views
 from analyses.history import selection_views as selection
 from analyses.history import views as history
 from analyses.lab import views as lab
+from analyses.lookups import advice_views, preview_views
 from analyses.notifications import views as notifications
 from analyses.overview import overview
 from analyses.savings import views as savings
@@ -26,6 +27,8 @@ urlpatterns = [
     path("gpus/price/", lab.price, name="gpu-price"),
     path("lab/", lab.lab, name="lab"),
     path("new/", views.new, name="new"),
+    path("new/preview/", preview_views.preview, name="preview"),
+    path("new/preview/<int:pk>/", preview_views.preview_state, name="preview-state"),
     path("notifications/", notifications.choose, name="notifications"),
     path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),
     path("notifications/test/", notifications.send_test, name="notifications-test"),
@@ -33,6 +36,7 @@ urlpatterns = [
     path("savings/totals.csv", savings.totals_as_csv, name="savings-totals-csv"),
     path("savings/analyses.csv", savings.analyses_as_csv, name="savings-analyses-csv"),
     path("<int:pk>/", views.detail, name="detail"),
+    path("<int:pk>/advice/", advice_views.advice, name="advice"),
     path("<int:pk>/adopt/", savings.adopt, name="adopt"),
     path("history/selection/", selection.choose, name="selection"),
     path("history/tag/", selection.tag, name="tag"),

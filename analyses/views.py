@@ -22,11 +22,18 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_htmx.middleware import HtmxDetails
 
 from analyses import services
-from analyses.forms import AnalysisForm, default_values, values_of, with_upload
+from analyses.forms import (
+    AnalysisForm,
+    default_values,
+    values_of,
+    with_changes,
+    with_upload,
+)
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
 from analyses.lab.defaults import PRICE
 from analyses.lab.selectors import kinds_outside_the_catalogue, prices
+from analyses.lookups.questions import has_advice
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.presentation import (
@@ -38,7 +45,6 @@ from analyses.presentation import (
 )
 from analyses.progress import NOTHING, Progress, progress_of
 from analyses.question import command_of, local_gpu, settings_of
-from analyses.savings.worth import LABELS as ASSUMED
 from analyses.savings.worth import worth_of
 from analyses.selectors import can_be_adopted, log_lines, may_change, visible_to
 from analyses.sharing.forms import ShareForm
@@ -170,10 +176,9 @@ def _initial(request: MemberRequest) -> dict[str, str]:
     values = values_of(analysis.request)
     if PRICE in analysis.assumed_by:  # of that GPU on that day; the form may ask for another
         values[PRICE] = ""
-    values |= {name: request.GET[name] for name in ASSUMED if name in request.GET}
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
-    return values
+    return with_changes(values, request.GET.dict())
 
 
 def _context(
@@ -197,6 +202,7 @@ def _context(
         "has_log": now.line > 0,
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
+        "has_advice": has_advice(analysis),
         **(_sharing(analysis) if verdict and may_share(request.user, analysis) else {}),
     }
 

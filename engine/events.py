@@ -4,13 +4,15 @@ On the wire an event is one JSON object a line, told apart by ``type``:
 
 * ``{"type": "log", "level": "info" | "warning", "message": …}``
 * ``{"type": "trial", "trial": {fields of Trial}}``
-* ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of a success
+* ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of an analysis
+* ``{"type": "answer", "answer": {…}}``: the last event of a lookup, see :class:`Answer`
 * ``{"type": "error", "code": …, "message": …, "fields": {…}}``: the last event of a failure
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from engine.errors import EngineError, InvalidInput
@@ -25,7 +27,19 @@ class Log:
     level: str = "info"
 
 
-Event = Log | Trial | AnalysisResult | EngineError
+@dataclass(frozen=True)
+class Answer:
+    """What a lookup has found, as plain JSON values.
+
+    Attributes:
+        body: Of ``predict`` an object with ``gpu``, the fields of ``GpuFacts``, and ``trial``, the
+            fields of ``Trial``; of ``plan`` the fields of ``engine.advice.plan.Plan``.
+    """
+
+    body: Mapping[str, object]
+
+
+Event = Log | Trial | AnalysisResult | Answer | EngineError
 
 
 def to_json_line(event: Event) -> str:
@@ -37,6 +51,8 @@ def to_json_line(event: Event) -> str:
             body = {"type": "trial", "trial": asdict(event)}
         case AnalysisResult():
             body = {"type": "result", "result": event.to_dict()}
+        case Answer():
+            body = {"type": "answer", "answer": event.body}
         case EngineError():
             fields = event.fields if isinstance(event, InvalidInput) else {}
             body = {"type": "error", "code": event.code, "message": str(event), "fields": fields}

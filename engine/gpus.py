@@ -92,6 +92,9 @@ def _check_keys(name: str, table: Mapping[str, Any]) -> None:
         raise ValueError(f"GPU {name}: sources and fields differ in {', '.join(sorted(odd))}")
 
 
+_DRIVER_NAMES = {"NVIDIA H100 80GB HBM3": "h100"}
+"""What drivers call GPUs whose names are not those of their data sheets."""
+
 GPUS: dict[str, Gpu] = read_catalogue(_CATALOGUE.read_text(encoding="utf-8"))
 
 
@@ -116,6 +119,19 @@ def canonical_name(text: object) -> str:
     else:
         message = f"unknown gpu {shown(text)}; choose one of {', '.join(names)}"
     raise InvalidInput({"gpu": message})
+
+
+def catalogue_name(device_name: str) -> str | None:
+    """The catalogue's name of a GPU that a driver calls ``device_name``.
+
+    Returns:
+        ``None`` where the catalogue has no such GPU.
+    """
+    reported = _bare(_DRIVER_NAMES.get(device_name, device_name))
+    for name, gpu in GPUS.items():
+        if reported in (_bare(name), _bare(gpu.display_name)):
+            return name
+    return None
 
 
 def _bare(text: str) -> str:

@@ -19,6 +19,8 @@ Variables:
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
     ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
+    PREDICT_DEADLINE_SECONDS, PLAN_DEADLINE_SECONDS: Longest time for a prediction beside the form
+        of a new analysis (default 60), and for the advice on an analysis (default 300).
     LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
     DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
 """
@@ -230,6 +232,10 @@ SHARE_LINKS = env.bool("MEMORYMARK_SHARE_LINKS", default=True)
 
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
 ENGINE_DEADLINE_SECONDS = env.int("ENGINE_DEADLINE_SECONDS", default=900)
+LOOKUP_DEADLINE_SECONDS = {
+    "predict": env.int("PREDICT_DEADLINE_SECONDS", default=60),
+    "plan": env.int("PLAN_DEADLINE_SECONDS", default=300),
+}
 _TASK_TIMEOUT_SECONDS = ENGINE_DEADLINE_SECONDS + 60  # the worker ends the engine well before
 
 # How soon the loss of a worker is noticed follows from this: see analyses/pace.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.db.models import Case, QuerySet, Value, When
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -75,18 +74,21 @@ def _chosen(request: MemberRequest) -> tuple[Choice, list[Column]]:
     return choice, columns_of([found[pk] for pk in choice.ids])
 
 
-def _offered(request: MemberRequest, columns: list[Column]) -> QuerySet[Analysis]:
-    """The newest answered analyses, those of the models already chosen first."""
+def _offered(request: MemberRequest, columns: list[Column]) -> list[Analysis]:
+    """The newest answered analyses, those of the models already chosen first.
+
+    Two queries, each of which stops at the first it finds: to sort all by it would be to read all.
+    """
     models = {column.analysis.model for column in columns}
-    alike = Case(When(model__in=models, then=Value(0)), default=Value(1))
-    chosen = [column.pk for column in columns]
-    return (
+    answered = (
         visible_to(request.user)
         .filter(status=Status.SUCCEEDED)
-        .exclude(pk__in=chosen)
+        .exclude(pk__in=[column.pk for column in columns])
         .defer("result", "request")
-        .order_by(alike, "-pk")[:OFFERED]
+        .order_by("-pk")
     )
+    alike, others = answered.filter(model__in=models), answered.exclude(model__in=models)
+    return [*alike[:OFFERED], *others[:OFFERED]][:OFFERED]
 
 
 def _head(choice: Choice, column: Column) -> dict[str, object]:

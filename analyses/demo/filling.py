@@ -24,6 +24,7 @@ from analyses.environment import environment_here
 from analyses.harvest import Harvest
 from analyses.lab.defaults import Settled, settle
 from analyses.models import Analysis, LogLine, Status, Trial
+from analyses.savings.counting import counted_anew
 from analyses.services import answered, asked
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
@@ -188,7 +189,9 @@ def _date(analysis: Analysis, queued_at: datetime, harvest: Harvest) -> None:
         LogLine(analysis=analysis, level=level, message=message) for level, message in lines
     )
     # The database's clock has set these.
-    Analysis.objects.filter(pk=analysis.pk).update(queued_at=queued_at, **_adopted(analysis))
+    this = Analysis.objects.filter(pk=analysis.pk)
+    with counted_anew(this):
+        this.update(queued_at=queued_at, **_adopted(analysis))
     analysis.trials.update(created_at=analysis.finished_at)
     analysis.log_lines.update(created_at=analysis.finished_at)
 

@@ -2,7 +2,7 @@
 
 ``python -m analyses.drills.engine RESULT TRIALS SECONDS``: each analysis has TRIALS trials, takes
 SECONDS in all, and ends with the result in the file RESULT. Trials known from an earlier try are
-not made again.
+not made again. A lookup takes SECONDS too, and is answered with the batch size it asks about.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from threading import Event
 
-from engine.events import Log, to_json_line
+from engine.events import Answer, Log, to_json_line
 from engine.lifeline import lines_of
 from engine.result import Source, Trial
 
@@ -22,6 +22,10 @@ def main(result: dict[str, object], trials: int, seconds: float) -> None:
     pause = Event()  # time.sleep fails in a process whose clock is shifted
     for line in lines_of(sys.stdin):
         asked = json.loads(line)
+        if "ask" in asked:
+            pause.wait(seconds)
+            _say(to_json_line(Answer({"asked": asked["request"]["current_batch_size"]})))
+            continue
         known = {trial["batch_size"] for trial in asked["trials"]}
         for batch_size in range(1, trials + 1):
             if batch_size in known:

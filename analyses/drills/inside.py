@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.test import Client
-from django.urls import reverse
 from django_q.models import OrmQ
 
 from analyses import queue, selectors, services
-from analyses.history.labels import TAGGINGS
-from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Node, Note, Status, Tag
+from analyses.lookups import services as lookups
+from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Ask, Lookup, Node, Status
 from engine.request import AnalysisRequest
 
 LARGEST = 2_000_000
@@ -34,6 +27,19 @@ def submit(count: int = 1, gpu: str = "a10") -> list[int]:
         services.submit(owner, {**fields, "current_batch_size": 1 + (done + number) % LARGEST}).pk
         for number in range(count)
     ]
+
+
+def look_up(batch_size: int) -> int:
+    """Ask what a batch size takes, as a script does; returns the lookup's id."""
+    asker, _ = User.objects.get_or_create(username="ada")
+    fields = {"model": "bert", "gpu": "a10", "current_batch_size": batch_size}
+    return lookups.put(asker, Ask.PREDICT, AnalysisRequest.parse(fields)).pk
+
+
+def lookup_status(pk: int, *wanted: str) -> str:
+    """Of one lookup, if it is one of those wanted."""
+    now = Lookup.objects.values_list("status", flat=True).get(pk=pk)
+    return now if now in wanted else ""
 
 
 def cancel(pk: int) -> bool:
@@ -157,72 +163,3 @@ def tally(trials: int) -> dict[str, int]:
         counts["stuck"] += analysis.status not in FINAL_STATUSES
         counts["incomplete"] += analysis.status == Status.SUCCEEDED and sorted(sizes) != whole
     return dict(counts)
-
-
-def fill_history(count: int, result_file: str) -> None:
-    """Store so many analyses of a year, each with the answer in a file and figures at random.
-
-    One in twelve has failed, one in ten has a tag, one in twenty a note.
-    """
-    result = json.loads(Path(result_file).read_text())
-    chance = random.Random(1)  # noqa: S311  # no secret
-    members = [User.objects.get_or_create(username=f"member-{n}")[0] for n in range(8)]
-    tags = [Tag.objects.get_or_create(name=f"tag-{n}")[0] for n in range(30)]
-    for first in range(0, count, 1000):
-        numbers = range(first, min(first + 1000, count))
-        new = [_past_analysis(chance, members, result) for _ in numbers]
-        rows = Analysis.objects.bulk_create(new)
-        for number, row in zip(numbers, rows, strict=True):
-            row.queued_at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=365 * number / count)
-        Analysis.objects.bulk_update(rows, ["queued_at"], batch_size=250)
-        TAGGINGS.bulk_create(
-            TAGGINGS.model(analysis=row, tag=chance.choice(tags)) for row in rows[::10]
-        )
-        Note.objects.bulk_create(
-            Note(analysis=row, text="As in chapter two.") for row in rows[::20]
-        )
-
-
-def _past_analysis(chance: random.Random, members: list[User], result: dict[str, Any]) -> Analysis:
-    asked = {
-        "model": chance.choice(
-            ["bert", "bert-large", "roberta", "gpt2", "llama-3.2-1b", "qwen3-8b"]
-        ),
-        "gpu": chance.choice(["a10", "t4", "a100-80gb", "h100"]),
-        "precision": chance.choice(["fp32", "tf32", "bf16-mixed", "fp16-mixed"]),
-    }
-    answered = {
-        "status": Status.SUCCEEDED,
-        "result": result,
-        "source": result["source"],
-        "largest_batch_size": chance.randint(16, 512),
-        "recommended_batch_size": chance.randint(16, 256),
-        "speedup": chance.uniform(0.9, 3.0),
-        "usd_per_year": chance.uniform(0, 5000),
-    }
-    return Analysis(
-        owner=chance.choice(members),
-        request=AnalysisRequest.parse({"model": "bert", "gpu": "a10"}).to_dict(),
-        optimizer="adamw",
-        current_batch_size=16,
-        **asked,
-        **(answered if chance.random() > 1 / 12 else {"status": Status.FAILED}),
-    )
-
-
-def page_seconds(pages: list[tuple[str, str]], times: int) -> list[list[float]]:
-    """How long each page, by its name and query, took so many times."""
-    browser = Client(SERVER_NAME="localhost")
-    browser.force_login(User.objects.get(username="member-0"))
-    all_seconds = []
-    for name, query in pages:
-        address = f"{reverse(name)}?{query}"
-        seconds = []
-        for _ in range(times):
-            begun = perf_counter()
-            status = browser.get(address).status_code
-            seconds.append(perf_counter() - begun)
-            if status != 200:
-                raise RuntimeError(f"{address} answered {status}")
-        all_seconds.append(seconds)
-    return all_seconds

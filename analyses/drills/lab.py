@@ -29,10 +29,10 @@ HEARTBEAT_SECONDS = {heartbeat!r}
 STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"
 """
 _CALL = """
-import json, sys, django
+import importlib, json, sys, django
 django.setup()
-from analyses.drills import inside
-print(json.dumps(getattr(inside, sys.argv[1])(*json.loads(sys.argv[2]))))
+module = importlib.import_module(f"analyses.drills.{sys.argv[1]}")
+print(json.dumps(getattr(module, sys.argv[2])(*json.loads(sys.argv[3]))))
 """
 
 
@@ -71,16 +71,21 @@ class Node:
         return self._log.read_text(errors="replace")
 
     def processes(self) -> dict[str, list[psutil.Process]]:
-        """Its living processes by role: node, pool, guard, staff (workers and helpers), engine."""
+        """Its living processes by role.
+
+        Those are node, pool, guard, staff (workers and helpers) and engine; desk and desk engine.
+        """
         found: dict[str, list[psutil.Process]] = {
-            role: [] for role in ("node", "pool", "guard", "staff", "engine")
+            role: [] for role in ("node", "pool", "guard", "staff", "engine", "desk", "desk engine")
         }
         if self.process.poll() is not None:
             return found
         with suppress(psutil.NoSuchProcess):
             node = psutil.Process(self.process.pid)
             found["node"] = [node]
-            found["pool"] = node.children()
+            for child in node.children():
+                found["desk" if "desk" in child.cmdline() else "pool"].append(child)
+            found["desk engine"] = _children(found["desk"])
             found["guard"] = _children(found["pool"])
             found["staff"] = _children(found["guard"])
             found["engine"] = _children(found["staff"])
@@ -136,8 +141,14 @@ class Lab:
         return self._run("manage.py", *arguments)
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function of :mod:`analyses.drills.inside` in a process of the lab."""
-        return json.loads(self._run("-c", _CALL, function, json.dumps(arguments)))
+        """Call a function of :mod:`analyses.drills.inside` in a process of the lab.
+
+        Args:
+            function: Its name; one of another module of the drills as ``years.fill``.
+            arguments: What JSON can hold.
+        """
+        module, _, name = function.rpartition(".")
+        return json.loads(self._run("-c", _CALL, module or "inside", name, json.dumps(arguments)))
 
     def wait_for(self, function: str, *arguments: object, seconds: float = 30.0) -> Any:
         """Call it until its answer is true; returns the last answer."""

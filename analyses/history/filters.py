@@ -10,9 +10,9 @@ from typing import Any
 import django_filters
 from django import forms
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from analyses.history import columns
+from analyses.history import columns, distinct
 from analyses.history.labels import TAGGINGS, tags_in_use
 from analyses.models import Analysis, Note, Status
 from analyses.question import gpu_name, local_gpu, model_name
@@ -112,14 +112,11 @@ class HistoryFilter(AnalysisFilter):
 
 def offer_choices(form: forms.Form) -> None:
     """Let the fields of a form of filters be chosen from what the lab has."""
-    every = Analysis.objects.order_by()
     for name, choices in {
         "member": _members(),
-        "model": [(model, model_name(model)) for model in _models()],
-        "gpu": [(_gpu_key(*gpu), _gpu_title(*gpu)) for gpu in _gpus()],
-        "precision": [
-            (name, name) for name in every.values_list("precision", flat=True).distinct()
-        ],
+        "model": [(model, model_name(model)) for model in distinct.models()],
+        "gpu": [(_gpu_key(*gpu), _gpu_title(*gpu)) for gpu in distinct.gpus()],
+        "precision": [(name, name) for name in distinct.precisions()],
     }.items():
         _offer(form, name, choices)
     _offer(form, "tag", [(name, name) for name in tags_in_use()])
@@ -139,7 +136,9 @@ def _offer(form: forms.Form, name: str, choices: Choices) -> None:
 
 def _with_word(word: str) -> Q:
     """Where a word is found, with only those places in it that have it: the database scans less."""
-    models = [model for model in _models() if word in f"{model} {model_name(model)}".lower()]
+    models = [
+        model for model in distinct.models() if word in f"{model} {model_name(model)}".lower()
+    ]
     members = list(User.objects.filter(username__icontains=word).values_list("pk", flat=True))
     tagged = TAGGINGS.filter(tag__name__icontains=word)
     noted = Note.objects.filter(text__icontains=word)
@@ -147,7 +146,7 @@ def _with_word(word: str) -> Q:
     places += [Q(owner__in=members)] if members else []
     places += [
         Q(gpu=gpu, measured_gpu=measured_gpu)
-        for gpu, measured_gpu in _gpus()
+        for gpu, measured_gpu in distinct.gpus()
         if word in _gpu_title(gpu, measured_gpu).lower() or word == gpu
     ]
     places += [Q(pk__in=rows.values("analysis")) for rows in (tagged, noted) if rows.exists()]
@@ -157,16 +156,8 @@ def _with_word(word: str) -> Q:
     return reduce(or_, places, Q(pk__in=[]))
 
 
-def _models() -> list[str]:
-    return list(Analysis.objects.order_by().values_list("model", flat=True).distinct())
-
-
-def _gpus() -> list[tuple[str, str]]:
-    return list(Analysis.objects.order_by().values_list("gpu", "measured_gpu").distinct())
-
-
 def _members() -> Choices:
-    members = User.objects.filter(pk__in=Analysis.objects.order_by().values("owner").distinct())
+    members = User.objects.filter(Exists(Analysis.objects.filter(owner=OuterRef("pk"))))
     return [(name, name) for name in members.values_list("username", flat=True)]
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import AnonymousUser, User
-from django.db import transaction
 
 from analyses.history.labels import TAGGINGS
 from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
+from analyses.savings.counting import counted_anew
 from analyses.selectors import may_change, visible_to
 
 MOST_SELECTED = 200
@@ -91,10 +91,10 @@ def delete(analyses: Sequence[Analysis]) -> None:
 
     A final state is never left, so no worker can hold one of them.
     """
-    with transaction.atomic():
-        Analysis.objects.filter(
-            pk__in=[analysis.pk for analysis in analyses], status__in=FINAL_STATUSES
-        ).delete()
+    pks = [analysis.pk for analysis in analyses]
+    ended = Analysis.objects.filter(pk__in=pks, status__in=FINAL_STATUSES)
+    with counted_anew(ended):
+        ended.delete()
 
 
 def _reason_to_keep(user: User, analysis: Analysis) -> str:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User as Member
 from django.db.models import QuerySet
 
 from analyses.models import GpuPrice, LabSettings, Node
-from engine.gpus import GPUS, Gpu
+from engine.gpus import GPUS, Gpu, catalogue_name
 
 
 def may_change(user: Member | AnonymousUser) -> bool:
@@ -79,16 +79,13 @@ def changes() -> QuerySet[GpuPrice]:
 
 def key_of(gpu: str) -> str:
     """The catalogue's name for a GPU called so by the catalogue or by its driver, else as it is."""
-    return _BY_DISPLAY_NAME.get(gpu, gpu)
+    return catalogue_name(gpu) or gpu
 
 
 def kinds_outside_the_catalogue() -> list[str]:
     """The kinds of GPU of the lab's nodes, online or not, that the catalogue does not have."""
     kinds = Node.objects.exclude(gpu_name="").values_list("gpu_name", flat=True)
     return sorted(kind for kind in set(kinds) if key_of(kind) not in GPUS)
-
-
-_BY_DISPLAY_NAME = {gpu.display_name: gpu.name for gpu in GPUS.values()}
 
 
 def _held(name: str, change: GpuPrice | None) -> HeldPrice:

@@ -3,7 +3,6 @@
 from analyses.models.analysis import (
     AT_WORK,
     FINAL_STATUSES,
-    SORTED_BY,
     Analysis,
     FigureSource,
     LogLine,
@@ -12,22 +11,28 @@ from analyses.models.analysis import (
 )
 from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, Tag
+from analyses.models.lookups import SHARED, Ask, Lookup, LookupStatus
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
 from analyses.models.pushes import Push, pushed_from
+from analyses.models.savings import CountedSavings
 from analyses.models.sharing import ShareLink
 
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
-    "SORTED_BY",
+    "SHARED",
     "Analysis",
+    "Ask",
     "Channel",
+    "CountedSavings",
     "Delivery",
     "FigureSource",
     "GpuPrice",
     "LabSettings",
     "LogLine",
+    "Lookup",
+    "LookupStatus",
     "Node",
     "Note",
     "Notification",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from django.db.models import F, FloatField, QuerySet
+from django.db.models import FloatField, QuerySet
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
-from analyses.models import Analysis
+from analyses.models import Analysis, CountedSavings
 from analyses.savings.selection import MONTH
+
+CHUNK = 100
+"""Analyses read at a time: a long file does not lie in memory, and its first lines come soon."""
 
 _ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd")
 
@@ -28,21 +32,28 @@ class Behind:
     price_per_hour_usd: float | None
 
 
-def with_assumptions(counting: QuerySet[Analysis]) -> QuerySet[Analysis, Any]:
-    """Those that save most first, with what they assume; without the long JSON."""
+def largest_first(counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
+    """Those that save most first, and the newest of those that save the same."""
+    return counted.order_by("-usd_per_year", "-analysis_id").only("month", "is_realised")
+
+
+def behind(counted: Iterable[CountedSavings]) -> Iterator[Behind]:
+    """What pages and CSV show of each, in the same order; without the long JSON."""
+    rows = iter(counted)
+    while chunk := list(islice(rows, CHUNK)):
+        analyses = _analyses().in_bulk([row.pk for row in chunk])
+        for row in chunk:
+            if analysis := analyses.get(row.pk):  # else it has been deleted this moment
+                yield Behind(
+                    analysis=analysis,
+                    kind="realised" if row.is_realised else "potential",
+                    month=f"{row.month:{MONTH}}",
+                    **{name: getattr(analysis, f"assumed_{name}") for name in _ASSUMED},
+                )
+
+
+def _analyses() -> QuerySet[Analysis, Any]:
     assumed = {
         f"assumed_{name}": Cast(KT(f"result__savings__{name}"), FloatField()) for name in _ASSUMED
     }
-    order = (F("usd_per_year").desc(nulls_last=True), "-pk")
-    return counting.annotate(**assumed).defer("request", "result").order_by(*order)
-
-
-def behind(analyses: Iterable[Any]) -> Iterator[Behind]:
-    """What :func:`with_assumptions` gave, as pages and CSV show it."""
-    for analysis in analyses:
-        yield Behind(
-            analysis=analysis,
-            kind="realised" if analysis.adopted_at else "potential",
-            month=f"{analysis.month:{MONTH}}",
-            **{name: getattr(analysis, f"assumed_{name}") for name in _ASSUMED},
-        )
+    return Analysis.objects.select_related("owner").annotate(**assumed).defer("request", "result")

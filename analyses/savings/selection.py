@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import QuerySet
 
-from analyses.models import Analysis
+from analyses.models import CountedSavings
 from analyses.question import gpu_name, local_gpu, model_name
 from analyses.savings.totals import DIMENSIONS, KINDS
 from engine.errors import InvalidInput
@@ -50,7 +50,7 @@ class Selection:
             wrong["kind"] = f"choose one of {', '.join(KINDS)}, or leave it out"
         if self.month:
             try:
-                datetime.strptime(self.month, MONTH)  # noqa: DTZ007  # a month has no zone
+                _first_day(self.month)
             except ValueError:
                 wrong["month"] = "write it as in 2026-03"
         if wrong:
@@ -66,8 +66,8 @@ class Selection:
         given = {name: query[name] for name in cls.__dataclass_fields__ if query.get(name)}
         return cls(**given)
 
-    def of(self, counting: QuerySet[Analysis]) -> QuerySet[Analysis]:
-        """Those of the analyses that count that are meant."""
+    def of(self, counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
+        """Those that are meant of what counts."""
         fields: dict[str, Any] = {}
         if self.member:
             fields["owner__username"] = self.member
@@ -77,10 +77,10 @@ class Selection:
             name, _, kind = self.gpu.partition(":")
             fields |= {"gpu": name, "measured_gpu": kind}
         if self.month:
-            month = datetime.strptime(self.month, MONTH)  # noqa: DTZ007  # only its parts are used
-            fields |= {"month__year": month.year, "month__month": month.month}
-        chosen = counting.filter(**fields)
-        return chosen.filter(KINDS[self.kind]) if self.kind else chosen
+            fields["month"] = _first_day(self.month)
+        if self.kind:
+            fields["is_realised"] = KINDS[self.kind]
+        return counted.filter(**fields)
 
     def query(self, **changes: str) -> str:
         """The address's query that says this, or this with changes."""
@@ -101,6 +101,10 @@ class Selection:
             for name, value in shown.items()
             if getattr(self, name)
         ]
+
+
+def _first_day(month: str) -> date:
+    return datetime.strptime(month, MONTH).date()  # noqa: DTZ007  # a month has no zone
 
 
 def value_of(dimension: str, key: tuple[Any, ...]) -> str:

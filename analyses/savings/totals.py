@@ -1,33 +1,33 @@
 """The lab's savings, added up in the database.
 
-A workload on a GPU counts once for each of its owners: by the newest of their analyses of it that
-is adopted, else by the newest. So asking again changes nothing, and whoever gains nothing saves 0.
+What counts is written down beforehand, by :mod:`analyses.savings.counting`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
-from django.db.models import Aggregate, Count, DateTimeField, F, Max, Q, QuerySet, Sum
-from django.db.models.functions import Coalesce, TruncMonth
+from django.contrib.auth.models import User
+from django.db.models import Count, QuerySet, Sum
 
-from analyses.models import Analysis, FigureSource, Status
+from analyses.models import CountedSavings, FigureSource
 
-KINDS: dict[str, Q] = {
-    "realised": Q(adopted_at__isnull=False),
-    "potential": Q(adopted_at__isnull=True),
-}
+KINDS = {"realised": True, "potential": False}
 """Savings are realised where the recommendation is adopted, and potential until then."""
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
-    "member": ("owner__username",),
+    "member": ("owner",),
     "model": ("model",),
     "gpu": ("gpu", "measured_gpu"),
     "month": ("month",),
 }
 """What totals are taken apart by, and the columns of each."""
+
+_Sum = Mapping[str, Any]
+"""One group of what counts: its columns, and ``usd``, ``hours`` and ``count`` of it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,16 @@ class Totals:
     realised: Total
     potential: Total
 
+    @property
+    def usd_per_year(self) -> float:
+        """Of both."""
+        return self.realised.usd_per_year + self.potential.usd_per_year
+
+    @property
+    def workloads(self) -> int:
+        """How many count in both."""
+        return self.realised.workloads + self.potential.workloads
+
 
 @dataclass(frozen=True)
 class Row:
@@ -63,58 +73,76 @@ class Row:
     totals: Totals
 
 
-def counted(analyses: QuerySet[Analysis]) -> QuerySet[Analysis]:
-    """Those that count, of all that there are; with the ``month`` each counts in.
-
-    It is the month of the adoption, or of the answer where nothing is adopted.
-    """
-    succeeded = analyses.filter(status=Status.SUCCEEDED).order_by()
-    one_each = succeeded.values("owner", "workload_key").annotate(
-        counted=Coalesce(Max("pk", filter=KINDS["realised"]), Max("pk"))
-    )
-    since = Coalesce("adopted_at", "finished_at", "queued_at", output_field=DateTimeField())
-    return analyses.filter(pk__in=one_each.values("counted")).annotate(month=TruncMonth(since))
-
-
-def totals(counting: QuerySet[Analysis]) -> Totals:
-    """The sums over analyses that count."""
-    return _totals(counting.aggregate(**_sums()))
-
-
-def totals_by(counting: QuerySet[Analysis], dimension: str) -> Iterator[Row]:
+def totals_by(counted: QuerySet[CountedSavings], dimension: str) -> list[Row]:
     """The sums for each member, model, GPU or month; the largest first, months newest first."""
     columns = DIMENSIONS[dimension]
-    largest_first = ((F("realised_usd") + F("potential_usd")).desc(), *columns)
-    order = ("-month",) if dimension == "month" else largest_first
-    for row in counting.values(*columns).annotate(**_sums()).order_by(*order).iterator():
-        yield Row(tuple(row[column] for column in columns), _totals(row))
+    parts: dict[tuple[Any, ...], list[_Sum]] = {}
+    for part in _sums(counted, *columns):
+        parts.setdefault(tuple(part[column] for column in columns), []).append(part)
+    if dimension == "member":
+        parts = _by_name(parts)
+    rows = [Row(key, _totals(found)) for key, found in sorted(parts.items())]
+    if dimension == "month":
+        return rows[::-1]
+    return sorted(rows, key=lambda row: -row.totals.usd_per_year)
 
 
-def _sums() -> dict[str, Aggregate | Coalesce]:
-    measured = Q(source=FigureSource.MEASURED)
-    sums: dict[str, Aggregate | Coalesce] = {}
-    for kind, of_kind in KINDS.items():
-        sums |= {
-            f"{kind}_usd": Coalesce(Sum("usd_per_year", filter=of_kind), 0.0),
-            f"{kind}_hours": Coalesce(Sum("gpu_hours_per_year", filter=of_kind), 0.0),
-            f"{kind}_count": Count("pk", filter=of_kind),
-            f"{kind}_measured_usd": Coalesce(Sum("usd_per_year", filter=of_kind & measured), 0.0),
-            f"{kind}_measured_count": Count("pk", filter=of_kind & measured),
-        }
+def totals(counted: QuerySet[CountedSavings]) -> Totals:
+    """The sums over all that is given; by way of the months, which are few and have an index."""
+    return totals_of(totals_by(counted, "month"))
+
+
+def totals_of(rows: Iterable[Row]) -> Totals:
+    """The sums over rows, without another look into the database."""
+    found = [row.totals for row in rows]
+    return Totals(
+        _added(totals.realised for totals in found), _added(totals.potential for totals in found)
+    )
+
+
+def _by_name(parts: Mapping[tuple[Any, ...], list[_Sum]]) -> dict[tuple[Any, ...], list[_Sum]]:
+    """The same by the members' names: looked up once each, not joined to each row."""
+    members = User.objects.in_bulk([owner for (owner,) in parts])
+    return {(members[owner].get_username(),): sums for (owner,), sums in parts.items()}
+
+
+def _sums(counted: QuerySet[CountedSavings], *columns: str) -> Iterable[_Sum]:
+    """A sum for each value of the columns, kind and source: no more than a few for each row."""
+    sums: Iterable[_Sum] = (
+        counted.order_by()
+        .values(*columns, "is_realised", "source")
+        .annotate(usd=Sum("usd_per_year"), hours=Sum("gpu_hours_per_year"), count=Count("*"))
+    )
     return sums
 
 
-def _totals(row: Mapping[str, Any]) -> Totals:
-    return Totals(*(_total(row, kind) for kind in KINDS))
+def _totals(sums: Iterable[_Sum]) -> Totals:
+    parts = list(sums)
+    return Totals(
+        *(
+            _added(_total(part) for part in parts if part["is_realised"] is kind)
+            for kind in KINDS.values()
+        )
+    )
 
 
-def _total(row: Mapping[str, Any], kind: str) -> Total:
-    count, measured = row[f"{kind}_count"], row[f"{kind}_measured_count"]
-    occurring = {FigureSource.MEASURED: measured, FigureSource.PREDICTED: count - measured}
+def _total(part: _Sum) -> Total:
+    usd = part["usd"]
     return Total(
-        usd_per_year=row[f"{kind}_usd"],
-        gpu_hours_per_year=row[f"{kind}_hours"],
-        workloads=count,
-        measured_usd_per_year=row[f"{kind}_measured_usd"],
-        sources=tuple(source.value for source, found in occurring.items() if found),
+        usd_per_year=usd,
+        gpu_hours_per_year=part["hours"],
+        workloads=part["count"],
+        measured_usd_per_year=usd if part["source"] == FigureSource.MEASURED else 0.0,
+        sources=(part["source"],),
+    )
+
+
+def _added(parts: Iterable[Total]) -> Total:
+    found = list(parts)
+    return Total(
+        usd_per_year=fsum(part.usd_per_year for part in found),
+        gpu_hours_per_year=fsum(part.gpu_hours_per_year for part in found),
+        workloads=sum(part.workloads for part in found),
+        measured_usd_per_year=fsum(part.measured_usd_per_year for part in found),
+        sources=tuple(sorted({source for part in found for source in part.sources})),
     )

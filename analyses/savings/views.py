@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
@@ -15,13 +13,13 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import replace_url
 
 from analyses import services
-from analyses.models import Analysis
-from analyses.savings.behind import behind, with_assumptions
+from analyses.models import Analysis, CountedSavings
+from analyses.savings.behind import behind, largest_first
 from analyses.savings.export import analyses_csv, totals_csv
 from analyses.savings.selection import Selection, label_of, value_of
-from analyses.savings.totals import DIMENSIONS, Row, counted, totals, totals_by
+from analyses.savings.totals import DIMENSIONS, Row, totals_by, totals_of
 from analyses.savings.worth import worth_of
-from analyses.selectors import may_change, visible_to
+from analyses.selectors import may_change, savings_visible_to
 from analyses.stored_result import result_of
 from analyses.views import MemberRequest, find_analysis
 from engine.errors import InvalidInput
@@ -32,17 +30,27 @@ SHOWN_ROWS = 50
 PAGE_SIZE = 25
 
 
+class CountedPaginator(Paginator[CountedSavings]):
+    """Pages of what is counted already."""
+
+    def __init__(self, counted: QuerySet[CountedSavings], count: int) -> None:
+        super().__init__(counted, PAGE_SIZE)
+        self.count = count  # takes the place of the property that asks the database
+
+
 @require_safe
 def savings(request: MemberRequest) -> HttpResponse:
     """The lab's totals, taken apart, and the analyses behind them."""
-    selection, counting = _selected(request)
-    rows = list(islice(totals_by(counting, selection.by), SHOWN_ROWS + 1))
-    page = Paginator(with_assumptions(counting), PAGE_SIZE).get_page(request.GET.get("page"))
+    selection, counted = _selected(request)
+    rows = totals_by(counted, selection.by)
+    totals = totals_of(rows)
+    paginator = CountedPaginator(largest_first(counted), totals.workloads)
+    page = paginator.get_page(request.GET.get("page"))
     context = {
         "nav": "savings",
         "selection": selection,
         "query": selection.query(),
-        "totals": totals(counting),
+        "totals": totals,
         "kinds": {
             "realised": selection.query(kind="realised"),
             "potential": selection.query(kind="potential"),
@@ -59,15 +67,15 @@ def savings(request: MemberRequest) -> HttpResponse:
 @require_safe
 def totals_as_csv(request: MemberRequest) -> HttpResponseBase:
     """The table of totals, whole."""
-    selection, counting = _selected(request)
-    return totals_csv(selection.by, totals_by(counting, selection.by))
+    selection, counted = _selected(request)
+    return totals_csv(selection.by, totals_by(counted, selection.by))
 
 
 @require_safe
 def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
     """The analyses behind the totals, all pages of them."""
-    _, counting = _selected(request)
-    return analyses_csv(behind(with_assumptions(counting).iterator()))
+    _, counted = _selected(request)
+    return analyses_csv(behind(largest_first(counted).iterator()))
 
 
 @require_safe
@@ -99,12 +107,12 @@ def take_back(request: MemberRequest, pk: int) -> HttpResponse:
     return redirect("analyses:detail", pk=pk)
 
 
-def _selected(request: MemberRequest) -> tuple[Selection, QuerySet[Analysis]]:
+def _selected(request: MemberRequest) -> tuple[Selection, QuerySet[CountedSavings]]:
     try:
         selection = Selection.parse(request.GET.dict())
     except InvalidInput as error:
         raise Http404(f"There are no such savings: {error}.") from error
-    return selection, selection.of(counted(visible_to(request.user)))
+    return selection, selection.of(savings_visible_to(request.user))
 
 
 def _shown(selection: Selection, row: Row) -> dict[str, object]:

@@ -7,9 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from analyses.models import Analysis, LogLine, Status, Trial
+from analyses.savings.counting import counted_anew
 from analyses.savings.workload_key import workload_key
 from engine import result as engine_result
 from engine.gpus import GIB, GPUS
@@ -215,7 +217,14 @@ def make_analysis(
     )
     for trial in result.trials if result else []:
         add_trial(analysis, trial)
+    recount(Analysis.objects.filter(pk=analysis.pk))
     return analysis
+
+
+def recount(analyses: QuerySet[Analysis]) -> None:
+    """Lets analyses count that no service has stored."""
+    with counted_anew(analyses):
+        pass
 
 
 def add_trial(analysis: Analysis, trial: engine_result.Trial) -> Trial:

@@ -41,6 +41,17 @@ def success() -> None:
     result()
 
 
+def lookup() -> None:
+    log(f"working on {asked['ask']}")
+    say({"type": "answer", "answer": {"batch_size": asked["request"]["current_batch_size"]}})
+
+
+def wrong() -> None:
+    fields = {"config": "there is none"}
+    text = "config: there is none"
+    say({"type": "error", "code": "invalid_input", "message": text, "fields": fields})
+
+
 def resume() -> None:
     log(
         f"asked for {asked['request']['model']}, known {[t['batch_size'] for t in asked['trials']]}"

@@ -7,7 +7,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
-from pytest_django import DjangoAssertNumQueries
 
 from analyses.compare.choice import MOST
 from analyses.models import Analysis, Status
@@ -184,15 +183,6 @@ def test_an_answer_of_another_version_is_said(page: Client, three: list[Analysis
         .strip()
         .endswith("\N{EN DASH}</span>")
     )
-
-
-def test_ten_take_as_few_queries_as_two(
-    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    many = [make(member) for _ in range(MOST)]
-    for some in (many[:2], many):
-        with django_assert_num_queries(4):  # session, member, the analyses, those to choose from
-            html_of(page, f"?ids={ids(some)}")
 
 
 # The picture

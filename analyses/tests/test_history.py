@@ -8,7 +8,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from pytest_django import DjangoAssertNumQueries
 
 from analyses.history import labels, table
 from analyses.history.columns import COLUMNS
@@ -129,21 +128,6 @@ def test_it_asks_again_only_while_something_runs(page: Client, member: User) -> 
     assert "hx-trigger" not in rows
     assert 'data-label="Speedup"' in rows
     assert 'data-label="When"' not in rows
-
-
-def test_it_takes_the_same_number_of_queries_for_any_length(
-    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    for _ in range(2):
-        make_analysis(member, Status.SUCCEEDED)
-    html_of(page)
-    # session, member; ids, count, rows, tags; saved views; members, models, GPUs, precisions, tags
-    with django_assert_num_queries(12):
-        html_of(page)
-    for number in range(15):
-        make_analysis(make_user(f"member-{number}"), Status.SUCCEEDED)
-    with django_assert_num_queries(12):
-        html_of(page)
 
 
 # Filters

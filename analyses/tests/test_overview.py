@@ -7,7 +7,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from pytest_django import DjangoAssertNumQueries
 
 from analyses import overview, services
 from analyses.models import Analysis, Node, Status
@@ -108,18 +107,3 @@ def test_it_sends_nothing_until_something_changes(page: Client, member: User) ->
     changed = page.get(address, headers=HTMX).content.decode()
     assert changed.lstrip().startswith('<div id="lab"')
     assert page.get(asked_next(changed), headers=HTMX).status_code == 204
-
-
-def test_it_takes_the_same_number_of_queries_for_any_lab(
-    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    make_analysis(member, Status.SUCCEEDED)
-    with django_assert_num_queries(10):  # session, member; 5 of what goes on; totals, 2 counts
-        html_of(page)
-    for number in range(10):
-        owner = make_user(f"member-{number}")
-        make_analysis(owner, Status.SUCCEEDED)
-        make_analysis(owner, Status.RUNNING)
-        make_analysis(owner)
-    with django_assert_num_queries(10):
-        html_of(page)

@@ -7,7 +7,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
-from pytest_django import DjangoAssertNumQueries
 
 from analyses import views
 from analyses.models import Analysis, Status
@@ -270,19 +269,6 @@ def test_a_current_batch_that_does_not_fit_is_said_so(page: Client, member: User
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
     assert "no speed to compare with" in html
     assert "bar-limit" in html
-
-
-def test_a_page_takes_the_same_number_of_queries_for_any_number_of_trials(
-    page: Client, member: User, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
-    analysis = make_analysis(member, Status.SUCCEEDED)
-    with django_assert_num_queries(10):
-        html_of(page, "detail", analysis.pk)
-    for size in range(1, 30):
-        add_trial(analysis, make_trial(size))
-    add_log(analysis, *"abcdefgh")
-    with django_assert_num_queries(10):
-        html_of(page, "detail", analysis.pk)
 
 
 @pytest.mark.parametrize("change", [{"invented": 1}, {"source": "guessed"}, {"workload": {}}])

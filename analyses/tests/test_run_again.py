@@ -32,7 +32,8 @@ def _run_again(page: Client, analysis: Analysis) -> str:
 def test_a_member_runs_any_analysis_again_in_their_own_name(
     page: Client, member: User, status: Status
 ) -> None:
-    other = make_analysis(make_user("alan"), status)
+    request = make_request(price_per_hour_usd=2.5)
+    other = make_analysis(make_user("alan"), status, request=request)
     html = _run_again(page, other)
     again = Analysis.objects.latest("pk")
     assert again != other

@@ -204,7 +204,7 @@ def test_it_takes_the_same_few_queries_for_everybody(
 ) -> None:
     address = _make(analysis)
     for client in _visitors(analysis).values():
-        with django_assert_num_queries(3):  # the link with its analysis, its count, the trials
+        with django_assert_num_queries(4):  # the lab's word, the link, its count, the trials
             client.get(address)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from rich.table import Table
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
 from engine.request import AnalysisRequest
+from engine.resident import peak_resident_bytes
 from engine.result import Source
 from engine.workload import Workload
 
@@ -113,15 +113,10 @@ def time_here(name: str, workload: Workload, gpus: Sequence[Gpu]) -> Timing:
         first_seconds=seconds[0],
         warm_seconds=seconds[1],
         warm_cpu_seconds=cpu_seconds[1],
-        peak_bytes=_peak_bytes(),
+        peak_bytes=peak_resident_bytes() or 0,
         limits=[Limit(c.gpu.name, c.largest_batch_size, len(c.points)) for c in curves],
         refused=refused,
     )
-
-
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
 
 
 def time_in_fresh_process(name: str) -> Timing:

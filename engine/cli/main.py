@@ -28,6 +28,7 @@ from engine.cli.advice import (
     answer_plan,
     answer_prediction,
 )
+from engine.cli.check import add_check_command, answer_check
 from engine.cli.flags import (
     ANALYZE,
     MEASURE,
@@ -154,6 +155,11 @@ def _plan(options: argparse.Namespace) -> int:
     return OK if answer_plan(_request(options), partial(_answer, options)) else FAILED
 
 
+def _check(options: argparse.Namespace) -> int:
+    _quieten_transformers()
+    return OK if answer_check(options) else FAILED
+
+
 def _validate_compile(options: argparse.Namespace) -> int:
     _quieten_transformers()
     request = AnalysisRequest.parse(_given(options) | {"gpu": LOCAL})
@@ -263,6 +269,7 @@ def _parser() -> argparse.ArgumentParser:
     add_factory_flag(measure)
     add_sample_command(commands, _answer)
     _add(commands, "plan", _plan, "compare all GPUs for a model, and changes to it", PLAN)
+    add_check_command(commands, _check)
     _add(commands, "models", _models, "list the models")
     _add(commands, "devices", _devices, "list the GPUs of the catalogue")
     validate = commands.add_parser("validate", help="check that what must hold does")

@@ -147,8 +147,16 @@ def telling(run: Probe, emit: Emit, known: Mapping[int, Trial] = MappingProxyTyp
     return probe
 
 
-def predict_batch(request: AnalysisRequest, emit: Emit) -> tuple[GpuFacts, Trial]:
+def predict_batch(
+    request: AnalysisRequest, emit: Emit, traced: TraceRequest | None = None
+) -> tuple[GpuFacts, Trial]:
     """Predict one batch size, the request's current one, on a GPU of the catalogue.
+
+    Args:
+        request: The question.
+        emit: Receives log lines.
+        traced: Gives the workload's traces at every batch size; ``None`` traces this one only,
+            which is quicker where no other is asked for.
 
     Raises:
         InvalidInput: If the model's config cannot be had, or no model can be trained of it.
@@ -156,10 +164,14 @@ def predict_batch(request: AnalysisRequest, emit: Emit) -> tuple[GpuFacts, Trial
     request = replace(request, workload=resolve(request.workload))
     gpu = catalogue_gpu(request)
     behaviour = cuda_behaviour(gpu.compute_capability)
-    emit(Log(f"Tracing batch {request.current_batch_size:,}"))
-    workload = request.workload_at(request.current_batch_size)
+    batch_size = request.current_batch_size
+    workload = request.workload_at(batch_size)
     with blaming_the_config(workload):
-        step = trace(workload, request.current_batch_size, behaviour)
+        if traced is None:
+            emit(Log(f"Tracing batch {batch_size:,}"))
+            step = trace(workload, batch_size, behaviour)
+        else:
+            step = traced(request, behaviour, emit)(batch_size)
     trial = predict_trial(workload, gpu, step, AllocatorOptions.parse(request.allocator))
     return facts_of(gpu), trial
 
@@ -265,6 +277,8 @@ def does_not_fit(request: AnalysisRequest, smallest: Trial, device: str) -> Does
     size = "a shorter sequence" if request.workload.sequence_length else "smaller images"
     limited = request.memory_limit_bytes is not None
     more = "a larger memory limit" if limited else "a GPU with more memory"
+    if request.batch_multiple > 1:  # a smaller batch may fit, which nobody has looked at
+        more = f"a batch multiple of 1 (only multiples of {request.batch_multiple} count), {more}"
     return DoesNotFit(
         f"{request.workload.preset.display_name} does not fit: batch {smallest.batch_size}{needs} "
         f"on {device}. Choose {more}, {size}, a lower precision or an optimizer with less state."

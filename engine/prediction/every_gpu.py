@@ -23,7 +23,7 @@ from engine.request import LARGEST_BATCH_SIZE
 from engine.result import Trial
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 from engine.tracing.trace import Category, Trace
-from engine.tracing.tracer import TraceAt, trace_every_batch_size
+from engine.tracing.tracer import LOW, TraceAt, trace_every_batch_size
 from engine.workload import Workload
 
 _WORKSPACE = "cublas_workspace_bytes"
@@ -132,15 +132,22 @@ class SharedTraces:
         self._families: list[_Family] = []
 
     def of(self, behaviour: CudaBehaviour) -> TraceAt:
-        """The traces of a GPU with this behaviour."""
+        """The traces of a GPU with this behaviour; what every batch size needs is traced now."""
+        self._at(behaviour, LOW)
+        return cache(lambda batch_size: self._at(behaviour, batch_size))
+
+    def _at(self, behaviour: CudaBehaviour, batch_size: int) -> Trace:
+        workspace_bytes = getattr(behaviour, _WORKSPACE)
         for family in self._families:
             if family.answers_alike(behaviour):
-                return family.trace_at(getattr(behaviour, _WORKSPACE))
+                trace = family.trace_at(workspace_bytes)(batch_size)
+                # A batch size that is traced by itself, such as 1, may ask what none has asked yet.
+                if family.answers_alike(behaviour):
+                    return trace
         asked = _Asked(behaviour)
         traced = self._trace_every(cast(CudaBehaviour, asked))
-        traced(1)  # traced by itself, so its questions count as well
-        self._families.append(_Family(asked.answers, traced, getattr(behaviour, _WORKSPACE)))
-        return self._families[-1].trace_at(getattr(behaviour, _WORKSPACE))
+        self._families.append(_Family(asked.answers, traced, workspace_bytes))
+        return self._families[-1].trace_at(workspace_bytes)(batch_size)
 
 
 class _Asked:

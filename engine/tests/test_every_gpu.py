@@ -10,6 +10,7 @@ from engine.prediction.probe import predict_trial
 from engine.result import Source, Trial
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.tracing.trace import Trace
 from engine.tracing.tracer import TraceAt, trace, trace_every_batch_size
 from engine.workload import Workload
 
@@ -59,6 +60,27 @@ def test_a_shared_trace_is_what_tracing_for_that_gpu_gives(precision: str) -> No
             for limit in (capacity - 2**20, capacity, capacity + 1):
                 assert ours.replay(limit) == alone.replay(limit)
     assert made < len(NAMES)
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_a_batch_size_that_is_traced_by_itself_is_traced_when_it_is_asked_for() -> None:
+    workload = small_workload("bert")
+    traced: list[int] = []
+
+    def trace_every(behaviour: CudaBehaviour) -> TraceAt:
+        def at(batch_size: int) -> Trace:
+            traced.append(batch_size)
+            return trace(workload, batch_size, behaviour)
+
+        return at
+
+    trace_at = SharedTraces(trace_every).of(cuda_behaviour(8.6))
+    trace_at(7)
+    assert 1 not in traced
+    trace_at(1)
+    trace_at(1)
+    assert traced.count(1) == 1
 
 
 @pytest.mark.torch

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from engine.errors import InvalidInput
-from engine.gpus import GIB, GPUS, Gpu, canonical_name, read_catalogue
+from engine.gpus import GIB, GPUS, Gpu, canonical_name, catalogue_name, read_catalogue
 
 ADVERTISED_GIB = {
     "a10": 24,
@@ -163,3 +163,22 @@ def test_an_unknown_name_lists_the_catalogue(typed: str) -> None:
     with pytest.raises(InvalidInput, match=r"unknown gpu .*a10, .*local$") as caught:
         canonical_name(typed)
     assert len(caught.value.fields["gpu"]) < 250
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("NVIDIA A10", "a10"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("Tesla V100-SXM2-16GB", "v100-16gb"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA A100-PCIE-40GB", None),
+        ("", None),
+    ],
+)
+def test_a_gpu_is_found_by_what_its_driver_calls_it(device: str, name: str | None) -> None:
+    assert catalogue_name(device) == name

@@ -44,6 +44,15 @@ def test_another_workload_is_traced_anew(other: dict[str, Any]) -> None:
     assert not taken(asked("a10", **other), kept)
 
 
+@pytest.mark.slow
+def test_the_last_few_workloads_are_kept_and_no_more() -> None:
+    kept = KeptTraces(most=2)
+    long, short = asked("a10"), asked("a10", sequence_length=16)
+    assert [taken(request, kept) for request in (long, short, long)] == [False, False, True]
+    assert not taken(asked("a10", precision="tf32"), kept)
+    assert [taken(request, kept) for request in (long, short)] == [True, False]
+
+
 def test_a_workload_that_cannot_be_traced_leaves_nothing_behind() -> None:
     kept = KeptTraces()
     wrong = {"model_type": "distilbert", "vocab_size": 100, "dim": 30, "n_heads": 7}

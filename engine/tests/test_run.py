@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from engine import analysis as analyze_module
+from engine.advice import changes as changes_module
 from engine.events import Event, Log
+from engine.gpus import GPUS
 from engine.request import AnalysisRequest
 from engine.run import run
 
@@ -28,7 +30,7 @@ class Answers(io.StringIO):
         self._pipe, self._expected = pipe, expected
 
     def write(self, text: str) -> int:
-        self._expected -= json.loads(text)["type"] in ("result", "error")
+        self._expected -= json.loads(text)["type"] in ("result", "answer", "error")
         return super().write(text)
 
     def flush(self) -> None:
@@ -37,12 +39,13 @@ class Answers(io.StringIO):
             threading.Timer(0.1, os.close, [self._pipe]).start()  # once it waits for the next one
 
 
-def events_of(*lines: str) -> list[dict[str, Any]]:
+def events_of(*lines: str, keep_traces: bool = False) -> list[dict[str, Any]]:
     """The events for some lines, asked by a parent that keeps its pipe open until the last."""
     reading, writing = os.pipe()
     os.write(writing, "".join(lines).encode())
     output = Answers(writing, len(lines))
-    assert run(os.fdopen(reading, encoding="utf-8"), output) == 0
+    source = os.fdopen(reading, encoding="utf-8")
+    assert run(source, output, keep_traces=keep_traces) == 0
     return [json.loads(event) for event in output.getvalue().splitlines()]
 
 
@@ -71,6 +74,9 @@ def test_an_analysis_ends_with_its_result() -> None:
         ),
         (asking(REQUEST, trials=[{"batch": 1}]), {"trials"}),
         (json.dumps(REQUEST) + "\n", {"request"}),
+        (asking(REQUEST, ask="dance"), {"ask"}),
+        (asking(REQUEST, ask=["predict"]), {"ask"}),
+        (asking(REQUEST | {"gpu": "local"}, ask="predict"), {"gpu"}),
         ("not json\n", {"request"}),
         ("[1, 2]\n", {"request"}),
         ("\n", {"request"}),
@@ -117,6 +123,40 @@ def test_known_trials_are_not_made_again() -> None:
 
     assert not [event for event in again if event["type"] == "trial"]
     assert again[-1]["result"]["trials"] == first[-1]["result"]["trials"]
+
+
+@pytest.mark.parametrize("keep_traces", [False, True])
+def test_a_prediction_is_the_trial_that_an_analysis_has_too(keep_traces: bool) -> None:
+    analysis, answer = (
+        events_of(asking(REQUEST, ask=ask), keep_traces=keep_traces)[-1]
+        for ask in ("analyze", "predict")
+    )
+    assert answer["type"] == "answer"
+    assert answer["answer"]["trial"] == analysis["result"]["trials"][0]
+    assert answer["answer"]["gpu"] == analysis["result"]["gpu"]
+
+
+def test_other_batch_sizes_and_gpus_are_answered_from_the_same_traces() -> None:
+    asked = [REQUEST, REQUEST | {"current_batch_size": 9}, REQUEST | {"gpu": "a100-80gb"}]
+    lines = [asking(request, ask="predict") for request in asked]
+    events = events_of(*lines, keep_traces=True)
+    said = [event["message"] for event in events if event["type"] == "log"]
+    answers = [event["answer"]["trial"] for event in events if event["type"] == "answer"]
+
+    assert len([message for message in said if message.startswith("Traced")]) == 1
+    assert [trial["batch_size"] for trial in answers] == [8, 9, 8]
+    assert answers[0]["device_used_bytes"] < answers[1]["device_used_bytes"]
+
+
+def test_a_plan_has_every_gpu_and_tells_of_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes_module, "_candidates", lambda *_: [("tf32", {"precision": "tf32"})])
+    events = events_of(asking(REQUEST, ask="plan"))
+
+    assert events[-1]["type"] == "answer"
+    plan = events[-1]["answer"]
+    assert {option["gpu"] for option in plan["options"]} == set(GPUS)
+    assert [change["name"] for change in plan["changes"]] == ["as it is", "tf32"]
+    assert "Trying tf32" in [event.get("message") for event in events]
 
 
 def engine() -> subprocess.Popen[str]:

@@ -10,6 +10,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from analyses.formatting import usd
 from memorymark_site.e2e import doing
 from memorymark_site.e2e.browsing import Theme
 from memorymark_site.e2e.conftest import Account, Open
@@ -51,7 +52,7 @@ def test_ask_adopt_and_see_the_savings(
     assert worth > 0
     assert _savings_of(page, member.name) == (0.0, worth)
 
-    page.get_by_role("button", name="Mark as adopted").click()
+    page.locator(".adoption").get_by_role("button", name="Mark as adopted").click()
     expect(page.get_by_role("button", name="Take that back")).to_be_visible()
     assert _savings_of(page, member.name) == (worth, 0.0)
 
@@ -60,7 +61,7 @@ def test_ask_adopt_and_see_the_savings(
     assert _savings_of(page, member.name) == (worth, 0.0)  # a repetition changes nothing
 
     page.goto(f"/savings/?member={member.name}")
-    expect(page.locator(".figure-card").first).to_contain_text(f"${worth:,.0f}")
+    expect(page.locator(".figure-card").first).to_contain_text(usd(worth))
     page.goto(f"/{pk}/")
     page.get_by_role("button", name="Take that back").click()
     expect(page.get_by_role("button", name="Mark as adopted")).to_be_visible()

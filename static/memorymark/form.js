@@ -24,6 +24,13 @@
   form.addEventListener("change", (event) => {
     if (event.target.name === "model") say(event.target);
   });
+  // What the settings would take, asked for as they are typed; it needs htmx, so it starts hidden.
+  const preview = document.getElementById("preview");
+  if (preview && window.htmx) {
+    preview.hidden = false;
+    document.addEventListener("DOMContentLoaded", () => htmx.trigger(preview, "preview-shown"));
+  }
+
   const chosen = form.querySelector("[name=model]:checked");
   if (chosen) say(chosen);
 })();

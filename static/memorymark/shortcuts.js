@@ -4,6 +4,7 @@
 
 (() => {
   const sheet = document.getElementById("shortcuts");
+  if (!sheet) return;
   const opener = document.querySelector("[data-shortcuts-open]");
   const OFF = "shortcuts-off"; // single letters get in the way of speech input: they can be off
   const SEQUENCE_MS = 1200;

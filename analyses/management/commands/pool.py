@@ -10,7 +10,7 @@ from django_q.cluster import Cluster
 from django_q.conf import Conf
 
 from analyses import nodes
-from analyses.pool import LIFELINE, end_with_node_process
+from analyses.bound_process import LIFELINE, end_with_node_process
 
 
 class Command(BaseCommand):

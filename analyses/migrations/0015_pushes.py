@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('analyses', '0012_share_links'),
+        ('analyses', '0014_counted_savings'),
     ]
 
     operations = [

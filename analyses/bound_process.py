@@ -1,7 +1,7 @@
-"""The pool: django-q2's cluster as a child of the node process, and a group of its own.
+"""The children of the node process, each the first of a group of processes of its own.
 
 Both ends of the bond are pipes, which the operating system closes however a process ends: the
-pool's processes end when the node process does, and the node process hears the canary.
+group's processes end when the node process does, and the node process hears the canary.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LIFELINE = "MEMORYMARK_LIFELINE"
 """Names the pipe whose end means that the node process has gone."""
 
 
-class Pool:
-    """A running pool, seen from the node process."""
+class Bound:
+    """A running management command and its group, seen from the node process."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: str) -> None:
         lifeline, self._lifeline = os.pipe()
         self._canary, song = os.pipe()
         os.set_blocking(self._canary, False)
         os.set_blocking(song, False)  # a canary that nobody hears must not block a worker
         self._process = subprocess.Popen(
-            [sys.executable, "manage.py", "pool"],
+            [sys.executable, "manage.py", command],
             cwd=settings.BASE_DIR,
             env=os.environ | {LIFELINE: str(lifeline), canary.PIPE: str(song)},
             pass_fds=(lifeline, song),
@@ -58,9 +58,13 @@ class Pool:
         except BlockingIOError:
             return
 
+    def ask_to_end(self) -> None:
+        """Send TERM to all of its processes."""
+        self._signal(signal.SIGTERM)
+
     def stop(self, grace_seconds: float) -> None:
         """End all of its processes: TERM, and KILL after the grace."""
-        self._signal(signal.SIGTERM)
+        self.ask_to_end()
         until = monotonic() + grace_seconds
         while self._has_members() and monotonic() < until:
             sleep(0.05)
@@ -86,10 +90,10 @@ class Pool:
 def end_with_node_process() -> None:
     """End this process and its group when the node process has gone.
 
-    The workers do that too: the pool's first process may have died or be frozen at that moment.
+    Workers do that too: the first process of their group may have died or be frozen at that moment.
     """
     if LIFELINE not in os.environ:
-        return  # a worker of a test, whose process nobody keeps
+        return  # one of a test, whose process nobody keeps
     lifeline = int(os.environ[LIFELINE])
 
     def wait() -> None:

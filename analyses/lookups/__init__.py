@@ -1,0 +1,1 @@
+"""Lookups: what the engine can say in seconds, before or beside an analysis."""

@@ -1,0 +1,80 @@
+"""Answers to lookups that look like real ones, and what stores them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from analyses.lookups import services
+from analyses.models import Ask, Lookup
+from analyses.tests.factories import make_trial
+from engine.gpus import GPUS
+from engine.result import GpuFacts
+
+
+def make_prediction(batch_size: int, gpu: str = "a10") -> dict[str, Any]:
+    """What the engine answers to ``predict``."""
+    kind = GPUS[gpu]
+    facts = GpuFacts(kind.display_name, kind.total_bytes, kind.usable_bytes)
+    return {"gpu": asdict(facts), "trial": asdict(make_trial(batch_size, gpu))}
+
+
+def make_plan(**changes: Any) -> dict[str, Any]:
+    """What the engine answers to ``plan``, with three GPUs and as many changes."""
+    return {
+        "current_gpu": "a10",
+        "current_batch_size": 16,
+        "changes": [
+            _change("as it is", {}, 1.0) | {"speedup": None, "saved_bytes": None},
+            _change("gradient checkpointing", {"gradient_checkpointing": True}, 0.75),
+            _change("bf16-mixed", {"precision": "bf16-mixed"}, 2.5),
+            _change("LoRA, rank 8", {"lora_rank": 8}, 0)
+            | {"applies": False, "why_not": "it has no linear layers", "speedup": None},
+        ],
+        "options": [
+            _option("a10", 200.0),
+            _option("t4", 60.0),
+            _option("rtx-4090", 500.0),
+            _option("h100", 800.0),
+            _option("v100-16gb", 0.0) | {"fits": False, "why_not": "batch 8 needs 30.0 GiB"},
+        ],
+        "caveats": ["Nothing was run."],
+    } | changes
+
+
+def _change(name: str, fields: dict[str, Any], speedup: float) -> dict[str, Any]:
+    return {
+        "name": name,
+        "fields": fields,
+        "applies": True,
+        "why_not": "",
+        "largest_batch_size": 264,
+        "recommended_batch_size": 48,
+        "samples_per_second": 200.0 * speedup,
+        "speedup": speedup,
+        "current_used_bytes": 3 * 2**30,
+        "saved_bytes": -(2**29),
+    }
+
+
+def _option(gpu: str, speed: float) -> dict[str, Any]:
+    return {
+        "gpu": gpu,
+        "total_bytes": GPUS[gpu].total_bytes,
+        "fits": True,
+        "why_not": "",
+        "largest_batch_size": 264,
+        "recommended_batch_size": 48,
+        "samples_per_second": speed,
+        "samples_per_second_low": speed * 0.7,
+        "samples_per_second_high": speed * 1.5,
+        "hours_per_run": 8.0 * 200 / speed if speed else None,
+    }
+
+
+def answer_next(ask: Ask, body: dict[str, Any]) -> Lookup:
+    """Do what a desk does with the lookup that waits."""
+    hold = services.take(ask, "lab-1")
+    assert hold is not None
+    assert services.answer(hold, body)
+    return Lookup.objects.get(pk=hold.pk)

@@ -1,0 +1,246 @@
+"""What else would help: the section on the page of an analysis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from analyses.engine_events import Failure
+from analyses.lookups import services
+from analyses.lookups.advice import Advice, advice_of
+from analyses.models import Analysis, Ask, Lookup, Node, Status
+from analyses.tests.factories import make_analysis, make_request, make_user
+from analyses.tests.lookup_answers import answer_next, make_plan
+
+HTMX = {"HX-Request": "true"}
+SECTION = 'id="advice"'
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+@pytest.fixture
+def analysis(member: User) -> Analysis:
+    return make_analysis(member, Status.SUCCEEDED)
+
+
+@pytest.fixture
+def node(db: None) -> Node:
+    return Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
+
+
+def url(analysis: Analysis) -> str:
+    return f"/{analysis.pk}/advice/"
+
+
+def section(page: Client, analysis: Analysis, **given: str) -> str:
+    html = page.get(url(analysis), given, headers=HTMX).content.decode()
+    assert SECTION in html
+    assert "<html" not in html
+    return html
+
+
+def advice(analysis: Analysis, **changes: Any) -> Advice:
+    lookup = Lookup(request=analysis.request, answer=make_plan(**changes))
+    found = advice_of(lookup, analysis)
+    assert found is not None
+    return found
+
+
+def test_it_is_worked_out_when_asked_for_and_kept(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    assert "Work it out" in section(page, analysis)
+    assert page.get(url(analysis), {"seen": "nothing"}, headers=HTMX).status_code == 204
+    assert not Lookup.objects.exists()
+
+    asked = page.post(url(analysis), headers=HTMX).content.decode()
+    assert "Waiting for a worker" in asked
+    assert "every 1s" in asked
+    assert page.get(url(analysis), {"seen": "waiting "}, headers=HTMX).status_code == 204
+
+    hold = services.take(Ask.PLAN, node.name)
+    assert hold is not None
+    services.beat(hold, "Trying tf32")
+    assert "Trying tf32" in section(page, analysis, seen="waiting ")
+    services.answer(hold, make_plan())
+    page.force_login(make_user("alan"))
+    shown = section(page, analysis)
+    assert "bf16-mixed" in shown
+    assert "hx-get" not in shown
+
+
+def test_the_page_of_an_analysis_loads_it_when_it_is_seen(page: Client, analysis: Analysis) -> None:
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert f'hx-get="{url(analysis)}?seen=nothing" hx-trigger="intersect once"' in html
+    assert f'<form class="card-note advice-ask" method="post" action="{url(analysis)}"' in html
+
+
+@pytest.mark.parametrize(
+    ("status", "gpu", "there"),
+    [
+        (Status.SUCCEEDED, "NVIDIA A10", True),
+        (Status.SUCCEEDED, "Some GPU", False),
+        (Status.FAILED, "", False),
+        (Status.RUNNING, "", False),
+    ],
+)
+def test_it_is_there_where_it_can_be_predicted(
+    page: Client, member: User, status: Status, gpu: str, there: bool
+) -> None:
+    fields: dict[str, Any] = {}
+    if gpu:
+        fields = {"request": make_request(gpu="local"), "measured_gpu": gpu}
+    analysis = make_analysis(member, status, **fields)
+    assert (SECTION in page.get(f"/{analysis.pk}/").content.decode()) == there
+
+
+def test_a_measured_analysis_is_asked_about_on_the_catalogue_s_gpu(
+    page: Client, member: User, node: Node
+) -> None:
+    fields: dict[str, Any] = {
+        "request": make_request(gpu="local"),
+        "measured_gpu": "NVIDIA A10",
+    }
+    analysis = make_analysis(member, Status.SUCCEEDED, **fields)
+    page.post(url(analysis))
+    assert Lookup.objects.get().request["gpu"] == "a10"
+
+
+def test_without_javascript_it_has_a_page_of_its_own(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    response = page.post(url(analysis))
+    assert (response.status_code, response["Location"]) == (302, url(analysis))
+    assert 'http-equiv="refresh"' in page.get(url(analysis)).content.decode()
+    answer_next(Ask.PLAN, make_plan())
+    html = page.get(url(analysis)).content.decode()
+    assert "<h1>" in html
+    assert "rtx-4090" in html
+    assert 'http-equiv="refresh"' not in html
+
+
+def test_changes_come_fastest_first_with_what_does_not_apply_at_the_end(analysis: Analysis) -> None:
+    shown = advice(analysis)
+    assert shown.base is not None
+    assert shown.base.name == "as it is"
+    names = [row.name for row in shown.changes]
+    assert names == ["bf16-mixed", "gradient checkpointing", "LoRA, rank 8"]
+    assert [row.is_gain for row in shown.changes] == [True, False, False]
+    assert shown.changes[-1].why_not == "it has no linear layers"
+    assert shown.changes[0].query == f"from={analysis.pk}&precision=bf16-mixed"
+    assert shown.changes[1].query == f"from={analysis.pk}&gradient_checkpointing=on"
+    assert shown.changes[0].extra_bytes == 2**29
+
+
+def test_gpus_come_cheapest_per_sample_first_and_say_what_they_are_best_at(
+    analysis: Analysis,
+) -> None:
+    rows = {row.gpu: row for row in advice(analysis).gpus}
+    assert next(iter(rows)) == "rtx-4090"
+    assert list(rows)[-1] == "v100-16gb"
+    assert not rows["v100-16gb"].fits
+    marks = {gpu: row.marks for gpu, row in rows.items() if row.marks}
+    assert marks == {"t4": ("cheapest",), "rtx-4090": ("best value",), "h100": ("fastest",)}
+    assert rows["a10"].is_current
+    assert rows["h100"].query == f"from={analysis.pk}&gpu=h100&price_per_hour_usd="
+
+
+def test_the_price_of_the_request_is_that_of_its_own_gpu(member: User) -> None:
+    request = make_request(price_per_hour_usd=10.0)
+    rows = {
+        row.gpu: row
+        for row in advice(make_analysis(member, Status.SUCCEEDED, request=request)).gpus
+    }
+    assert rows["a10"].price_per_hour_usd == 10.0
+    assert rows["a10"].usd_per_million_samples == pytest.approx(10 / 3600 * 1e6 / 200)
+    assert rows["a10"].usd_per_run == pytest.approx(80.0)
+    assert rows["t4"].price_per_hour_usd < 10
+
+
+def test_gpus_that_share_the_work_are_all_paid_for(member: User) -> None:
+    request = make_request(parallelism="ddp", world_size=4, price_per_hour_usd=1.0)
+    shown = advice(make_analysis(member, Status.SUCCEEDED, request=request))
+    own = next(row for row in shown.gpus if row.is_current)
+    assert shown.is_on_several
+    assert own.usd_per_million_samples == pytest.approx(4 / 3600 * 1e6 / 200)
+
+
+def test_a_workload_that_fits_nowhere_marks_nothing(analysis: Analysis) -> None:
+    options = [one | {"fits": False, "why_not": "no"} for one in make_plan()["options"]]
+    assert not any(row.marks for row in advice(analysis, options=options).gpus)
+
+
+def test_a_failure_is_told_and_can_be_tried_again(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    page.post(url(analysis))
+    hold = services.take(Ask.PLAN, node.name)
+    assert hold is not None
+    services.fail(hold, Failure("deadline", "No answer within 300 seconds"))
+    shown = section(page, analysis)
+    assert "No answer within 300 seconds" in shown
+    assert "Try again" in shown
+
+
+def test_advice_of_another_version_can_be_asked_for_again(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    page.post(url(analysis))
+    answer_next(Ask.PLAN, {"options": 3})
+    assert "Another version of MemoryMark" in section(page, analysis)
+
+
+def test_without_a_worker_it_says_so_and_asks_no_more(page: Client, analysis: Analysis) -> None:
+    asked = page.post(url(analysis), headers=HTMX).content.decode()
+    assert "No worker is online" in asked
+    assert "hx-get" not in asked
+
+
+def test_what_is_compiled_gets_no_advice_and_the_reason(page: Client, member: User) -> None:
+    request = make_request(gpu="local", compile=True)
+    analysis = make_analysis(member, Status.SUCCEEDED, request=request, measured_gpu="NVIDIA A10")
+    assert "is not predicted" in section(page, analysis)
+
+
+def test_what_a_member_of_the_hub_found_is_shown_to_that_member_only(
+    page: Client, member: User, node: Node
+) -> None:
+    request = make_request(model="someone/their-model")
+    analysis = make_analysis(member, Status.SUCCEEDED, request=request)
+    page.post(url(analysis))
+    answer_next(Ask.PLAN, make_plan())
+    assert "bf16-mixed" in section(page, analysis)
+    page.force_login(make_user("alan"))
+    assert "Work it out" in section(page, analysis)
+
+
+# The links fill the form
+
+
+def initial(page: Client, query: str) -> dict[str, Any]:
+    values: dict[str, Any] = page.get(f"/new/?{query}").context["form"].initial
+    return values
+
+
+def test_a_link_fills_the_form_with_one_change(page: Client, analysis: Analysis) -> None:
+    values = initial(page, f"from={analysis.pk}&precision=bf16-mixed&gradient_checkpointing=on")
+    assert (values["precision"], values["gradient_checkpointing"]) == ("bf16-mixed", "on")
+    assert values["model"] == "bert"
+
+
+@pytest.mark.parametrize(
+    "change", ["precision=int3", "gpu=abacus", "compile=maybe", "odd=1", f"allocator={'x' * 501}"]
+)
+def test_a_link_changes_nothing_to_what_cannot_be(
+    page: Client, analysis: Analysis, change: str
+) -> None:
+    plain = initial(page, f"from={analysis.pk}")
+    assert initial(page, f"from={analysis.pk}&{change}") == plain

@@ -1,0 +1,171 @@
+"""How many queries each page and list takes: written down here, and the same however much there is.
+
+A change of a number is a change to look at; one that grows with the lab is a page that gets slow.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from analyses.compare.choice import MOST
+from analyses.history.labels import TAGGINGS
+from analyses.models import (
+    Analysis,
+    Channel,
+    LogLine,
+    Node,
+    Note,
+    Notification,
+    SavedView,
+    Status,
+    Tag,
+    Trial,
+)
+from analyses.tests.factories import make_analysis, recount
+
+QUERIES = {
+    # Two of each are for the session and the member.
+    "/": 10,
+    "/history/": 13,
+    "/history/?q=bert+member": 25,
+    "/history/?model=bert&status=succeeded&tag=thesis&adopted=no&sort=-speedup": 13,
+    "/history/?date_from=2026-01-01&sort=member&columns=note&columns=adopted": 13,
+    "/history/?status=asleep": 9,
+    "/history/export.csv": 5,
+    "/history/export.json": 5,
+    "/history/tag/?ids={ids}": 3,
+    "/history/delete/?ids={ids}": 7,
+    "/compare/": 3,
+    "/compare/?ids={ids}": 5,
+    "/compare/bars.svg?ids={ids}": 3,
+    "/savings/": 6,
+    "/savings/?by=model": 5,
+    "/savings/?by=gpu": 5,
+    "/savings/?by=month": 5,
+    "/savings/?member=grace&kind=potential&by=month": 5,
+    "/savings/totals.csv": 4,
+    "/savings/analyses.csv": 4,
+    "/gpus/": 5,
+    "/new/": 3,
+    "/new/?from={succeeded}": 4,
+    "/notifications/": 5,
+    "/{queued}/": 10,
+    "/{running}/": 10,
+    "/{cancelling}/": 10,
+    "/{succeeded}/": 10,
+    "/{failed}/": 10,
+    "/{cancelled}/": 10,
+    "/{lost}/": 10,
+    "/{running}/live/": 7,
+    "/{succeeded}/log/": 4,
+    "/{succeeded}/labels/": 5,
+    "/{succeeded}/worth/": 3,
+    "/api/v1/analyses/": 6,
+    "/api/v1/analyses/?page_size=200&sort=member": 6,
+    "/api/v1/analyses/?q=bert&tag=thesis": 12,
+    "/api/v1/analyses/{succeeded}/": 5,
+    "/api/v1/nodes/": 5,
+    "/api/v1/models/": 2,
+    "/api/v1/gpus/": 2,
+    "/health": 5,
+}
+"""For each address; ``{ids}`` are as many as can be compared, ``{failed}`` is one that failed."""
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_each_address_takes_its_number_of_queries(page: Client, member: User, count: int) -> None:
+    values = _fill(member, count)
+    found = {address: _queries(page, address.format(**values)) for address in QUERIES}
+    assert found == QUERIES
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    member.is_staff = True  # may delete and cancel what others have asked
+    member.save()
+    client.force_login(member)
+    return client
+
+
+def _queries(page: Client, address: str) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        response = page.get(address)
+        if response.streaming:
+            b"".join(response)
+    assert response.status_code in (200, 503), address  # 503: /health, where no worker is alive
+    return len(queries)
+
+
+def _fill(member: User, count: int) -> dict[str, str]:
+    """A lab with so many of everything besides one analysis in each status.
+
+    Returns:
+        What stands for the words in braces in the addresses.
+    """
+    owners = User.objects.bulk_create(User(username=f"member-{n}") for n in range(count))
+    of_each = {status: make_analysis(member, status, node="node-0") for status in Status}
+    answered = of_each[Status.SUCCEEDED]
+    more = Analysis.objects.bulk_create(
+        _copy(
+            answered, owner=owner, model=["bert", "gpt2"][number % 2], gpu=["a10", "t4"][number % 2]
+        )
+        for number, owner in enumerate(owners)
+    )
+    rows = [*of_each.values(), *more]
+    _add_parts(rows, list(answered.trials.all()), count)
+    _label(rows, [member, *owners])
+    Node.objects.bulk_create(
+        Node(name=f"node-{n}", gpu_name=f"GPU {n}", heartbeat_at=timezone.now())
+        for n in range(count)
+    )
+    SavedView.objects.bulk_create(SavedView(owner=member, name=f"view {n}") for n in range(count))
+    recount(Analysis.objects.all())
+    ids = ",".join(str(row.pk) for row in more[:MOST])
+    return {status.value: str(row.pk) for status, row in of_each.items()} | {"ids": ids}
+
+
+def _copy(row: Analysis, **changes: Any) -> Analysis:
+    copied = Analysis.objects.get(pk=row.pk)
+    copied.pk = None
+    for name, value in changes.items():
+        setattr(copied, name, value)
+    return copied
+
+
+def _add_parts(rows: list[Analysis], trials: list[Trial], count: int) -> None:
+    """Trials, log lines and a notification for each."""
+    Trial.objects.bulk_create(
+        Trial(
+            analysis=row,
+            batch_size=n,
+            fits=True,
+            source=trials[0].source,
+            breakdown=trials[0].breakdown,
+        )
+        for row in rows
+        for n in range(1, count + 1)
+    )
+    LogLine.objects.bulk_create(
+        LogLine(analysis=row, message="a line") for row in rows for _ in range(count)
+    )
+    Notification.objects.bulk_create(
+        Notification(analysis=row, channel=Channel.EMAIL, due_at=timezone.now()) for row in rows
+    )
+
+
+def _label(rows: list[Analysis], authors: list[User]) -> None:
+    """Two tags and a note for each."""
+    tags = [Tag.objects.create(name=name) for name in ("thesis", "chapter two")]
+    TAGGINGS.bulk_create(TAGGINGS.model(analysis=row, tag=tag) for row in rows for tag in tags)
+    Note.objects.bulk_create(
+        Note(analysis=row, text="as before", author=author)
+        for row, author in zip(rows, cycle(authors))
+    )

@@ -1,0 +1,129 @@
+"""What a training runs on, and what it has used of that."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from engine.workload import Precision
+
+if TYPE_CHECKING:
+    import torch
+
+_FRAMEWORKS = ("torch", "transformers", "lightning", "pytorch-lightning", "accelerate", "peft")
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """The device, named as the fields of a :class:`~engine.recording.record.TrainingRecord`."""
+
+    device: str
+    device_name: str
+    device_total_bytes: int
+    device_uuid: str = ""
+
+
+def default_device() -> torch.device:
+    """Where one trains on this machine, unless told otherwise."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def device_facts(device: torch.device) -> DeviceFacts:
+    """Name, memory and UUID of a device; without CUDA, the machine's processor and memory."""
+    import torch
+
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return DeviceFacts(
+            "cuda", properties.name, properties.total_memory, str(getattr(properties, "uuid", ""))
+        )
+    name = f"CPU ({platform.processor() or platform.machine()})"
+    if device.type == "mps":
+        name = f"Apple GPU ({platform.machine()})"
+    return DeviceFacts(device.type, name, _machine_bytes())
+
+
+def _machine_bytes() -> int:
+    if not hasattr(os, "sysconf"):  # Windows
+        return 0
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def forget_peaks(device: torch.device) -> None:
+    """Let the peaks of the caching allocator begin now."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.init()  # there are no peaks before, and asking for them is an error
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peaks(device: torch.device) -> dict[str, int]:
+    """Peak allocated and peak reserved, in bytes; nothing where no allocator counts them."""
+    import torch
+
+    if device.type != "cuda":
+        return {}
+    return {
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(device),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(device),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, CUDA and the frameworks that are installed."""
+    import torch
+
+    found = {"python": platform.python_version()}
+    for name in _FRAMEWORKS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found | ({"cuda": torch.version.cuda} if torch.version.cuda else {})
+
+
+def rank() -> int:
+    """This process's number among those that train together; 0 for one that trains alone."""
+    import torch
+
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return 0
+
+
+def precision_of(model: Any, autocast: str, device: torch.device) -> str:
+    """What a training computes in, in the words of a workload where it has one.
+
+    Args:
+        model: Its first parameter's number format counts.
+        autocast: ``bf16``, ``fp16``, or empty without autocast.
+        device: Decides whether fp32 products may be TF32.
+    """
+    import torch
+
+    if autocast:
+        return f"{autocast}-mixed"
+    weight = next(iter(model.parameters()), None)
+    if weight is None:
+        return ""
+    if weight.dtype is torch.float32:
+        tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
+        return Precision.TF32 if tf32 else Precision.FP32
+    return _TRUE.get(str(weight.dtype), "")
+
+
+_TRUE: Mapping[str, str] = {
+    "torch.bfloat16": Precision.BF16_TRUE,
+    "torch.float16": "fp16-true",
+    "torch.float64": "fp64-true",
+}

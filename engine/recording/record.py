@@ -1,0 +1,237 @@
+"""The record of one real training, as plain data that can be written, sent and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from engine.errors import InvalidInput
+from engine.parsing import choice, plain_text, positive_number, shown, whole_number
+
+SCHEMA_VERSION = 1
+
+_COUNT = 2**40
+_BYTES = 2**50
+_SECONDS = 1e9
+_PER_SECOND = 1e12
+_LARGEST_VERSIONS = 32
+
+
+class Loop(StrEnum):
+    """What drove the training."""
+
+    PLAIN = "plain"
+    TRAINER = "trainer"
+    LIGHTNING = "lightning"
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What one training really used. Every figure is measured.
+
+    Memory figures are those of the first process (rank 0), which alone records.
+
+    Attributes:
+        batch_size: Samples per micro-batch, on each device.
+        gradient_accumulation: Micro-batches to one optimizer step.
+        world_size: Devices that share a step.
+        steps: Optimizer steps recorded.
+        samples: Of all those steps, over micro-batches and devices. A last, smaller batch of an
+            epoch counts as a whole one, unless the training said how many samples it had.
+        warm_up_steps: First steps that are counted, but not timed.
+        timed_steps: Steps whose time counts: those after the warm-up, without those that an
+            evaluation or a checkpoint fell into.
+        step_seconds: Median time from the end of one optimizer step to the end of the next, so
+            with the wait for data. ``None`` where no step was timed.
+        step_seconds_low, step_seconds_high: The quartiles: half of the steps lie between. ``None``
+            where fewer than two were timed.
+        samples_per_second: Median over the timed steps, over all devices.
+        peak_allocated_bytes: Most bytes held by tensors at once while it was recorded; ``None``
+            without CUDA.
+        peak_reserved_bytes: Most bytes the caching allocator held; ``None`` without CUDA.
+        process_peak_bytes: Most host memory that the process had resident since it started: with
+            Python and all libraries, so no peak allocated. ``None`` where it is not known.
+        device: ``cuda``, ``cpu`` or ``mps``.
+        device_name: As its driver names it.
+        device_uuid: As CUDA has it; empty without CUDA.
+        device_total_bytes: Its memory; the machine's where it trained on the CPU.
+        versions: Of Python, CUDA and the frameworks that are installed, by name.
+        precision: As :class:`~engine.workload.Precision` names it, or as the framework does; empty
+            where it is not known.
+        model_name: As people know it; may be empty.
+        started_at, ended_at: UTC, in ISO 8601; of the start, and of the end of the last step.
+        loop: What drove the training.
+        interrupted: Whether it ended by an exception.
+        analysis_id: The analysis it belongs to, on the lab's site.
+        schema_version: Of this form.
+
+    Raises:
+        InvalidInput: On construction, with a message for each wrong field.
+    """
+
+    batch_size: int
+    steps: int
+    samples: int
+    warm_up_steps: int
+    timed_steps: int
+    device: str
+    device_name: str
+    device_total_bytes: int
+    started_at: str
+    ended_at: str
+    loop: Loop
+    gradient_accumulation: int = 1
+    world_size: int = 1
+    step_seconds: float | None = None
+    step_seconds_low: float | None = None
+    step_seconds_high: float | None = None
+    samples_per_second: float | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    process_peak_bytes: int | None = None
+    device_uuid: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    precision: str = ""
+    model_name: str = ""
+    interrupted: bool = False
+    analysis_id: int | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        wrong: dict[str, str] = {}
+        self._settle_numbers(wrong)
+        self._settle_words(wrong)
+        for name in ("started_at", "ended_at"):
+            object.__setattr__(self, name, _moment(name, getattr(self, name), wrong))
+        if not wrong:
+            wrong |= self._contradictions()
+        if wrong:
+            raise InvalidInput(wrong)
+
+    def _settle_numbers(self, wrong: dict[str, str]) -> None:
+        for name, smallest, largest in _WHOLE:
+            value = getattr(self, name)
+            if value is not None or name not in _OPTIONAL:
+                number = whole_number(name, value, smallest, largest, wrong)
+                object.__setattr__(self, name, number)
+        for name, most in _REAL:
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, positive_number(name, value, most, wrong))
+        if self.schema_version != SCHEMA_VERSION:
+            wrong["schema_version"] = (
+                f"{shown(self.schema_version)} is not known here; {SCHEMA_VERSION} is"
+            )
+
+    def _settle_words(self, wrong: dict[str, str]) -> None:
+        if choice("device", self.device, _DEVICES, wrong):
+            plain_text("device_name", self.device_name, wrong)
+        for name in ("device_uuid", "precision", "model_name"):
+            if (value := getattr(self, name)) != "":
+                plain_text(name, value, wrong)
+        if choice("loop", self.loop, Loop, wrong):
+            object.__setattr__(self, "loop", Loop(self.loop))
+        if not _is_yes_or_no(self.interrupted):
+            wrong["interrupted"] = f"{shown(self.interrupted)} is not possible; give true or false"
+        if not _are_versions(self.versions):
+            wrong["versions"] = f"give names and versions, {_LARGEST_VERSIONS} at most, as text"
+
+    def _contradictions(self) -> dict[str, str]:
+        """Figures that cannot be true together, by the field to look at."""
+        wrong = {}
+        if self.timed_steps > max(0, self.steps - self.warm_up_steps):
+            wrong["timed_steps"] = "more than there are steps after the warm-up"
+        times = (self.step_seconds, self.samples_per_second)
+        if any((value is None) != (self.timed_steps == 0) for value in times):
+            wrong["step_seconds"] = "a time and a speed belong to timed steps, and to them alone"
+        quartiles = (self.step_seconds_low, self.step_seconds_high)
+        if any((value is None) != (self.timed_steps < 2) for value in quartiles):
+            wrong["step_seconds_low"] = "quartiles belong to two timed steps or more"
+        spread = [self.step_seconds_low, self.step_seconds, self.step_seconds_high]
+        known = [seconds for seconds in spread if seconds is not None]
+        if known != sorted(known):
+            wrong["step_seconds"] = "the median lies between the quartiles"
+        allocated, reserved = self.peak_allocated_bytes, self.peak_reserved_bytes
+        if allocated is not None and reserved is not None and allocated > reserved:
+            wrong["peak_reserved_bytes"] = "less than what was allocated"
+        if self.ended_at < self.started_at:
+            wrong["ended_at"] = "before the start"
+        return wrong
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> TrainingRecord:
+        """Read a record from untrusted fields, as :meth:`to_dict` makes them.
+
+        Raises:
+            InvalidInput: With a message for each wrong, unknown or missing field.
+        """
+        known = {known.name for known in fields(cls)}
+        needed = {
+            known.name
+            for known in fields(cls)
+            if known.default is MISSING and known.default_factory is MISSING
+        } | {"schema_version"}
+        wrong = {
+            str(name): f"unknown field; known are {', '.join(sorted(known))}"
+            for name in given.keys() - known
+        }
+        wrong |= dict.fromkeys(needed - given.keys(), "is missing")
+        if wrong:
+            raise InvalidInput(wrong)
+        values: dict[str, Any] = dict(given)
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, object]:
+        """The fields as plain JSON values; :meth:`parse` takes them back."""
+        return asdict(self)
+
+
+def _moment(name: str, value: object, wrong: dict[str, str]) -> str:
+    """A moment in one form, so that two compare as text."""
+    try:
+        moment = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        moment = None
+    if moment is None or moment.utcoffset() != timedelta(0):
+        wrong[name] = f"{shown(value)} is no time in UTC; write 2026-01-31T12:00:00+00:00"
+        return ""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _is_yes_or_no(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_versions(value: object) -> bool:
+    if not (isinstance(value, dict) and len(value) <= _LARGEST_VERSIONS):
+        return False
+    wrong: dict[str, str] = {}
+    for text in (*value.keys(), *value.values()):
+        plain_text("versions", text, wrong)
+    return not wrong
+
+
+_WHOLE = [
+    ("batch_size", 1, _COUNT),
+    ("gradient_accumulation", 1, _COUNT),
+    ("world_size", 1, _COUNT),
+    ("steps", 0, _COUNT),
+    ("samples", 0, 2**60),
+    ("warm_up_steps", 0, _COUNT),
+    ("timed_steps", 0, _COUNT),
+    ("device_total_bytes", 0, _BYTES),
+    ("peak_allocated_bytes", 0, _BYTES),
+    ("peak_reserved_bytes", 0, _BYTES),
+    ("process_peak_bytes", 0, _BYTES),
+    ("analysis_id", 1, 2**63 - 1),
+]
+_OPTIONAL = {"peak_allocated_bytes", "peak_reserved_bytes", "process_peak_bytes", "analysis_id"}
+_REAL = [
+    ("step_seconds", _SECONDS),
+    ("step_seconds_low", _SECONDS),
+    ("step_seconds_high", _SECONDS),
+    ("samples_per_second", _PER_SECOND),
+]
+_DEVICES = ("cuda", "cpu", "mps")

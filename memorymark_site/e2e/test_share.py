@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from memorymark_site.e2e import doing
+from memorymark_site.e2e.browsing import Theme, Watch
+from memorymark_site.e2e.conftest import Account, Open
+from memorymark_site.e2e.running import Site
+from memorymark_site.e2e.test_analyses import looks
+from memorymark_site.e2e.test_every_page import barriers, overflow
+
+pytestmark = pytest.mark.e2e
+
+
+@looks
+def test_a_link_shows_the_answer_until_it_is_revoked(
+    site: Site, member: Account, open_page: Open, watch: Watch, screen: str, theme: Theme
+) -> None:
+    page = open_page(site, member, screen=screen, theme=theme)
+    pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="8")
+    verdict = doing.wait_for_verdict(page)
+    page.get_by_role("button", name="Make a link").click()
+    address = page.get_by_label("Address of the link").input_value()
+
+    stranger = open_page(site, screen=screen, theme=theme)
+    stranger.goto(address)
+    expect(stranger.locator(".verdict-sentence")).to_have_text(verdict)
+    expect(stranger.locator("[data-chart] svg.main-svg").first).to_be_visible()
+    assert member.name not in stranger.content()
+    assert stranger.locator("form, nav").count() == 0
+    assert barriers(stranger) == []
+    assert overflow(stranger) <= 0
+
+    page.goto(f"/{pk}/")
+    page.get_by_role("button", name="Revoke the link").click()
+    watch.expected_statuses = {404}
+    stranger.reload()
+    expect(stranger.get_by_role("heading", name="This link shows nothing")).to_be_visible()
