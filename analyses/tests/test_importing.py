@@ -13,9 +13,16 @@ from rest_framework.test import APIClient
 
 from analyses.importing.document import read_document
 from analyses.lab.services import save_settings
-from analyses.models import Analysis, Notification, NotificationChoices, Push, Status
-from analyses.savings.totals import counted, totals
-from analyses.selectors import visible_to
+from analyses.models import (
+    Analysis,
+    CountedSavings,
+    Notification,
+    NotificationChoices,
+    Push,
+    Status,
+)
+from analyses.savings.totals import totals
+from analyses.selectors import savings_visible_to
 from analyses.tests.factories import make_analysis, make_result, make_user
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
@@ -152,10 +159,12 @@ def test_nobody_takes_anothers_push(api: APIClient) -> None:
 def test_it_counts_in_the_savings_as_others_do(api: APIClient, member: User) -> None:
     api.post(URL, _measured(), format="json")
 
-    found = totals(counted(visible_to(member)))
+    found = totals(savings_visible_to(member))
     assert found.potential.workloads == 1
     assert found.potential.usd_per_year > 0
     assert found.potential.sources == ("measured",)
+    month = CountedSavings.objects.get().month
+    assert f"{month:%Y-%m}" == "2026-03"  # when it ran, not when it came
 
 
 def test_its_savings_are_by_the_labs_assumptions(api: APIClient) -> None:

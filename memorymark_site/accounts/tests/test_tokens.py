@@ -191,3 +191,10 @@ def test_a_token_that_has_ended_says_so_on_the_page(browser: Client, member: Use
     ApiToken.objects.update(expiry=timezone.now() - timedelta(seconds=1))
 
     assert "ended" in browser.get(URL).content.decode()
+
+
+def test_a_read_token_may_ask_for_a_prediction(member: User) -> None:
+    script = _as_script(tokens.make(member, "reader", Scope.READ, 7)[1])
+    asked = script.post("/api/v1/predict/?wait=0", GOOD, content_type="application/json")
+
+    assert asked.status_code == 202
