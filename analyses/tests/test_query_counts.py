@@ -5,6 +5,7 @@ A change of a number is a change to look at; one that grows with the lab is a pa
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import cycle
 from typing import Any
 
@@ -20,11 +21,13 @@ from analyses.history.labels import TAGGINGS
 from analyses.models import (
     Analysis,
     Channel,
+    GpuPrice,
     LogLine,
     Node,
     Note,
     Notification,
     SavedView,
+    ShareLink,
     Status,
     Tag,
     Trial,
@@ -42,7 +45,7 @@ QUERIES = {
     "/history/export.csv": 5,
     "/history/export.json": 5,
     "/history/tag/?ids={ids}": 3,
-    "/history/delete/?ids={ids}": 7,
+    "/history/delete/?ids={ids}": 8,
     "/compare/": 3,
     "/compare/?ids={ids}": 5,
     "/compare/bars.svg?ids={ids}": 3,
@@ -53,19 +56,22 @@ QUERIES = {
     "/savings/?member=grace&kind=potential&by=month": 5,
     "/savings/totals.csv": 4,
     "/savings/analyses.csv": 4,
-    "/gpus/": 5,
-    "/new/": 3,
-    "/new/?from={succeeded}": 4,
+    "/gpus/": 7,
+    "/gpus/price/?gpu=a10": 3,
+    "/lab/": 4,
+    "/new/": 6,
+    "/new/?from={succeeded}": 9,
     "/notifications/": 5,
     "/{queued}/": 10,
     "/{running}/": 10,
     "/{cancelling}/": 10,
-    "/{succeeded}/": 10,
+    "/{succeeded}/": 12,
     "/{failed}/": 10,
     "/{cancelled}/": 10,
     "/{lost}/": 10,
     "/{running}/live/": 7,
     "/{succeeded}/log/": 4,
+    "/{succeeded}/advice/": 4,
     "/{succeeded}/labels/": 5,
     "/{succeeded}/worth/": 3,
     "/api/v1/analyses/": 6,
@@ -74,7 +80,7 @@ QUERIES = {
     "/api/v1/analyses/{succeeded}/": 5,
     "/api/v1/nodes/": 5,
     "/api/v1/models/": 2,
-    "/api/v1/gpus/": 2,
+    "/api/v1/gpus/": 3,
     "/health": 5,
 }
 """For each address; ``{ids}`` are as many as can be compared, ``{failed}`` is one that failed."""
@@ -125,6 +131,19 @@ def _fill(member: User, count: int) -> dict[str, str]:
     Node.objects.bulk_create(
         Node(name=f"node-{n}", gpu_name=f"GPU {n}", heartbeat_at=timezone.now())
         for n in range(count)
+    )
+    GpuPrice.objects.bulk_create(
+        GpuPrice(gpu=["a10", "t4"][n % 2], price_per_hour_usd=n, set_by=owner)
+        for n, owner in enumerate(owners)
+    )
+    ShareLink.objects.bulk_create(
+        ShareLink(
+            analysis=answered,
+            digest=f"{n}",
+            created_by=owner,
+            expires_at=timezone.now() + timedelta(days=1),
+        )
+        for n, owner in enumerate(owners)
     )
     SavedView.objects.bulk_create(SavedView(owner=member, name=f"view {n}") for n in range(count))
     recount(Analysis.objects.all())
