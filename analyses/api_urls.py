@@ -5,6 +5,7 @@ from django.urls import path
 from analyses import api
 from analyses.importing import api as importing
 from analyses.lookups import api as lookups
+from analyses.trainings import api as trainings
 
 app_name = "api"
 urlpatterns = [
@@ -16,6 +17,7 @@ urlpatterns = [
     path("predict/", lookups.Predict.as_view(), name="predict"),
     path("plan/", lookups.Plan.as_view(), name="plan"),
     path("lookups/<int:pk>/", lookups.LookupDetail.as_view(), name="lookup-detail"),
+    path("trainings/", trainings.TrainingList.as_view(), name="training-list"),
     path("nodes/", api.NodeList.as_view(), name="node-list"),
     path("models/", api.ModelList.as_view(), name="model-list"),
     path("gpus/", api.GpuList.as_view(), name="gpu-list"),

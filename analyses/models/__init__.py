@@ -17,6 +17,7 @@ from analyses.models.notifications import Channel, Delivery, Notification, Notif
 from analyses.models.pushes import Push, pushed_from
 from analyses.models.savings import CountedSavings
 from analyses.models.sharing import ShareLink
+from analyses.models.trainings import Training
 
 __all__ = [
     "AT_WORK",
@@ -42,6 +43,7 @@ __all__ = [
     "ShareLink",
     "Status",
     "Tag",
+    "Training",
     "Trial",
     "pushed_from",
 ]

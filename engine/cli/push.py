@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from engine.client import Delivery, Lab
-from engine.client.documents import analysis_document
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 
@@ -44,7 +43,7 @@ def push_analysis(
     Returns:
         Whether the lab has it, or gets it later: false if it was refused.
     """
-    document = analysis_document(
+    delivery = lab.push(
         request,
         result,
         started_at=started_at,
@@ -52,15 +51,13 @@ def push_analysis(
         ran=_RAN,
         assumed=given,
     )
-    delivery = lab.keep("analysis", document)
     _tell_refused(delivery)
-    answer = delivery.answers.get(str(document["id"]))
-    if answer is not None:
-        _say(f"pushed: {lab.url}/{answer['id']}/")
+    if delivery.answer is not None:
+        _say(f"pushed: {lab.url}/{delivery.answer['id']}/")
     elif delivery.waiting:
         _say(f"not pushed yet: {delivery.problem or 'another process sends it'}")
         _say(f"it is kept in {lab.outbox_folder}; {_SEND_AGAIN}")
-    return not any(path.stem.endswith(str(document["id"])) for path in delivery.rejected)
+    return not delivery.refusal
 
 
 def push_what_waits() -> bool:

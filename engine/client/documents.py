@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
 from engine.fingerprint import fingerprint
+from engine.recording.record import TrainingRecord
 from engine.request import AnalysisRequest, Assumptions
 from engine.result import AnalysisResult
 
@@ -56,6 +57,11 @@ def analysis_document(
         "origin": {"host": socket.gethostname(), "ran": ran},
         "environment": environment(),
     }
+
+
+def training_document(record: TrainingRecord) -> dict[str, object]:
+    """What a training here used, with an id by which the lab keeps it once."""
+    return {"id": str(uuid.uuid4()), "host": socket.gethostname(), "record": record.to_dict()}
 
 
 def environment() -> dict[str, str]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from engine.client import settings
 from engine.client.connection import Connection
-from engine.client.documents import analysis_document
+from engine.client.documents import analysis_document, training_document
 from engine.client.errors import LabError, NotFinished, Refused
 from engine.client.outbox import Delivery, Entry, Outbox
 from engine.client.settings import Settings
 from engine.errors import InvalidInput
+from engine.recording.record import TrainingRecord
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 
@@ -234,10 +235,15 @@ class Lab:
         )
         return self.keep("analysis", document)
 
+    def report(self, record: TrainingRecord) -> Delivery:
+        """Tell the lab what a training used; by way of the outbox, as :meth:`push`."""
+        return self.keep("training", training_document(record))
+
     def keep(self, kind: str, document: Mapping[str, object]) -> Delivery:
         """Write a document into the outbox and send what is there; see :class:`Outbox`."""
-        self._outbox.put(Entry(self.url, kind, document))
-        return self.send_outbox()
+        entry = Entry(self.url, kind, document)
+        self._outbox.put(entry)
+        return replace(self.send_outbox(), document_id=entry.id)
 
     def send_outbox(self) -> Delivery:
         """Send what waits for this lab; raises nothing that the delivery can say."""

@@ -53,12 +53,26 @@ class Delivery:
         rejected: Why the lab does not take a document, by its path in ``rejected``.
         waiting: How many documents for this lab stay for the next time.
         problem: Why they do; empty if none does, or another process is sending them.
+        document_id: Of the document just put there, if one was.
     """
 
     answers: Mapping[str, Any] = field(default_factory=dict)
     rejected: Mapping[Path, str] = field(default_factory=dict)
     waiting: int = 0
     problem: str = ""
+    document_id: str = ""
+
+    @property
+    def answer(self) -> Any:
+        """The lab's answer to the document just put there; ``None`` while it waits."""
+        return self.answers.get(self.document_id)
+
+    @property
+    def refusal(self) -> str:
+        """Why the lab does not take the document just put there; empty if it does, or waits."""
+        return next(
+            (why for path, why in self.rejected.items() if path.stem.endswith(self.document_id)), ""
+        )
 
 
 class Outbox:
