@@ -77,7 +77,7 @@ class AnalysisList(ListAPIView[Analysis]):
         except InvalidInput as error:
             raise refusal(error) from error
         body = AnalysisSerializer(analysis, context={"request": request}).data
-        return Response(body, HTTP_201_CREATED, headers={"Location": body["url"]})
+        return Response(body, HTTP_201_CREATED, headers={"Location": str(body["url"])})
 
 
 class AnalysisDetail(RetrieveAPIView[Analysis]):

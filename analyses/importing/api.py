@@ -39,4 +39,4 @@ class AnalysisImport(APIView):
         analysis = selectors.detail(member).get(pk=stored.pk)
         body = AnalysisSerializer(analysis, context={"request": request}).data
         status = HTTP_201_CREATED if is_new else HTTP_200_OK
-        return Response(body, status, headers={"Location": body["url"]})
+        return Response(body, status, headers={"Location": str(body["url"])})
