@@ -43,14 +43,18 @@ def push_analysis(
     Returns:
         Whether the lab has it, or gets it later: false if it was refused.
     """
-    delivery = lab.push(
-        request,
-        result,
-        started_at=started_at,
-        finished_at=datetime.now(UTC),
-        ran=_RAN,
-        assumed=given,
-    )
+    try:
+        delivery = lab.push(
+            request,
+            result,
+            started_at=started_at,
+            finished_at=datetime.now(UTC),
+            ran=_RAN,
+            assumed=given,
+        )
+    except OSError as error:
+        _say(f"error: not pushed, as the outbox cannot be used: {error}; set MEMORYMARK_OUTBOX")
+        return False
     _tell_refused(delivery)
     if delivery.answer is not None:
         _say(f"pushed: {lab.url}/{delivery.answer['id']}/")

@@ -70,9 +70,11 @@ class Delivery:
     @property
     def refusal(self) -> str:
         """Why the lab does not take the document just put there; empty if it does, or waits."""
-        return next(
-            (why for path, why in self.rejected.items() if path.stem.endswith(self.document_id)), ""
-        )
+        reasons = (why for path, why in self.rejected.items() if self._is_of_it(path))
+        return next(reasons, "")
+
+    def _is_of_it(self, path: Path) -> bool:
+        return bool(self.document_id) and path.stem.endswith(self.document_id)
 
 
 class Outbox:

@@ -95,6 +95,21 @@ def test_what_is_not_set_is_told_before_all_the_work(
     assert main(["push"]) == 2
 
 
+def test_an_outbox_that_cannot_be_written_is_told(
+    lab: FakeLab,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MEMORYMARK_OUTBOX", str(tmp_path / "file" / "outbox"))
+
+    assert main(ANALYZE) == 1
+    said = capsys.readouterr()
+    assert "set MEMORYMARK_OUTBOX" in said.err
+    assert "Batch" in said.out  # the answer is there all the same
+
+
 def test_own_code_is_not_pushed(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--factory", "mine:make", "--gpu", "a10", "--push"]) == 2
     assert "--push: the lab keeps models that it knows" in capsys.readouterr().err

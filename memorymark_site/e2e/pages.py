@@ -41,6 +41,7 @@ def _fixed() -> dict[str, str]:
         "gpu-price": "/gpus/price/?gpu=a10",
         "lab": "/lab/",
         "notifications": "/notifications/",
+        "tokens": "/tokens/",
         NOT_FOUND: "/999999/",
     }
 
