@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED, HTTP_409_CONFLICT
@@ -16,6 +16,13 @@ from analyses.importing.document import read_document
 from analyses.importing.services import IdTaken, store_pushed
 from analyses.serializers import AnalysisSerializer
 from engine.errors import InvalidInput
+
+
+class Conflict(APIException):
+    """What is sent contradicts what is stored; it would be refused again."""
+
+    status_code = HTTP_409_CONFLICT
+    default_code = "conflict"
 
 
 class AnalysisImport(APIView):
@@ -35,7 +42,7 @@ class AnalysisImport(APIView):
         except InvalidInput as error:
             raise refusal(error) from error
         except IdTaken as error:
-            return Response({"detail": f"{error}."}, HTTP_409_CONFLICT)
+            raise Conflict(f"{error}.") from error
         analysis = selectors.detail(member).get(pk=stored.pk)
         body = AnalysisSerializer(analysis, context={"request": request}).data
         status = HTTP_201_CREATED if is_new else HTTP_200_OK

@@ -11,9 +11,10 @@ from rest_framework.generics import ListAPIView
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED, HTTP_409_CONFLICT
+from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED
 
 from analyses.api import member_of, refusal
+from analyses.importing.api import Conflict
 from analyses.models import Training
 from analyses.trainings.services import IdTaken, store_training
 from engine.errors import InvalidInput
@@ -54,6 +55,6 @@ class TrainingList(ListAPIView[Training]):
         except InvalidInput as error:
             raise refusal(error) from error
         except IdTaken as error:
-            return Response({"detail": f"{error}."}, HTTP_409_CONFLICT)
+            raise Conflict(f"{error}.") from error
         status = HTTP_201_CREATED if is_new else HTTP_200_OK
         return Response(TrainingSerializer(training).data, status)
