@@ -78,7 +78,7 @@ QUERIES = {
     "/api/v1/analyses/": 6,
     "/api/v1/analyses/?page_size=200&sort=member": 6,
     "/api/v1/analyses/?q=bert&tag=thesis": 12,
-    "/api/v1/analyses/{succeeded}/": 5,
+    "/api/v1/analyses/{succeeded}/": 7,
     "/api/v1/nodes/": 5,
     "/api/v1/models/": 2,
     "/api/v1/gpus/": 3,

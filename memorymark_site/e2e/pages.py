@@ -42,6 +42,8 @@ def _fixed() -> dict[str, str]:
         "lab": "/lab/",
         "notifications": "/notifications/",
         "tokens": "/tokens/",
+        "api": "/api/docs/",
+        "api-problems": "/api/docs/problems/",
         NOT_FOUND: "/999999/",
     }
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from analyses import api_urls
+from analyses.api import urls as api_urls
 from analyses.tests.factories import make_user
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.forms import TokenForm

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('analyses', '0015_pushes'),
+        ('analyses', '0017_pushes'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

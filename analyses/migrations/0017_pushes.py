@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('analyses', '0014_counted_savings'),
+        ('analyses', '0016_idempotency_keys'),
     ]
 
     operations = [
