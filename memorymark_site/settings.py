@@ -64,6 +64,7 @@ INSTALLED_APPS = [
     "knox",
     "rest_framework",
     "memorymark_site.accounts",
+    "memorymark_site.operations",
     "analyses",
 ]
 
