@@ -104,6 +104,7 @@ class Lab:
         seconds: float = 0.4,
         heartbeat: float = 1.0,
         data_dir: Path | None = None,
+        migrated: bool = True,
         result: dict[str, Any],
     ) -> None:
         self.folder = folder
@@ -118,7 +119,8 @@ class Lab:
             "DATABASE_URL": database_url,
         }
         self.nodes: list[Node] = []
-        self.manage("migrate", "-v0")
+        if migrated:
+            self.manage("migrate", "-v0")
 
     def make_engine(self, *, trials: int, seconds: float) -> None:
         """Say how each analysis goes on the nodes that are started from now on."""
