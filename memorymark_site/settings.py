@@ -18,6 +18,8 @@ Variables:
     MEMORYMARK_NODE: This machine's name among the lab's nodes (default: its host name).
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
+    MEMORYMARK_METRICS_TOKEN: What Prometheus has to send to read ``/metrics``; without it there is
+        no such page.
     ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
     PREDICT_DEADLINE_SECONDS, PLAN_DEADLINE_SECONDS: Longest time for a prediction beside the form
         of a new analysis (default 60), and for the advice on an analysis (default 300).
@@ -69,6 +71,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "memorymark_site.operations.metrics.requests.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -225,6 +228,9 @@ EMAIL_TIMEOUT = 5  # seconds, for each answer of the mail server
 
 # Whether members may show an analysis to people without an account
 SHARE_LINKS = env.bool("MEMORYMARK_SHARE_LINKS", default=True)
+
+# What Prometheus has to send to read /metrics; empty: there is no such page
+METRICS_TOKEN = env.str("MEMORYMARK_METRICS_TOKEN", default="")
 
 # The engine and the queue
 
