@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import F
 from django_q.models import OrmQ
 
-from analyses import queue, selectors, services
+from analyses import log_context, queue, selectors, services
 from analyses.lifecycle import move
 from analyses.lookups import services as lookups
 from analyses.models import Analysis, Status
@@ -106,7 +106,8 @@ def _lose(pk: int, token: str) -> int:
         end, words = Status.LOST, {"failure_code": LOST, "failure_reason": reason}
     if not move(stale, Status.RUNNING, end, losses=F("losses") + 1, **words):
         return 0
-    logger.warning("analysis %d was lost by its worker on %s", pk, analysis.node)
+    with log_context.of_analysis(pk, analysis.request_id):
+        logger.warning("analysis %d was lost by its worker on %s", pk, analysis.node)
     services.say(analysis, reason)
     if end == Status.QUEUED:
         queue.enqueue(analysis)

@@ -7,6 +7,9 @@ import tempfile
 from gunicorn.arbiter import Arbiter
 from gunicorn.workers.base import Worker
 
+from memorymark_site.operations.logs.config import LINES, logging_config
+from memorymark_site.operations.logs.redaction import secrets_of
+
 _HOST = os.environ.get("HOST", "127.0.0.1")
 _PORT = os.environ.get("PORT", "8000")
 
@@ -15,6 +18,11 @@ workers = 2
 threads = 4
 worker_class = "gthread"
 loglevel = "warning"
+logconfig_dict = logging_config(
+    os.environ.get("LOG_LEVEL", "WARNING").upper(),
+    os.environ.get("LOG_FORMAT", LINES).lower(),
+    secrets_of(os.environ),
+)
 timeout = 60
 graceful_timeout = 3
 

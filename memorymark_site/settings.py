@@ -26,9 +26,11 @@ Variables:
     PREDICT_DEADLINE_SECONDS, PLAN_DEADLINE_SECONDS: Longest time for a prediction beside the form
         of a new analysis (default 60), and for the advice on an analysis (default 300).
     LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
+    LOG_FORMAT: ``lines`` for people (default), or ``json``: one object a line.
     DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,8 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from memorymark_site import secret_key
+from memorymark_site.operations.logs.config import LINES, logging_config
+from memorymark_site.operations.logs.redaction import secrets_of
 
 django_stubs_ext.monkeypatch()  # Django's own classes take type arguments, as its stubs have them
 
@@ -75,6 +79,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "memorymark_site.operations.logs.requests.RequestIdMiddleware",
     "memorymark_site.operations.metrics.requests.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -294,19 +299,5 @@ Q_CLUSTER = {
 }
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="WARNING").upper()
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    "loggers": {
-        "django": {"handlers": [], "propagate": True},
-        # Not each 404 and each refused form; addresses may hold a set-up token too.
-        "django.request": {"level": "ERROR"},
-        # Nor a traceback for each visitor who uses another name; the page says what to do.
-        "django.security.DisallowedHost": {"level": "CRITICAL"},
-    },
-}
+LOG_FORMAT = env.str("LOG_FORMAT", default=LINES).lower()
+LOGGING = logging_config(LOG_LEVEL, LOG_FORMAT, {*secrets_of(os.environ), SECRET_KEY})
