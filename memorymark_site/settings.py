@@ -50,14 +50,19 @@ env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.str("MEMORYMARK_DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+try:
+    DATA_DIR.mkdir(parents=True, exist_ok=True)
+except OSError as error:
+    raise ImproperlyConfigured(
+        f"the data folder cannot be made: {error}; name another with MEMORYMARK_DATA_DIR"
+    ) from error
 DEMO_MARK = DATA_DIR / "this-is-a-demo"
 IS_DEMO = DEMO_MARK.is_file()
 
 DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env.str("SECRET_KEY", default="") or secret_key.read_or_create(DATA_DIR / "secret-key")
-_HOSTS = env.list("MEMORYMARK_HOSTS", default=[])
-ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *_HOSTS]
+NAMED_HOSTS = env.list("MEMORYMARK_HOSTS", default=[])
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *NAMED_HOSTS]
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -118,9 +123,16 @@ TEMPLATES = [
 def _database() -> dict[str, Any]:
     """The one database; SQLite is set up so that web and worker can write side by side."""
     default = {"ENGINE": "django.db.backends.sqlite3", "NAME": DATA_DIR / "memorymark.sqlite3"}
-    database: dict[str, Any] = (
-        env.db_url("DATABASE_URL") if env("DATABASE_URL", default="") else default
-    )
+    try:
+        named = env.db_url("DATABASE_URL") if env("DATABASE_URL", default="") else default
+    except ValueError:
+        named = {}
+    database: dict[str, Any] = named
+    if not str(database.get("ENGINE", "")).endswith((".sqlite3", ".postgresql")):
+        raise ImproperlyConfigured(  # not what it is: that has a password
+            "DATABASE_URL names no database that MemoryMark knows; give one such as "
+            "postgres://user:password@host/name, or none for SQLite in the data folder"
+        )
     if database["ENGINE"].endswith("sqlite3"):
         # IMMEDIATE takes the write lock when a transaction starts: taken later, a lock that another
         # process holds fails at once, without waiting for the timeout (seconds).
@@ -166,7 +178,12 @@ if env.bool("MEMORYMARK_HTTPS", default=False):
     CSRF_COOKIE_SECURE = True
     SECURE_HSTS_SECONDS = 30 * 24 * 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in _HOSTS]
+    SILENCED_SYSTEM_CHECKS = [
+        "security.W005",  # HSTS for subdomains: those of the site's name are not ours to decide on
+        "security.W008",  # the proxy leads from http to https; see docs/operations.md
+        "security.W021",  # preloading: as subdomains
+    ]
+    CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in NAMED_HOSTS]
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
