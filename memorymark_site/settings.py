@@ -25,6 +25,10 @@ Variables:
         one unit, one that makes the engine work ten; 0 for no limit.
     PREDICT_DEADLINE_SECONDS, PLAN_DEADLINE_SECONDS: Longest time for a prediction beside the form
         of a new analysis (default 60), and for the advice on an analysis (default 300).
+    MEMORYMARK_KEEP_LOG_DAYS, MEMORYMARK_KEEP_FAILED_DAYS, MEMORYMARK_KEEP_NOTIFICATION_DAYS: Days
+        after which log lines, analyses without an answer, and notifications are removed (default 0:
+        never); see :mod:`analyses.retention`. Workers do it: set these there too.
+    MEMORYMARK_KEEP_LOOKUP_DAYS: The same of lookups that nobody asks any more (default 7).
     LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
     LOG_FORMAT: ``lines`` for people (default), or ``json``: one object a line.
     DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
@@ -280,6 +284,26 @@ SHARE_LINKS = env.bool("MEMORYMARK_SHARE_LINKS", default=True)
 
 # What Prometheus has to send to read /metrics; empty: there is no such page
 METRICS_TOKEN = env.str("MEMORYMARK_METRICS_TOKEN", default="")
+
+# What is removed, and after how many days; 0 is never
+
+
+def _days(name: str, default: int = 0, least: int = 0) -> int:
+    days: int = env.int(name, default=default)
+    if not least <= days <= 36_500:
+        raise ImproperlyConfigured(f"{name}={days} is no number of days from {least} to 36500")
+    return days
+
+
+KEPT_DAYS = {
+    name: _days(name)
+    for name in (
+        "MEMORYMARK_KEEP_LOG_DAYS",
+        "MEMORYMARK_KEEP_FAILED_DAYS",
+        "MEMORYMARK_KEEP_NOTIFICATION_DAYS",
+    )
+}
+LOOKUPS_KEPT_DAYS = _days("MEMORYMARK_KEEP_LOOKUP_DAYS", default=7, least=1)
 
 # The engine and the queue
 
