@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from analyses.models import Analysis, Node, ShareLink
+from analyses.models import Analysis, Node, ShareLink, Training
 from analyses.savings.counting import counted_anew
 
 M = TypeVar("M", bound=Model)
@@ -56,3 +56,12 @@ class ShareLinkAdmin(ReadOnlyAdmin[ShareLink]):
         "analysis", "created_by", "created_at", "expires_at", "revoked_at", "times_seen",
     )  # fmt: skip
     list_select_related = ("analysis", "created_by")
+
+
+@admin.register(Training)
+class TrainingAdmin(ReadOnlyAdmin[Training]):
+    """Every training that has reported, with an analysis of the lab or without."""
+
+    list_display = ("id", "owner", "analysis", "batch_size", "device_name", "host", "verifies")
+    list_select_related = ("owner", "analysis")
+    list_filter = ("verifies",)

@@ -27,7 +27,7 @@ STANDSTILL = timedelta(seconds=20)
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: every member sees the whole lab's, anybody else none."""
-    analyses = Analysis.objects.select_related("owner", "adopted_by")
+    analyses = Analysis.objects.select_related("owner", "adopted_by", "push")
     return analyses if _is_member(user) else analyses.none()
 
 

@@ -228,7 +228,10 @@ REST_FRAMEWORK = {
         "memorymark_site.accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "memorymark_site.accounts.permissions.WithinScope",
+    ],
     "DEFAULT_THROTTLE_CLASSES": ["analyses.api.rates.MemberThrottle"],
     "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.api.problems.handle_exception",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from django.apps import apps
 from django.db import connection, models
@@ -66,6 +67,8 @@ def _value(field: models.Field[Any, Any], made: dict[str, models.Model]) -> obje
         target = field.related_model
         assert isinstance(target, type)  # noqa: S101  # a state has no open references
         return _make(target, made)
+    if isinstance(field, models.UUIDField):
+        return uuid4()
     if isinstance(field, models.DateTimeField):
         return timezone.now()
     if isinstance(field, models.DateField):

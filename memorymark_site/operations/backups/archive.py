@@ -15,6 +15,7 @@ from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 FORMAT = 1
@@ -176,7 +177,9 @@ def _manifest(file: ZipFile) -> Manifest:
 
 
 def _text(value: object) -> str:
-    """Times to the microsecond; whatever else a column may hold JSON knows itself."""
+    """Times to the microsecond, and UUIDs; whatever else a column may hold JSON knows itself."""
     if isinstance(value, date):  # a datetime is one too
         return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
     raise TypeError(f"a backup cannot hold a {type(value).__name__}")

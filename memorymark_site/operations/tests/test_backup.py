@@ -8,6 +8,7 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.apps import apps
@@ -33,6 +34,7 @@ from analyses.models import (
     Node,
     Note,
     Notification,
+    Push,
     ShareLink,
     Status,
     Tag,
@@ -77,6 +79,7 @@ def lab() -> User:
     Note.objects.create(analysis=done, text="naïve 批 \U0001f4be", author=grace)
     services.adopt(done, grace)
     links.make(done, ada, 7)
+    Push.objects.create(analysis=done, document_id=uuid4(), digest="0", host="gpu-7", ran="1.0")
     make_analysis(grace, Status.FAILED, failure_code="oom", failure_reason="it's too large; %s")
     services.submit(ada, {"model": "bert", "gpu": "a10", "current_batch_size": 3})
     choices.save(ada, {"by_email": True, "webhook_url": "https://hooks.example/ä"})
@@ -294,7 +297,8 @@ def test_a_backup_of_sqlite_is_one_of_postgresql_too() -> None:
     known = {
         "AutoField", "BigAutoField", "BigIntegerField", "BooleanField", "CharField", "DateField",
         "DateTimeField", "EmailField", "FloatField", "ForeignKey", "IntegerField", "JSONField",
-        "OneToOneField", "PositiveIntegerField", "PositiveSmallIntegerField", "TextField",
+        "OneToOneField", "PositiveBigIntegerField", "PositiveIntegerField",
+        "PositiveSmallIntegerField", "TextField", "UUIDField",
     }  # fmt: skip
     kinds = {type(field).__name__ for model in _kept() for field in model._meta.concrete_fields}
     assert kinds <= known

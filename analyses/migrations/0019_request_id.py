@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('analyses', '0016_idempotency_keys'),
+        ('analyses', '0018_trainings'),
     ]
 
     operations = [
