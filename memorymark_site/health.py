@@ -1,4 +1,7 @@
-"""Health: is everything there that an analysis needs? Answers without login, no secrets."""
+"""Health: is everything there that an analysis needs? Answers without login, no secrets.
+
+Whether this one process lives and can serve is another question: :mod:`memorymark_site.probes`.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 OPEN = {
     "accounts/login/", "setup/<str:token>/", "shared/<str:token>/", "health", "api/v1/health",
-    "admin/login/",
+    "admin/login/", "metrics", "live", "ready",
 }  # fmt: skip
 """What answers without signing in; everything else must not."""
 
@@ -55,6 +55,8 @@ def test_it_requires_login(client: Client, db: None, route: str, method: str) ->
         assert response.status_code == 401
 
 
-@pytest.mark.parametrize("address", ["/accounts/login/", "/health", "/admin/login/"])
+@pytest.mark.parametrize(
+    "address", ["/accounts/login/", "/health", "/live", "/ready", "/admin/login/"]
+)
 def test_these_answer_everybody(client: Client, db: None, address: str) -> None:
     assert client.get(address).status_code in (200, 503)
