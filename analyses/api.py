@@ -21,6 +21,7 @@ from analyses.engine_events import storable
 from analyses.history.filters import AnalysisFilter
 from analyses.lab.selectors import prices
 from analyses.models import Analysis
+from analyses.permissions import may_change
 from analyses.serializers import (
     AnalysisSerializer,
     AnalysisSummarySerializer,
@@ -102,7 +103,7 @@ class AnalysisCancel(GenericAPIView[Analysis]):
     def post(self, request: Request, pk: int) -> Response:
         """Ask for the end; it comes within two seconds."""
         analysis, member = self.get_object(), member_of(request)
-        if not selectors.may_change(member, analysis):
+        if not may_change(member, analysis):
             raise PermissionDenied("only who has asked for it, or an admin, may cancel it")
         cancelled = services.cancel(analysis, member)
         body = self.get_serializer(self.get_object()).data
@@ -128,7 +129,7 @@ class AnalysisAdopt(GenericAPIView[Analysis]):
 
     def _own(self) -> Analysis:
         analysis = self.get_object()
-        if not selectors.may_change(member_of(self.request), analysis):
+        if not may_change(member_of(self.request), analysis):
             raise PermissionDenied("only who has asked for it, or an admin, may say so")
         return analysis
 

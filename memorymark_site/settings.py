@@ -80,6 +80,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "memorymark_site.middleware.HtmxLoginRedirectMiddleware",
     "memorymark_site.middleware.LoginUnlessOpenMiddleware",
+    "memorymark_site.middleware.RoleMiddleware",
 ]
 
 ROOT_URLCONF = "memorymark_site.urls"
@@ -96,6 +97,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "memorymark_site.context.demo",
+                "memorymark_site.context.role",
             ],
         },
     },
@@ -194,7 +196,10 @@ REST_FRAMEWORK = {
         "memorymark_site.accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "memorymark_site.accounts.permissions.RoleAllows",
+    ],
     "DEFAULT_PARSER_CLASSES": ["analyses.parsers.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.parsers.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

@@ -9,8 +9,9 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from analyses.history.labels import TAGGINGS
 from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
+from analyses.permissions import may_change
 from analyses.savings.counting import counted_anew
-from analyses.selectors import may_change, visible_to
+from analyses.selectors import visible_to
 
 MOST_SELECTED = 200
 """Analyses in one selection: more than anybody ticks, and few enough for one statement."""

@@ -16,8 +16,9 @@ from analyses.history.columns import COLUMNS, Column
 from analyses.history.filters import HistoryFilter, offer_choices
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of, write_labels
-from analyses.history.saved_views import may_delete, views_of
+from analyses.history.saved_views import views_of
 from analyses.models import Analysis
+from analyses.permissions import may_delete_view
 from analyses.selectors import visible_to
 from analyses.views import MemberRequest, find_analysis
 
@@ -48,7 +49,7 @@ def history(request: MemberRequest) -> HttpResponse:
     if asks_again:
         return render(request, "history/_rows.html", context)
     context["saved_views"] = [
-        (view, may_delete(request.user, view)) for view in views_of(request.user)
+        (view, may_delete_view(request.user, view)) for view in views_of(request.user)
     ]
     context["heads"] = table.heads(request.GET, columns)
     if request.htmx.target == "results":

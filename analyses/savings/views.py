@@ -14,12 +14,13 @@ from django_htmx.http import replace_url
 
 from analyses import services
 from analyses.models import Analysis, CountedSavings
+from analyses.permissions import may_change
 from analyses.savings.behind import behind, largest_first
 from analyses.savings.export import analyses_csv, totals_csv
 from analyses.savings.selection import Selection, label_of, value_of
 from analyses.savings.totals import DIMENSIONS, Row, totals_by, totals_of
 from analyses.savings.worth import worth_of
-from analyses.selectors import may_change, savings_visible_to
+from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_of
 from analyses.views import MemberRequest, find_analysis
 from engine.errors import InvalidInput

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from analyses.lab.selectors import lab_settings
 from analyses.models import Analysis, ShareLink, Status
-from analyses.selectors import may_change
+from analyses.permissions import may_change
 
 LIFETIMES_DAYS = (1, 7, 30, 90)
 """How long a link may work; none works for ever."""
