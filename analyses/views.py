@@ -52,6 +52,7 @@ from analyses.sharing.forms import ShareForm
 from analyses.sharing.links import links_of, may_share
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
+from memorymark_site.accounts.roles import Role, needs
 
 SHOWN_LOG_LINES = 200
 
@@ -63,6 +64,7 @@ class MemberRequest(HttpRequest):
     htmx: HtmxDetails
 
 
+@needs(Role.MEMBER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: MemberRequest) -> HttpResponse:
     """The form of a new analysis, empty or filled from an earlier one."""

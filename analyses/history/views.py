@@ -21,6 +21,7 @@ from analyses.models import Analysis
 from analyses.permissions import may_delete_view
 from analyses.selectors import visible_to
 from analyses.views import MemberRequest, find_analysis
+from memorymark_site.accounts.roles import Role, needs
 
 Writer = Callable[[QuerySet[Analysis], Iterable[Column]], Iterator[str]]
 
@@ -75,6 +76,7 @@ def export_json(request: MemberRequest) -> HttpResponseBase:
     return _export(request, export.json_pieces, "application/json", "json")
 
 
+@needs(Role.MEMBER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def labels(request: MemberRequest, pk: int) -> HttpResponse:
     """The form of an analysis's tags and note, and what it sends."""

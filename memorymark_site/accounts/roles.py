@@ -41,7 +41,7 @@ def role_of(user: User | AnonymousUser) -> Role | None:
         return None
     if user.is_staff:
         return Role.ADMIN
-    return Role.MEMBER
+    return Role.VIEWER if hasattr(user, "viewer") else Role.MEMBER
 
 
 def has_role(user: User | AnonymousUser, role: Role) -> bool:

@@ -5,8 +5,10 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LoginView as DjangoLoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
 
 from memorymark_site.accounts import setup_link
 from memorymark_site.accounts.forms import SetupForm
@@ -15,6 +17,7 @@ _CLOSED = "MemoryMark is set up already, so this link has done its work. Sign in
 _WRONG = "This set-up link is not the newest one. Use the link printed by the last start."
 
 
+@method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")
 class LoginView(DjangoLoginView):
     """The login page; members who are signed in already go on."""
 
