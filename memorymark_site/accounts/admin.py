@@ -1,9 +1,12 @@
-"""API tokens in the admin site: to see and to revoke."""
+"""API tokens in the admin site: to see and to revoke. Accounts have a page of their own."""
 
 from django.contrib import admin
+from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 
 from memorymark_site.accounts.models import ApiToken
+
+admin.site.unregister([Group, User])  # they would bypass the audit log, and the last admin's guard
 
 
 @admin.register(ApiToken)

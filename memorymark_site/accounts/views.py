@@ -11,7 +11,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from memorymark_site.accounts import setup_link
-from memorymark_site.accounts.forms import SetupForm
+from memorymark_site.accounts.forms import AccountForm
 
 _CLOSED = "MemoryMark is set up already, so this link has done its work. Sign in instead."
 _WRONG = "This set-up link is not the newest one. Use the link printed by the last start."
@@ -33,7 +33,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
     link = setup_link.find(token)
     if link is None:
         return _closed(request)
-    form = SetupForm(request.POST or None)
+    form = AccountForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:

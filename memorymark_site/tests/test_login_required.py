@@ -8,7 +8,8 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 OPEN = {
     "accounts/login/", "setup/<str:token>/", "shared/<str:token>/", "health", "api/v1/health",
-    "admin/login/",
+    "admin/login/", "accounts/forgotten/", "accounts/reset/<uidb64>/<token>/",
+    "invitation/<str:key>/",
 }  # fmt: skip
 """What answers without signing in; everything else must not."""
 

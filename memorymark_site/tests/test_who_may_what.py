@@ -23,7 +23,9 @@ from analyses.lookups.questions import predictable
 from analyses.models import Ask, Status
 from analyses.sharing import links
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
+from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken
+from memorymark_site.accounts.roles import Role
 
 
 class To(Enum):
@@ -82,6 +84,22 @@ PAGES: dict[str, dict[str, To]] = {
     "accounts/logout/": {"post": To.VIEWERS},
     "setup/<str:token>/": dict.fromkeys(METHODS, To.OPEN),
     "health": {"get": To.OPEN},
+    "accounts/forgotten/": {"get": To.OPEN, "post": To.OPEN},
+    "accounts/reset/<uidb64>/<token>/": {"get": To.OPEN, "post": To.OPEN},
+    "invitation/<str:key>/": {"get": To.OPEN, "post": To.OPEN},
+    "account/": LOOK,
+    "account/password/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/sessions/end-others/": {"post": To.VIEWERS},
+    "account/sessions/<int:pk>/end/": {"post": To.VIEWERS},  # one's own only
+    "members/": {"get": To.ADMINS, "post": To.ADMINS},
+    "members/<int:pk>/role/": {"post": To.ADMINS},
+    "members/<int:pk>/deactivate/": {"post": To.ADMINS},
+    "members/<int:pk>/reactivate/": {"post": To.ADMINS},
+    "members/<int:pk>/reset-link/": {"post": To.ADMINS},
+    "members/invitations/<int:pk>/renew/": {"post": To.ADMINS},
+    "members/invitations/<int:pk>/revoke/": {"post": To.ADMINS},
+    "audit/": {"get": To.ADMINS},
+    "audit/audit.csv": {"get": To.ADMINS},
 }
 API: dict[str, dict[str, To]] = {
     "api/v1/analyses/": {"get": To.VIEWERS, "post": To.MEMBERS},
@@ -150,7 +168,10 @@ class Lab:
         lookup = lookups.put(owner, Ask.PREDICT, asked, for_page=True)
         view = saved_views.save(owner, "mine", "", is_shared=True)
         link, self.share_token = links.make(analysis, owner, 7)
+        invitation, _ = invitations.invite(self.people["admin"], Role.MEMBER)
         self.pks = {
+            "members/invitations/": invitation.pk,
+            "members/": self.people["other"].pk,
             "new/preview/": lookup.pk,
             "api/v1/lookups/": lookup.pk,
             "history/views/": view.pk,
