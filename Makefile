@@ -24,7 +24,7 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-postgres e2e screenshots browser lint format install clean port
+.PHONY: help run demo worker test test-slow test-postgres e2e screenshots browser lint format openapi install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo 'make screenshots  picture every page of the demo into var/screenshots'
 	@echo 'make lint     check style and types'
 	@echo 'make format   put the style right'
+	@echo 'make openapi  write docs/openapi.yaml anew, where the API has changed'
 	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
 	@echo 'make install  only install what is needed, into $(VENV)'
 	@echo 'make clean    remove $(VENV), caches and collected files; your data in var stays'
@@ -85,6 +86,9 @@ lint: $(STAMP)
 format: $(STAMP)
 	@ruff check --fix .
 	@ruff format .
+
+openapi: $(STAMP)
+	@python manage.py spectacular --validate --fail-on-warn --file docs/openapi.yaml
 
 install: $(STAMP)
 

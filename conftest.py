@@ -10,6 +10,7 @@ def pytest_configure() -> None:
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = settings.STORAGES | {"staticfiles": plain}
     settings.WHITENOISE_AUTOREFRESH = True  # it need not scan the folder at the start
+    settings.API_UNITS_PER_MINUTE = 0  # the ids of members are the same from test to test
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 

@@ -6,10 +6,11 @@ set -euo pipefail
 site=${MEMORYMARK_URL:-http://127.0.0.1:8000}
 fields=${1:-'{"model": "bert", "gpu": "a10"}'}
 
-api() { # METHOD ADDRESS [BODY]; a refusal prints the messages for each field
+api() { # METHOD ADDRESS [BODY]
     curl --silent --show-error --fail-with-body --request "$1" \
         --header "Authorization: Token ${MEMORYMARK_TOKEN:?make one with: python manage.py token NAME}" \
-        --header "Content-Type: application/json" ${3:+--data "$3"} "$2"
+        --header "Content-Type: application/json" --header "Idempotency-Key: $key" \
+        ${3:+--data "$3"} "$2"
 }
 
 field() { # NAME.NAME of the JSON on standard input
@@ -17,13 +18,17 @@ field() { # NAME.NAME of the JSON on standard input
 print(functools.reduce(lambda value, key: value[key], sys.argv[1].split("."), json.load(sys.stdin)))' "$1"
 }
 
-analysis=$(api POST "$site/api/v1/analyses/" "$fields") || { echo "$analysis" >&2; exit 2; }
+key=$(python3 -c 'import uuid; print(uuid.uuid4())') # however often it is sent, it is one analysis
+analysis=$(api POST "$site/api/v1/analyses/?wait=30" "$fields") || {
+    field detail <<<"$analysis" >&2
+    exit 2
+}
 url=$(field url <<<"$analysis")
-while [[ $(field status <<<"$analysis") =~ ^(queued|running)$ ]]; do
-    sleep 1
-    analysis=$(api GET "$url")
+while [[ $(field status <<<"$analysis") =~ ^(queued|running|cancelling)$ ]]; do
+    sleep 1 # a site with many that wait answers at once
+    analysis=$(api GET "$url?wait=30")
 done
-if [[ $(field status <<<"$analysis") == failed ]]; then
+if [[ $(field status <<<"$analysis") != succeeded ]]; then
     field failure.reason <<<"$analysis" >&2
     exit 1
 fi

@@ -19,6 +19,8 @@ Variables:
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
     ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
+    MEMORYMARK_API_UNITS: What a member may ask of the API in a minute (default 1200): a request is
+        one unit, one that makes the engine work ten; 0 for no limit.
     PREDICT_DEADLINE_SECONDS, PLAN_DEADLINE_SECONDS: Longest time for a prediction beside the form
         of a new analysis (default 60), and for the advice on an analysis (default 300).
     LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
@@ -61,6 +63,8 @@ INSTALLED_APPS = [
     "csp",
     "django_htmx",
     "django_q",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "knox",
     "rest_framework",
     "memorymark_site.accounts",
@@ -201,12 +205,35 @@ REST_FRAMEWORK = {
         "rest_framework.permissions.IsAuthenticated",
         "memorymark_site.accounts.permissions.RoleAllows",
     ],
-    "DEFAULT_PARSER_CLASSES": ["analyses.parsers.BoundedJSONParser"],
-    "EXCEPTION_HANDLER": "analyses.parsers.handle_exception",
+    "DEFAULT_THROTTLE_CLASSES": ["analyses.api.rates.MemberThrottle"],
+    "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],
+    "EXCEPTION_HANDLER": "analyses.api.problems.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.PageNumberPagination",
-    "PAGE_SIZE": 50,
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS has nothing to say that the schema does not
+    "DEFAULT_SCHEMA_CLASS": "analyses.api.schema.Schema",
 }
+SPECTACULAR_SETTINGS = {
+    "TITLE": "MemoryMark",
+    "DESCRIPTION": "Which batch size should this model train with, on which GPU, and what is that "
+    "worth? Sizes are bytes, times are seconds, money is USD; nothing is rounded.",
+    "VERSION": "1",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": REST_FRAMEWORK["DEFAULT_PERMISSION_CLASSES"],
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "AnalysisStatus": "analyses.models.Status",
+        "Source": "engine.result.Source",
+        "Task": "engine.models.kinds.Task",
+        "HealthStatus": ["ok", "failing"],
+    },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "analyses.api.schema.with_problems",
+    ],
+}
+API_UNITS_PER_MINUTE = env.int("MEMORYMARK_API_UNITS", default=1200)
 KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105  # a model's name, not a password
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "mm_"}  # a token ends where its owner says so
 

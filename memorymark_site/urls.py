@@ -3,13 +3,20 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from memorymark_site.health import health
+from analyses.api import docs
+from memorymark_site.health import Health, health
 
 urlpatterns = [
     path("", include("analyses.urls")),
     path("", include("memorymark_site.accounts.urls")),
-    path("api/v1/", include("analyses.api_urls")),
-    path("api/v1/health", health),
+    path("api/v1/health", Health.as_view()),
+    path("api/v1/", include("analyses.api.urls")),
+    path("api/docs/", docs.docs, name="api-docs"),
+    path("api/docs/problems/", docs.problems, name="api-problems"),
     path("health", health, name="health"),
     path("admin/", admin.site.urls),
 ]
+
+handler400 = "memorymark_site.errors.bad_request"
+handler404 = "memorymark_site.errors.not_found"
+handler500 = "memorymark_site.errors.failed"

@@ -51,10 +51,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; ``differs`` where not all columns say the same."""
+    """One line of the table; ``differs`` where not all columns say the same.
+
+    Attributes:
+        key: What programs call the figure; empty for a setting, which is text.
+        unit: Of the cells' values; empty where they are counts or ratios.
+    """
 
     label: str
     cells: list[Cell]
+    key: str = ""
+    unit: str = ""
 
     @property
     def differs(self) -> bool:
@@ -64,11 +71,16 @@ class Row:
 
 @dataclass(frozen=True)
 class _Figure:
-    """How a row of the answer comes about; ``better`` is 1 for more, -1 for less, 0 for neither."""
+    """How a row of the answer comes about; ``better`` is 1 for more, -1 for less, 0 for neither.
 
+    ``key`` and ``unit`` are those of its :class:`Row`.
+    """
+
+    key: str
     label: str
     cell: Callable[[Column], Cell]
     better: int = 0
+    unit: str = ""
 
 
 NOTHING = Cell(UNKNOWN)
@@ -99,7 +111,7 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
                 better = figure.better if _same_work(column, baseline) else 0
                 cell = _with_delta(cell, held_against, better)
             cells.append(cell)
-        rows.append(Row(figure.label, cells))
+        rows.append(Row(figure.label, cells, figure.key, figure.unit))
     return rows
 
 
@@ -259,17 +271,46 @@ def _of_savings(name: str, words: Callable[[float], str]) -> Callable[[Column], 
 
 
 _FIGURES = (
-    _Figure("Largest batch that fits", _largest, better=1),
-    _Figure("Recommended batch", _recommended),
-    _Figure("Speedup over the current batch", _speedup),
-    _Figure("Samples per second at the recommended batch", _samples_per_second, better=1),
-    _Figure("Step time at the recommended batch", _step_time),
-    _Figure("Peak allocated at the recommended batch", _memory("peak_allocated_bytes")),
-    _Figure("Peak reserved at the recommended batch", _memory("peak_reserved_bytes")),
-    _Figure("Device used at the recommended batch", _memory("device_used_bytes")),
-    _Figure("Cost of a million samples", _usd_per_million, better=-1),
-    _Figure("Cost per run, current batch", _current_usd_per_run),
-    _Figure("Cost per run, recommended batch", _of_savings("recommended_usd_per_run", usd)),
-    _Figure("Potential savings per year", _of_savings("usd_per_year", usd)),
-    _Figure("Potential GPU-hours saved per year", _of_savings("gpu_hours_per_year", significant)),
+    _Figure("largest_batch_size", "Largest batch that fits", _largest, better=1),
+    _Figure("recommended_batch_size", "Recommended batch", _recommended),
+    _Figure("speedup", "Speedup over the current batch", _speedup),
+    _Figure(
+        "samples_per_second",
+        "Samples per second at the recommended batch",
+        _samples_per_second,
+        better=1,
+        unit="samples/s",
+    ),
+    _Figure("step_seconds", "Step time at the recommended batch", _step_time, unit="seconds"),
+    *(
+        _Figure(name, f"{label} at the recommended batch", _memory(name), unit="bytes")
+        for name, label in (
+            ("peak_allocated_bytes", "Peak allocated"),
+            ("peak_reserved_bytes", "Peak reserved"),
+            ("device_used_bytes", "Device used"),
+        )
+    ),
+    _Figure(
+        "usd_per_million_samples",
+        "Cost of a million samples",
+        _usd_per_million,
+        better=-1,
+        unit="USD",
+    ),
+    _Figure("current_usd_per_run", "Cost per run, current batch", _current_usd_per_run, unit="USD"),
+    _Figure(
+        "recommended_usd_per_run",
+        "Cost per run, recommended batch",
+        _of_savings("recommended_usd_per_run", usd),
+        unit="USD",
+    ),
+    _Figure(
+        "usd_per_year", "Potential savings per year", _of_savings("usd_per_year", usd), unit="USD"
+    ),
+    _Figure(
+        "gpu_hours_per_year",
+        "Potential GPU-hours saved per year",
+        _of_savings("gpu_hours_per_year", significant),
+        unit="GPU-hours",
+    ),
 )

@@ -9,6 +9,7 @@ from analyses.models.analysis import (
     Status,
     Trial,
 )
+from analyses.models.api import IdempotencyKey
 from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.lookups import SHARED, Ask, Lookup, LookupStatus
@@ -28,6 +29,7 @@ __all__ = [
     "Delivery",
     "FigureSource",
     "GpuPrice",
+    "IdempotencyKey",
     "LabSettings",
     "LogLine",
     "Lookup",

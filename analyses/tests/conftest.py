@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
+from rest_framework.test import APIClient
 
 from analyses.tests.factories import make_result, make_user
 
@@ -17,6 +18,14 @@ FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
 @pytest.fixture
 def member(db: None) -> User:
     return make_user("grace")
+
+
+@pytest.fixture
+def api(member: User) -> APIClient:
+    """A script of the member's."""
+    client = APIClient()
+    client.force_authenticate(member)
+    return client
 
 
 @pytest.fixture

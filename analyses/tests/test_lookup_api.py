@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from analyses.api import waiting
 from analyses.engine_events import Failure
-from analyses.lookups import api as lookup_api
-from analyses.lookups import selectors, services
+from analyses.lookups import services
 from analyses.models import Ask, Lookup
 from analyses.tests.factories import make_user
 from analyses.tests.lookup_answers import answer_next, make_plan, make_prediction
@@ -29,11 +29,7 @@ def api(member: User) -> APIClient:
 def while_it_waits(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
     """Let somebody do something while a script waits."""
 
-    def wait(lookup: Lookup, _seconds: float) -> None:
-        act()
-        lookup.refresh_from_db()
-
-    monkeypatch.setattr(selectors, "wait_for", wait)
+    monkeypatch.setattr(waiting, "sleep", lambda _seconds: act())
 
 
 @pytest.mark.parametrize(
@@ -73,18 +69,18 @@ def test_scripts_that_wait_leave_threads_to_the_pages(
         raise AssertionError("it waited")
 
     while_it_waits(monkeypatch, never)
-    taken = [lookup_api._waiting.acquire(blocking=False) for _ in range(2)]
+    taken = [waiting.seats.acquire(blocking=False) for _ in range(2)]
     try:
         assert api.post(PREDICT, GOOD, format="json").status_code == 202
     finally:
         for _ in taken:
-            lookup_api._waiting.release()
+            waiting.seats.release()
 
 
 def test_each_wrong_field_has_a_message(api: APIClient) -> None:
     response = api.post(PREDICT, {"gpu": "a10", "current_batch_size": 0}, format="json")
     assert response.status_code == 400
-    assert set(response.json()) == {"model", "current_batch_size"}
+    assert set(response.json()["errors"]) == {"model", "current_batch_size"}
     assert not Lookup.objects.exists()
 
 
@@ -99,7 +95,7 @@ def test_what_only_the_engine_can_know_to_be_wrong_is_told_by_field_too(
     while_it_waits(monkeypatch, refuse)
     response = api.post(PREDICT, GOOD | {"model": "someone/none"}, format="json")
     assert response.status_code == 400
-    assert response.json() == {"model": ["the hub does not have it"]}
+    assert response.json()["errors"] == {"model": ["the hub does not have it"]}
 
 
 def test_another_failure_is_an_answer_that_says_why(
@@ -120,7 +116,7 @@ def test_another_failure_is_an_answer_that_says_why(
 def test_an_odd_wait_is_refused(api: APIClient, wait: str) -> None:
     response = api.post(f"{PREDICT}?wait={wait}", GOOD, format="json")
     assert response.status_code == 400
-    assert set(response.json()) == {"wait"}
+    assert set(response.json()["errors"]) == {"wait"}
 
 
 def test_a_list_is_no_question(api: APIClient) -> None:

@@ -37,8 +37,11 @@ class Role(models.TextChoices):
 
 def role_of(user: User | AnonymousUser) -> Role | None:
     """The role of a user; ``None`` where it has none: not signed in, or deactivated."""
-    if not isinstance(user, User) or not user.is_active:
-        return None
+    return stored_role(user) if isinstance(user, User) and user.is_active else None
+
+
+def stored_role(user: User) -> Role:
+    """The role that an account has whenever it is active."""
     if user.is_staff:
         return Role.ADMIN
     return Role.VIEWER if hasattr(user, "viewer") else Role.MEMBER
@@ -53,7 +56,8 @@ def has_role(user: User | AnonymousUser, role: Role) -> bool:
 def needs(role: Role) -> Callable[[V], V]:
     """Mark a view: this role and greater ones may use it, whatever the method.
 
-    :class:`memorymark_site.middleware.RoleMiddleware` holds it.
+    :class:`memorymark_site.middleware.RoleMiddleware` holds it. A view of the API has it as its
+    attribute ``needs_role``, and :class:`memorymark_site.accounts.permissions.RoleAllows` holds it.
     """
 
     def mark(view: V) -> V:

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page, Response
+from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page, Request, Response
 
 Theme = Literal["dark", "light"]
 
@@ -103,6 +103,7 @@ class Watch:
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.wrong.append(f"{page.url}: {error}"))
         page.on("response", self._response)
+        page.on("requestfailed", self._failed)
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type not in ("error", "warning"):
@@ -111,6 +112,10 @@ class Watch:
         if refused in message.text:
             return  # told by the response itself
         self.wrong.append(f"{message.type}: {message.text}")
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # by who has gone to another page
+            self.wrong.append(f"{request.failure}: {request.method} {request.url}")
 
     def _response(self, response: Response) -> None:
         if response.status >= 400 and response.status not in self.expected_statuses:

@@ -38,7 +38,11 @@ def _fixed() -> dict[str, str]:
         "savings": "/savings/",
         "savings-by-month": "/savings/?by=month&kind=realised",
         "gpus": "/gpus/",
+        "gpu-price": "/gpus/price/?gpu=a10",
+        "lab": "/lab/",
         "notifications": "/notifications/",
+        "api": "/api/docs/",
+        "api-problems": "/api/docs/problems/",
         NOT_FOUND: "/999999/",
     }
 
@@ -51,6 +55,7 @@ def _of_analyses(numbers: Callable[..., list[Any]]) -> dict[str, str]:
     return {
         "analysis": f"/{done}/",
         "analysis-failed": f"/{failed}/",
+        "analysis-advice": f"/{done}/advice/",
         "new-duplicate": f"/new/?from={done}",
         "compare": f"/compare/?ids={ids}",
         "compare-differences": f"/compare/?ids={ids}&base={several[-1]}&diff=1",

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.e2e
 LOOKS: list[tuple[str, Theme]] = [("desktop", "dark"), ("phone", "light")]
 looks = pytest.mark.parametrize(("screen", "theme"), LOOKS)
 
-SLOW_MODEL = "llama-3-8b"
-"""Its answer takes long enough to watch it come."""
+SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true", "batch_multiple": "1"}
+"""An answer that takes long enough to watch it come."""
 
 
 def _csv(page: Page, address: str) -> list[dict[str, str]]:
@@ -73,7 +73,8 @@ def test_watch_it_live_without_loading_the_page_again(
     site: Site, member: Account, open_page: Open, screen: str, theme: Theme
 ) -> None:
     page = open_page(site, member, screen=screen, theme=theme)
-    doing.analyze(page, model=SLOW_MODEL, gpu="h100", precision="bf16-true", current_batch_size="2")
+    batch = {"desktop": "1", "phone": "2"}[screen]  # the same again is answered from the store
+    doing.analyze(page, **SLOW, current_batch_size=batch)
     page.evaluate("window.untouched = true")
 
     expect(page.locator("#state")).to_contain_text("Running", timeout=doing.ANSWER_MS)
@@ -90,7 +91,7 @@ def test_cancel_ends_it_soon(
     site: Site, member: Account, open_page: Open, screen: str, theme: Theme
 ) -> None:
     page = open_page(site, member, screen=screen, theme=theme)
-    doing.analyze(page, model=SLOW_MODEL, gpu="h100", precision="bf16-true", current_batch_size="3")
+    doing.analyze(page, **SLOW, current_batch_size="3")
     expect(page.locator("#state")).to_contain_text("Running", timeout=doing.ANSWER_MS)
     page.get_by_role("button", name="Cancel").click()
 
@@ -153,6 +154,19 @@ def test_wrong_input_is_told_at_the_field_and_nothing_is_lost(
     expect(batch).to_have_value("many")
     expect(batch).to_be_focused()
     expect(page.locator("[name=precision]")).to_have_value("bf16-mixed")
+
+
+def test_the_preview_answers_while_one_types(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    preview = page.locator("#preview")
+    doing.fill(page, "current_batch_size", "8")
+    expect(preview).to_contain_text("It fits", timeout=doing.ANSWER_MS)
+    doing.fill(page, "current_batch_size", "4000")
+    expect(preview).to_contain_text("does not fit", timeout=doing.ANSWER_MS)
+    doing.fill(page, "current_batch_size", "many")
+    expect(preview).not_to_contain_text("does not fit")
+    assert page.locator(".field-error").count() == 0  # nothing is red before it is sent
 
 
 def test_what_if_recomputes_in_place(site: Site, member: Account, open_page: Open) -> None:

@@ -45,7 +45,21 @@ def test_it_is_ok_with_a_worker(client: Client, db: None, address: str) -> None:
     assert body["nodes"][0]["versions"] == {"torch": "2.13.0"}
     assert body["nodes"][0]["problem"] == "wrong key"
     assert body["nodes_with_gpu"] == 1
+    first = {
+        "gpu_available": True,
+        "gpu_name": "NVIDIA A10",
+        "gpu_total_bytes": 24_146_608_128,
+        "device": "cuda",
+    }
+    assert body.items() >= first.items()
+    assert body["time"]
     assert "no-store" in response["Cache-Control"]
+
+
+def test_a_lab_without_gpus_says_so(client: Client, db: None) -> None:
+    _node("laptop")
+    body = client.get("/api/v1/health").json()
+    assert (body["gpu_available"], body["gpu_name"], body["device"]) == (False, None, "cpu")
 
 
 def test_it_fails_without_a_worker(client: Client, db: None) -> None:

@@ -13,7 +13,12 @@ OPEN = {
 }  # fmt: skip
 """What answers without signing in; everything else must not."""
 
-_VALUES = {"<int:pk>": "1", "<path:object_id>": "1", "<int:content_type_id>": "1"}
+_VALUES = {
+    "<int:pk>": "1",
+    "<path:object_id>": "1",
+    "<int:content_type_id>": "1",
+    "<path:address>": "nowhere/",
+}
 
 
 def _routes(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:

@@ -98,12 +98,27 @@ PAGES: dict[str, dict[str, To]] = {
     "members/<int:pk>/reset-link/": {"post": To.ADMINS},
     "members/invitations/<int:pk>/renew/": {"post": To.ADMINS},
     "members/invitations/<int:pk>/revoke/": {"post": To.ADMINS},
+    "api/docs/": LOOK,
+    "api/docs/problems/": LOOK,
     "audit/": {"get": To.ADMINS},
     "audit/audit.csv": {"get": To.ADMINS},
 }
 API: dict[str, dict[str, To]] = {
     "api/v1/analyses/": {"get": To.VIEWERS, "post": To.MEMBERS},
-    "api/v1/analyses/<int:pk>/": LOOK,
+    "api/v1/analyses/<int:pk>/": {"get": To.VIEWERS, "delete": To.OWN},
+    "api/v1/analyses/<int:pk>/events/": LOOK,
+    "api/v1/analyses/<int:pk>/trials/": LOOK,
+    "api/v1/compare/": LOOK,
+    "api/v1/savings/": LOOK,
+    "api/v1/members/": {"get": To.ADMINS},
+    "api/v1/lab/": {"get": To.VIEWERS, "patch": To.ADMINS},
+    "api/v1/gpus/<path:gpu>/price/": {
+        "get": To.VIEWERS,
+        "put": To.ADMINS,
+        "delete": To.ADMINS,
+    },
+    "api/v1/schema/": LOOK,
+    "api/v1/<path:address>": {"get": To.VIEWERS} | dict.fromkeys(METHODS[1:], To.MEMBERS),
     "api/v1/analyses/<int:pk>/cancel/": {"post": To.OWN},
     "api/v1/analyses/<int:pk>/adopt/": {"post": To.OWN, "delete": To.OWN},
     "api/v1/predict/": {"post": To.MEMBERS},
@@ -124,6 +139,7 @@ QUERIES = {
     "history/selection/": "?action=compare&ids={analysis}",
     "history/tag/": "?ids={analysis}",
     "history/delete/": "?ids={analysis}",
+    "api/v1/compare/": "?ids={analysis}",
     "api/v1/predict/": "?wait=0",
     "api/v1/plan/": "?wait=0",
 }
@@ -206,6 +222,7 @@ class Lab:
         pk = next((pk for start, pk in self.pks.items() if route.startswith(start)), None)
         filled = route.replace("<int:pk>", str(pk or self.analysis.pk))
         filled = filled.replace("<str:token>", self.share_token)
+        filled = filled.replace("<path:gpu>", "a10")
         query = QUERIES.get(route, "").format(analysis=self.analysis.pk)
         return "/" + re.sub(r"<[^>]*>|\^.*\$|\(.*\)\$?", "1", filled) + query
 

@@ -1,0 +1,121 @@
+"""Analyses side by side, as their page computes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import QueryDict
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from analyses import selectors
+from analyses.api.asking import member_of
+from analyses.api.dataclass_serializers import serializer_of
+from analyses.api.schema import described
+from analyses.api.views import ApiView
+from analyses.compare.choice import FEWEST, MOST, Choice
+from analyses.compare.columns import Column, columns_of
+from analyses.compare.rows import Cell, answer_rows, setting_rows
+
+CellSerializer = serializer_of(Cell)
+
+
+class ColumnSerializer(serializers.Serializer[Any]):
+    """An analysis in the comparison."""
+
+    id = serializers.IntegerField()
+    url = serializers.URLField()
+    label = serializers.CharField(  # type: ignore[assignment]  # a field, not its label
+        help_text="What tells it apart from the others, in a few words."
+    )
+
+
+class ComparedRowSerializer(serializers.Serializer[Any]):
+    """One line of the comparison, with a cell for each analysis."""
+
+    key = serializers.CharField(help_text="Of the figure; empty for a setting, which is text.")
+    label = serializers.CharField()  # type: ignore[assignment]  # a field, not its label
+    unit = serializers.CharField(help_text="Of the values; empty for counts and ratios.")
+    differs = serializers.BooleanField(help_text="Whether the analyses are not all alike in it.")
+    cells = CellSerializer(many=True)
+
+
+class ComparedSerializer(serializers.Serializer[Any]):
+    """Two to ten analyses, what was asked and what came out."""
+
+    base = serializers.IntegerField(help_text="The one that the others are held against.")
+    analyses = ColumnSerializer(many=True)
+    asked = ComparedRowSerializer(many=True, help_text="The settings.")
+    answered = ComparedRowSerializer(many=True, help_text="The figures.")
+
+
+class Compare(ApiView[Any]):
+    """Analyses side by side."""
+
+    serializer_class = ComparedSerializer
+
+    @described(
+        parameters=[
+            OpenApiParameter(
+                "ids",
+                OpenApiTypes.STR,
+                required=True,
+                description="Numbers of analyses, separated by commas.",
+            ),
+            OpenApiParameter(
+                "base",
+                OpenApiTypes.INT,
+                description="The one that the others are held against; the first if left out.",
+            ),
+            OpenApiParameter(
+                "diff", OpenApiTypes.INT, enum=[0, 1], description="1: only the rows that differ."
+            ),
+        ]
+    )
+    def get(self, request: Request) -> Response:
+        """Two to ten analyses; each figure with its source and its difference from the baseline."""
+        choice, columns = self._chosen(request)
+        asked, answered = setting_rows(columns), answer_rows(columns, choice.base)
+        body = {
+            "base": choice.base,
+            "analyses": [_head(column, request) for column in columns],
+            "asked": [row for row in asked if row.differs or not choice.only_differences],
+            "answered": [row for row in answered if row.differs or not choice.only_differences],
+        }
+        return Response(self.get_serializer(body).data)
+
+    def _chosen(self, request: Request) -> tuple[Choice, list[Column]]:
+        """What the address names; the page shows what it can of it, a script is told what not."""
+        query = request.query_params
+        choice = Choice.read(_only(query, "ids", "diff"))
+        visible = selectors.visible_to(member_of(request))
+        found = visible.select_related("owner").in_bulk(choice.ids)
+        choice = choice.of_those_found(found)
+        problems = list(choice.problems)
+        if not problems and len(choice.ids) < FEWEST:
+            problems = [f"name {FEWEST} to {MOST} analyses, such as ids=3,5"]
+        if problems:
+            raise ValidationError({"ids": problems})
+        based = Choice.read(_only(query, "ids", "diff", "base"))
+        if based.problems:
+            raise ValidationError({"base": list(based.problems)})
+        if query.get("diff", "") not in ("", "0", "1"):
+            raise ValidationError({"diff": ["give 1 for only the rows that differ, or 0"]})
+        return based, columns_of([found[pk] for pk in based.ids])
+
+
+def _only(query: QueryDict, *names: str) -> QueryDict:
+    taken = QueryDict(mutable=True)
+    for name in names:
+        taken.setlist(name, query.getlist(name))
+    return taken
+
+
+def _head(column: Column, request: Request) -> dict[str, object]:
+    url = reverse("api:analysis-detail", args=[column.pk], request=request)
+    return {"id": column.pk, "url": url, "label": column.label}

@@ -1,0 +1,102 @@
+"""Asking for less: chosen fields, and nothing that the client has already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django import DjangoAssertNumQueries
+from rest_framework.test import APIClient
+
+from analyses import services
+from analyses.history.labels import write_labels
+from analyses.models import Analysis, Status
+from analyses.tests.factories import add_trial, make_analysis, make_trial
+
+URL = "/api/v1/analyses/"
+READ = [URL, "/api/v1/models/", "/api/v1/gpus/", "/api/v1/nodes/"]
+
+
+def test_only_the_fields_that_are_asked_for(api: APIClient, member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    one = api.get(f"{URL}{analysis.pk}/?fields=id,status").json()
+    listed = api.get(f"{URL}?fields=status, id").json()
+
+    assert one == {"id": analysis.pk, "status": "succeeded"}
+    assert (listed["count"], listed["results"]) == (1, [one])
+    assert set(api.get("/api/v1/gpus/?fields=name").json()["results"][0]) == {"name"}
+
+
+def test_what_is_not_asked_for_is_not_read(
+    api: APIClient, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    with django_assert_num_queries(4) as queries:  # version and tags; the row and tags again
+        api.get(f"{URL}{analysis.pk}/?fields=id,status")
+    assert not any("peak_allocated_bytes" in query["sql"] for query in queries)
+    assert not any('"analyses_analysis"."result"' in query["sql"] for query in queries)
+
+
+@pytest.mark.parametrize("address", READ)
+def test_an_unknown_field_is_named(api: APIClient, member: User, address: str) -> None:
+    response = api.get(address, {"fields": "name,id,colour"})
+    assert response.status_code == 400
+    (message,) = response.json()["errors"]["fields"]
+    assert "colour" in message
+
+
+@pytest.mark.parametrize("address", READ)
+def test_what_the_client_has_is_not_sent_again(api: APIClient, member: User, address: str) -> None:
+    make_analysis(member)
+    first = api.get(address)
+    again = api.get(address, headers={"If-None-Match": first["ETag"]})
+
+    assert (first.status_code, again.status_code) == (200, 304)
+    assert again.content == b""
+    assert "private" in first["Cache-Control"]
+    assert api.get(address, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_an_analysis_that_is_known_is_not_read(
+    api: APIClient, member: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    address = f"{URL}{make_analysis(member, Status.SUCCEEDED).pk}/"
+    version = api.get(address)["ETag"]
+    with django_assert_num_queries(2):  # version and tags
+        assert api.get(address, headers={"If-None-Match": version}).status_code == 304
+
+
+CHANGES: list[Callable[[Analysis, User], object]] = [
+    services.adopt,
+    lambda analysis, member: write_labels(analysis, ["fast"], "", member),
+    lambda analysis, member: write_labels(analysis, [], "a note", member),
+    lambda analysis, _: add_trial(analysis, make_trial(8)),
+    lambda analysis, _: Analysis.objects.filter(pk=analysis.pk).update(status=Status.FAILED),
+    lambda _, member: User.objects.filter(pk=member.pk).update(username="hopper"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_is_another_version(
+    api: APIClient, member: User, change: Callable[[Analysis, User], object]
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    address = f"{URL}{analysis.pk}/"
+    before = api.get(address)
+    change(analysis, member)
+    after = api.get(address, headers={"If-None-Match": before["ETag"]})
+
+    assert after.status_code == 200
+    assert after.json() != before.json()
+    assert after["ETag"] != before["ETag"]
+
+
+def test_other_fields_are_another_version(api: APIClient, member: User) -> None:
+    address = f"{URL}{make_analysis(member).pk}/"
+    assert api.get(address)["ETag"] != api.get(f"{address}?fields=id")["ETag"]
+
+
+@pytest.mark.parametrize("size", ["0", "201", "-1", "x", "9" * 40, ""])
+def test_an_odd_page_size_is_refused(api: APIClient, size: str) -> None:
+    assert api.get(URL, {"page_size": size}).status_code == 400

@@ -1,0 +1,96 @@
+"""The whole API under generated requests: whatever is sent, it does what its description says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from django.utils import timezone
+from schemathesis import Case, HookContext
+from schemathesis.specs.openapi import checks
+
+from analyses.api import waiting
+from analyses.models import Analysis, Node, Status
+from analyses.tests.factories import add_log, make_analysis, make_user
+from memorymark_site.accounts.models import ApiToken
+from memorymark_site.wsgi import application
+
+pytestmark = pytest.mark.slow
+
+_POSITIVE = (checks.positive_data_acceptance,)
+_BOTH = (checks.positive_data_acceptance, checks.negative_data_rejection)
+JUDGED: dict[str, tuple[Any, ...]] = {
+    "GET /api/v1/analyses/{id}/events/": _POSITIVE,
+    "GET /api/v1/compare/": _POSITIVE,
+    "POST /api/v1/analyses/": _BOTH,
+    "POST /api/v1/plan/": _BOTH,
+    "POST /api/v1/predict/": _BOTH,
+}
+"""Checks of what a description cannot say: which settings go together, that their numbers may be
+text, that a cursor is one that was given, which analyses there are."""
+
+described = schemathesis.openapi.from_path(Path(settings.BASE_DIR) / "docs" / "openapi.yaml")
+described.app = application
+
+
+@described.hook
+def map_path_parameters(
+    _context: HookContext, parameters: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Some of what is made up becomes the number of an analysis, or a GPU's name."""
+    if parameters and len(str(parameters.get("gpu", ""))) % 2:
+        parameters["gpu"] = "a10"
+    number = (parameters or {}).get("id")
+    if isinstance(number, int) and parameters and number > 0 and number % 3:
+        ids = list(Analysis.objects.values_list("pk", flat=True))
+        parameters["id"] = ids[number % len(ids)] if ids else number
+    return parameters
+
+
+@pytest.fixture
+def _one_connection(db: None) -> Iterator[None]:
+    """The application does not close the connection in whose transaction the test runs."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture(params=["member", "admin", "nobody"])
+def token(
+    request: pytest.FixtureRequest, _one_connection: None, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Of who asks, in a lab with analyses of theirs and of another's; empty of nobody."""
+    monkeypatch.setattr(waiting, "seats", BoundedSemaphore(0))  # nobody has a minute here
+    Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
+    asks: User = make_user("grace", is_staff=request.param == "admin")
+    for owner in (asks, make_user("alan")):
+        for status in Status:
+            add_log(make_analysis(owner, status), "tracing")
+    return "" if request.param == "nobody" else str(ApiToken.objects.create(user=asks)[1])
+
+
+@described.parametrize()
+@hypothesis.settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck))
+def test_it_does_what_its_description_says(case: Case[Any], token: str) -> None:
+    excluded: set[Any] = set(JUDGED.get(case.operation.label, ()))
+    if "fields" in case.query:  # then an answer lacks what its description requires
+        excluded.add(checks.response_schema_conformance)
+    sent = [value if isinstance(value, list) else [value] for value in case.query.values()]
+    if any("" in values for values in sent):
+        excluded.add(checks.negative_data_rejection)  # empty is left out, as a form sends it
+    headers = {"Authorization": f"Token {token}"} if token else {}
+    response = case.call_and_validate(headers=headers, excluded_checks=list(excluded))
+
+    if not token and "security" in case.operation.definition.raw:
+        assert response.status_code == 401

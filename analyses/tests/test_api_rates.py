@@ -1,0 +1,117 @@
+"""How much a member may ask of the API."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from analyses.api import rates
+from analyses.api.rates import PERIOD_SECONDS, spend
+from analyses.tests.factories import make_user
+
+URL = "/api/v1/analyses/"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    now = {"is": 1_000_000.0}
+    monkeypatch.setattr(rates, "time", lambda: now["is"])
+    return now
+
+
+@pytest.fixture(autouse=True)
+def _ten_a_minute(settings: Settings, tmp_path: Path) -> None:
+    settings.API_UNITS_PER_MINUTE = 10
+    settings.DATA_DIR = tmp_path / "new"
+
+
+def _until_refused(api: APIClient) -> tuple[int, Any]:
+    for count in range(100):
+        response = api.get("/api/v1/lab/")
+        if response.status_code != 200:
+            return count, response
+    raise AssertionError("never refused")
+
+
+def test_who_asks_too_much_is_told_when_to_come_back(
+    api: APIClient, clock: dict[str, float]
+) -> None:
+    count, refused = _until_refused(api)
+
+    assert count == 10
+    assert refused.status_code == 429
+    assert refused["Content-Type"] == "application/problem+json"
+    clock["is"] += int(refused["Retry-After"]) - 1.5
+    assert api.get("/api/v1/lab/").status_code == 429
+    clock["is"] += 1.5
+    assert api.get("/api/v1/lab/").status_code == 200
+
+
+def test_after_a_minute_all_is_back(api: APIClient, clock: dict[str, float]) -> None:
+    _until_refused(api)
+    clock["is"] += PERIOD_SECONDS
+    assert _until_refused(api)[0] == 10
+
+
+def test_members_do_not_share(api: APIClient, clock: dict[str, float]) -> None:
+    _until_refused(api)
+    api.force_authenticate(make_user("alan"))
+    assert api.get("/api/v1/lab/").status_code == 200
+
+
+def test_an_analysis_costs_more_than_a_look(api: APIClient, clock: dict[str, float]) -> None:
+    good = {"model": "bert", "gpu": "a10"}
+    assert api.post(URL, good, format="json").status_code == 201
+    assert api.get(URL).status_code == 429
+
+
+def test_without_a_rate_nobody_counts(api: APIClient, settings: Settings) -> None:
+    settings.API_UNITS_PER_MINUTE = 0
+    with pytest.raises(AssertionError, match="never refused"):
+        _until_refused(api)
+
+
+def test_a_disk_that_cannot_be_written_does_not_close_the_api(
+    api: APIClient, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    settings.DATA_DIR = tmp_path / "file"
+    assert api.get("/api/v1/lab/").status_code == 200
+    assert "nobody counts" in caplog.text
+
+
+def _spend_many(path: Path) -> int:
+    return sum(spend(path, 1.0, 0.0) == 0 for _ in range(50))
+
+
+def test_processes_count_together(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4) as pool:
+        spent = sum(pool.map(_spend_many, [tmp_path / "member"] * 4))
+    assert spent == PERIOD_SECONDS
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.5, 20), st.floats(-100, 100)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_never_more_than_a_period_ahead_and_always_again(
+    tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[float, float]]
+) -> None:
+    path, now = tmp_path_factory.mktemp("units") / "member", 1e6
+    for seconds, passed in asked:
+        now += passed
+        wait = spend(path, seconds, now)
+        assert 0 <= wait <= seconds + 1e-6
+        if wait:
+            now += wait + 1e-6  # what a float of this size can tell apart
+            assert spend(path, seconds, now) == 0

@@ -1,0 +1,60 @@
+"""The lab's savings over the API: the totals of the page."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from analyses import services
+from analyses.models import Status
+from analyses.tests.factories import make_analysis, make_request, make_user
+
+URL = "/api/v1/savings/"
+
+
+@pytest.fixture
+def lab(member: User) -> list[float]:
+    """One adopted analysis of the member, and one of another that is not."""
+    own = make_analysis(member, Status.SUCCEEDED)
+    services.adopt(own, member)
+    alans = make_analysis(
+        make_user("alan"), Status.SUCCEEDED, request=make_request(precision="tf32")
+    )
+    return [own.usd_per_year or 0, alans.usd_per_year or 0]
+
+
+def test_the_totals_whole_and_by_member(api: APIClient, lab: list[float]) -> None:
+    body = api.get(URL).json()
+
+    assert body["by"] == "member"
+    assert body["totals"]["realised"]["usd_per_year"] == pytest.approx(lab[0])
+    assert body["totals"]["potential"]["usd_per_year"] == pytest.approx(lab[1])
+    assert body["totals"]["potential"]["sources"] == ["predicted"]
+    rows = {row["value"]: row for row in body["results"]}
+    assert set(rows) == {"grace", "alan"}
+    assert rows["grace"]["realised"]["workloads"] == 1
+    assert rows["grace"]["potential"]["workloads"] == 0
+    assert body["count"] == 2
+
+
+def test_it_takes_the_selection_of_the_page(api: APIClient, lab: list[float]) -> None:
+    body = api.get(URL, {"by": "gpu", "member": "alan", "kind": "potential"}).json()
+    assert [(row["value"], row["label"]) for row in body["results"]] == [("a10", "NVIDIA A10")]
+    assert body["totals"]["realised"]["workloads"] == 0
+
+
+def test_it_has_pages(api: APIClient, lab: list[float]) -> None:
+    first = api.get(URL, {"page_size": 1}).json()
+    second = api.get(first["next"]).json()
+    assert first["results"] != second["results"]
+    assert first["totals"] == second["totals"]
+
+
+@pytest.mark.parametrize(
+    "query", [{"by": "colour"}, {"kind": "odd"}, {"month": "May"}, {"member": "a\0"}]
+)
+def test_a_selection_that_is_none_is_refused(api: APIClient, query: dict[str, str]) -> None:
+    response = api.get(URL, query)
+    assert response.status_code == 400
+    assert set(response.json()["errors"]) == set(query)

@@ -1,0 +1,82 @@
+"""The API's own description: whole, true to the code, and checked in."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import OpenApiYamlRenderer
+from drf_spectacular.validation import validate_schema
+from rest_framework.test import APIClient
+
+from analyses.api.problems import KINDS
+from engine.request import AnalysisRequest, Assumptions
+from engine.workload import Workload
+
+CHECKED_IN = Path(settings.BASE_DIR) / "docs" / "openapi.yaml"
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    return generated
+
+
+def test_it_is_valid(schema: dict[str, Any]) -> None:
+    validate_schema(schema)  # type: ignore[no-untyped-call]
+
+
+def test_what_is_checked_in_is_what_the_code_says(schema: dict[str, Any]) -> None:
+    now = OpenApiYamlRenderer().render(schema, renderer_context={}).decode()  # type: ignore[no-untyped-call]
+    assert now == CHECKED_IN.read_text(), "the API has changed; if that is meant: make openapi"
+
+
+def test_every_operation_says_what_it_does_and_how_it_fails(schema: dict[str, Any]) -> None:
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            assert operation["summary"], (path, method)
+            assert operation["description"], (path, method)
+            assert {"200", "201", "204"} & responses.keys(), (path, method)
+            if path != "/api/v1/health":
+                assert {"401", "429", "500"} <= responses.keys(), (path, method)
+                assert operation["security"] == [{"token": []}, {"cookieAuth": []}]
+
+
+def test_every_kind_of_problem_is_named(schema: dict[str, Any]) -> None:
+    assert {kind.name for kind in KINDS.values()} == schema["components"]["responses"].keys()
+
+
+def test_the_question_has_every_field_of_the_engine(schema: dict[str, Any]) -> None:
+    known = {
+        field.name for kind in (Workload, AnalysisRequest, Assumptions) for field in fields(kind)
+    }
+    question = schema["components"]["schemas"]["QuestionRequest"]["properties"]
+    assert question.keys() == known - {"workload", "assumptions"}
+    assert question["sequence_length"]["description"].startswith("Tokens per sample")
+
+
+def test_it_is_served_to_members(api: APIClient, client: Client) -> None:
+    assert b"/api/v1/analyses/" in api.get("/api/v1/schema/").content
+    assert client.get("/api/v1/schema/").status_code == 401
+
+
+@pytest.mark.parametrize("address", ["/api/docs/", "/api/docs/problems/"])
+def test_the_pages_are_for_members(client: Client, member: User, address: str) -> None:
+    assert client.get(address).status_code == 302
+    client.force_login(member)
+    assert client.get(address).status_code == 200
+
+
+def test_the_type_of_each_problem_leads_to_its_description(client: Client, member: User) -> None:
+    client.force_login(member)
+    page = client.get("/api/docs/problems/").content.decode()
+    for kind in KINDS.values():
+        assert kind.address == f"/api/docs/problems/#{kind.name}"
+        assert f'id="{kind.name}"' in page

@@ -1,0 +1,115 @@
+"""A script that waits for an answer: bounded in time, and in how many do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from analyses.api import waiting
+from analyses.models import Analysis, Status
+from analyses.tests.factories import make_analysis
+
+URL = "/api/v1/analyses/"
+GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[float]]:
+    """Lets something happen while a script sleeps; gives how long it slept each time."""
+
+    def arrange(act: Callable[[], object]) -> list[float]:
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            act()
+
+        monkeypatch.setattr(waiting, "sleep", sleep)
+        return slept
+
+    return arrange
+
+
+def _end_all() -> None:
+    Analysis.objects.update(status=Status.FAILED, failure_code="x", failure_reason="no")
+
+
+def test_asking_and_waiting_is_one_call(
+    api: APIClient, meanwhile: Callable[[Callable[[], object]], list[float]]
+) -> None:
+    slept = meanwhile(_end_all)
+    response = api.post(f"{URL}?wait=60", GOOD, format="json")
+
+    assert response.status_code == 201
+    assert response.json()["status"] == "failed"
+    assert len(slept) == 1
+
+
+def test_reading_waits_for_the_end(
+    api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
+) -> None:
+    meanwhile(_end_all)
+    analysis = make_analysis(member)
+    assert api.get(f"{URL}{analysis.pk}/?wait=60").json()["status"] == "failed"
+
+
+def test_what_has_ended_is_not_waited_for(
+    api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
+) -> None:
+    slept = meanwhile(_end_all)
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    assert api.get(f"{URL}{analysis.pk}/?wait=60").json()["status"] == "succeeded"
+    assert not slept
+
+
+def test_it_gives_what_there_is_when_the_time_is_over(api: APIClient) -> None:
+    response = api.post(f"{URL}?wait=0.1", GOOD, format="json")
+    assert (response.status_code, response.json()["status"]) == (201, "queued")
+
+
+def test_what_is_deleted_meanwhile_is_gone(
+    api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
+) -> None:
+    meanwhile(lambda: Analysis.objects.all().delete())
+    analysis = make_analysis(member)
+    assert api.get(f"{URL}{analysis.pk}/?wait=60").status_code == 404
+
+
+def test_where_many_wait_already_it_answers_at_once(
+    api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
+) -> None:
+    slept = meanwhile(_end_all)
+    analysis = make_analysis(member)
+    while waiting.seats.acquire(blocking=False):
+        slept.append(0)
+    try:
+        assert slept
+        slept_before = list(slept)
+        assert api.get(f"{URL}{analysis.pk}/?wait=60").json()["status"] == "queued"
+        assert slept == slept_before
+    finally:
+        for _ in slept_before:
+            waiting.seats.release()
+
+
+def test_a_seat_is_free_again_after_an_error(meanwhile: object) -> None:
+    def fail() -> bool:
+        raise RuntimeError
+
+    for _ in range(5):
+        with pytest.raises(RuntimeError):
+            waiting.wait_until(fail, 60)
+    assert waiting.seats.acquire(blocking=False)
+    waiting.seats.release()
+
+
+@pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "soon", ""])
+def test_an_odd_wait_is_refused_and_nothing_made(api: APIClient, wait: str) -> None:
+    response = api.post(f"{URL}?wait={wait}", GOOD, format="json")
+
+    assert response.status_code == 400
+    assert set(response.json()["errors"]) == {"wait"}
+    assert not Analysis.objects.exists()

@@ -1,0 +1,35 @@
+// The API's description, to read and to try; the session's CSRF token goes with what is tried.
+"use strict";
+
+const root = document.documentElement;
+const description = document.getElementById("api-docs");
+const token = document.querySelector("#api-docs-token input").value;
+const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
+
+// Swagger UI has dark colours of its own, behind this class.
+function followTheme() {
+  const theme = root.dataset.theme;
+  const isDark = theme === "system" ? systemIsDark.matches : theme !== "light";
+  root.classList.toggle("dark-mode", isDark);
+}
+
+followTheme();
+new MutationObserver(followTheme).observe(root, { attributeFilter: ["data-theme"] });
+systemIsDark.addEventListener("change", followTheme);
+
+SwaggerUIBundle({
+  url: description.dataset.schema,
+  dom_id: "#api-docs",
+  presets: [SwaggerUIBundle.presets.apis],
+  layout: "BaseLayout",
+  defaultModelsExpandDepth: -1,
+  docExpansion: "list",
+  syntaxHighlight: false,
+  validatorUrl: null,
+  requestInterceptor: (request) => {
+    if (request.method && request.method !== "GET") {
+      request.headers["X-CSRFToken"] = token;
+    }
+    return request;
+  },
+});
