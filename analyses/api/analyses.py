@@ -141,12 +141,12 @@ class AnalysisDetail(OfOneAnalysis):
         return response
 
     @described(responses={204: None, 409: None})
-    def delete(self, _request: Request, pk: int) -> Response:
+    def delete(self, request: Request, pk: int) -> Response:
         """Delete it with its trials, log, tags and note; it has to have ended."""
         analysis = self.own("delete it")
         if not analysis.is_final:
             raise Conflict(f"Analysis {pk} has not ended; cancel it first.")
-        selection.delete([analysis])
+        selection.delete([analysis], member_of(request))
         return Response(status=HTTP_204_NO_CONTENT)
 
 
@@ -178,9 +178,9 @@ class AnalysisAdopt(OfOneAnalysis):
         return self.now()
 
     @described(responses={200: AnalysisSerializer, 409: None})
-    def delete(self, _request: Request, pk: int) -> Response:
+    def delete(self, request: Request, pk: int) -> Response:
         """Take that back: its savings are potential again."""
-        if not services.take_back(self.own("say so")):
+        if not services.take_back(self.own("say so"), member_of(request)):
             raise Conflict(f"Analysis {pk} is not adopted.")
         return self.now()
 

@@ -65,7 +65,7 @@ def delete(request: MemberRequest) -> HttpResponse:
     """Say what goes; delete it once that is confirmed."""
     deletion = selection.deletion_of(request.user, _selected(request))
     if request.method == "POST" and deletion.gone:
-        selection.delete(deletion.gone)
+        selection.delete(deletion.gone, request.user)
         messages.success(request, f"{_count(len(deletion.gone))} deleted.")
         return _back(request.GET.get("back", ""))
     context = {"deletion": deletion, "back": _address(request.GET.get("back", "")), "nav": "list"}

@@ -103,7 +103,7 @@ def adopt(request: MemberRequest, pk: int) -> HttpResponse:
 @require_POST
 def take_back(request: MemberRequest, pk: int) -> HttpResponse:
     """Take back that it was adopted."""
-    if not services.take_back(_own(request, pk)):
+    if not services.take_back(_own(request, pk), request.user):
         messages.warning(request, f"Analysis {pk} was not adopted.")
     return redirect("analyses:detail", pk=pk)
 

@@ -50,7 +50,7 @@ def revoke(request: MemberRequest, pk: int) -> HttpResponse:
     """End a link to an analysis of one's own."""
     link = get_object_or_404(ShareLink, pk=pk)
     analysis = _own(request, link.analysis_id)
-    if links.revoke(link):
+    if links.revoke(link, request.user):
         messages.success(request, "The link is revoked: it shows nothing any more.")
     else:
         messages.warning(request, "That link had ended already.")

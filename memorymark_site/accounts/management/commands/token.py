@@ -4,8 +4,10 @@ from datetime import timedelta
 
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
-from memorymark_site.accounts.models import ApiToken
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action, ApiToken
 
 
 class Command(BaseCommand):
@@ -27,5 +29,7 @@ class Command(BaseCommand):
         if days is not None and not 0 < days <= 36_500:
             raise CommandError("--days must be from 1 to 36500")
         expiry = None if days is None else timedelta(days=days)
-        _, token = ApiToken.objects.create(user=user, expiry=expiry, name=label)
+        with transaction.atomic():
+            _, token = ApiToken.objects.create(user=user, expiry=expiry, name=label)
+            audit.note(None, Action.TOKEN_MADE, f"token of {name}", after=label)
         self.stdout.write(token)
