@@ -9,7 +9,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from analyses.history.selection import note_deletion
-from analyses.models import Analysis, Node, ShareLink
+from analyses.models import Analysis, Node, ShareLink, Training
 from analyses.savings.counting import counted_anew
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
@@ -74,3 +74,12 @@ class ShareLinkAdmin(ReadOnlyAdmin[ShareLink]):
             for link in queryset.select_related("analysis"):
                 audit.note(cast(User, request.user), Action.SHARE_LINK_REVOKED, str(link.analysis))
             queryset.delete()
+
+
+@admin.register(Training)
+class TrainingAdmin(ReadOnlyAdmin[Training]):
+    """Every training that has reported, with an analysis of the lab or without."""
+
+    list_display = ("id", "owner", "analysis", "batch_size", "device_name", "host", "verifies")
+    list_select_related = ("owner", "analysis")
+    list_filter = ("verifies",)

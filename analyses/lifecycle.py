@@ -6,7 +6,7 @@
       │ │        │  └────> queued (its worker was stopped or vanished; another goes on)
       │ │        └───────> cancelling ──> cancelled
       │ └────────────────> cancelled
-      └──────────────────> succeeded (the store had the answer)
+      └──────────────────> succeeded (the store had the answer, or it was pushed with the question)
 
 A final state is never left.
 """
@@ -58,7 +58,7 @@ def move(analyses: QuerySet[Analysis], start: Status, end: Status, **values: obj
         analyses: What to move; more conditions may stand in it.
         start: The state they have to be in.
         end: The state they get.
-        values: Columns that change with it.
+        values: Columns that change with it; a time among them goes before the clock's.
 
     Returns:
         How many were moved.
@@ -79,8 +79,9 @@ def move(analyses: QuerySet[Analysis], start: Status, end: Status, **values: obj
         }
     if end in FINAL_STATUSES:
         started = analyses.filter(status=start)
+        ended = {"status": end, "finished_at": Now()} | values
         with counted_anew(started) if end == Status.SUCCEEDED else nullcontext():
-            return _end(started, status=end, finished_at=Now(), **values)
+            return _end(started, **ended)
     return analyses.filter(status=start).update(status=end, **values)
 
 

@@ -28,7 +28,7 @@ STANDSTILL = timedelta(seconds=20)
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: who is of the lab sees all of it, anybody else none."""
-    analyses = Analysis.objects.select_related("owner", "adopted_by")
+    analyses = Analysis.objects.select_related("owner", "adopted_by", "push")
     return analyses if may_see_lab(user) else analyses.none()
 
 

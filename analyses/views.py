@@ -50,6 +50,7 @@ from analyses.savings.worth import worth_of
 from analyses.selectors import can_be_adopted, log_lines, visible_to
 from analyses.sharing.forms import ShareForm
 from analyses.sharing.links import links_of, may_share
+from analyses.trainings.side_by_side import side_by_side
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from memorymark_site.accounts.roles import Role, needs
@@ -206,6 +207,7 @@ def _context(
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
         "has_advice": has_advice(analysis),
+        "side_by_side": side_by_side(analysis) if verdict else None,
         **(_sharing(analysis) if verdict and may_share(request.user, analysis) else {}),
     }
 

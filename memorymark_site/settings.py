@@ -204,6 +204,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
         "memorymark_site.accounts.permissions.RoleAllows",
+        "memorymark_site.accounts.permissions.WithinScope",
     ],
     "DEFAULT_THROTTLE_CLASSES": ["analyses.api.rates.MemberThrottle"],
     "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],

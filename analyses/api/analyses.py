@@ -82,7 +82,9 @@ class AnalysisList(ListModelMixin, ApiView[Analysis]):
         wait_until(lambda: _is_final(analysis.pk), seconds)
         now = selectors.detail(member).get(pk=analysis.pk)
         body = AnalysisSerializer(now, context=self.get_serializer_context()).data
-        headers = {"Location": body["url"]} | ({} if is_new else {"Idempotency-Replayed": "true"})
+        headers = {"Location": str(body["url"])}  # a plain text: not every server takes its like
+        if not is_new:
+            headers["Idempotency-Replayed"] = "true"
         return Response(body, HTTP_201_CREATED, headers=headers)
 
 

@@ -66,6 +66,7 @@ class LookupSerializer(serializers.ModelSerializer[Lookup]):
 class _Put(ApiView[Lookup]):
     serializer_class = LookupSerializer
     costs = MappingProxyType({"POST": ENGINE_COST})
+    only_asks = True  # so a token to read may do it
     ask: Ask
     usual_wait_seconds: float
 

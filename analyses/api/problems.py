@@ -52,7 +52,8 @@ KINDS = {
         Kind(401, "not-signed-in", "Sign in first",
              "Send the header Authorization: Token mm_… with a token that is valid."),
         Kind(403, "not-allowed", "You may not do that",
-             "It takes an admin, or whoever owns it; with a session it takes the CSRF token."),
+             "It takes an admin, or whoever owns it; of a token, one to write; with a session it "
+             "takes the CSRF token."),
         Kind(404, "not-found", "There is no such thing",
              "It has been deleted, you may not see it, or the address is mistyped."),
         Kind(405, "method-not-allowed", "That cannot be done here",

@@ -98,7 +98,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
             "type": "apiKey",
             "in": "header",
             "name": "Authorization",
-            "description": "`Token mm_…`, made by `manage.py token NAME`",
+            "description": "`Token mm_…`, made on the page API tokens: to read, or to write too.",
         }
 
 

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from analyses.api.dataclass_serializers import serializer_of
 from analyses.api.request import QuestionSerializer
 from analyses.history.labels import note_of
-from analyses.models import Analysis, Status, Tag
+from analyses.models import Analysis, Status, Tag, pushed_from
 from engine.result import AnalysisResult, Source, Trial
 
 TrialSerializer = serializer_of(Trial)
@@ -40,6 +40,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         help_text="Whether the answer was measured or predicted; empty without one.",
     )
     failure = serializers.SerializerMethodField()
+    pushed_from = serializers.SerializerMethodField()
     tags = serializers.SlugRelatedField[Tag](slug_field="name", many=True, read_only=True)
 
     class Meta:
@@ -47,7 +48,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         fields: tuple[str, ...] = (
             "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
             "measured_gpu", "current_batch_size", "queued_at", "started_at", "finished_at", "node",
-            "attempt", "answered_from", "source",
+            "attempt", "answered_from", "pushed_from", "source",
             "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year",
             "gpu_hours_per_year", "adopted_at", "adopted_by", "failure", "tags",
         )  # fmt: skip
@@ -70,6 +71,10 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         if not analysis.failure_code:
             return None
         return {"code": analysis.failure_code, "reason": analysis.failure_reason}
+
+    def get_pushed_from(self, analysis: Analysis) -> str | None:
+        """The host that it ran on outside the lab; nothing where the lab has run it."""
+        return pushed_from(analysis)
 
 
 @extend_schema_field(QuestionSerializer)

@@ -3,12 +3,23 @@
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView
 
-from analyses.api import analyses, catalogue, compare, lab, lookups, progress, savings
+from analyses.api import (
+    analyses,
+    catalogue,
+    compare,
+    importing,
+    lab,
+    lookups,
+    progress,
+    savings,
+    trainings,
+)
 from analyses.api.elsewhere import ANYTHING, Elsewhere
 
 app_name = "api"
 urlpatterns = [
     path("analyses/", analyses.AnalysisList.as_view(), name="analysis-list"),
+    path("analyses/import/", importing.AnalysisImport.as_view(), name="analysis-import"),
     path("analyses/<int:pk>/", analyses.AnalysisDetail.as_view(), name="analysis-detail"),
     path("analyses/<int:pk>/cancel/", analyses.AnalysisCancel.as_view(), name="analysis-cancel"),
     path("analyses/<int:pk>/adopt/", analyses.AnalysisAdopt.as_view(), name="analysis-adopt"),
@@ -17,6 +28,7 @@ urlpatterns = [
     path("predict/", lookups.Predict.as_view(), name="predict"),
     path("plan/", lookups.Plan.as_view(), name="plan"),
     path("lookups/<int:pk>/", lookups.LookupDetail.as_view(), name="lookup-detail"),
+    path("trainings/", trainings.TrainingList.as_view(), name="training-list"),
     path("nodes/", catalogue.NodeList.as_view(), name="node-list"),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar
@@ -18,6 +20,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = Path(__file__).parent / "driver"
 STOP_SECONDS = 15.0
+START_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -118,6 +121,7 @@ class Lab:
             "DATABASE_URL": database_url,
         }
         self.nodes: list[Node] = []
+        self._site: subprocess.Popen[bytes] | None = None
         self.manage("migrate", "-v0")
 
     def make_engine(self, *, trials: int, seconds: float) -> None:
@@ -135,6 +139,24 @@ class Lab:
             own["PYTHONPATH"] = os.pathsep.join([str(DRIVER), own["PYTHONPATH"]])
         self.nodes.append(Node(name, own, self.folder / f"{name}.log"))
         return self.nodes[-1]
+
+    def start_site(self) -> str:
+        """Start the site as ``make run`` does; returns its address once it answers."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        words = ["-m", "gunicorn", "--config", "memorymark_site/gunicorn_conf.py"]
+        with (self.folder / "site.log").open("wb") as log:
+            self._site = subprocess.Popen(
+                [sys.executable, *words, "memorymark_site.wsgi"],
+                cwd=ROOT,
+                env=self._environment | {"HOST": "127.0.0.1", "PORT": port},
+                stdout=log,
+                stderr=log,
+            )
+        if not until(lambda: _answers(int(port)), START_SECONDS):
+            raise RuntimeError((self.folder / "site.log").read_text())
+        return f"http://127.0.0.1:{port}"
 
     def manage(self, *arguments: str) -> str:
         """Run a management command of the lab."""
@@ -162,6 +184,9 @@ class Lab:
                 process.kill()
         for node in self.nodes:
             node.process.wait()
+        if self._site is not None:
+            self._site.terminate()
+            self._site.wait()
 
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -182,6 +207,18 @@ def until(ask: Callable[[], T], seconds: float) -> T:
     while not (answer := ask()) and monotonic() < end:
         sleep(0.1)
     return answer
+
+
+def _answers(port: int) -> bool:
+    """Whether the site does, healthy or not; it accepts connections long before that."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status in (200, 503)
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:

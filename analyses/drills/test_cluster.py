@@ -46,7 +46,9 @@ def test_a_busy_one_gives_its_analysis_back(start_lab: StartLab) -> None:
     node.start()
     assert lab.wait_for("is_final", pk) == "succeeded"
     facts = lab.call("facts", pk)
-    assert (facts["attempt"], facts["losses"]) == (2, 0)
+    # A further one if a worker beside it had not heard of the end yet, and took it in between.
+    assert facts["attempt"] in (2, 3)
+    assert facts["losses"] == 0
     assert facts["trials"] == list(range(1, 21))  # none twice, though it was begun twice
     assert facts["trials"][: len(known)] == known
 

@@ -10,7 +10,7 @@ from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
 
 from analyses.history.labels import note_of
-from analyses.models import Analysis
+from analyses.models import Analysis, pushed_from
 from analyses.presentation import gain_of
 from analyses.question import gpu_of, model_name
 
@@ -121,6 +121,13 @@ COLUMNS = (
         "Adopted",
         (),
         (Cell("adopted_at", lambda row: _time(row.adopted_at)),),
+        is_usual=False,
+    ),
+    Column(
+        "pushed",
+        "Pushed from",
+        (),
+        (Cell("pushed_from", lambda row: pushed_from(row)),),
         is_usual=False,
     ),
     Column("tags", "Tags", (), (Cell("tags", lambda row: [tag.name for tag in row.tags.all()]),)),

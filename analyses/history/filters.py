@@ -23,7 +23,7 @@ LONGEST_SEARCH = 200
 
 Choices = list[tuple[str, str]]
 
-ADOPTED: Choices = [("yes", "yes"), ("no", "no")]
+YES_OR_NO: Choices = [("yes", "yes"), ("no", "no")]
 
 
 class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has no types
@@ -46,7 +46,10 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     precision = django_filters.CharFilter(label="Precision", field_name="precision")
     tag = django_filters.CharFilter(label="Tag", method="with_tag")
     adopted = django_filters.ChoiceFilter(
-        label="Adopted", choices=ADOPTED, empty_label="any", method="is_adopted"
+        label="Adopted", choices=YES_OR_NO, empty_label="any", method="is_adopted"
+    )
+    pushed = django_filters.ChoiceFilter(
+        label="Pushed", choices=YES_OR_NO, empty_label="any", method="is_pushed"
     )
     date_from = django_filters.DateFilter(label="From", method="not_before")
     date_to = django_filters.DateFilter(label="To", method="not_after")
@@ -74,6 +77,10 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     def is_adopted(self, analyses: QuerySet[Analysis], _name: str, word: str) -> QuerySet[Analysis]:
         """Those whose recommendation is trained with, or is not."""
         return analyses.filter(adopted_at__isnull=word == "no")
+
+    def is_pushed(self, analyses: QuerySet[Analysis], _name: str, word: str) -> QuerySet[Analysis]:
+        """Those that ran elsewhere and were pushed here, or those that the lab has run."""
+        return analyses.filter(push__isnull=word == "no")
 
     def not_before(self, analyses: QuerySet[Analysis], _name: str, day: date) -> QuerySet[Analysis]:
         """Those asked on that day (UTC) or later."""

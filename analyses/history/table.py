@@ -59,7 +59,11 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
     ids = analyses.values_list("pk", flat=True)
     first = (number - 1) * PAGE_SIZE
     wanted = list(ids[first : first + PAGE_SIZE + 1])
-    found = with_labels(Analysis.objects.select_related("owner")).defer("result").in_bulk(wanted)
+    found = (
+        with_labels(Analysis.objects.select_related("owner", "push"))
+        .defer("result")
+        .in_bulk(wanted)
+    )
     rows = [found[pk] for pk in wanted[:PAGE_SIZE] if pk in found]
     count = ids.order_by()[: COUNTED + 1].count()
     return Page(rows, number, len(wanted) > PAGE_SIZE, min(count, COUNTED), count <= COUNTED)

@@ -15,8 +15,10 @@ from analyses.models.labels import Note, SavedView, Tag
 from analyses.models.lookups import SHARED, Ask, Lookup, LookupStatus
 from analyses.models.nodes import Node
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+from analyses.models.pushes import Push, pushed_from
 from analyses.models.savings import CountedSavings
 from analyses.models.sharing import ShareLink
+from analyses.models.trainings import Training
 
 __all__ = [
     "AT_WORK",
@@ -38,9 +40,12 @@ __all__ = [
     "Note",
     "Notification",
     "NotificationChoices",
+    "Push",
     "SavedView",
     "ShareLink",
     "Status",
     "Tag",
+    "Training",
     "Trial",
+    "pushed_from",
 ]

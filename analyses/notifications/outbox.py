@@ -15,12 +15,12 @@ from analyses.notifications.choices import channels_of
 def note_ended(numbers: Collection[int]) -> None:
     """Write a notification for each channel that the owners of these analyses have chosen.
 
-    To be called in the transaction in which the analyses end. What the store answered at once, and
-    what the owner has cancelled, is known to the owner already.
+    To be called in the transaction in which the analyses end. What the store answered at once, what
+    the owner has pushed or cancelled, is known to the owner already.
     """
     ended = (
         Analysis.objects.filter(pk__in=numbers, owner__is_active=True, answered_from=None)
-        .filter(owner__notification_choices__isnull=False)
+        .filter(owner__notification_choices__isnull=False, push=None)
         .exclude(cancelled_by=F("owner"))
         .select_related("owner__notification_choices")
         .defer("request", "result")

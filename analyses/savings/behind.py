@@ -13,6 +13,7 @@ from django.db.models.functions import Cast
 
 from analyses.models import Analysis, CountedSavings
 from analyses.savings.selection import MONTH
+from analyses.savings.verified import by_a_training
 
 CHUNK = 100
 """Analyses read at a time: a long file does not lie in memory, and its first lines come soon."""
@@ -22,10 +23,15 @@ _ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd")
 
 @dataclass(frozen=True)
 class Behind:
-    """One analysis that counts, and its assumptions; those are ``None`` without a speedup."""
+    """One analysis that counts, and its assumptions; those are ``None`` without a speedup.
+
+    Attributes:
+        is_verified: Whether it is realised, and a training verifies it.
+    """
 
     analysis: Analysis
     kind: str
+    is_verified: bool
     month: str
     hours_per_run: float | None
     runs_per_year: float | None
@@ -43,17 +49,20 @@ def behind(counted: Iterable[CountedSavings]) -> Iterator[Behind]:
     while chunk := list(islice(rows, CHUNK)):
         analyses = _analyses().in_bulk([row.pk for row in chunk])
         for row in chunk:
-            if analysis := analyses.get(row.pk):  # else it has been deleted this moment
+            analysis: Any = analyses.get(row.pk)  # with the annotations
+            if analysis:  # else it has been deleted this moment
                 yield Behind(
                     analysis=analysis,
                     kind="realised" if row.is_realised else "potential",
+                    is_verified=row.is_realised and analysis.is_verified,
                     month=f"{row.month:{MONTH}}",
                     **{name: getattr(analysis, f"assumed_{name}") for name in _ASSUMED},
                 )
 
 
 def _analyses() -> QuerySet[Analysis, Any]:
-    assumed = {
+    found: dict[str, Any] = {
         f"assumed_{name}": Cast(KT(f"result__savings__{name}"), FloatField()) for name in _ASSUMED
     }
-    return Analysis.objects.select_related("owner").annotate(**assumed).defer("request", "result")
+    found["is_verified"] = by_a_training()
+    return Analysis.objects.select_related("owner").annotate(**found).defer("request", "result")

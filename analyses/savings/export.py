@@ -16,7 +16,7 @@ from analyses.savings.totals import KINDS, Row, Total
 
 _TOTAL_COLUMNS = ("usd_per_year", "gpu_hours_per_year", "workloads", "speedup_sources")
 _ANALYSIS_COLUMNS = (
-    "analysis", "member", "model", "gpu", "month", "savings", "current_batch_size",
+    "analysis", "member", "model", "gpu", "month", "savings", "verified", "current_batch_size",
     "recommended_batch_size", "speedup", "speedup_source", "hours_per_run_assumed",
     "runs_per_year_assumed", "price_per_hour_usd_assumed", "gpu_hours_per_year", "usd_per_year",
 )  # fmt: skip
@@ -50,7 +50,8 @@ def _line(behind: Behind) -> list[Cell]:
     analysis: Analysis = behind.analysis
     return [
         analysis.pk, analysis.owner.get_username(), model_name(analysis.model), gpu_of(analysis),
-        behind.month, behind.kind, analysis.current_batch_size, analysis.recommended_batch_size,
+        behind.month, behind.kind, "yes" if behind.is_verified else "no",
+        analysis.current_batch_size, analysis.recommended_batch_size,
         analysis.speedup, analysis.source, behind.hours_per_run, behind.runs_per_year,
         behind.price_per_hour_usd, analysis.gpu_hours_per_year or 0.0, analysis.usd_per_year or 0.0,
     ]  # fmt: skip

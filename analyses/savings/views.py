@@ -19,6 +19,7 @@ from analyses.savings.behind import behind, largest_first
 from analyses.savings.export import analyses_csv, totals_csv
 from analyses.savings.selection import Selection, label_of, value_of
 from analyses.savings.totals import DIMENSIONS, Row, totals_by, totals_of
+from analyses.savings.verified import verified
 from analyses.savings.worth import worth_of
 from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_of
@@ -52,6 +53,7 @@ def savings(request: MemberRequest) -> HttpResponse:
         "selection": selection,
         "query": selection.query(),
         "totals": totals,
+        "verified": verified(counted),
         "kinds": {
             "realised": selection.query(kind="realised"),
             "potential": selection.query(kind="potential"),

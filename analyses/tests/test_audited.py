@@ -11,7 +11,7 @@ from analyses import services
 from analyses.lab.services import save_settings, set_price
 from analyses.models import Analysis, Status
 from analyses.sharing import links
-from analyses.tests.factories import make_analysis, make_result, make_user
+from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from engine.errors import InvalidInput
 from memorymark_site.accounts import setup_link
 from memorymark_site.accounts.models import ApiToken, AuditEntry
@@ -113,10 +113,11 @@ def test_tokens_and_accounts_made_in_the_terminal_are_the_machines() -> None:
     call_command("addmember", "vera", "--viewer", "--generate")
     call_command("token", "vera", "--label", "nightly")
 
-    assert _log() == [
-        ("", "member_joined", "vera", "", "viewer"),
-        ("", "token_made", "token of vera", "", "nightly"),
-    ]
+    joined, token = _log()
+    assert joined == ("", "member_joined", "vera", "", "viewer")
+    assert token[:2] == ("", "token_made")
+    assert token[2].endswith("(nightly) of vera")
+    assert token[4] == "to write, for ever"
     assert hasattr(User.objects.get(), "viewer")
 
 
@@ -125,7 +126,29 @@ def test_a_token_revoked_in_djangos_admin_site(client: Client, admin: User) -> N
     client.force_login(admin)
     client.post(f"/admin/accounts/apitoken/{token.pk}/delete/", {"post": "yes"})
 
-    assert _log() == [("ada", "token_revoked", "token of ada", "nightly", "")]
+    ((who, action, what, before, _),) = _log()
+    assert (who, action, before) == ("ada", "token_revoked", "to write")
+    assert what == f"token {token.token_key}… (nightly) of ada"
+
+
+def test_a_token_made_and_revoked_on_its_page(client: Client, admin: User) -> None:
+    client.force_login(admin)
+    client.post("/tokens/", {"name": "nightly", "scope": "read", "days": "30"})
+    key = ApiToken.objects.get().token_key
+    for _ in range(2):
+        client.post(f"/tokens/{key}/revoke/")
+
+    made, revoked = _log()
+    assert (*made[:2], made[4]) == ("ada", "token_made", "to read, for 30 days")
+    assert revoked[:3] == ("ada", "token_revoked", made[2])
+
+
+def test_a_viewer_makes_tokens_to_read_alone(client: Client) -> None:
+    client.force_login(make_viewer())
+    for scope in ("write", "read"):
+        client.post("/tokens/", {"name": "nightly", "scope": scope, "days": "30"})
+
+    assert [entry[4] for entry in _log()] == ["to read, for 30 days"]
 
 
 def test_the_first_admin() -> None:

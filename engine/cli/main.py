@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,15 +42,18 @@ from engine.cli.flags import (
 )
 from engine.cli.own import add_factory_flag, analyze_own, measure_own, predict_own
 from engine.cli.progress import progress
+from engine.cli.push import add_push_flag, push_analysis, push_what_waits
 from engine.cli.render import render_analysis, render_backward, render_trial
 from engine.cli.render_lists import render_devices, render_models
 from engine.cli.sample import FLAGS, add_sample_command, add_sample_flags, size_by_sample
+from engine.client import Lab
 from engine.errors import EngineError, InvalidInput
 from engine.gpus import GPUS, LOCAL
 from engine.models.config import read_config_file
 from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
 
+_OTHER_FLAGS = {"factory": "--factory", "push": "--push"}
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -86,7 +90,7 @@ def _run_command(options: argparse.Namespace) -> int:
         return command(options)
     except InvalidInput as error:
         for field, message in error.fields.items():
-            name = (FLAGS | {"factory": "--factory"} | options.names).get(field, field)
+            name = (FLAGS | _OTHER_FLAGS | options.names).get(field, field)
             sys.stderr.write(f"error: {name}: {_one_line(message)}\n")
         return BAD_INPUT
     except EngineError as error:
@@ -96,15 +100,25 @@ def _run_command(options: argparse.Namespace) -> int:
 
 def _analyze(options: argparse.Namespace) -> int:
     if _names_own_code(options):
+        if options.push:
+            raise InvalidInput({"push": "the lab keeps models that it knows, not your own code"})
         return analyze_own(options.factory, _given_to_own_code(options), partial(_answer, options))
     request = _request(options)
+    lab = Lab() if options.push else None  # a token that is missing is told before all the work
+    started_at = datetime.now(UTC)
     with progress() as emit:
         _quieten_transformers()
         from engine.analysis import analyze  # loads torch
 
         result = analyze(request, emit)
     _answer(options, result.to_dict(), lambda: render_analysis(result))
+    if lab and not push_analysis(lab, request, result, _given(options), started_at):
+        return FAILED
     return OK
+
+
+def _push(options: argparse.Namespace) -> int:
+    return OK if push_what_waits() else FAILED
 
 
 def _predict(options: argparse.Namespace) -> int:
@@ -260,6 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     analyze = _add(commands, "analyze", _analyze, about, ANALYZE, model="[MODEL]")
     add_factory_flag(analyze)
     add_sample_flags(analyze)
+    add_push_flag(analyze)
     about = "predict memory and time of one batch size"
     predict = _add(commands, "predict", _predict, about, PREDICT, model="[MODEL]")
     add_factory_flag(predict)
@@ -286,6 +301,9 @@ def _parser() -> argparse.ArgumentParser:
     add_prediction_flags(prediction)
     prediction.usage = f"{prediction.prog} [MODEL ...] [options]"
     prediction.set_defaults(names={"gpu": "--gpu", MEMORY_LIMIT.field: MEMORY_LIMIT.flag})
+    about = "send to the lab what `analyze --push` could not"
+    push = commands.add_parser("push", help=about, description=f"{about}.", allow_abbrev=False)
+    push.set_defaults(command=_push, names={})
     run = commands.add_parser("run", help="answer one request by JSON lines, for programs")
     run.add_argument(
         "--keep-traces",

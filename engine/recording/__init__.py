@@ -9,6 +9,6 @@ Importing this package loads no torch, so whoever receives records can read them
 
 from engine.recording.record import Loop, TrainingRecord
 from engine.recording.recorder import Recording, record_training
-from engine.recording.sinks import Sink, to_file
+from engine.recording.sinks import Sink, to_file, to_lab
 
-__all__ = ["Loop", "Recording", "Sink", "TrainingRecord", "record_training", "to_file"]
+__all__ = ["Loop", "Recording", "Sink", "TrainingRecord", "record_training", "to_file", "to_lab"]

@@ -7,12 +7,20 @@ written into that warning, so neither the training nor the record is lost.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from engine.errors import EngineError
 from engine.recording.record import TrainingRecord
+
+if TYPE_CHECKING:
+    from engine.client import Lab
+
+logger = logging.getLogger(__name__)
 
 Sink = Callable[[TrainingRecord], None]
 
@@ -33,6 +41,33 @@ def to_file(path: str | Path) -> Sink:
     with file.open("ab"):
         pass
     return partial(_append, file)
+
+
+def to_lab(lab: Lab | None = None) -> Sink:
+    """A sink that reports each record to the lab's site.
+
+    The address and the token are looked at at once: what is missing is told before hours of
+    training. A lab that is away gets the record later: see :mod:`engine.client.outbox`.
+
+    Args:
+        lab: Which one, and as whom; that of the environment unless given.
+
+    Raises:
+        Misconfigured: If it is not known which lab, or as whom.
+    """
+    from engine.client import Lab  # which knows what a record is
+
+    return partial(_report, lab or Lab())
+
+
+def _report(lab: Lab, record: TrainingRecord) -> None:
+    delivery = lab.report(record)
+    if delivery.refusal:
+        folder = lab.outbox_folder / "rejected"
+        raise EngineError(f"the lab refused the record, now in {folder}: {delivery.refusal}")
+    if delivery.answer is None:
+        why = delivery.problem or "another process is sending"
+        logger.warning("the record waits in %s to be sent: %s", lab.outbox_folder, why)
 
 
 def _append(path: Path, record: TrainingRecord) -> None:

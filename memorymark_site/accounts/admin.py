@@ -8,18 +8,22 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from memorymark_site.accounts import audit
-from memorymark_site.accounts.models import Action, ApiToken
+from memorymark_site.accounts.models import ApiToken
+from memorymark_site.accounts.tokens import note_revoked
 
 admin.site.unregister([Group, User])  # they would bypass the audit log, and the last admin's guard
+
+_SHOWN = ("token_key", "user", "name", "scope", "created", "expiry", "last_used_at")
 
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
-    """Tokens are made by ``manage.py token``, which alone can show one."""
+    """Each member makes tokens on a page of their own; an admin can only delete them here."""
 
-    list_display = ("token_key", "user", "name", "created", "expiry")
-    readonly_fields = ("digest", "token_key", "user", "created")
+    list_display = _SHOWN
+    fields = _SHOWN
+    list_filter = ("scope",)
+    search_fields = ("user__username", "name")
 
     def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
         """Revoke one."""
@@ -29,10 +33,13 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
         """Revoke what was ticked."""
         with transaction.atomic():
             for token in queryset.select_related("user"):
-                what = f"token of {token.user.get_username()}"
-                audit.note(cast(User, request.user), Action.TOKEN_REVOKED, what, before=token.name)
+                note_revoked(cast(User, request.user), token)
             queryset.delete()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Never: the page could not show the token."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
+        """Never: what a member was shown of a token holds until it ends."""
         return False

@@ -6,7 +6,9 @@ from django import forms
 from django.contrib.auth.forms import UserCreationForm
 from django.contrib.auth.models import User
 
-from memorymark_site.accounts.roles import Role
+from memorymark_site.accounts import tokens
+from memorymark_site.accounts.models import Scope
+from memorymark_site.accounts.roles import Role, has_role
 
 
 class AccountForm(UserCreationForm[User]):
@@ -49,3 +51,59 @@ class RoleForm(forms.Form):
     """What an account is to be from now on."""
 
     role = forms.ChoiceField(choices=Role.choices)
+
+
+class TokenForm(forms.Form):
+    """What a new API token is for, what it may do, and how long it works.
+
+    A token of the page always ends: one that is forgotten in a script is then worth nothing some
+    day. One that never ends takes ``manage.py token``, so somebody who runs the machine.
+    """
+
+    DAYS = (7, 30, 90, 365)
+
+    name = forms.CharField(
+        max_length=100,
+        label="Name",
+        help_text="What it is for, such as nightly training on node-3.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    scope = forms.ChoiceField(
+        choices=Scope.choices,
+        initial=Scope.READ,
+        label="It may",
+        help_text="To submit, cancel, adopt and push analyses takes write.",
+    )
+    days = forms.TypedChoiceField(
+        choices=[(days, f"{days} days") for days in DAYS],
+        coerce=int,
+        initial=90,
+        label="It works for",
+    )
+
+    def __init__(self, member: User, data: object = None) -> None:
+        super().__init__(data)  # type: ignore[arg-type]  # what a request has
+        self._member = member
+        if not has_role(member, Role.MEMBER):
+            self.fields["scope"] = forms.ChoiceField(
+                choices=[(Scope.READ, Scope.READ.label)], label="It may"
+            )
+
+    def clean_name(self) -> str:
+        """Two by one name could not be told apart; so a form sent twice makes one token too."""
+        name = str(self.cleaned_data["name"])
+        if tokens.tokens_of(self._member).filter(name=name).exists():
+            raise forms.ValidationError("You have a token of this name; choose another.")
+        return name
+
+    def make(self) -> str | None:
+        """Make the token of a valid form; where there are too many, the form says so."""
+        data = self.cleaned_data
+        try:
+            _, token = tokens.make(
+                self._member, data["name"], Scope(data["scope"]), data["days"], actor=self._member
+            )
+        except tokens.TooManyTokens:
+            self.add_error(None, f"You have {tokens.MOST_TOKENS} tokens; revoke one first.")
+            return None
+        return token

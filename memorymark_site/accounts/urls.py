@@ -7,6 +7,7 @@ from django.views.decorators.http import require_http_methods
 from memorymark_site.accounts import audit_views as audit
 from memorymark_site.accounts import member_views as members
 from memorymark_site.accounts import own_views as own
+from memorymark_site.accounts import token_views
 from memorymark_site.accounts.roles import Role, needs
 from memorymark_site.accounts.views import LoginView, setup
 
@@ -17,11 +18,9 @@ urlpatterns = [
     path("accounts/login/", LoginView.as_view(), name="login"),
     path("accounts/logout/", needs(Role.VIEWER)(LogoutView.as_view()), name="logout"),
     path("accounts/forgotten/", _form(own.Forgotten.as_view()), name="forgotten"),
-    path(
-        "accounts/reset/<uidb64>/<token>/",
-        _form(own.Reset.as_view()),
-        name="reset",
-    ),
+    path("accounts/reset/<uidb64>/<token>/", _form(own.Reset.as_view()), name="reset"),
+    path("tokens/", token_views.tokens_page, name="tokens"),
+    path("tokens/<str:token_key>/revoke/", token_views.revoke, name="revoke-token"),
     path("setup/<str:token>/", setup, name="setup"),
     path("invitation/<str:key>/", own.accept, name="accept"),
     path("account/", own.account, name="account"),

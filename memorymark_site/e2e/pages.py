@@ -41,6 +41,7 @@ def _fixed() -> dict[str, str]:
         "gpu-price": "/gpus/price/?gpu=a10",
         "lab": "/lab/",
         "notifications": "/notifications/",
+        "tokens": "/tokens/",
         "api": "/api/docs/",
         "api-problems": "/api/docs/problems/",
         NOT_FOUND: "/999999/",

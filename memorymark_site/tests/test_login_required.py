@@ -17,6 +17,7 @@ _VALUES = {
     "<int:pk>": "1",
     "<path:object_id>": "1",
     "<int:content_type_id>": "1",
+    "<str:token_key>": "mm_1",
     "<path:address>": "nowhere/",
 }
 

@@ -91,6 +91,8 @@ PAGES: dict[str, dict[str, To]] = {
     "account/password/": {"get": To.VIEWERS, "post": To.VIEWERS},
     "account/sessions/end-others/": {"post": To.VIEWERS},
     "account/sessions/<int:pk>/end/": {"post": To.VIEWERS},  # one's own only
+    "tokens/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
+    "tokens/<str:token_key>/revoke/": {"post": To.VIEWERS},
     "members/": {"get": To.ADMINS, "post": To.ADMINS},
     "members/<int:pk>/role/": {"post": To.ADMINS},
     "members/<int:pk>/deactivate/": {"post": To.ADMINS},
@@ -121,6 +123,8 @@ API: dict[str, dict[str, To]] = {
     "api/v1/<path:address>": {"get": To.VIEWERS} | dict.fromkeys(METHODS[1:], To.MEMBERS),
     "api/v1/analyses/<int:pk>/cancel/": {"post": To.OWN},
     "api/v1/analyses/<int:pk>/adopt/": {"post": To.OWN, "delete": To.OWN},
+    "api/v1/analyses/import/": {"post": To.MEMBERS},
+    "api/v1/trainings/": {"get": To.VIEWERS, "post": To.MEMBERS},
     "api/v1/predict/": {"post": To.MEMBERS},
     "api/v1/plan/": {"post": To.MEMBERS},
     "api/v1/lookups/<int:pk>/": {"get": To.OWN},

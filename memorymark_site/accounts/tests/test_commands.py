@@ -68,10 +68,17 @@ def test_a_token_is_printed_once_and_only_its_digest_is_kept(client: Client) -> 
     token = _call("token", "ada", "--label", "nightly runs")
 
     stored = ApiToken.objects.get()
-    assert stored.name == "nightly runs"
+    assert (stored.name, stored.scope) == ("nightly runs", "write")
     assert token not in (stored.digest, stored.token_key)
     headers = {"Authorization": f"Token {token}"}
     assert client.get("/api/v1/models/", headers=headers).status_code == 200
+
+
+def test_a_token_may_be_for_reading_only() -> None:
+    User.objects.create_user("ada")
+    _call("token", "ada", "--scope", "read")
+
+    assert ApiToken.objects.get().scope == "read"
 
 
 def test_a_token_ends_when_it_should(client: Client) -> None:
@@ -84,7 +91,9 @@ def test_a_token_ends_when_it_should(client: Client) -> None:
     assert client.get("/api/v1/models/", headers=headers).status_code == 401
 
 
-@pytest.mark.parametrize("arguments", [("nobody",), ("ada", "--days", "0")])
+@pytest.mark.parametrize(
+    "arguments", [("nobody",), ("ada", "--days", "0"), ("ada", "--scope", "all")]
+)
 def test_no_token_where_something_is_wrong(arguments: tuple[str, ...]) -> None:
     User.objects.create_user("ada")
     with pytest.raises(CommandError):

@@ -1,13 +1,10 @@
 """``manage.py token NAME``: an API token for a member."""
 
-from datetime import timedelta
-
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import transaction
 
-from memorymark_site.accounts import audit
-from memorymark_site.accounts.models import Action, ApiToken
+from memorymark_site.accounts import tokens
+from memorymark_site.accounts.models import Scope
 
 
 class Command(BaseCommand):
@@ -20,16 +17,25 @@ class Command(BaseCommand):
         parser.add_argument("name", help="the member's user name")
         parser.add_argument("--label", default="", help="what the token is for")
         parser.add_argument("--days", type=int, help="days until it ends; never, if not given")
+        parser.add_argument(
+            "--scope",
+            choices=Scope.values,
+            default=Scope.WRITE.value,
+            help="what it may do; default %(default)s",
+        )
 
-    def handle(self, *, name: str, label: str, days: int | None, **_options: object) -> None:
+    def handle(
+        self, *, name: str, label: str, days: int | None, scope: str, **_options: object
+    ) -> None:
         """Make it and print it alone on a line, for use in a script."""
         user = User.objects.filter(username=name).first()
         if user is None:
             raise CommandError(f"there is no member {name!r}")
         if days is not None and not 0 < days <= 36_500:
             raise CommandError("--days must be from 1 to 36500")
-        expiry = None if days is None else timedelta(days=days)
-        with transaction.atomic():
-            _, token = ApiToken.objects.create(user=user, expiry=expiry, name=label)
-            audit.note(None, Action.TOKEN_MADE, f"token of {name}", after=label)
+        try:
+            _, token = tokens.make(user, label, Scope(scope), days)
+        except tokens.TooManyTokens as error:
+            most = tokens.MOST_TOKENS
+            raise CommandError(f"{name} has {most} tokens; revoke one first") from error
         self.stdout.write(token)

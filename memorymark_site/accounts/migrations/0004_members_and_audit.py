@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0010_viewers'),
+        ('accounts', '0003_viewers'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,0 +1,1 @@
+"""Analyses that ran elsewhere and are pushed into the lab's history."""

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django.live_server_helper import LiveServer
+
+from analyses import services
+from analyses.models import Analysis, Push, Status, Training
+from analyses.tests.factories import make_analysis
+from memorymark_site.accounts import tokens
+from memorymark_site.accounts.models import Scope
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.torch
+def test_the_examples_of_the_client_work(
+    live_server: LiveServer, member: User, tmp_path: Path
+) -> None:
+    """As one script, as a person would go through them; the lab knows the first answer already."""
+    fields = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
+    asked = services.submit(member, fields)
+    make_analysis(member, Status.SUCCEEDED, question=asked.question, request=asked.request)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/client.md").read_text(), re.DOTALL)
+    _, token = tokens.make(member, "examples", Scope.WRITE, 7)
+    environment = os.environ | {
+        "MEMORYMARK_URL": live_server.url,
+        "MEMORYMARK_TOKEN": token,
+        "MEMORYMARK_OUTBOX": str(tmp_path / "outbox"),
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(examples)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "unknown gpu 'a11'" in done.stdout
+    assert Analysis.objects.filter(adopted_at__isnull=False).count() == 1
+    pushed = Push.objects.get().analysis
+    assert f"/api/v1/analyses/{pushed.pk}/" in done.stdout
+    assert Training.objects.get().record["steps"] == 10
+    assert not list((tmp_path / "outbox").rglob("*.json"))

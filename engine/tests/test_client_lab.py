@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.client import Lab, LabError, NotFinished, Refused
+from engine.errors import InvalidInput
+from engine.tests.fake_lab import FakeLab
+
+
+@pytest.fixture
+def server() -> Iterator[FakeLab]:
+    with FakeLab() as server:
+        yield server
+
+
+@pytest.fixture
+def lab(server: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setattr("engine.client.lab.ASK_EVERY_SECONDS", 0.01)
+    return Lab(server.url, "mm_token")
+
+
+def _facts(number: int = 7, status: str = "succeeded", **changes: Any) -> dict[str, Any]:
+    return {
+        "id": number, "url": f"http://lab/api/v1/analyses/{number}/", "owner": "ada",
+        "status": status, "model": "bert", "gpu": "a10", "measured_gpu": "",
+        "current_batch_size": 16, "largest_batch_size": 288, "recommended_batch_size": 128,
+        "speedup": 1.5, "source": "predicted", "failure": None, "adopted_at": None,
+        "result": {"verdict": "Batch 288 fits."},
+    } | changes  # fmt: skip
+
+
+def test_an_analysis_is_asked_for_and_waited_for(lab: Lab, server: FakeLab) -> None:
+    server.say((201, _facts(status="queued")), _facts(status="running"), _facts())
+    found = lab.analyze(model="bert", gpu="a10", current_batch_size=16, wait=30)
+
+    assert (found.status, found.recommended_batch_size) == ("succeeded", 128)
+    assert found.verdict == "Batch 288 fits."
+    assert server.asked[0].body == {"model": "bert", "gpu": "a10", "current_batch_size": 16}
+    assert [asked.method for asked in server.asked] == ["POST", "GET", "GET"]
+
+
+def test_without_patience_it_is_asked_for_only(lab: Lab, server: FakeLab) -> None:
+    server.say((201, _facts(status="queued", result=None)))
+
+    assert not lab.analyze(model="bert", gpu="a10").is_final
+    assert len(server.asked) == 1
+
+
+def test_patience_ends(lab: Lab, server: FakeLab) -> None:
+    server.say(_facts(status="running"))
+
+    with pytest.raises(NotFinished, match="Analysis 7 is running"):
+        lab.wait(7, 0.05)
+
+
+def test_a_failed_analysis_says_why(lab: Lab, server: FakeLab) -> None:
+    failure = {"code": "does_not_fit", "reason": "batch 1 needs 30 GiB"}
+    server.say(_facts(status="failed", failure=failure, result=None, speedup=None))
+
+    found = lab.analysis(7)
+    assert (found.is_final, found.failure, found.verdict) == (True, "batch 1 needs 30 GiB", "")
+
+
+def test_all_pages_are_read_at_the_labs_own_address(lab: Lab, server: FakeLab) -> None:
+    with FakeLab() as other:
+        elsewhere = f"{other.url}/api/v1/analyses/?page=2"
+        server.say(
+            {"results": [_facts(3), _facts(2)], "next": elsewhere},
+            {"results": [_facts(1)], "next": None},
+        )
+        found = [analysis.id for analysis in lab.analyses(model="bert", sort="-speedup")]
+        assert not other.asked
+    assert found == [3, 2, 1]
+    assert server.asked[1].path.endswith("?model=bert&sort=-speedup&page=2")
+
+
+def test_cancelling_what_has_ended_changes_nothing(lab: Lab, server: FakeLab) -> None:
+    server.say((409, {"detail": "it has ended"}), _facts(status="failed"))
+
+    assert lab.cancel(7).status == "failed"
+
+
+def test_adopting_twice_is_adopting(lab: Lab, server: FakeLab) -> None:
+    server.say((409, {"detail": "adopted already"}), _facts(adopted_at="2026-01-01T00:00:00Z"))
+
+    assert lab.adopt(7).adopted
+
+
+def test_adopting_what_cannot_be_adopted_is_told(lab: Lab, server: FakeLab) -> None:
+    server.say((409, {"detail": "nothing to adopt"}), _facts(status="failed"))
+
+    with pytest.raises(Refused, match="nothing to adopt"):
+        lab.adopt(7)
+
+
+def test_a_prediction_is_waited_for(lab: Lab, server: FakeLab) -> None:
+    trial = {"trial": {"batch_size": 64, "fits": True}}
+    waiting = {"id": 5, "status": "running", "answer": None, "failure": None}
+    server.say((202, waiting), waiting, waiting | {"status": "answered", "answer": trial})
+
+    assert lab.predict(model="bert", gpu="a10", current_batch_size=64) == trial
+    assert server.asked[0].path.startswith("/api/v1/predict/?wait=")
+    assert server.asked[1].path == "/api/v1/lookups/5/"
+
+
+def test_a_plan_that_nobody_has_worked_out_yet(lab: Lab, server: FakeLab) -> None:
+    server.say({"id": 5, "status": "waiting", "answer": None, "failure": None})
+
+    with pytest.raises(NotFinished, match="ask again"):
+        lab.plan(model="bert", gpu="a10", wait=0.03)
+
+
+@pytest.mark.parametrize(
+    ("lookup", "error", "words"),
+    [
+        ({"status": "failed", "failure": {"reason": "too late"}}, LabError, "too late"),
+        ({"status": "failed", "failure": {"fields": {"gpu": "no"}}}, InvalidInput, "gpu: no"),
+        ({"status": "dropped", "failure": None}, LabError, "dropped"),
+    ],
+)
+def test_a_lookup_that_fails_says_why(
+    lab: Lab, server: FakeLab, lookup: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    server.say({"id": 5, "answer": None} | lookup)
+
+    with pytest.raises(error, match=words):
+        lab.predict(model="bert", gpu="a10")
+
+
+def test_analyses_are_compared_and_savings_added_up(lab: Lab, server: FakeLab) -> None:
+    server.say({"rows": []})
+    lab.compare([45, 46], base=45)
+    lab.savings(by="gpu", kind="realised")
+
+    assert server.asked[0].path == "/api/v1/compare/?ids=45%2C46&base=45"
+    assert server.asked[1].path == "/api/v1/savings/?by=gpu&kind=realised"
+
+
+@pytest.mark.parametrize("body", [{}, [], None, {"id": 1}, "analysis"])
+def test_an_answer_that_is_no_analysis_is_told(lab: Lab, server: FakeLab, body: object) -> None:
+    server.say(body)
+
+    with pytest.raises(LabError, match="no analysis"):
+        lab.analysis(1)
+
+
+def test_the_client_loads_no_torch() -> None:
+    program = "import sys, engine.client; print({'torch', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert done.stdout.strip() == "set()", done.stderr

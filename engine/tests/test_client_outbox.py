@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.client.errors import LabError, NotAllowed, Refused, Unavailable
+from engine.client.outbox import Entry, Outbox
+
+LAB, OTHER = "https://lab.example", "https://other.example"
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    return Outbox(tmp_path / "state" / "outbox")
+
+
+def _entry(number: int, lab: str = LAB) -> Entry:
+    return Entry(lab, "analysis", {"id": f"id-{number}", "figures": [number]})
+
+
+def _files(outbox: Outbox) -> list[str]:
+    return sorted(path.name for path in outbox.folder.rglob("*") if path.is_file())
+
+
+def test_what_is_sent_is_gone(outbox: Outbox) -> None:
+    outbox.put(_entry(1))
+    outbox.put(_entry(2))
+    sent: list[Entry] = []
+
+    def send(entry: Entry) -> dict[str, int]:
+        sent.append(entry)
+        return {"id": len(sent)}
+
+    delivery = outbox.deliver(LAB, send)
+    assert sent == [_entry(1), _entry(2)]  # oldest first
+    assert delivery.answers == {"id-1": {"id": 1}, "id-2": {"id": 2}}
+    assert (delivery.waiting, delivery.problem) == (0, "")
+    assert not _files(outbox)
+
+
+def test_only_its_owner_can_read_it(outbox: Outbox) -> None:
+    path = outbox.put(_entry(1))
+
+    assert path.stat().st_mode & 0o077 == 0
+    assert outbox.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_lab_that_is_away_gets_it_the_next_time(outbox: Outbox) -> None:
+    for number in range(3):
+        outbox.put(_entry(number))
+    tried: list[str] = []
+
+    def away(entry: Entry) -> None:
+        tried.append(entry.id)
+        raise Unavailable("the lab is away")
+
+    delivery = outbox.deliver(LAB, away)
+    assert tried == ["id-0"]  # no use in trying the others
+    assert (delivery.waiting, delivery.problem) == (3, "the lab is away")
+    assert len(outbox.deliver(LAB, lambda entry: {}).answers) == 3
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 422])
+def test_a_refused_document_is_put_aside_with_the_reason(outbox: Outbox, status: int) -> None:
+    wrong, good = outbox.put(_entry(1)), outbox.put(_entry(2))
+
+    def send(entry: Entry) -> dict[str, Any]:
+        if entry.id == "id-1":
+            raise Refused(status, "result.speedup: it does not follow from the trials", {})
+        return {}
+
+    delivery = outbox.deliver(LAB, send)
+    assert list(delivery.answers) == ["id-2"]
+    aside = outbox.folder / "rejected" / wrong.name
+    assert list(delivery.rejected) == [aside]
+    assert json.loads(aside.read_text())["document"]["figures"] == [1]
+    assert "does not follow" in aside.with_suffix(".reason.txt").read_text()
+    assert not good.exists()
+    assert not outbox.waiting(LAB)
+
+
+@pytest.mark.parametrize(
+    "error", [NotAllowed(403, "may only read", {}), Refused(404, "no such page", {}), LabError("?")]
+)
+def test_what_is_not_the_documents_fault_keeps_it(outbox: Outbox, error: LabError) -> None:
+    outbox.put(_entry(1))
+
+    def send(_entry: Entry) -> None:
+        raise error
+
+    delivery = outbox.deliver(LAB, send)
+    assert (delivery.waiting, delivery.problem) == (1, str(error))
+    assert not delivery.rejected
+
+
+def test_no_lab_gets_what_is_for_another(outbox: Outbox) -> None:
+    outbox.put(_entry(1, OTHER))
+    outbox.put(_entry(2))
+
+    assert list(outbox.deliver(LAB, lambda entry: {}).answers) == ["id-2"]
+    assert len(outbox.waiting(OTHER)) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lab": 1, "kind": 2, "document": 3}'])
+def test_a_file_that_cannot_be_read_blocks_nothing(outbox: Outbox, text: str) -> None:
+    outbox.put(_entry(2))
+    (outbox.folder / "0-broken.json").write_text(text)
+
+    delivery = outbox.deliver(LAB, lambda entry: {})
+    assert list(delivery.answers) == ["id-2"]
+    assert [path.name for path in delivery.rejected] == ["0-broken.json"]
+    assert not outbox.waiting(LAB)
+
+
+def test_two_at_once_do_not_send_it_twice(outbox: Outbox) -> None:
+    outbox.put(_entry(1))
+    sent: list[str] = []
+
+    def send(entry: Entry) -> None:
+        meanwhile = Outbox(outbox.folder).deliver(LAB, lambda other: sent.append(other.id))
+        assert (meanwhile.answers, meanwhile.waiting, meanwhile.problem) == ({}, 1, "")
+        sent.append(entry.id)
+
+    outbox.deliver(LAB, send)
+    assert sent == ["id-1"]
+
+
+def test_what_another_has_sent_meanwhile_is_not_missed(outbox: Outbox) -> None:
+    outbox.put(_entry(1))
+    outbox.put(_entry(2))
+    sent: list[str] = []
+
+    def send(entry: Entry) -> None:
+        if not sent:
+            sent.append(entry.id)
+            Outbox(outbox.folder).deliver(LAB, lambda other: sent.append(other.id))
+        else:
+            sent.append(f"again {entry.id}")
+
+    outbox.deliver(LAB, send)
+    assert sent == ["id-1", "id-2"]
+
+
+def test_a_process_that_is_killed_loses_nothing_and_leaves_no_lock(outbox: Outbox) -> None:
+    outbox.put(_entry(1))
+    program = """
+import os, signal, sys
+from pathlib import Path
+from engine.client.outbox import Outbox
+Outbox(Path(sys.argv[1])).deliver(sys.argv[2], lambda entry: os.kill(os.getpid(), signal.SIGKILL))
+"""
+    died = subprocess.run([sys.executable, "-c", program, str(outbox.folder), LAB])
+
+    assert died.returncode == -9
+    assert list(outbox.deliver(LAB, lambda entry: {}).answers) == ["id-1"]
+
+
+def test_several_processes_send_each_document_once(outbox: Outbox, tmp_path: Path) -> None:
+    for number in range(30):
+        outbox.put(_entry(number))
+    program = """
+import os, sys
+from pathlib import Path
+from engine.client.outbox import Outbox
+def send(entry):
+    with open(sys.argv[3], "a") as log:
+        log.write(entry.id + "\\n")
+Outbox(Path(sys.argv[1])).deliver(sys.argv[2], send)
+"""
+    log = tmp_path / "sent"
+    words = [sys.executable, "-c", program, str(outbox.folder), LAB, str(log)]
+    for process in [subprocess.Popen(words) for _ in range(3)]:
+        assert process.wait(60) == 0
+
+    assert sorted(log.read_text().split()) == sorted(f"id-{number}" for number in range(30))
+
+
+def test_a_document_half_written_is_no_document(outbox: Outbox) -> None:
+    outbox.put(_entry(1))
+    (outbox.folder / "1-x.unfinished").write_text("{")
+
+    assert list(outbox.deliver(LAB, lambda entry: {}).answers) == ["id-1"]
+
+
+def test_an_outbox_that_is_not_there_is_empty(outbox: Outbox) -> None:
+    delivery = outbox.deliver(LAB, lambda entry: {})
+
+    assert (delivery.answers, delivery.waiting) == ({}, 0)
+    assert not outbox.folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(OSError, match="file"):
+        Outbox(tmp_path / "file" / "outbox").put(_entry(1))
+    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.client import Lab, Misconfigured
+from engine.errors import EngineError
+from engine.recording import Loop, TrainingRecord, to_lab
+from engine.tests.fake_lab import FakeLab
+
+RECORD = TrainingRecord(
+    batch_size=16,
+    steps=2,
+    samples=32,
+    warm_up_steps=5,
+    timed_steps=0,
+    device="cpu",
+    device_name="CPU (x86_64)",
+    device_total_bytes=2**34,
+    started_at="2026-03-01T12:00:00+00:00",
+    ended_at="2026-03-01T12:30:00+00:00",
+    loop=Loop.PLAIN,
+    analysis_id=12,
+)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeLab]:
+    monkeypatch.setenv("MEMORYMARK_OUTBOX", str(tmp_path / "outbox"))
+    monkeypatch.setattr("engine.client.connection.FIRST_PAUSE_SECONDS", 0.01)
+    with FakeLab() as server:
+        monkeypatch.setenv("MEMORYMARK_URL", server.url)
+        monkeypatch.setenv("MEMORYMARK_TOKEN", "mm_token")
+        yield server
+
+
+def test_a_record_is_reported(server: FakeLab) -> None:
+    server.say((201, {"id": 3}))
+    to_lab()(RECORD)
+
+    (asked,) = server.asked
+    assert asked.path == "/api/v1/trainings/"
+    assert asked.body["record"] == RECORD.to_dict()
+    assert asked.body["id"]
+
+
+def test_a_lab_that_is_away_gets_it_later(
+    server: FakeLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.say((503, b""))
+    with caplog.at_level(logging.WARNING):
+        to_lab()(RECORD)
+    assert "waits in" in caplog.text
+
+    server.say((201, {"id": 3}))
+    assert len(Lab().send_outbox().answers) == 1
+
+
+def test_a_refused_record_is_told_with_its_place(server: FakeLab, tmp_path: Path) -> None:
+    server.say((400, {"record.analysis_id": ["you have no analysis 12"]}))
+
+    with pytest.raises(EngineError, match="you have no analysis 12"):
+        to_lab()(RECORD)
+    assert len(list((tmp_path / "outbox" / "rejected").glob("*.json"))) == 1
+
+
+def test_another_documents_refusal_is_not_this_ones(server: FakeLab) -> None:
+    server.say((503, b""))
+    to_lab()(RECORD)
+    server.say((400, {"record": ["no"]}), (201, {"id": 4}))
+
+    to_lab()(RECORD)
+
+
+def test_what_is_missing_is_told_before_the_training(
+    server: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MEMORYMARK_TOKEN")
+
+    with pytest.raises(Misconfigured, match="MEMORYMARK_TOKEN"):
+        to_lab()
