@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from analyses.api import docs
+from memorymark_site.accounts.views import admin_login
 from memorymark_site.health import Health, health
 
 urlpatterns = [
@@ -14,6 +15,7 @@ urlpatterns = [
     path("api/docs/", docs.docs, name="api-docs"),
     path("api/docs/problems/", docs.problems, name="api-problems"),
     path("health", health, name="health"),
+    path("admin/login/", admin_login),
     path("admin/", admin.site.urls),
 ]
 

@@ -107,6 +107,19 @@ class SignIn(models.Model):
         return f"{self.user} with {self.browser}"
 
 
+class Attempt(models.Model):
+    """That somebody has tried a password, or asked for a new one; see :mod:`.throttle`."""
+
+    key = models.CharField(max_length=40)
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        indexes = (models.Index(fields=("key", "-at")),)
+
+    def __str__(self) -> str:
+        return f"attempt at {self.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
 class Action(models.TextChoices):
     """What kind of change an entry of the audit log tells of."""
 

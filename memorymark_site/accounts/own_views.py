@@ -19,7 +19,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from analyses.notifications.channels import sends_email
-from memorymark_site.accounts import audit, invitations, sessions
+from memorymark_site.accounts import audit, invitations, sessions, throttle
 from memorymark_site.accounts.forms import AccountForm
 from memorymark_site.accounts.models import Action
 from memorymark_site.accounts.roles import Role, needs
@@ -127,6 +127,11 @@ class Forgotten(auth.PasswordResetView):
         """Send it, and say the same whether there is such an account or not."""
         if not sends_email():
             return self.form_invalid(form)
+        if seconds := throttle.take(throttle.of_forgotten(self.request)):
+            form.add_error(None, f"Too many in a short time. Wait {-(-seconds // 60)} min.")
+            response = self.form_invalid(form)
+            response.status_code, response["Retry-After"] = 429, str(seconds)
+            return response
         messages.success(
             self.request, "If there is an account with this address, a link is on its way to it."
         )
@@ -145,6 +150,7 @@ class Reset(auth.PasswordResetConfirmView):
         with transaction.atomic():
             response = super().form_valid(form)
             audit.note(user, Action.PASSWORD_CHANGED, user.username, after="by a link")
+            throttle.forget([throttle.of_account(user.username)])
         messages.success(self.request, "Your new password holds. Sign in with it.")
         return response
 
