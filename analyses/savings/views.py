@@ -53,7 +53,7 @@ def savings(request: MemberRequest) -> HttpResponse:
         "selection": selection,
         "query": selection.query(),
         "totals": totals,
-        "verified": verified(counted),
+        "realised_verified": verified(counted),
         "kinds": {
             "realised": selection.query(kind="realised"),
             "potential": selection.query(kind="potential"),

@@ -282,6 +282,14 @@ def test_realised_savings_are_verified_or_on_word(
     assert [line.split(",")[6] for line in lines.splitlines()] == ["verified", "no", "yes"]
 
 
+def test_only_realised_savings_are_said_to_be_verified(client: Client, member: User) -> None:
+    adopted, _ = (make_analysis(member, Status.SUCCEEDED, workload_key=key) for key in "ab")
+    services.adopt(adopted, member)
+    client.force_login(member)
+
+    assert client.get("/savings/").content.decode().count("verified by a training") == 1
+
+
 def test_what_is_not_adopted_is_not_verified(
     client: Client, api: APIClient, member: User, analysis: Analysis
 ) -> None:
