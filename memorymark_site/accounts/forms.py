@@ -25,13 +25,11 @@ class InviteForm(forms.Form):
     """What somebody is to be, and where the invitation is sent."""
 
     role = forms.ChoiceField(
-        choices=[
-            (Role.MEMBER, "Member: submits analyses and changes their own"),
-            (Role.VIEWER, "Viewer: reads everything, changes nothing"),
-            (Role.ADMIN, "Admin: changes everything, members too"),
-        ],
+        choices=Role.choices,
         initial=Role.MEMBER,
         label="Role",
+        help_text="A viewer reads everything and changes nothing, a member submits analyses, an "
+        "admin changes everything, the members too.",
     )
     email = forms.EmailField(
         required=False,
