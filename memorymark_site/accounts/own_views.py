@@ -150,7 +150,7 @@ class Reset(auth.PasswordResetConfirmView):
         with transaction.atomic():
             response = super().form_valid(form)
             audit.note(user, Action.PASSWORD_CHANGED, user.username, after="by a link")
-            throttle.forget([throttle.of_account(user.username)])
+            throttle.forget(throttle.of_account(user.username))
         messages.success(self.request, "Your new password holds. Sign in with it.")
         return response
 

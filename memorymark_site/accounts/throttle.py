@@ -69,9 +69,23 @@ def take(limits: Sequence[Limit]) -> int:
     return wait
 
 
-def forget(limits: Sequence[Limit]) -> None:
-    """Start counting anew, since who tried has shown to be the right one."""
-    Attempt.objects.filter(key__in=[limit.key for limit in limits]).delete()
+def was_right(limits: Sequence[Limit]) -> None:
+    """Take back the attempt that was just counted, since the password was right.
+
+    The count of the account starts anew. That of the address does not: else who has one account
+    could try as many passwords of others as they like, with their own in between.
+    """
+    account, *others = limits
+    forget(account)
+    for limit in others:
+        latest = Attempt.objects.filter(key=limit.key).order_by("-at", "-pk").first()
+        if latest:
+            latest.delete()
+
+
+def forget(limit: Limit) -> None:
+    """Start counting anew."""
+    Attempt.objects.filter(key=limit.key).delete()
 
 
 def address_of(request: HttpRequest) -> str:

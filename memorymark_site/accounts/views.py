@@ -46,7 +46,7 @@ class LoginView(DjangoLoginView):
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         """Sign in."""
-        throttle.forget(self._limits())
+        throttle.was_right(self._limits())
         return super().form_valid(form)
 
     def _limits(self) -> list[throttle.Limit]:

@@ -71,6 +71,15 @@ def test_the_right_password_starts_anew(ada: User) -> None:
         assert _try("ada", RIGHT).status_code == 302
 
 
+def test_a_password_of_ones_own_buys_no_guesses_of_others(ada: User) -> None:
+    for number in range(30):
+        assert _try(f"guess{number}").status_code == 200
+        if number < 29:
+            assert _try("ada", RIGHT).status_code == 302
+
+    assert _try("guess").status_code == 429
+
+
 def test_a_link_for_a_new_password_opens_the_account(ada: User) -> None:
     for _ in range(10):
         _try("ada", address="198.51.100.7")
