@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 from analyses.engine_events import Failure, parse
 from analyses.engine_process import Line
 from engine.events import Log
 from engine.result import AnalysisResult, Trial
+
+logger = logging.getLogger(__name__)
 
 LONGEST_LOG_LINE = 4096
 MOST_LOG_LINES = 5000
@@ -65,4 +68,5 @@ class Harvest:
         message = line.message
         if len(message) > LONGEST_LOG_LINE:
             message = message[: LONGEST_LOG_LINE - 1] + "…"
+        logger.info("the engine: %s", message)
         self.lines.append(Log(message, line.level))

@@ -16,6 +16,7 @@ from django.db import connection
 from analyses import nodes, pace, queue, recovery, selectors
 from analyses.kept_process import STOP_SECONDS, Kept
 from analyses.models import Node
+from analyses.retention import Housekeeper
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class NodeProcess:
     def __init__(self) -> None:
         self._stopping = Event()
         self._beat_at = 0.0
+        self._housekeeper = Housekeeper()
         self._kept = [
             Kept("pool", "pool of workers", _a_worker_is_free, queue.release_locked),
             # A new desk takes back what the one before it has left.
@@ -46,6 +48,7 @@ class NodeProcess:
             if monotonic() - self._beat_at >= pace.HEARTBEAT_SECONDS:
                 self._beat_at = monotonic()
                 _beat()
+                self._housekeeper.look()
             self._stopping.wait(LOOK_EVERY_SECONDS)
         self._stop()
 

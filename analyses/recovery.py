@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import F
 from django_q.models import OrmQ
 
-from analyses import queue, selectors, services
+from analyses import log_context, queue, selectors, services
 from analyses.lifecycle import move
 from analyses.lookups import services as lookups
 from analyses.models import Analysis, Status
@@ -20,6 +22,51 @@ MOST_LOSSES = 2
 """An analysis that has taken two workers with it is not given to a third."""
 
 LOST = "worker_lost"
+
+
+@dataclass(frozen=True)
+class LetGo:
+    """What was in somebody's hands in another instance, and what it is in this one.
+
+    Attributes:
+        queued: The numbers of the analyses that were running; they wait for a worker again.
+        cancelled: How many were being cancelled; they are.
+        lookups: How many lookups were being answered; they wait again.
+        notifications: How many notifications were being sent; they are sent again.
+    """
+
+    queued: Sequence[int]
+    cancelled: int
+    lookups: int
+    notifications: int
+
+    def told(self) -> Iterator[str]:
+        """It in words; nothing of what there was none of."""
+        if self.queued:
+            numbers = ", ".join(f"{number}" for number in self.queued)
+            yield f"Queued again, since they were running when the backup was made: {numbers}."
+        if self.cancelled:
+            yield f"Cancelled, since they were being cancelled: {self.cancelled:,} analyses."
+        if self.lookups:
+            yield f"To be answered again: {self.lookups:,} lookups."
+        if self.notifications:
+            yield f"To be sent, perhaps a second time: {self.notifications:,} notifications."
+
+
+@transaction.atomic
+def let_go() -> LetGo:
+    """Take everything from the workers of the instance that a backup was made of.
+
+    None of them works here, so it is no loss that counts; what they had reported stays.
+    """
+    cancelled = move(Analysis.objects.all(), Status.CANCELLING, Status.CANCELLED)
+    running = list(Analysis.objects.filter(status=Status.RUNNING).order_by("pk"))
+    for analysis in running:
+        services.say(analysis, "Restored from a backup while this was running; it is queued again.")
+    move(Analysis.objects.all(), Status.RUNNING, Status.QUEUED)
+    return LetGo(
+        [analysis.pk for analysis in running], cancelled, lookups.let_go(), delivery.let_go()
+    )
 
 
 def recover() -> None:
@@ -59,7 +106,8 @@ def _lose(pk: int, token: str) -> int:
         end, words = Status.LOST, {"failure_code": LOST, "failure_reason": reason}
     if not move(stale, Status.RUNNING, end, losses=F("losses") + 1, **words):
         return 0
-    logger.warning("analysis %d was lost by its worker on %s", pk, analysis.node)
+    with log_context.of_analysis(pk, analysis.request_id):
+        logger.warning("analysis %d was lost by its worker on %s", pk, analysis.node)
     services.say(analysis, reason)
     if end == Status.QUEUED:
         queue.enqueue(analysis)

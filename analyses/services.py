@@ -7,6 +7,7 @@ token, so a worker that was given up for lost can no longer change anything.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from analyses import pace, queue, selectors, store
+from analyses import log_context, pace, queue, selectors, store
 from analyses.engine_events import Failure, storable
 from analyses.lab.defaults import Settled, settle
 from analyses.lifecycle import move
@@ -31,6 +32,8 @@ from engine.result import AnalysisResult
 from engine.result import Trial as TriedBatch
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
+
+logger = logging.getLogger(__name__)
 
 NO_GPU = (
     "no machine of this lab with a GPU is online to measure on; "
@@ -50,6 +53,7 @@ class Claim:
     analysis_id: int
     token: str
     attempt: int = 1
+    request_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,13 @@ def submit(owner: User, fields: Mapping[str, object], *, anew: bool = False) -> 
     check_storable(request.workload.config)
     settled = settle(request, given, kind)
     with transaction.atomic():
-        analysis = Analysis.objects.create(owner=owner, **asked(settled, kind))
+        analysis = Analysis.objects.create(
+            owner=owner, request_id=log_context.request_id(), **asked(settled, kind)
+        )
         if anew or not store.answer(analysis):
             queue.enqueue(analysis)
+    with log_context.of_analysis(analysis.pk, analysis.request_id):
+        logger.info("submitted by member %d: %s on %s", owner.pk, analysis.model, analysis.gpu)
     return analysis
 
 
@@ -226,7 +234,7 @@ def claim(
         return None
     if not taken:
         return None
-    return Claim(analysis_id, token, this.values_list("attempt", flat=True).get())
+    return Claim(analysis_id, token, *this.values_list("attempt", "request_id").get())
 
 
 def heartbeat(claim: Claim) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from django import db
 from django.conf import settings
 
-from analyses import nodes, services
+from analyses import log_context, nodes, services
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess, Engines
 from analyses.environment import environment_here
@@ -85,12 +85,16 @@ def _claim(analysis_id: int) -> Claim | None:
 
 def _work_safely(claim: Claim) -> None:
     lease = Lease(claim)
-    try:
-        outcome = _work(lease)
-        lease.write_at_last(lambda: services.finish(claim, outcome))
-    except (ClaimLost, LeaseExpired) as error:
-        # Whoever has taken it goes on with it; if nobody has, recovery finds it by its heartbeat.
-        logger.warning("%s; its engine was ended", error)
+    with log_context.of_analysis(claim.analysis_id, claim.request_id):
+        logger.info("taken, for the %d. time", claim.attempt)
+        try:
+            outcome = _work(lease)
+            lease.write_at_last(lambda: services.finish(claim, outcome))
+        except (ClaimLost, LeaseExpired) as error:
+            # Whoever has taken it goes on with it; if nobody has, recovery finds it.
+            logger.warning("%s; its engine was ended", error)
+        else:
+            logger.info("ended: %s", type(outcome).__name__)
 
 
 def _work(lease: Lease) -> Outcome:

@@ -1,8 +1,14 @@
 """How gunicorn serves the site; ``make run`` gives HOST and PORT."""
 
 import os
+import shutil
+import tempfile
 
+from gunicorn.arbiter import Arbiter
 from gunicorn.workers.base import Worker
+
+from memorymark_site.operations.logs.config import LINES, logging_config
+from memorymark_site.operations.logs.redaction import secrets_of
 
 _HOST = os.environ.get("HOST", "127.0.0.1")
 _PORT = os.environ.get("PORT", "8000")
@@ -12,8 +18,24 @@ workers = 2
 threads = 4
 worker_class = "gthread"
 loglevel = "warning"
+logconfig_dict = logging_config(
+    os.environ.get("LOG_LEVEL", "WARNING").upper(),
+    os.environ.get("LOG_FORMAT", LINES).lower(),
+    secrets_of(os.environ),
+)
 timeout = 60
 graceful_timeout = 3
+
+_METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+if os.environ.get("MEMORYMARK_METRICS_TOKEN"):
+    # The processes count requests in files here; see memorymark_site.operations.metrics.requests.
+    os.environ.setdefault(_METRICS_FOLDER, tempfile.mkdtemp(prefix="memorymark-metrics-"))
+
+
+def on_exit(_server: Arbiter) -> None:
+    """Removes what was counted: the next start counts from zero, as Prometheus expects."""
+    if _METRICS_FOLDER in os.environ:
+        shutil.rmtree(os.environ[_METRICS_FOLDER], ignore_errors=True)
 
 
 def post_worker_init(worker: Worker) -> None:

@@ -1,4 +1,7 @@
-"""Health: is everything there that an analysis needs? Answers without login, no secrets."""
+"""Health: is everything there that an analysis needs? Answers without login, no secrets.
+
+Whether this one process lives and can serve is another question: :mod:`memorymark_site.probes`.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ class Health(APIView):
 
     @described(responses={200: HealthSerializer, 503: HealthSerializer}, auth=[])
     def get(self, _request: Request) -> Response:
-        """Whether an analysis submitted now would be worked on. Open to all, without a token.
+        """Say whether an analysis submitted now would be worked on. Open to all, without a token.
 
         503 says in `problems` what is missing.
         """

@@ -18,15 +18,23 @@ Variables:
     MEMORYMARK_NODE: This machine's name among the lab's nodes (default: its host name).
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
+    MEMORYMARK_METRICS_TOKEN: What Prometheus has to send to read ``/metrics``; without it there is
+        no such page.
     ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
     MEMORYMARK_API_UNITS: What a member may ask of the API in a minute (default 1200): a request is
         one unit, one that makes the engine work ten; 0 for no limit.
     PREDICT_DEADLINE_SECONDS, PLAN_DEADLINE_SECONDS: Longest time for a prediction beside the form
         of a new analysis (default 60), and for the advice on an analysis (default 300).
+    MEMORYMARK_KEEP_LOG_DAYS, MEMORYMARK_KEEP_FAILED_DAYS, MEMORYMARK_KEEP_NOTIFICATION_DAYS: Days
+        after which log lines, analyses without an answer, and notifications are removed (default 0:
+        never); see :mod:`analyses.retention`. Workers do it: set these there too.
+    MEMORYMARK_KEEP_LOOKUP_DAYS: The same of lookups that nobody asks any more (default 7).
     LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
+    LOG_FORMAT: ``lines`` for people (default), or ``json``: one object a line.
     DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,6 +45,8 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from memorymark_site import secret_key
+from memorymark_site.operations.logs.config import LINES, logging_config
+from memorymark_site.operations.logs.redaction import secrets_of
 
 django_stubs_ext.monkeypatch()  # Django's own classes take type arguments, as its stubs have them
 
@@ -44,14 +54,19 @@ env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.str("MEMORYMARK_DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+try:
+    DATA_DIR.mkdir(parents=True, exist_ok=True)
+except OSError as error:
+    raise ImproperlyConfigured(
+        f"the data folder cannot be made: {error}; name another with MEMORYMARK_DATA_DIR"
+    ) from error
 DEMO_MARK = DATA_DIR / "this-is-a-demo"
 IS_DEMO = DEMO_MARK.is_file()
 
 DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env.str("SECRET_KEY", default="") or secret_key.read_or_create(DATA_DIR / "secret-key")
-_HOSTS = env.list("MEMORYMARK_HOSTS", default=[])
-ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *_HOSTS]
+NAMED_HOSTS = env.list("MEMORYMARK_HOSTS", default=[])
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *NAMED_HOSTS]
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -68,10 +83,13 @@ INSTALLED_APPS = [
     "knox",
     "rest_framework",
     "memorymark_site.accounts",
+    "memorymark_site.operations",
     "analyses",
 ]
 
 MIDDLEWARE = [
+    "memorymark_site.operations.logs.requests.RequestIdMiddleware",
+    "memorymark_site.operations.metrics.requests.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -111,9 +129,16 @@ TEMPLATES = [
 def _database() -> dict[str, Any]:
     """The one database; SQLite is set up so that web and worker can write side by side."""
     default = {"ENGINE": "django.db.backends.sqlite3", "NAME": DATA_DIR / "memorymark.sqlite3"}
-    database: dict[str, Any] = (
-        env.db_url("DATABASE_URL") if env("DATABASE_URL", default="") else default
-    )
+    try:
+        named = env.db_url("DATABASE_URL") if env("DATABASE_URL", default="") else default
+    except ValueError:
+        named = {}
+    database: dict[str, Any] = named
+    if not str(database.get("ENGINE", "")).endswith((".sqlite3", ".postgresql")):
+        raise ImproperlyConfigured(  # not what it is: that has a password
+            "DATABASE_URL names no database that MemoryMark knows; give one such as "
+            "postgres://user:password@host/name, or none for SQLite in the data folder"
+        )
     if database["ENGINE"].endswith("sqlite3"):
         # IMMEDIATE takes the write lock when a transaction starts: taken later, a lock that another
         # process holds fails at once, without waiting for the timeout (seconds).
@@ -160,7 +185,12 @@ if env.bool("MEMORYMARK_HTTPS", default=False):
     CSRF_COOKIE_SECURE = True
     SECURE_HSTS_SECONDS = 30 * 24 * 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in _HOSTS]
+    SILENCED_SYSTEM_CHECKS = [
+        "security.W005",  # HSTS for subdomains: those of the site's name are not ours to decide on
+        "security.W008",  # the proxy leads from http to https; see docs/operations.md
+        "security.W021",  # preloading: as subdomains
+    ]
+    CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in NAMED_HOSTS]
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -220,8 +250,6 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": REST_FRAMEWORK["DEFAULT_PERMISSION_CLASSES"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
         "AnalysisStatus": "analyses.models.Status",
@@ -259,6 +287,29 @@ EMAIL_TIMEOUT = 5  # seconds, for each answer of the mail server
 # Whether members may show an analysis to people without an account
 SHARE_LINKS = env.bool("MEMORYMARK_SHARE_LINKS", default=True)
 
+# What Prometheus has to send to read /metrics; empty: there is no such page
+METRICS_TOKEN = env.str("MEMORYMARK_METRICS_TOKEN", default="")
+
+# What is removed, and after how many days; 0 is never
+
+
+def _days(name: str, default: int = 0, least: int = 0) -> int:
+    days: int = env.int(name, default=default)
+    if not least <= days <= 36_500:
+        raise ImproperlyConfigured(f"{name}={days} is no number of days from {least} to 36500")
+    return days
+
+
+KEPT_DAYS = {
+    name: _days(name)
+    for name in (
+        "MEMORYMARK_KEEP_LOG_DAYS",
+        "MEMORYMARK_KEEP_FAILED_DAYS",
+        "MEMORYMARK_KEEP_NOTIFICATION_DAYS",
+    )
+}
+LOOKUPS_KEPT_DAYS = _days("MEMORYMARK_KEEP_LOOKUP_DAYS", default=7, least=1)
+
 # The engine and the queue
 
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
@@ -294,19 +345,5 @@ Q_CLUSTER = {
 }
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="WARNING").upper()
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    "loggers": {
-        "django": {"handlers": [], "propagate": True},
-        # Not each 404 and each refused form; addresses may hold a set-up token too.
-        "django.request": {"level": "ERROR"},
-        # Nor a traceback for each visitor who uses another name; the page says what to do.
-        "django.security.DisallowedHost": {"level": "CRITICAL"},
-    },
-}
+LOG_FORMAT = env.str("LOG_FORMAT", default=LINES).lower()
+LOGGING = logging_config(LOG_LEVEL, LOG_FORMAT, {*secrets_of(os.environ), SECRET_KEY})

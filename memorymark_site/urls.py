@@ -6,6 +6,8 @@ from django.urls import include, path
 from analyses.api import docs
 from memorymark_site.accounts.views import admin_login
 from memorymark_site.health import Health, health
+from memorymark_site.operations.metrics.views import metrics
+from memorymark_site.probes import live, ready
 
 urlpatterns = [
     path("", include("analyses.urls")),
@@ -15,6 +17,9 @@ urlpatterns = [
     path("api/docs/", docs.docs, name="api-docs"),
     path("api/docs/problems/", docs.problems, name="api-problems"),
     path("health", health, name="health"),
+    path("live", live, name="live"),
+    path("ready", ready, name="ready"),
+    path("metrics", metrics, name="metrics"),
     path("admin/login/", admin_login),
     path("admin/", admin.site.urls),
 ]

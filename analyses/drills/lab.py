@@ -107,6 +107,7 @@ class Lab:
         seconds: float = 0.4,
         heartbeat: float = 1.0,
         data_dir: Path | None = None,
+        migrated: bool = True,
         result: dict[str, Any],
     ) -> None:
         self.folder = folder
@@ -122,7 +123,8 @@ class Lab:
         }
         self.nodes: list[Node] = []
         self._site: subprocess.Popen[bytes] | None = None
-        self.manage("migrate", "-v0")
+        if migrated:
+            self.manage("migrate", "-v0")
 
     def make_engine(self, *, trials: int, seconds: float) -> None:
         """Say how each analysis goes on the nodes that are started from now on."""

@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         nodes = [lab.start_node(f"node-{number}") for number in range(1, options.nodes + 1)]
         begun = monotonic()
         try:
-            strikes = _soak(lab, nodes, options.analyses, options.kill_every, chance)
+            strikes = soak(lab, nodes, options.analyses, options.kill_every, chance)
             seconds = monotonic() - begun
             tally = lab.call("tally", TRIALS)
         finally:
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(any(tally.get(name, 0) for name in _HAS_TO_BE_ZERO))
 
 
-def _soak(
+def soak(
     lab: Lab, nodes: list[Node], analyses: int, kill_every: float, chance: random.Random
 ) -> dict[str, int]:
     """Submit, strike and keep alive, until everything has ended or the quiet time is over."""

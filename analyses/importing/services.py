@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
+from analyses import log_context
 from analyses.importing.document import Document
 from analyses.lab.defaults import Settled, settle
 from analyses.lifecycle import move
@@ -52,7 +53,7 @@ def _create(member: User, document: Document) -> Analysis:
         "question": "",
         "environment": {**document.environment, "node": document.host},
     }
-    analysis = Analysis.objects.create(owner=member, **columns)
+    analysis = Analysis.objects.create(owner=member, request_id=log_context.request_id(), **columns)
     Push.objects.create(
         analysis=analysis,
         document_id=document.id,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.db import models
 
+from analyses.log_context import LONGEST_REQUEST_ID
+
 if TYPE_CHECKING:
     from analyses.models.labels import Tag
 
@@ -92,6 +94,8 @@ class Analysis(models.Model):
     ``cancelled_by`` is who has asked for its end. ``environment`` is what it ran with, as
     :func:`analyses.environment.environment_here` says it; empty before a worker has taken it.
 
+    ``request_id`` is that of the web request that has submitted it, to find its log lines by.
+
     ``workload_key`` is equal for analyses of the same workload on the same GPU. ``adopted_at`` is
     when ``adopted_by`` said that the recommended batch is trained with; empty until then.
     """
@@ -107,6 +111,7 @@ class Analysis(models.Model):
     optimizer = models.CharField(max_length=20)
     current_batch_size = models.PositiveIntegerField()
 
+    request_id = models.CharField(max_length=LONGEST_REQUEST_ID, blank=True)
     measured_gpu = models.CharField(max_length=200, blank=True)
     question = models.CharField(max_length=64, blank=True)
     workload_key = models.CharField(max_length=64, blank=True)

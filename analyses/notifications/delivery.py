@@ -68,6 +68,12 @@ def deliver(pk: int) -> None:
         )
 
 
+def let_go() -> int:
+    """Take all notifications from their workers, which are another instance's; returns how many."""
+    sending = Notification.objects.filter(status=Delivery.SENDING)
+    return sending.update(status=Delivery.WAITING, due_at=Now())
+
+
 def recover() -> None:
     """Put right what was left behind, and queue what is due; any node may do it at any time."""
     stale = Notification.objects.filter(

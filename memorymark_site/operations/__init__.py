@@ -1,0 +1,1 @@
+"""What whoever runs the site needs: backups, metrics, logs, retention, checks of settings."""

@@ -1,0 +1,99 @@
+"""What is wrong with the settings, told at the start of every command, and what to do about it.
+
+What Django cannot even start with is refused by the settings themselves. What matters only once
+others can reach the site is told by ``manage.py check --deploy``, where
+Django itself judges the SECRET_KEY.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connection
+
+SHORTEST_TOKEN = 16
+
+
+@register(Tags.compatibility)
+def check_settings(**_kwargs: Any) -> list[CheckMessage]:
+    """What keeps the site or its workers from working."""
+    return [*_files(), *_reachable(), *_email(os.environ)]
+
+
+@register(Tags.security, deploy=True)
+def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
+    """What is wrong where others can reach the site, or a lab has several machines."""
+    return [*_keys(os.environ), *_links()]
+
+
+def _files() -> Iterator[CheckMessage]:
+    command = settings.ENGINE_COMMAND[0]
+    if shutil.which(command) is None:
+        yield Error(
+            f"the engine cannot be started: there is no program {command}",
+            hint="run make install, and start MemoryMark with the Python in .venv",
+            id="memorymark.E001",
+        )
+    if not os.access(settings.DATA_DIR, os.W_OK | os.X_OK):
+        yield Error(
+            f"the data folder {settings.DATA_DIR} cannot be written",
+            hint="give it to the user that runs the site, or name another: MEMORYMARK_DATA_DIR",
+            id="memorymark.E002",
+        )
+
+
+def _reachable() -> Iterator[CheckMessage]:
+    if settings.SESSION_COOKIE_SECURE and not settings.NAMED_HOSTS:
+        yield Error(
+            "MEMORYMARK_HTTPS is set, but the site answers to no name but this machine's",
+            hint="name it as its members do: MEMORYMARK_HOSTS=memorymark.lab.example",
+            id="memorymark.E003",
+        )
+
+
+def _email(environment: Mapping[str, str]) -> Iterator[CheckMessage]:
+    url, sender = environment.get("EMAIL_URL"), environment.get("DEFAULT_FROM_EMAIL")
+    if url and not sender:
+        yield Warning(
+            "EMAIL_URL is set, but DEFAULT_FROM_EMAIL is not: mail servers refuse the sender "
+            f"{settings.DEFAULT_FROM_EMAIL}",
+            hint="set DEFAULT_FROM_EMAIL=memorymark@lab.example, here and for each worker",
+            id="memorymark.W004",
+        )
+    if sender and not url:
+        yield Warning(
+            "DEFAULT_FROM_EMAIL is set, but EMAIL_URL is not: no e-mail is sent",
+            hint="set EMAIL_URL=smtp+tls://user:password@mail.lab.example:587",
+            id="memorymark.W005",
+        )
+
+
+def _keys(environment: Mapping[str, str]) -> Iterator[CheckMessage]:
+    if connection.vendor == "postgresql" and not environment.get("SECRET_KEY"):
+        yield Warning(
+            "the database is PostgreSQL, but SECRET_KEY is not set: workers on other machines make "
+            "their own and cannot read the queue",
+            hint="set the same SECRET_KEY on every machine",
+            id="memorymark.W006",
+        )
+    if settings.METRICS_TOKEN and len(settings.METRICS_TOKEN) < SHORTEST_TOKEN:
+        yield Warning(
+            f"MEMORYMARK_METRICS_TOKEN can be guessed: give it {SHORTEST_TOKEN} characters or more",
+            hint="make one: python -c 'import secrets; print(secrets.token_urlsafe(24))'",
+            id="memorymark.W007",
+        )
+
+
+def _links() -> Iterator[CheckMessage]:
+    if settings.NAMED_HOSTS and settings.PUBLIC_URL.startswith("http://127.0.0.1"):
+        yield Warning(
+            f"links in e-mails and webhooks begin with {settings.PUBLIC_URL}, where only this "
+            "machine finds the site",
+            hint=f"set MEMORYMARK_URL=https://{settings.NAMED_HOSTS[0]}, here and for each worker",
+            id="memorymark.W008",
+        )

@@ -1,0 +1,73 @@
+"""Takes secrets out of what is logged: those this process knows, and what looks like one.
+
+It is the last step before a line is written, so it holds for libraries' lines and tracebacks too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote, urlsplit
+
+HIDDEN = "[hidden]"
+_SHORTEST = 6
+"""A known secret that is shorter would take harmless words along."""
+
+_WITH_SECRETS = ("DATABASE_URL", "EMAIL_URL")
+_SECRETS = ("SECRET_KEY", "MEMORYMARK_METRICS_TOKEN", *_WITH_SECRETS)
+
+_LOOKS_SECRET = (
+    (re.compile(r"(/(?:setup|shared)/)[^/\s\"'?]+"), rf"\g<1>{HIDDEN}"),
+    (re.compile(r"(hooks\.slack\.com/services/|/api/webhooks/)[^\s\"']+"), rf"\g<1>{HIDDEN}"),
+    (re.compile(r"\bmm_\w{8,}"), f"mm_{HIDDEN}"),
+    (re.compile(r"\bwhsec_[\w+/=-]+"), f"whsec_{HIDDEN}"),
+    (re.compile(r"([a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,200}:)[^\s/]+@", re.I), rf"\g<1>{HIDDEN}@"),
+    (
+        re.compile(r"(authorization\W{1,5}(?:bearer|token|basic) +)[^\s\"']+", re.I),
+        rf"\g<1>{HIDDEN}",
+    ),
+    (
+        re.compile(
+            r"((?:password|passwd|secret|token|sessionid)\w{0,20}[\"']?\s{0,3}[=:]\s{0,3})"
+            r"(?:\"[^\"]*\"|'[^']*'|(?<==)[^\s&;,'\"]+)",
+            re.I,
+        ),
+        rf"\g<1>{HIDDEN}",
+    ),
+)
+
+
+class Redactor:
+    """Takes the secrets out of a text.
+
+    Args:
+        secrets: Those that are known.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = sorted({text for text in secrets if len(text) >= _SHORTEST}, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, text: str) -> str:
+        """The text, with ``[hidden]`` where a secret was."""
+        if self._known is not None:
+            text = self._known.sub(HIDDEN, text)
+        for pattern, instead in _LOOKS_SECRET:
+            text = pattern.sub(instead, text)
+        return text
+
+
+def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
+    """The secrets that a process was given: keys, tokens, addresses and the passwords in them."""
+    found = {environment.get(name, "") for name in _SECRETS}
+    for name in _WITH_SECRETS:
+        found |= _password_in(environment.get(name, ""))
+    return frozenset(found - {""})
+
+
+def _password_in(url: str) -> set[str]:
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:  # the check of the settings says what is wrong with it
+        return set()
+    return {password, unquote(password)}

@@ -1,0 +1,66 @@
+"""``manage.py restore FILE``: a backup into an empty instance, on SQLite or PostgreSQL."""
+
+from pathlib import Path
+from time import monotonic
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from memorymark_site.operations.backups.archive import Archive, BadArchive, Manifest
+from memorymark_site.operations.backups.load import CannotRestore, Restored, restore
+
+REPLACE = "replace"
+"""What one types to have a lab's rows replaced."""
+
+
+class Command(BaseCommand):
+    """Checks the whole file first, then restores all of it or nothing."""
+
+    help = "Restore a backup into an empty instance; stop the site and its workers first."
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the file, and what to do with what is there."""
+        parser.add_argument("file", type=Path)
+        parser.add_argument("--check", action="store_true", help="only check the file")
+        parser.add_argument(
+            "--force",
+            action="store_true",
+            help="replace the lab that is there; asks, and its rows are gone then",
+        )
+
+    def handle(self, *, file: Path, check: bool, force: bool, **_options: object) -> None:
+        """Check it, ask where that is needed, restore it and say what was done."""
+        begun = monotonic()
+        try:
+            with Archive(file) as archive:
+                archive.check()
+                self._describe(archive.manifest)
+                if check:
+                    self.stdout.write("The file is whole; nothing was restored.")
+                    return
+                if force:
+                    self._ask()
+                done = restore(archive, replace=force)
+        except (BadArchive, CannotRestore) as error:
+            raise CommandError(f"{error}. Nothing was restored") from error
+        self._tell(done)
+        self.stdout.write(f"Restored in {monotonic() - begun:.1f} s. Start it with: make run")
+
+    def _describe(self, manifest: Manifest) -> None:
+        self.stdout.write(
+            f"The backup of {manifest.made_at} ({manifest.database}) has {manifest.rows:,} rows: "
+            f"{manifest.rows_of('analyses.analysis'):,} analyses of "
+            f"{manifest.rows_of('auth.user'):,} members."
+        )
+
+    def _ask(self) -> None:
+        self.stdout.write("All rows of the lab in this database will be gone, if there is one.")
+        if input(f"Type {REPLACE!r} to go on: ").strip() != REPLACE:
+            raise CommandError("nothing was changed")
+
+    def _tell(self, done: Restored) -> None:
+        for name, count in done.replaced.items():
+            self.stdout.write(f"Replaced {count:,} rows of {name}.")
+        for line in done.let_go.told():
+            self.stdout.write(line)
+        self.stdout.write("Members sign in again; API tokens and share links go on working.")

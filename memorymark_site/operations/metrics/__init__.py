@@ -1,0 +1,1 @@
+"""``/metrics``: figures about the running site, as Prometheus reads them."""

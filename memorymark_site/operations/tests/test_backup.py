@@ -1,0 +1,304 @@
+"""A backup holds all rows of a lab, and gives them back, all or none."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import IntegrityError, models
+from django.utils import timezone
+from django_q.models import OrmQ
+
+from analyses import queue, recovery, services
+from analyses.lookups import services as lookup_services
+from analyses.models import (
+    Analysis,
+    Ask,
+    Channel,
+    Delivery,
+    GpuPrice,
+    LabSettings,
+    LogLine,
+    Lookup,
+    LookupStatus,
+    Node,
+    Note,
+    Notification,
+    Push,
+    ShareLink,
+    Status,
+    Tag,
+)
+from analyses.notifications import choices
+from analyses.sharing import links
+from analyses.tests.factories import add_log, make_analysis, make_request, make_user
+from engine.request import AnalysisRequest
+from memorymark_site.accounts import setup_link
+from memorymark_site.accounts.models import ApiToken, SetupLink
+from memorymark_site.operations.backups import load
+from memorymark_site.operations.backups.archive import Archive, BadArchive
+from memorymark_site.operations.backups.dump import back_up
+from memorymark_site.operations.backups.tables import LEFT_OUT, columns_of, name_of
+from memorymark_site.settings import INSTALLED_APPS
+
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=INSTALLED_APPS)
+
+Rows = dict[str, list[tuple[Any, ...]]]
+
+
+def _kept() -> list[type[models.Model]]:
+    found = (model for model in apps.get_models(include_auto_created=True) if not model._meta.proxy)
+    return [model for model in found if name_of(model) not in LEFT_OUT]
+
+
+def _rows() -> Rows:
+    """All that a backup holds."""
+    return {
+        name_of(model): list(model._base_manager.order_by("pk").values_list(*columns_of(model)))
+        for model in _kept()
+    }
+
+
+@pytest.fixture
+def lab() -> User:
+    """A lab with something of everything."""
+    ada, grace = make_user("ada"), make_user("grace")
+    done = make_analysis(ada, Status.SUCCEEDED)
+    add_log(done, "Größe: 1 GiB → 2 GiB ✓", 'a "quoted"\nline')
+    done.tags.add(Tag.objects.create(name="bert"))
+    Note.objects.create(analysis=done, text="naïve 批 \U0001f4be", author=grace)
+    services.adopt(done, grace)
+    links.make(done, ada, 7)
+    Push.objects.create(analysis=done, document_id=uuid4(), digest="0", host="gpu-7", ran="1.0")
+    make_analysis(grace, Status.FAILED, failure_code="oom", failure_reason="it's too large; %s")
+    services.submit(ada, {"model": "bert", "gpu": "a10", "current_batch_size": 3})
+    choices.save(ada, {"by_email": True, "webhook_url": "https://hooks.example/ä"})
+    Notification.objects.create(analysis=done, channel=Channel.EMAIL, due_at=timezone.now())
+    ApiToken.objects.create(user=ada, name="laptop")
+    LabSettings.objects.create(pk=1, hours_per_run=3.25, changed_by=ada)
+    GpuPrice.objects.create(gpu="a10", price_per_hour_usd=0.1, set_by=ada)
+    lookup_services.put(ada, Ask.PREDICT, AnalysisRequest.parse(make_request()))
+    Node.objects.create(name="lab-1", heartbeat_at=timezone.now() - timedelta(days=1))
+    return ada
+
+
+def _empty() -> None:
+    """What a new instance has: tables without rows."""
+    call_command("flush", interactive=False, allow_cascade=True)
+
+
+def _restore(path: Path, *arguments: str) -> str:
+    said = StringIO()
+    call_command("restore", str(path), *arguments, stdout=said)
+    return said.getvalue()
+
+
+def _replace(path: Path) -> None:
+    with Archive(path) as archive:
+        archive.check()
+        load.restore(archive, replace=True)
+
+
+def test_every_row_comes_back(lab: User, tmp_path: Path) -> None:
+    before = _rows()
+    used = {name for name, rows in before.items() if rows}
+    assert {"auth.user", "analyses.trial", "analyses.lookup_askers", "analyses.node"} <= used
+    said = StringIO()
+    call_command("backup", str(tmp_path / "lab"), stdout=said)
+    assert "3 analyses of 2 members" in said.getvalue()
+    _empty()
+    assert not User.objects.exists()
+    told = _restore(tmp_path / "lab")
+
+    assert _rows() == before
+    assert "3 analyses of 2 members" in told
+    assert "Members sign in again" in told
+
+
+def test_whoever_comes_next_gets_a_number_of_their_own(lab: User, tmp_path: Path) -> None:
+    back_up(tmp_path / "lab")
+    newest = max(Analysis.objects.values_list("pk", flat=True))
+    _replace(tmp_path / "lab")
+
+    assert make_analysis(User.objects.get(username="ada")).pk > newest
+
+
+def test_keys_and_the_queue_stay_behind(lab: User, tmp_path: Path) -> None:
+    """A restored queue would be signed with another key; recovery makes it anew from the rows."""
+    SetupLink.objects.create(digest="0" * 64)
+    (waiting,) = Analysis.objects.filter(status=Status.QUEUED)
+    assert OrmQ.objects.exists()
+    back_up(tmp_path / "lab")
+    _replace(tmp_path / "lab")
+    assert not OrmQ.objects.exists()
+    assert not SetupLink.objects.exists()
+    assert setup_link.renew() is None
+
+    recovery.recover()
+    assert queue.queued(queue.ANALYSIS, OrmQ.objects.all()) == {waiting.pk}
+
+
+def test_what_was_in_hand_waits_again(lab: User, tmp_path: Path) -> None:
+    running = make_analysis(lab, Status.RUNNING, claim_token="held", heartbeat_at=timezone.now())
+    ending = make_analysis(lab, Status.CANCELLING, heartbeat_at=timezone.now())
+    Lookup.objects.update(status=LookupStatus.RUNNING, claim_token="held")
+    Notification.objects.update(status=Delivery.SENDING, taken_at=timezone.now())
+    back_up(tmp_path / "lab")
+    _empty()
+    told = _restore(tmp_path / "lab")
+
+    running.refresh_from_db()
+    ending.refresh_from_db()
+    assert (running.status, running.losses) == (Status.QUEUED, 0)
+    assert "Restored from a backup" in running.log_lines.get().message
+    assert ending.status == Status.CANCELLED
+    assert Lookup.objects.get().status == LookupStatus.WAITING
+    assert Notification.objects.get().status == Delivery.WAITING
+    assert f"running when the backup was made: {running.pk}." in told
+    assert "1 lookups" in told
+    assert "1 notifications" in told
+
+
+def test_a_lab_is_not_overwritten(lab: User, tmp_path: Path) -> None:
+    back_up(tmp_path / "lab")
+    make_analysis(lab)
+    before = _rows()
+    with pytest.raises(CommandError, match=r"not empty .*4 of analyses\.analysis.*--force"):
+        _restore(tmp_path / "lab")
+    assert _rows() == before
+
+
+@pytest.mark.parametrize(("typed", "count"), [("yes", 4), ("replace", 3)])
+def test_force_asks(
+    lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, count: int
+) -> None:
+    back_up(tmp_path / "lab")
+    make_analysis(lab)
+    monkeypatch.setattr("builtins.input", lambda _prompt: typed)
+    if typed == "replace":
+        assert "Replaced 4 rows of analyses.analysis" in _restore(tmp_path / "lab", "--force")
+    else:
+        with pytest.raises(CommandError, match="nothing was changed"):
+            _restore(tmp_path / "lab", "--force")
+    assert Analysis.objects.count() == count
+
+
+def test_it_is_refused_while_workers_run(lab: User, tmp_path: Path) -> None:
+    back_up(tmp_path / "lab")
+    _empty()
+    Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
+    with pytest.raises(CommandError, match="stop the site and its workers"):
+        _restore(tmp_path / "lab")
+    assert not User.objects.exists()
+
+
+def test_all_or_nothing(lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    back_up(tmp_path / "lab")
+    make_analysis(lab)
+    before = _rows()
+    insert = load._insert
+
+    def fail_late(archive: Archive, table: Any, model: Any) -> None:
+        insert(archive, table, model)
+        if table.name == "auth.user":
+            raise BadArchive("the disk is full")
+
+    monkeypatch.setattr(load, "_insert", fail_late)
+    with pytest.raises(BadArchive):
+        _replace(tmp_path / "lab")
+    assert _rows() == before
+
+
+def test_a_row_that_points_nowhere_undoes_it(
+    lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(tmp_path / "lab")
+    before = _rows()
+    insert = load._insert
+    monkeypatch.setattr(
+        load,
+        "_insert",
+        lambda archive, table, model: (
+            None if table.name == "auth.user" else insert(archive, table, model)
+        ),
+    )
+    with pytest.raises(IntegrityError, match=r"(?i)foreign key"):
+        _replace(tmp_path / "lab")
+    assert _rows() == before
+
+
+def test_only_its_owner_can_read_it_and_none_is_overwritten(lab: User, tmp_path: Path) -> None:
+    back_up(tmp_path / "lab")
+    assert stat.S_IMODE((tmp_path / "lab").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["lab"]
+    whole = (tmp_path / "lab").read_bytes()
+    with pytest.raises(CommandError, match="is there already"):
+        call_command("backup", str(tmp_path / "lab"))
+    assert (tmp_path / "lab").read_bytes() == whole
+    with pytest.raises(CommandError, match="cannot be written"):
+        call_command("backup", str(tmp_path / "no-such-folder" / "lab"))
+
+
+def test_check_restores_nothing(lab: User, tmp_path: Path) -> None:
+    back_up(tmp_path / "lab")
+    _empty()
+    assert "The file is whole" in _restore(tmp_path / "lab", "--check")
+    assert not User.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda names: (*names, "analyses.9999_tomorrow"), "newer MemoryMark.*9999_tomorrow"),
+        (lambda names: names[:-1], "older than this database"),
+    ],
+)
+def test_a_backup_of_other_tables_is_refused_in_words(
+    lab: User,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[tuple[str, ...]], tuple[str, ...]],
+    message: str,
+) -> None:
+    back_up(tmp_path / "lab")
+    with Archive(tmp_path / "lab") as archive:
+        object.__setattr__(archive.manifest, "migrations", change(archive.manifest.migrations))
+        with pytest.raises((load.CannotRestore, BadArchive), match=message):
+            load.restore(archive, replace=True)
+    assert User.objects.exists()
+
+
+def test_no_secret_key_and_no_readable_token_is_in_it(lab: User, tmp_path: Path) -> None:
+    from django.conf import settings
+
+    _, token = ApiToken.objects.create(user=lab, name="script")
+    _, shared = links.make(Analysis.objects.get(status=Status.SUCCEEDED), lab, 1)
+    back_up(tmp_path / "lab")
+    with Archive(tmp_path / "lab") as archive:
+        text = "".join(f"{row}" for table in archive.manifest.tables for row in archive.rows(table))
+    assert ShareLink.objects.count() == 2
+    assert LogLine.objects.count() == 2
+    for secret in (token, shared, settings.SECRET_KEY):
+        assert secret not in text
+
+
+def test_a_backup_of_sqlite_is_one_of_postgresql_too() -> None:
+    """Every column is of a kind that passes through JSON and back on both."""
+    known = {
+        "AutoField", "BigAutoField", "BigIntegerField", "BooleanField", "CharField", "DateField",
+        "DateTimeField", "EmailField", "FloatField", "ForeignKey", "IntegerField", "JSONField",
+        "OneToOneField", "PositiveBigIntegerField", "PositiveIntegerField",
+        "PositiveSmallIntegerField", "TextField", "UUIDField",
+    }  # fmt: skip
+    kinds = {type(field).__name__ for model in _kept() for field in model._meta.concrete_fields}
+    assert kinds <= known

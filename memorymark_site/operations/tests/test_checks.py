@@ -1,0 +1,127 @@
+"""Wrong settings are told at the start, with what to do about them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from pytest_django import Settings
+
+from memorymark_site.operations import checks
+
+PRODUCTION = {
+    "MEMORYMARK_HTTPS": "true",
+    "MEMORYMARK_HOSTS": "memorymark.lab.example",
+    "MEMORYMARK_URL": "https://memorymark.lab.example",
+    "SECRET_KEY": "jE3n0tq-Uo7vV5m2wT9yB4x_H8sL1dKcR6gZaQpXfNiWbYeMc4Ou2Ss9Tt1Ww8",
+    "DATABASE_URL": "postgres://memorymark:secret@db.lab.example/memorymark",
+    "EMAIL_URL": "smtp+tls://user:password@mail.lab.example:587",
+    "DEFAULT_FROM_EMAIL": "memorymark@lab.example",
+    "MEMORYMARK_METRICS_TOKEN": "0123456789abcdef01234567",
+    "LOG_FORMAT": "json",
+}
+"""As docs/operations.md has them."""
+
+
+def _check(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+    return subprocess.run(
+        [sys.executable, "manage.py", "check", *arguments],
+        cwd=django_settings.BASE_DIR,
+        env=kept | {"MEMORYMARK_DATA_DIR": str(folder)} | variables,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EMAIL_URL", "DEFAULT_FROM_EMAIL", "SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def _ids(*, deployed: bool = False) -> list[str]:
+    found = checks.check_deployment() if deployed else checks.check_settings()
+    assert all(message.hint for message in found)
+    return [message.id.removeprefix("memorymark.") for message in found if message.id]
+
+
+def test_the_documented_production_settings_are_clean(tmp_path: Path) -> None:
+    done = _check(tmp_path, "--deploy", "--fail-level", "WARNING", **PRODUCTION)
+    assert done.returncode == 0, done.stderr
+    documented = (Path(django_settings.BASE_DIR) / "docs" / "operations.md").read_text()
+    assert [name for name in PRODUCTION if f"{name}=" not in documented] == []
+
+
+def test_a_lab_of_one_machine_needs_no_settings(tmp_path: Path) -> None:
+    done = _check(tmp_path, "--fail-level", "WARNING")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense", "mysql://ada:hunter2@db/lab", "postgres://ada:hunter2@db:port/lab"]
+)
+def test_an_unreadable_database_url_ends_the_start_in_words(tmp_path: Path, url: str) -> None:
+    done = _check(tmp_path, DATABASE_URL=url)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "DATABASE_URL names no database" in last
+    assert "postgres://user:password@host/name" in last
+    assert "hunter2" not in done.stderr
+
+
+def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = _check(tmp_path / "file" / "folder")
+    assert done.returncode != 0
+    assert "name another with MEMORYMARK_DATA_DIR" in done.stderr.strip().splitlines()[-1]
+
+
+def test_an_engine_that_cannot_run(settings: Settings) -> None:
+    assert _ids() == []
+    settings.ENGINE_COMMAND = ["/no/such/python", "-m", "engine"]
+    assert _ids() == ["E001"]
+
+
+def test_a_folder_that_cannot_be_written(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != settings.DATA_DIR)
+    assert "E002" in _ids()
+
+
+def test_https_without_a_name(settings: Settings) -> None:
+    settings.SESSION_COOKIE_SECURE = True
+    assert _ids() == ["E003"]
+    settings.NAMED_HOSTS = ["lab.example"]
+    assert _ids() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [("EMAIL_URL", "smtp://mail:25", "W004"), ("DEFAULT_FROM_EMAIL", "mm@lab.example", "W005")],
+)
+def test_email_half_set_up(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert _ids() == [expected]
+
+
+def test_keys_and_links_of_a_deployment(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.METRICS_TOKEN = "x" * 15
+    settings.NAMED_HOSTS = ["lab.example"]
+    settings.PUBLIC_URL = "http://127.0.0.1:8000"
+    monkeypatch.setattr(type(connection), "vendor", "postgresql", raising=False)
+    assert _ids(deployed=True) == ["W006", "W007", "W008"]
+    settings.METRICS_TOKEN = ""
+    settings.PUBLIC_URL = "https://lab.example"
+    monkeypatch.setenv("SECRET_KEY", "given")
+    assert _ids(deployed=True) == []

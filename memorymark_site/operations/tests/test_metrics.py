@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from analyses.models import Analysis, Channel, Delivery, Node, Notification, Status
+from analyses.tests.factories import make_analysis, make_user
+from memorymark_site.operations.metrics import lab, views
+from memorymark_site.operations.metrics.requests import FOLDER
+
+TOKEN = "s3cret-of-the-scraper"  # noqa: S105  # of these tests
+Figures = dict[tuple[str, str], float]
+
+
+@pytest.fixture
+def scrape(settings: Settings, db: None) -> Client:
+    """A client that sends the token, of a site that has it."""
+    settings.METRICS_TOKEN = TOKEN
+    return Client(headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+def _figures(text: str) -> Figures:
+    """What was scraped, by its name and its one label."""
+    return {
+        (sample.name, next(iter(sample.labels.values()), "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("memorymark_") and not sample.name.endswith("_bucket")
+    }
+
+
+def test_there_is_no_such_page_without_a_token(client: Client, db: None) -> None:
+    assert client.get("/metrics").status_code == 404
+
+
+@pytest.mark.parametrize("sent", ["", "Bearer wrong", f"Token {TOKEN}", f"Bearer {TOKEN}x"])
+def test_it_requires_the_token(scrape: Client, sent: str) -> None:
+    response = Client().get("/metrics", headers={"Authorization": sent})
+    assert response.status_code == 401
+    assert b"memorymark_analyses" not in response.content
+    assert TOKEN.encode() not in response.content
+
+
+def test_it_says_how_the_lab_is(scrape: Client) -> None:
+    now = timezone.now()
+    ada = make_user("ada")
+    waiting = make_analysis(ada)
+    Analysis.objects.filter(pk=waiting.pk).update(queued_at=now - timedelta(minutes=5))
+    for seconds in (10, 20):
+        done = make_analysis(ada, Status.SUCCEEDED)
+        Analysis.objects.filter(pk=done.pk).update(
+            queued_at=now - timedelta(seconds=seconds + 5),
+            started_at=now - timedelta(seconds=seconds),
+            finished_at=now,
+        )
+    old = make_analysis(ada, Status.FAILED, finished_at=now - timedelta(hours=2))
+    stored = make_analysis(ada, Status.SUCCEEDED, started_at=None)
+    make_analysis(ada, Status.RUNNING, device="GPU-1", heartbeat_at=now)
+    nodes: dict[str, dict[str, Any]] = {
+        "a": {"gpu_uuid": "GPU-1"},
+        "b": {"gpu_uuid": "GPU-2", "draining": True},
+    }
+    for name, fields in nodes.items():
+        Node.objects.create(name=name, heartbeat_at=now, **fields)
+    Node.objects.create(name="c", heartbeat_at=now, problem="another key")
+    Node.objects.create(name="gone", heartbeat_at=now - timedelta(days=1), gpu_uuid="GPU-3")
+    for analysis, status in ((old, Delivery.GIVEN_UP), (stored, Delivery.SENT)):
+        Notification.objects.create(
+            analysis=analysis, channel=Channel.EMAIL, status=status, due_at=now
+        )
+    response = scrape.get("/metrics")
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith("text/plain")
+    assert "no-store" in response["Cache-Control"]
+    found = _figures(response.content.decode())
+
+    expected = {
+        ("memorymark_analyses", "queued"): 1,
+        ("memorymark_analyses", "running"): 1,
+        ("memorymark_analyses", "succeeded"): 3,
+        ("memorymark_analyses", "lost"): 0,
+        ("memorymark_last_hour_ended", "succeeded"): 3,
+        ("memorymark_last_hour_worked_on", ""): 2,
+        ("memorymark_last_hour_wait_seconds", ""): 10,
+        ("memorymark_last_hour_run_seconds", ""): 30,
+        ("memorymark_nodes", "online"): 1,
+        ("memorymark_nodes", "draining"): 1,
+        ("memorymark_nodes", "problem"): 1,
+        ("memorymark_nodes", "offline"): 1,
+        ("memorymark_gpus", "busy"): 1,
+        ("memorymark_gpus", "free"): 1,
+        ("memorymark_notifications", "given_up"): 1,
+        ("memorymark_lookups", "waiting"): 0,
+    }
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert ("memorymark_last_hour_ended", "failed") not in found
+    assert ("memorymark_notifications", "sent") not in found
+    assert 300 <= found["memorymark_queue_oldest_wait_seconds", ""] < 400
+
+
+def test_an_empty_lab_has_figures_too(scrape: Client) -> None:
+    found = _figures(scrape.get("/metrics").content.decode())
+    assert found["memorymark_queue_oldest_wait_seconds", ""] == 0
+    assert found["memorymark_analyses", "queued"] == 0
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_the_queries_do_not_grow_with_the_lab(
+    scrape: Client, size: int, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    owner = make_user()
+    for number in range(size):
+        make_analysis(owner)
+        name, uuid = f"node-{number}", f"GPU-{number}"
+        Node.objects.create(name=name, heartbeat_at=timezone.now(), gpu_uuid=uuid)
+    with django_assert_num_queries(6):
+        assert scrape.get("/metrics").status_code == 200
+
+
+def test_it_says_when_the_database_is_away(scrape: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Down:
+        def close(self) -> None:
+            """As a connection does."""
+
+    def refuse() -> None:
+        raise OperationalError("could not connect to postgres://user:secret@host")
+
+    monkeypatch.setattr(lab, "lab_state", refuse)
+    monkeypatch.setattr(views, "connection", Down())
+    response = scrape.get("/metrics")
+    assert response.status_code == 503
+    assert response.content == b"The database does not answer.\n"
+
+
+def test_requests_are_counted_by_class(scrape: Client) -> None:
+    first = _figures(scrape.get("/metrics").content.decode())
+    scrape.get("/accounts/login/")
+    scrape.get("/no-such-page/")
+    second = _figures(scrape.get("/metrics").content.decode())
+    name = "memorymark_http_request_seconds"
+
+    # the first scrape itself is counted after it has told
+    assert second[f"{name}_count", "2xx"] - first.get((f"{name}_count", "2xx"), 0) == 2
+    assert second[f"{name}_sum", "2xx"] > first.get((f"{name}_sum", "2xx"), 0)
+    assert sum(value for (key, _), value in second.items() if key == f"{name}_count") >= 3
+
+
+def test_several_processes_are_added_up(tmp_path: Path) -> None:
+    program = """
+import sys
+from prometheus_client import CollectorRegistry, generate_latest
+import django; django.setup()
+from memorymark_site.operations.metrics import requests
+if sys.argv[1] == "count":
+    requests.SECONDS.labels("2xx").observe(0.5)
+else:
+    registry = CollectorRegistry(auto_describe=False)
+    requests.register_in(registry)
+    print(generate_latest(registry).decode())
+"""
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "memorymark_site.settings",
+        FOLDER: str(tmp_path),
+    }
+    said = ""
+    for what in ("count", "count", "tell"):
+        said = subprocess.run(
+            [sys.executable, "-c", program, what],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    found = _figures(said)
+    assert found["memorymark_http_request_seconds_count", "2xx"] == 2
+    assert found["memorymark_http_request_seconds_sum", "2xx"] == 1
