@@ -105,7 +105,7 @@ def test_an_export_is_not_cut_into_pages(
         Analysis(owner=member, request=request, model=f"m{n}", gpu="a10", current_batch_size=1)
         for n in range(30)
     )
-    with django_assert_num_queries(13):  # session, member, ids; rows and tags of 7 at a time
+    with django_assert_num_queries(14):  # session, member, role, ids; rows, tags of 7 at a time
         assert len(csv_rows(page)) == 30
 
 

@@ -39,13 +39,13 @@ def test_a_new_lab_is_told_what_to_do_first(page: Client) -> None:
     html = html_of(page)
     assert "Start the first analysis" in html
     assert html.count('class="button') == 1
-    assert "ask an admin to make an account" in html
+    assert "ask an admin to invite the members" in html
     assert "<table" not in html
 
 
 def test_an_admin_of_a_new_lab_is_led_to_the_accounts(client: Client, db: None) -> None:
     client.force_login(make_user("root", is_staff=True, is_superuser=True))
-    assert reverse("admin:auth_user_add") in html_of(client)
+    assert reverse("accounts:members") in html_of(client)
 
 
 def test_it_shows_the_totals_and_one_obvious_button(page: Client, member: User) -> None:
