@@ -80,7 +80,7 @@ class Health(APIView):
 
     @described(responses={200: HealthSerializer, 503: HealthSerializer}, auth=[])
     def get(self, _request: Request) -> Response:
-        """Whether an analysis submitted now would be worked on. Open to all, without a token.
+        """Say whether an analysis submitted now would be worked on. Open to all, without a token.
 
         503 says in `problems` what is missing.
         """

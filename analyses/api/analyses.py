@@ -7,7 +7,6 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
-from django.utils.cache import get_conditional_response
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.mixins import ListModelMixin
@@ -25,7 +24,7 @@ from analyses.api.request import ASKED, QuestionSerializer
 from analyses.api.schema import WAIT, described
 from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
 from analyses.api.versions import etag_of
-from analyses.api.views import ApiView, fields_wanted
+from analyses.api.views import ApiView, fields_wanted, not_modified
 from analyses.api.waiting import seconds_of, wait_until
 from analyses.history import selection
 from analyses.history.filters import AnalysisFilter
@@ -55,7 +54,7 @@ class AnalysisList(ListModelMixin, ApiView[Analysis]):
 
     @described(parameters=[*PAGE])
     def get(self, request: Request) -> Response:
-        """The newest first, unless ``sort`` says otherwise."""
+        """List the lab's analyses; the newest first, unless `sort` says otherwise."""
         return self.list(request)
 
     @described(
@@ -128,12 +127,12 @@ class AnalysisDetail(OfOneAnalysis):
 
     @described(parameters=[WAIT])
     def get(self, request: Request, pk: int) -> HttpResponseBase:
-        """The analysis with its question, trials and result, as soon as it has ended."""
+        """Read an analysis with its question, trials and result. With `wait`, once it has ended."""
         seconds = seconds_of(request)
         if seconds and selectors.visible_to(member_of(request)).filter(pk=pk).exists():
             wait_until(lambda: _is_final(pk), seconds)
         etag = etag_of(request, pk)
-        known = get_conditional_response(request._request, etag=etag)
+        known = not_modified(request._request, etag)
         if known is not None:
             return known
         response = Response(self.get_serializer(self.get_object()).data)
@@ -143,7 +142,7 @@ class AnalysisDetail(OfOneAnalysis):
 
     @described(responses={204: None, 409: None})
     def delete(self, _request: Request, pk: int) -> Response:
-        """Delete it with its trials, log, tags and note; it has to have ended."""
+        """Delete an analysis with its trials, log, tags and note; it has to have ended."""
         analysis = self.own("delete it")
         if not analysis.is_final:
             raise Conflict(f"Analysis {pk} has not ended; cancel it first.")
@@ -156,7 +155,7 @@ class AnalysisCancel(OfOneAnalysis):
 
     @described(request=None, responses={200: AnalysisSerializer, 409: None})
     def post(self, request: Request, pk: int) -> Response:
-        """Ask for the end; it comes within two seconds."""
+        """Cancel an analysis; its end comes within two seconds."""
         analysis = self.own("cancel it")
         if not services.cancel(analysis, member_of(request)):
             raise Conflict(f"Analysis {pk} has ended, or is being cancelled: {_status(pk)}.")
@@ -180,7 +179,7 @@ class AnalysisAdopt(OfOneAnalysis):
 
     @described(responses={200: AnalysisSerializer, 409: None})
     def delete(self, _request: Request, pk: int) -> Response:
-        """Take that back: its savings are potential again."""
+        """Take the adoption back: its savings are potential again."""
         if not services.take_back(self.own("say so")):
             raise Conflict(f"Analysis {pk} is not adopted.")
         return self.now()

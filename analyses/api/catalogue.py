@@ -50,7 +50,7 @@ class NodeList(ApiView[Node]):
 
     @described(responses=results_of(NodeSerializer, "Nodes"))
     def get(self, _request: Request) -> Response:
-        """All that there have been, those online first, with what each has and does."""
+        """List the lab's nodes, those online first, with what each has and does."""
         facts = [node_facts(node, at_work) for node, at_work in selectors.nodes()]
         return Response({"results": self.get_serializer(facts, many=True).data})
 
@@ -65,7 +65,7 @@ class ModelList(ApiView[Any]):
 
     @described(responses=results_of(ModelSerializer, "Models"))
     def get(self, _request: Request) -> Response:
-        """All presets. Any other architecture goes by its hub id or its config."""
+        """List the models that go by a name. Any other goes by its hub id or its config."""
         return Response({"results": self.get_serializer(list(PRESETS.values()), many=True).data})
 
 
@@ -84,7 +84,7 @@ class GpuList(ApiView[Any]):
 
     @described(responses=results_of(GpuSerializer, "Gpus"))
     def get(self, _request: Request) -> Response:
-        """The whole catalogue, each figure with its source, and the price that holds in the lab."""
+        """List the catalogue of GPUs, each figure with its source, and the price that holds."""
         held = prices(GPUS)
         facts = [gpu_facts(gpu, held[gpu.name]) for gpu in GPUS.values()]
         return Response({"results": self.get_serializer(facts, many=True).data})

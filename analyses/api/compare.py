@@ -78,7 +78,7 @@ class Compare(ApiView[Any]):
         ]
     )
     def get(self, request: Request) -> Response:
-        """Two to ten analyses; each figure with its source and its difference from the baseline."""
+        """Compare two to ten analyses; each figure with its source and difference."""
         choice, columns = self._chosen(request)
         asked, answered = setting_rows(columns), answer_rows(columns, choice.base)
         body = {

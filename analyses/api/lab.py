@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
 from rest_framework.mixins import ListModelMixin
@@ -59,7 +60,7 @@ class MemberList(ListModelMixin, ApiView[User]):
 
     @described(parameters=[*PAGE], responses={200: MemberSerializer(many=True), 403: None})
     def get(self, request: Request) -> Response:
-        """Every account, those that cannot sign in any more too."""
+        """List the accounts, those that cannot sign in any more too. For admins."""
         _check_admin(request, "see the members")
         return self.list(request)
 
@@ -90,16 +91,19 @@ class LabSerializer(serializers.ModelSerializer[LabSettings]):
         fields = ("hours_per_run", "runs_per_year", "sharing_allowed", "changed_by", "changed_at")
 
 
+_CHANGED = OpenApiExample("Other hours", {"hours_per_run": 12}, request_only=True)
+
+
 class Lab(ApiView[LabSettings]):
     """The lab's settings."""
 
     serializer_class = LabSerializer
 
     def get(self, _request: Request) -> Response:
-        """What holds now, and who has changed it last."""
+        """Read what holds now, and who has changed it last."""
         return Response(self.get_serializer(selectors.lab_settings()).data)
 
-    @described(request=LabSerializer(partial=True))
+    @described(request=LabSerializer(partial=True), examples=[_CHANGED])
     def patch(self, request: Request) -> Response:
         """Set what is given; null goes back to the engine's own number. For admins."""
         member = _check_admin(request, "change what holds for the whole lab")
@@ -144,16 +148,19 @@ class NewPriceSerializer(serializers.Serializer[Any]):
     price_per_hour_usd = serializers.FloatField(min_value=0, max_value=10_000)
 
 
+_PRICED = OpenApiExample("What we pay", {"price_per_hour_usd": 0.8}, request_only=True)
+
+
 class Price(ApiView[Any]):
     """What one kind of GPU costs the lab."""
 
     serializer_class = PriceSerializer
 
     def get(self, _request: Request, gpu: str) -> Response:
-        """The price that holds, and the catalogue's."""
+        """Read the price that holds, and the catalogue's."""
         return self._answer(gpu)
 
-    @described(request=NewPriceSerializer)
+    @described(request=NewPriceSerializer, examples=[_PRICED])
     def put(self, request: Request, gpu: str) -> Response:
         """Set the lab's own price. For admins."""
         member = _check_admin(request, "set prices")

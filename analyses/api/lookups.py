@@ -139,7 +139,7 @@ class LookupDetail(ApiView[Lookup]):
 
     @described(parameters=[WAIT])
     def get(self, request: Request, pk: int) -> Response:
-        """A lookup that one has asked for; an admin reads everybody's."""
+        """Read a lookup that one has asked for; an admin reads everybody's."""
         seconds, lookup = seconds_of(request), self.get_object()
         if not lookup.is_final:
             wait_until(lambda: _has_ended(lookup), seconds)

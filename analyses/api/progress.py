@@ -41,7 +41,7 @@ class AnalysisTrials(OfOneAnalysis):
 
     @described(responses=results_of(TrialSerializer, "Trials"))
     def get(self, _request: Request, pk: int) -> Response:
-        """All so far, in the order of trying."""
+        """List the trials so far, in the order of trying."""
         trials = self.get_object().trials.all()
         return Response({"results": self.get_serializer(trials, many=True).data})
 
@@ -134,7 +134,7 @@ class AnalysisEvents(OfOneAnalysis):
 
     @described(parameters=[WAIT, AFTER])
     def get(self, request: Request, pk: int) -> Response:
-        """What has happened after the cursor: log lines, trials and status, as they came."""
+        """Follow an analysis: log lines, trials and status after the cursor, as they came."""
         seconds = seconds_of(request)
         cursor = Cursor.read(request.query_params.get("after", ""))
         if not self._is_more(pk, cursor):

@@ -68,7 +68,7 @@ class Savings(ApiView[Any]):
         ]
     )
     def get(self, request: Request) -> Response:
-        """The totals of what the address selects, and its rows by member, model, GPU or month."""
+        """Add up what is selected, whole and by member, model, GPU or month."""
         try:
             selection = Selection.parse(request.query_params.dict())
         except InvalidInput as error:

@@ -7,6 +7,7 @@ answer with. What is particular to one stands at its view, by :func:`described`.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -55,7 +56,8 @@ class Schema(AutoSchema):
 
     def get_summary(self) -> str | None:
         """The first sentence."""
-        return _docstring(self).split("\n")[0].split(". ")[0].split(";")[0].rstrip(".:") or None
+        first = re.split(r"[.;:](?:\s|$)", _docstring(self))[0]
+        return first.replace("`", "") or None
 
     def get_description(self) -> str:  # type: ignore[override]  # drf-spectacular's signature
         """All of it."""

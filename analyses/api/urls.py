@@ -1,12 +1,12 @@
 """Addresses of the API, mounted at ``/api/v1/``."""
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView
 
 from analyses.api import (
     analyses,
     catalogue,
     compare,
+    docs,
     importing,
     lab,
     lookups,
@@ -37,6 +37,6 @@ urlpatterns = [
     path("savings/", savings.Savings.as_view(), name="savings"),
     path("members/", lab.MemberList.as_view(), name="member-list"),
     path("lab/", lab.Lab.as_view(), name="lab"),
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", docs.SchemaFile.as_view(), name="schema"),
     path(ANYTHING, Elsewhere.as_view()),
 ]

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.db.models import Model
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.utils.cache import get_conditional_response, patch_cache_control, set_response_etag
 from rest_framework.exceptions import ValidationError
 from rest_framework.generics import GenericAPIView
@@ -68,7 +67,15 @@ def _choose(serializer: Serializer[Any], wanted: set[str]) -> None:
             serializer.fields.pop(name)
 
 
-def _unless_known(request: HttpRequest, response: Response) -> HttpResponseBase | None:
+def not_modified(
+    request: HttpRequest, etag: str | None, response: HttpResponse | None = None
+) -> HttpResponseNotModified | None:
+    """304 where the client has this version; other conditions are for writes, and not looked at."""
+    answer = get_conditional_response(request, etag=etag, response=response)
+    return answer if isinstance(answer, HttpResponseNotModified) else None
+
+
+def _unless_known(request: HttpRequest, response: Response) -> HttpResponseNotModified | None:
     if not response.has_header("ETag"):
         set_response_etag(response)
-    return get_conditional_response(request, etag=response["ETag"], response=response)
+    return not_modified(request, response["ETag"], response)

@@ -100,3 +100,15 @@ def test_other_fields_are_another_version(api: APIClient, member: User) -> None:
 @pytest.mark.parametrize("size", ["0", "201", "-1", "x", "9" * 40, ""])
 def test_an_odd_page_size_is_refused(api: APIClient, size: str) -> None:
     assert api.get(URL, {"page_size": size}).status_code == 400
+
+
+@pytest.mark.parametrize("address", [URL, f"{URL}{{}}/"])
+def test_a_condition_for_writes_does_not_hinder_a_read(
+    api: APIClient, member: User, address: str
+) -> None:
+    address = address.format(make_analysis(member).pk)
+    assert api.get(address, headers={"If-Match": '"other"'}).status_code == 200
+
+
+def test_of_nothing_no_version_is_known(api: APIClient) -> None:
+    assert api.get(f"{URL}4711/", headers={"If-None-Match": "*"}).status_code == 404

@@ -32,11 +32,13 @@ JUDGED: dict[str, tuple[Any, ...]] = {
     "GET /api/v1/analyses/{id}/events/": _POSITIVE,
     "GET /api/v1/compare/": _POSITIVE,
     "POST /api/v1/analyses/": _BOTH,
+    "POST /api/v1/analyses/import/": _BOTH,
     "POST /api/v1/plan/": _BOTH,
     "POST /api/v1/predict/": _BOTH,
+    "POST /api/v1/trainings/": _BOTH,
 }
 """Checks of what a description cannot say: which settings go together, that their numbers may be
-text, that a cursor is one that was given, which analyses there are."""
+text, what follows from trials, that a cursor is one that was given, which analyses there are."""
 
 described = schemathesis.openapi.from_path(Path(settings.BASE_DIR) / "docs" / "openapi.yaml")
 described.app = application

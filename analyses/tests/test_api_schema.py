@@ -63,7 +63,8 @@ def test_the_question_has_every_field_of_the_engine(schema: dict[str, Any]) -> N
 
 
 def test_it_is_served_to_members(api: APIClient, client: Client) -> None:
-    assert b"/api/v1/analyses/" in api.get("/api/v1/schema/").content
+    served = api.get("/api/v1/schema/", headers={"Accept": "application/vnd.oai.openapi"})
+    assert (served.content, served["Content-Type"]) == (CHECKED_IN.read_bytes(), "application/yaml")
     assert client.get("/api/v1/schema/").status_code == 401
 
 

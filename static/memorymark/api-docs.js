@@ -17,6 +17,18 @@ followTheme();
 new MutationObserver(followTheme).observe(root, { attributeFilter: ["data-theme"] });
 systemIsDark.addEventListener("change", followTheme);
 
+// Examples can be scrolled by keyboard, and their choice has a name; Swagger UI leaves that out.
+function putRight() {
+  for (const example of description.querySelectorAll("pre.example:not([tabindex])")) {
+    example.tabIndex = 0;
+  }
+  for (const choice of description.querySelectorAll("select.examples-select-element")) {
+    choice.setAttribute("aria-label", "Example");
+  }
+}
+
+new MutationObserver(putRight).observe(description, { childList: true, subtree: true });
+
 SwaggerUIBundle({
   url: description.dataset.schema,
   dom_id: "#api-docs",

@@ -1,0 +1,86 @@
+"""The client against the real API: the two have to mean the same."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from analyses.models import Analysis, Status
+from analyses.tests.factories import make_analysis, make_user
+from engine.client import Lab, NotAllowed, NotFinished, NotFound, Refused, Unavailable
+from memorymark_site.accounts import tokens
+from memorymark_site.accounts.models import ApiToken, Scope
+
+
+def _lab(live_server: LiveServer, member: User, scope: Scope = Scope.WRITE) -> Lab:
+    return Lab(live_server.url, tokens.make(member, "a script", scope, 7)[1])
+
+
+def test_it_asks_waits_and_cancels(live_server: LiveServer, member: User) -> None:
+    lab = _lab(live_server, member)
+    asked = lab.analyze(model="bert", gpu="a10")
+
+    assert (asked.status, asked.owner, asked.gpu) == ("queued", "grace", "a10")
+    with pytest.raises(NotFinished, match="is queued"):
+        lab.wait(asked.id, 0.3)
+    assert lab.cancel(asked.id).status == "cancelled"
+    assert lab.cancel(asked.id).status == "cancelled"
+    assert [found.id for found in lab.analyses(status="cancelled")] == [asked.id]
+    with pytest.raises(NotFound):
+        lab.analysis(999)
+
+
+def test_it_reads_every_page(live_server: LiveServer, member: User) -> None:
+    pks = [make_analysis(member).pk for _ in range(5)]
+
+    found = _lab(live_server, member).analyses(page_size=2)
+    assert [analysis.id for analysis in found] == pks[::-1]
+
+
+def test_it_adopts_once_and_for_all(live_server: LiveServer, member: User) -> None:
+    done, failed = make_analysis(member, Status.SUCCEEDED), make_analysis(member, Status.FAILED)
+    lab = _lab(live_server, member)
+
+    assert lab.adopt(done.pk).adopted
+    assert lab.adopt(done.pk).adopted
+    with pytest.raises(Refused, match="no recommendation"):
+        lab.adopt(failed.pk)
+    with pytest.raises(NotAllowed):
+        _lab(live_server, make_user("eve")).adopt(done.pk)
+
+
+def test_it_compares_and_adds_up(live_server: LiveServer, member: User) -> None:
+    pks = [make_analysis(member, Status.SUCCEEDED).pk for _ in range(2)]
+    lab = _lab(live_server, member)
+
+    assert lab.compare(pks, base=pks[1])
+    assert "realised" in lab.savings(by="gpu")["totals"]
+
+
+def test_a_wrong_field_is_told_by_its_name(live_server: LiveServer, member: User) -> None:
+    with pytest.raises(Refused) as refused:
+        _lab(live_server, member).analyze(model="bert", gpu="a11", current_batch_size=0)
+    assert set(refused.value.fields) == {"gpu", "current_batch_size"}
+
+
+def test_a_token_that_may_not_or_may_no_more(live_server: LiveServer, member: User) -> None:
+    lab = _lab(live_server, member, Scope.READ)
+    with pytest.raises(NotAllowed, match="may only read"):
+        lab.analyze(model="bert", gpu="a10")
+    ApiToken.objects.all().delete()
+
+    with pytest.raises(NotAllowed, match="Make a new token"):
+        lab.analysis(1)
+    assert not Analysis.objects.exists()
+
+
+def test_a_lab_that_is_asked_too_much_says_when_to_come_back(
+    live_server: LiveServer, member: User, settings: Settings
+) -> None:
+    settings.API_UNITS_PER_MINUTE = 0.5
+    lab = _lab(live_server, member)
+
+    with pytest.raises(Unavailable, match=r"429.*try again in"):
+        lab.analysis(1)

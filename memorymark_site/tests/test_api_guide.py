@@ -1,0 +1,87 @@
+"""The examples of the API's guide, as they stand in it, against a running site with its engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from memorymark_site.e2e.running import ROOT, Site
+
+pytestmark = [pytest.mark.slow, pytest.mark.torch]
+
+GUIDE = (ROOT / "docs" / "api.md").read_text()
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What a script of a member needs."""
+    folder = tmp_path_factory.mktemp("site")
+    site = Site(folder)
+    try:
+        site.add_member("ada")
+        made = subprocess.run(
+            [sys.executable, "manage.py", "token", "ada"],
+            cwd=ROOT,
+            env=os.environ | {"MEMORYMARK_DATA_DIR": str(folder / "data")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        token = made.stdout.split()[-1]
+        yield os.environ | {"MEMORYMARK_URL": site.url, "MEMORYMARK_TOKEN": token}
+    finally:
+        site.end()
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+
+    return run
+
+
+def _examples(language: str) -> str:
+    found = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    assert len(found) > 1
+    return "\n".join(found)
+
+
+def test_the_examples_in_bash(run: Run) -> None:
+    done = run("bash", "-euo", "pipefail", "-c", _examples("bash"))
+
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "fits" in done.stdout
+    assert "give a whole number" in done.stdout
+
+
+def test_the_examples_in_python(run: Run) -> None:
+    done = run(sys.executable, "-c", _examples("python"))
+
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "fits" in done.stdout
+    assert done.stdout.rstrip().endswith("succeeded")
+
+
+def test_the_script_prints_the_verdict(run: Run) -> None:
+    done = run("bash", str(ROOT / "docs" / "analyze.sh"))
+
+    assert done.returncode == 0, done.stderr
+    assert "fits" in done.stdout
+
+
+def test_the_script_says_what_is_wrong(run: Run) -> None:
+    done = run("bash", str(ROOT / "docs" / "analyze.sh"), '{"model": "bort", "gpu": "a10"}')
+
+    assert done.returncode == 2
+    assert "unknown model" in done.stderr
