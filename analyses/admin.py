@@ -1,13 +1,18 @@
 """Analyses and nodes in the admin site: to see and to delete, never to edit."""
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
+from analyses.history.selection import note_deletion
 from analyses.models import Analysis, Node, ShareLink, Training
 from analyses.savings.counting import counted_anew
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action
 
 M = TypeVar("M", bound=Model)
 
@@ -35,9 +40,11 @@ class AnalysisAdmin(ReadOnlyAdmin[Analysis]):
         """Delete one."""
         self.delete_queryset(request, Analysis.objects.filter(pk=obj.pk))
 
-    def delete_queryset(self, _request: HttpRequest, queryset: QuerySet[Analysis]) -> None:
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Analysis]) -> None:
         """Delete what was ticked."""
         with counted_anew(queryset):
+            for analysis in queryset.select_related("owner"):
+                note_deletion(cast(User, request.user), analysis)
             queryset.delete()
 
 
@@ -56,6 +63,17 @@ class ShareLinkAdmin(ReadOnlyAdmin[ShareLink]):
         "analysis", "created_by", "created_at", "expires_at", "revoked_at", "times_seen",
     )  # fmt: skip
     list_select_related = ("analysis", "created_by")
+
+    def delete_model(self, request: HttpRequest, obj: ShareLink) -> None:
+        """Delete one."""
+        self.delete_queryset(request, ShareLink.objects.filter(pk=obj.pk))
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ShareLink]) -> None:
+        """Delete what was ticked."""
+        with transaction.atomic():
+            for link in queryset.select_related("analysis"):
+                audit.note(cast(User, request.user), Action.SHARE_LINK_REVOKED, str(link.analysis))
+            queryset.delete()
 
 
 @admin.register(Training)

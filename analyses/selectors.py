@@ -1,4 +1,4 @@
-"""Every read: who may see what, and what is alive."""
+"""Every read: who sees what, and what is alive."""
 
 from __future__ import annotations
 
@@ -20,29 +20,21 @@ from analyses.models import (
     Notification,
     Status,
 )
+from analyses.permissions import may_see_lab
 
 STANDSTILL = timedelta(seconds=20)
 """With nothing running, an analysis that waits for longer shows that nobody takes it."""
 
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
-    """The analyses this user may see: every member sees the whole lab's, anybody else none."""
+    """The analyses this user may see: who is of the lab sees all of it, anybody else none."""
     analyses = Analysis.objects.select_related("owner", "adopted_by", "push")
-    return analyses if _is_member(user) else analyses.none()
+    return analyses if may_see_lab(user) else analyses.none()
 
 
 def savings_visible_to(user: Member | AnonymousUser) -> QuerySet[CountedSavings]:
     """What counts as savings of the analyses that this user may see."""
-    return CountedSavings.objects.all() if _is_member(user) else CountedSavings.objects.none()
-
-
-def _is_member(user: Member | AnonymousUser) -> bool:
-    return user.is_authenticated and user.is_active
-
-
-def may_change(user: Member | AnonymousUser, analysis: Analysis) -> bool:
-    """Whether this user may cancel or adopt the analysis: its owner may, and an admin."""
-    return user.is_active and (analysis.owner_id == user.pk or user.is_staff)
+    return CountedSavings.objects.all() if may_see_lab(user) else CountedSavings.objects.none()
 
 
 def can_be_adopted(analysis: Analysis) -> bool:

@@ -30,6 +30,8 @@ from engine.gpus import LOCAL
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 from engine.result import Trial as TriedBatch
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action
 
 logger = logging.getLogger(__name__)
 
@@ -179,10 +181,13 @@ def adopt(analysis: Analysis, member: User) -> bool:
         return False
     still_open = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=True)
     with counted_anew(still_open):
-        return bool(still_open.update(adopted_at=Now(), adopted_by=member))
+        changed = bool(still_open.update(adopted_at=Now(), adopted_by=member))
+        if changed:
+            audit.note(member, Action.ADOPTED, str(analysis))
+    return changed
 
 
-def take_back(analysis: Analysis) -> bool:
+def take_back(analysis: Analysis, member: User) -> bool:
     """Note that the recommended batch is not trained with after all.
 
     Returns:
@@ -190,7 +195,10 @@ def take_back(analysis: Analysis) -> bool:
     """
     adopted = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=False)
     with counted_anew(adopted):
-        return bool(adopted.update(adopted_at=None, adopted_by=None))
+        changed = bool(adopted.update(adopted_at=None, adopted_by=None))
+        if changed:
+            audit.note(member, Action.ADOPTION_TAKEN_BACK, str(analysis))
+    return changed
 
 
 def claim(

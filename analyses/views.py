@@ -36,6 +36,7 @@ from analyses.lab.selectors import kinds_outside_the_catalogue, prices
 from analyses.lookups.questions import has_advice
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
+from analyses.permissions import may_change
 from analyses.presentation import (
     SOURCE_MEANINGS,
     Verdict,
@@ -46,12 +47,13 @@ from analyses.presentation import (
 from analyses.progress import NOTHING, Progress, progress_of
 from analyses.question import command_of, local_gpu, settings_of
 from analyses.savings.worth import worth_of
-from analyses.selectors import can_be_adopted, log_lines, may_change, visible_to
+from analyses.selectors import can_be_adopted, log_lines, visible_to
 from analyses.sharing.forms import ShareForm
 from analyses.sharing.links import links_of, may_share
 from analyses.trainings.side_by_side import side_by_side
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
+from memorymark_site.accounts.roles import Role, needs
 
 SHOWN_LOG_LINES = 200
 
@@ -63,6 +65,7 @@ class MemberRequest(HttpRequest):
     htmx: HtmxDetails
 
 
+@needs(Role.MEMBER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: MemberRequest) -> HttpResponse:
     """The form of a new analysis, empty or filled from an earlier one."""

@@ -7,10 +7,13 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
+
+from memorymark_site.accounts.roles import has_role, needed, refusal
 
 
 class HtmxLoginRedirectMiddleware:
@@ -59,3 +62,36 @@ class LoginUnlessOpenMiddleware(LoginRequiredMiddleware):
         if not getattr(view_func, "login_required", True):
             return None
         return super().process_view(request, view_func, view_args, view_kwargs)
+
+
+class RoleMiddleware:
+    """Holds what :mod:`memorymark_site.accounts.roles` says each view needs.
+
+    Views that are open to all, and those of the API, which looks up the member on its own, are
+    not its business; they are those that need no login by this project's middleware either.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """The response as it is."""
+        return self.get_response(request)
+
+    def process_view(
+        self,
+        request: HttpRequest,
+        view_func: Callable[..., HttpResponseBase],
+        _view_args: tuple[Any, ...],
+        _view_kwargs: dict[str, Any],
+    ) -> None:
+        """Nothing, where the user has the role that the view needs.
+
+        Raises:
+            PermissionDenied: With what is missing.
+        """
+        if not getattr(view_func, "login_required", True):
+            return
+        role = needed(view_func, request.method)
+        if not has_role(request.user, role):
+            raise PermissionDenied(refusal(role))

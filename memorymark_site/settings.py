@@ -102,6 +102,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "memorymark_site.middleware.HtmxLoginRedirectMiddleware",
     "memorymark_site.middleware.LoginUnlessOpenMiddleware",
+    "memorymark_site.middleware.RoleMiddleware",
 ]
 
 ROOT_URLCONF = "memorymark_site.urls"
@@ -118,6 +119,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "memorymark_site.context.demo",
+                "memorymark_site.context.role",
             ],
         },
     },
@@ -170,6 +172,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+PASSWORD_RESET_TIMEOUT = 24 * 3600  # seconds; of a link for a new password
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
@@ -230,6 +233,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
+        "memorymark_site.accounts.permissions.RoleAllows",
         "memorymark_site.accounts.permissions.WithinScope",
     ],
     "DEFAULT_THROTTLE_CLASSES": ["analyses.api.rates.MemberThrottle"],

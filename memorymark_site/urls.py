@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from analyses.api import docs
+from memorymark_site.accounts.views import admin_login
 from memorymark_site.health import Health, health
 from memorymark_site.operations.metrics.views import metrics
 from memorymark_site.probes import live, ready
@@ -19,6 +20,7 @@ urlpatterns = [
     path("live", live, name="live"),
     path("ready", ready, name="ready"),
     path("metrics", metrics, name="metrics"),
+    path("admin/login/", admin_login),
     path("admin/", admin.site.urls),
 ]
 

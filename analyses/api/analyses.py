@@ -29,6 +29,7 @@ from analyses.api.waiting import seconds_of, wait_until
 from analyses.history import selection
 from analyses.history.filters import AnalysisFilter
 from analyses.models import FINAL_STATUSES, Analysis
+from analyses.permissions import may_change
 from engine.errors import InvalidInput
 
 _LONG = {"request", "result"}
@@ -103,7 +104,7 @@ class OfOneAnalysis(ApiView[Analysis]):
             PermissionDenied: The member may not.
         """
         analysis: Analysis = self.get_object()
-        if not selectors.may_change(member_of(self.request), analysis):
+        if not may_change(member_of(self.request), analysis):
             raise PermissionDenied(f"Only who has asked for it, or an admin, may {what}.")
         return analysis
 
@@ -141,12 +142,12 @@ class AnalysisDetail(OfOneAnalysis):
         return response
 
     @described(responses={204: None, 409: None})
-    def delete(self, _request: Request, pk: int) -> Response:
+    def delete(self, request: Request, pk: int) -> Response:
         """Delete an analysis with its trials, log, tags and note; it has to have ended."""
         analysis = self.own("delete it")
         if not analysis.is_final:
             raise Conflict(f"Analysis {pk} has not ended; cancel it first.")
-        selection.delete([analysis])
+        selection.delete([analysis], member_of(request))
         return Response(status=HTTP_204_NO_CONTENT)
 
 
@@ -178,9 +179,9 @@ class AnalysisAdopt(OfOneAnalysis):
         return self.now()
 
     @described(responses={200: AnalysisSerializer, 409: None})
-    def delete(self, _request: Request, pk: int) -> Response:
+    def delete(self, request: Request, pk: int) -> Response:
         """Take the adoption back: its savings are potential again."""
-        if not services.take_back(self.own("say so")):
+        if not services.take_back(self.own("say so"), member_of(request)):
             raise Conflict(f"Analysis {pk} is not adopted.")
         return self.now()
 

@@ -22,8 +22,10 @@ from analyses.api.schema import described
 from analyses.api.views import ApiView
 from analyses.lab import selectors, services
 from analyses.models import LabSettings
+from analyses.permissions import may_administer
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
+from memorymark_site.accounts.roles import Role, stored_role
 
 
 class MemberSerializer(serializers.ModelSerializer[User]):
@@ -44,8 +46,8 @@ class MemberSerializer(serializers.ModelSerializer[User]):
         read_only_fields = fields
 
     def get_role(self, member: User) -> str:
-        """Admin or member."""
-        return "admin" if member.is_staff else "member"
+        """Admin, member or viewer."""
+        return stored_role(member).value
 
 
 class MemberList(ListModelMixin, ApiView[User]):
@@ -53,15 +55,15 @@ class MemberList(ListModelMixin, ApiView[User]):
 
     serializer_class = MemberSerializer
     pagination_class = Pages
+    needs_role = Role.ADMIN
 
     def get_queryset(self) -> QuerySet[User]:
         """Every account, A to Z."""
-        return User.objects.order_by("username")
+        return User.objects.select_related("viewer").order_by("username")
 
     @described(parameters=[*PAGE], responses={200: MemberSerializer(many=True), 403: None})
     def get(self, request: Request) -> Response:
         """List the accounts, those that cannot sign in any more too. For admins."""
-        _check_admin(request, "see the members")
         return self.list(request)
 
 
@@ -199,7 +201,7 @@ _PRICE = "price_per_hour_usd"
 
 def _check_admin(request: Request, what: str) -> User:
     member = member_of(request)
-    if not selectors.may_change(member):
+    if not may_administer(member):
         raise PermissionDenied(f"Only an admin may {what}.")
     return member
 

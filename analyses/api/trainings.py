@@ -19,6 +19,7 @@ from analyses.api.problems import Conflict
 from analyses.api.schema import described
 from analyses.api.views import ApiView
 from analyses.models import Training
+from analyses.permissions import may_administer
 from analyses.trainings.services import IdTaken, store_training
 from engine.errors import InvalidInput
 from engine.recording import TrainingRecord
@@ -66,7 +67,7 @@ class TrainingList(ListModelMixin, ApiView[Training]):
         """What this member may see."""
         member = member_of(self.request)
         every = Training.objects.select_related("owner")
-        return every if member.is_staff else every.filter(owner=member)
+        return every if may_administer(member) else every.filter(owner=member)
 
     @described(parameters=[*PAGE])
     def get(self, request: Request) -> Response:

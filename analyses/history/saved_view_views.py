@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 
 from analyses.history import saved_views, table
 from analyses.history.forms import SaveViewForm
+from analyses.permissions import may_delete_view
 from analyses.views import MemberRequest
 
 
@@ -36,7 +37,7 @@ def delete(request: MemberRequest, pk: int) -> HttpResponse:
     view = saved_views.views_of(request.user).filter(pk=pk).first()
     if view is None:
         raise Http404("There is no such saved view.")
-    if not saved_views.may_delete(request.user, view):
+    if not may_delete_view(request.user, view):
         raise PermissionDenied("Only who has saved a view, or an admin, may delete it.")
     view.delete()
     # Another's cannot be given back to them; what it showed can be saved again by anybody.

@@ -6,11 +6,12 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q, QuerySet
 
 from analyses.models import SavedView
+from analyses.permissions import may_see_lab
 
 
 def views_of(user: User | AnonymousUser) -> QuerySet[SavedView]:
     """The views this member may use: their own, and those that others share."""
-    if not (user.is_authenticated and user.is_active):
+    if not (user.is_authenticated and may_see_lab(user)):
         return SavedView.objects.none()
     return SavedView.objects.filter(Q(owner=user) | Q(is_shared=True)).select_related("owner")
 
@@ -21,8 +22,3 @@ def save(owner: User, name: str, query: str, *, is_shared: bool) -> SavedView:
         owner=owner, name=name, defaults={"query": query, "is_shared": is_shared}
     )
     return view
-
-
-def may_delete(user: User, view: SavedView) -> bool:
-    """Whether it is the user's own, or the user is an admin who may see it."""
-    return user.is_active and (view.owner_id == user.pk or (user.is_staff and view.is_shared))

@@ -9,8 +9,11 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from analyses.history.labels import TAGGINGS
 from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
+from analyses.permissions import may_change
 from analyses.savings.counting import counted_anew
-from analyses.selectors import may_change, visible_to
+from analyses.selectors import visible_to
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action
 
 MOST_SELECTED = 200
 """Analyses in one selection: more than anybody ticks, and few enough for one statement."""
@@ -86,7 +89,7 @@ def deletion_of(user: User, analyses: Iterable[Analysis]) -> Deletion:
     )
 
 
-def delete(analyses: Sequence[Analysis]) -> None:
+def delete(analyses: Sequence[Analysis], member: User) -> None:
     """Delete analyses that have ended, with all that belongs to them.
 
     A final state is never left, so no worker can hold one of them.
@@ -94,7 +97,15 @@ def delete(analyses: Sequence[Analysis]) -> None:
     pks = [analysis.pk for analysis in analyses]
     ended = Analysis.objects.filter(pk__in=pks, status__in=FINAL_STATUSES)
     with counted_anew(ended):
+        for analysis in ended.select_related("owner").defer("result", "request"):
+            note_deletion(member, analysis)
         ended.delete()
+
+
+def note_deletion(member: User, analysis: Analysis) -> None:
+    """Note that an analysis goes, in words that tell which it was."""
+    was = f"{analysis.model} on {analysis.gpu} by {analysis.owner.get_username()}"
+    audit.note(member, Action.ANALYSIS_DELETED, f"analysis {analysis.pk}", before=was)
 
 
 def _reason_to_keep(user: User, analysis: Analysis) -> str:

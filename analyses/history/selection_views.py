@@ -15,6 +15,7 @@ from analyses.history import labels, selection, table
 from analyses.history.forms import TagSelectionForm
 from analyses.models import Analysis
 from analyses.views import MemberRequest
+from memorymark_site.accounts.roles import Role, needs
 
 COMPARE = "/compare/"
 
@@ -41,6 +42,7 @@ def choose(request: MemberRequest) -> HttpResponse:
     return redirect(f"{page}?{urlencode(fields, safe=',')}")
 
 
+@needs(Role.MEMBER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def tag(request: MemberRequest) -> HttpResponse:
     """Put tags on the selected analyses, or take them off."""
@@ -57,12 +59,13 @@ def tag(request: MemberRequest) -> HttpResponse:
     return render(request, "history/tag.html", context)
 
 
+@needs(Role.MEMBER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete(request: MemberRequest) -> HttpResponse:
     """Say what goes; delete it once that is confirmed."""
     deletion = selection.deletion_of(request.user, _selected(request))
     if request.method == "POST" and deletion.gone:
-        selection.delete(deletion.gone)
+        selection.delete(deletion.gone, request.user)
         messages.success(request, f"{_count(len(deletion.gone))} deleted.")
         return _back(request.GET.get("back", ""))
     context = {"deletion": deletion, "back": _address(request.GET.get("back", "")), "nav": "list"}

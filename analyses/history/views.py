@@ -16,10 +16,12 @@ from analyses.history.columns import COLUMNS, Column
 from analyses.history.filters import HistoryFilter, offer_choices
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of, write_labels
-from analyses.history.saved_views import may_delete, views_of
+from analyses.history.saved_views import views_of
 from analyses.models import Analysis
+from analyses.permissions import may_delete_view
 from analyses.selectors import visible_to
 from analyses.views import MemberRequest, find_analysis
+from memorymark_site.accounts.roles import Role, needs
 
 Writer = Callable[[QuerySet[Analysis], Iterable[Column]], Iterator[str]]
 
@@ -48,7 +50,7 @@ def history(request: MemberRequest) -> HttpResponse:
     if asks_again:
         return render(request, "history/_rows.html", context)
     context["saved_views"] = [
-        (view, may_delete(request.user, view)) for view in views_of(request.user)
+        (view, may_delete_view(request.user, view)) for view in views_of(request.user)
     ]
     context["heads"] = table.heads(request.GET, columns)
     if request.htmx.target == "results":
@@ -74,6 +76,7 @@ def export_json(request: MemberRequest) -> HttpResponseBase:
     return _export(request, export.json_pieces, "application/json", "json")
 
 
+@needs(Role.MEMBER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def labels(request: MemberRequest, pk: int) -> HttpResponse:
     """The form of an analysis's tags and note, and what it sends."""

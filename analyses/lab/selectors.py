@@ -1,21 +1,14 @@
-"""What the lab has set, and who may change it."""
+"""What the lab has set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.contrib.auth.models import AnonymousUser
-from django.contrib.auth.models import User as Member
 from django.db.models import QuerySet
 
 from analyses.models import GpuPrice, LabSettings, Node
 from engine.gpus import GPUS, Gpu, catalogue_name
-
-
-def may_change(user: Member | AnonymousUser) -> bool:
-    """Whether this user may change what holds for the whole lab: an admin may."""
-    return user.is_active and user.is_staff
 
 
 def lab_settings() -> LabSettings:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from analyses.lab.selectors import HeldPrice, lab_settings, price_of
 from analyses.models import GpuPrice, LabSettings
 from engine.request import Assumptions
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action
 
 
 def save_settings(
@@ -27,11 +30,17 @@ def save_settings(
     filled = {name: value for name, value in given.items() if value not in (None, "")}
     assumed = Assumptions(**filled)  # type: ignore[arg-type]  # it reads numbers from text
     stored = lab_settings()
+    before = _words(stored)
     stored.hours_per_run = assumed.hours_per_run
     stored.runs_per_year = assumed.runs_per_year
     stored.sharing_allowed = sharing_allowed
     stored.changed_by = member
-    stored.save()
+    with transaction.atomic():
+        stored.save()
+        if before != _words(stored):
+            audit.note(
+                member, Action.LAB_CHANGED, "lab settings", before=before, after=_words(stored)
+            )
     return stored
 
 
@@ -55,5 +64,24 @@ def set_price(member: User, gpu: str, price: object) -> HeldPrice:
     own = held.change.price_per_hour_usd if held.change else None
     if new == own:
         return held
-    GpuPrice.objects.create(gpu=held.gpu, price_per_hour_usd=new, set_by=member)
-    return price_of(gpu)
+    with transaction.atomic():
+        GpuPrice.objects.create(gpu=held.gpu, price_per_hour_usd=new, set_by=member)
+        now_held = price_of(gpu)
+        audit.note(
+            member, Action.PRICE_SET, f"price of {held.display_name}", before=_price(held),
+            after=_price(now_held),
+        )  # fmt: skip
+    return now_held
+
+
+def _words(stored: LabSettings) -> str:
+    sharing = "allowed" if stored.sharing_allowed else "forbidden"
+    return (
+        f"{stored.hours_per_run:g} h per run, {stored.runs_per_year:g} runs per year, "
+        f"sharing {sharing}"
+    )
+
+
+def _price(held: HeldPrice) -> str:
+    """Such as ``1.5 USD per hour (lab)``."""
+    return "none" if held.usd is None else f"{held.usd:g} USD per hour ({held.origin})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
@@ -13,16 +12,17 @@ from analyses.lab.forms import LabForm, PriceForm
 from analyses.lab.selectors import HeldPrice
 from analyses.views import MemberRequest
 from engine.gpus import GPUS
+from memorymark_site.accounts.roles import Role, needs
 
 SHOWN_CHANGES = 20
 _PRICE = "lab/_price.html"
 _PRICE_FORM = "lab/_price_form.html"
 
 
+@needs(Role.ADMIN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def lab(request: MemberRequest) -> HttpResponse:
     """The lab's defaults, and who has changed which price."""
-    _check_admin(request)
     stored = selectors.lab_settings()
     form = LabForm(request.POST) if request.method == "POST" else LabForm.showing(stored)
     if form.is_bound and form.is_valid() and form.save(request.user):
@@ -37,6 +37,7 @@ def lab(request: MemberRequest) -> HttpResponse:
     return render(request, "lab/lab.html", context)
 
 
+@needs(Role.ADMIN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def price(request: MemberRequest) -> HttpResponse:
     """The form of a GPU's price: in its cell of the table for htmx, else on a page of its own.
@@ -44,7 +45,6 @@ def price(request: MemberRequest) -> HttpResponse:
     ``POST`` stores the price, or with ``reset`` goes back to the catalogue's. ``GET`` with
     ``shown`` gives the cell as it was before editing.
     """
-    _check_admin(request)
     held = _price_asked_for(request)
     if request.method == "POST":
         return _change(request, held)
@@ -80,8 +80,3 @@ def _price_asked_for(request: MemberRequest) -> HeldPrice:
     if gpu not in GPUS and gpu not in selectors.kinds_outside_the_catalogue():
         raise Http404("There is no such GPU.")
     return selectors.price_of(gpu)
-
-
-def _check_admin(request: MemberRequest) -> None:
-    if not selectors.may_change(request.user):
-        raise PermissionDenied("Only an admin may change what holds for the whole lab.")

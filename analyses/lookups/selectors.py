@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from analyses import selectors
 from analyses.lookups.questions import lookup_question
 from analyses.models import Ask, Lookup
+from analyses.permissions import may_administer, may_see_lab
 from engine.request import AnalysisRequest
 
 _LOOK_EVERY_SECONDS = 0.03
@@ -24,9 +25,11 @@ NOBODY_WORKS = (
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Lookup]:
     """The lookups this user may see: their own, and an admin everybody's."""
-    if not (user.is_authenticated and user.is_active):
-        return Lookup.objects.none()
-    return Lookup.objects.all() if user.is_staff else Lookup.objects.filter(askers=user)
+    if may_administer(user):
+        return Lookup.objects.all()
+    if user.is_authenticated and may_see_lab(user):
+        return Lookup.objects.filter(askers=user)
+    return Lookup.objects.none()
 
 
 def somebody_works() -> bool:

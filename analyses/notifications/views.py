@@ -14,10 +14,12 @@ from analyses.notifications.delivery import PAUSES
 from analyses.notifications.forms import ChoicesForm
 from analyses.notifications.webhook import NotDelivered
 from analyses.views import MemberRequest
+from memorymark_site.accounts.roles import Role, needs
 
 SHOWN_NOTIFICATIONS = 20
 
 
+@needs(Role.VIEWER)  # a personal setting: who was a member may turn off what still comes
 @never_cache  # it shows a secret
 @require_http_methods(["GET", "HEAD", "POST"])
 def choose(request: MemberRequest) -> HttpResponse:

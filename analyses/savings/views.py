@@ -14,13 +14,14 @@ from django_htmx.http import replace_url
 
 from analyses import services
 from analyses.models import Analysis, CountedSavings
+from analyses.permissions import may_change
 from analyses.savings.behind import behind, largest_first
 from analyses.savings.export import analyses_csv, totals_csv
 from analyses.savings.selection import Selection, label_of, value_of
 from analyses.savings.totals import DIMENSIONS, Row, totals_by, totals_of
 from analyses.savings.verified import verified
 from analyses.savings.worth import worth_of
-from analyses.selectors import may_change, savings_visible_to
+from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_of
 from analyses.views import MemberRequest, find_analysis
 from engine.errors import InvalidInput
@@ -104,7 +105,7 @@ def adopt(request: MemberRequest, pk: int) -> HttpResponse:
 @require_POST
 def take_back(request: MemberRequest, pk: int) -> HttpResponse:
     """Take back that it was adopted."""
-    if not services.take_back(_own(request, pk)):
+    if not services.take_back(_own(request, pk), request.user):
         messages.warning(request, f"Analysis {pk} was not adopted.")
     return redirect("analyses:detail", pk=pk)
 

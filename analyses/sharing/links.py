@@ -13,13 +13,16 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from analyses.lab.selectors import lab_settings
 from analyses.models import Analysis, ShareLink, Status
-from analyses.selectors import may_change
+from analyses.permissions import may_change
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action
 
 LIFETIMES_DAYS = (1, 7, 30, 90)
 """How long a link may work; none works for ever."""
@@ -62,22 +65,28 @@ def make(analysis: Analysis, member: User, days: int) -> tuple[ShareLink, str]:
     if days not in LIFETIMES_DAYS or not can_be_shared(analysis):
         raise ValueError(f"no link of {days} days to {analysis}, which is {analysis.status}")
     token = secrets.token_urlsafe(_TOKEN_BYTES)
-    link = ShareLink.objects.create(
-        analysis=analysis,
-        digest=_digest(token),
-        created_by=member,
-        expires_at=timezone.now() + timedelta(days=days),
-    )
+    with transaction.atomic():
+        link = ShareLink.objects.create(
+            analysis=analysis,
+            digest=_digest(token),
+            created_by=member,
+            expires_at=timezone.now() + timedelta(days=days),
+        )
+        audit.note(member, Action.SHARE_LINK_MADE, str(analysis), after=f"for {days} days")
     return link, token
 
 
-def revoke(link: ShareLink) -> bool:
+def revoke(link: ShareLink, member: User) -> bool:
     """End a link now.
 
     Returns:
         Whether that changed anything.
     """
-    return bool(live_links().filter(pk=link.pk).update(revoked_at=Now()))
+    with transaction.atomic():
+        changed = bool(live_links().filter(pk=link.pk).update(revoked_at=Now()))
+        if changed:
+            audit.note(member, Action.SHARE_LINK_REVOKED, str(link.analysis))
+    return changed
 
 
 def live_links() -> QuerySet[ShareLink]:

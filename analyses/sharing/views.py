@@ -12,10 +12,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from analyses.models import Analysis, ShareLink
+from analyses.permissions import may_change
 from analyses.presentation import verdict_of
 from analyses.question import gpu_of, model_name
 from analyses.savings.worth import worth_of
-from analyses.selectors import may_change
 from analyses.sharing import links
 from analyses.sharing.forms import ShareForm
 from analyses.stored_result import result_of
@@ -50,7 +50,7 @@ def revoke(request: MemberRequest, pk: int) -> HttpResponse:
     """End a link to an analysis of one's own."""
     link = get_object_or_404(ShareLink, pk=pk)
     analysis = _own(request, link.analysis_id)
-    if links.revoke(link):
+    if links.revoke(link, request.user):
         messages.success(request, "The link is revoked: it shows nothing any more.")
     else:
         messages.warning(request, "That link had ended already.")

@@ -26,6 +26,7 @@ from engine.result import (
     TimelinePoint,
 )
 from engine.workload import Workload
+from memorymark_site.accounts.models import Viewer
 
 PARAMETER_BYTES = 437_935_104
 """BERT base in fp32."""
@@ -53,6 +54,12 @@ NEW_IN_WORKLOADS = (
 
 def make_user(username: str = "ada", **fields: Any) -> User:
     return User.objects.create_user(username=username, password="correct horse battery", **fields)
+
+
+def make_viewer(username: str = "vera") -> User:
+    user = make_user(username)
+    Viewer.objects.create(user=user)
+    return user
 
 
 def make_request(**fields: object) -> dict[str, object]:

@@ -92,7 +92,7 @@ def test_the_list_takes_the_same_queries_for_any_number(
     for _ in range(5):
         make_analysis(member, Status.SUCCEEDED)
     api.get(URL)  # notes the token's use, once a minute
-    with django_assert_num_queries(6):  # token, the member's other tokens, count, ids, rows, tags
+    with django_assert_num_queries(7):  # token, others of the member, role, count, ids, rows, tags
         api.get(URL)
 
 

@@ -32,7 +32,7 @@ def test_what_is_not_asked_for_is_not_read(
     api: APIClient, member: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
-    with django_assert_num_queries(4) as queries:  # version and tags; the row and tags again
+    with django_assert_num_queries(5) as queries:  # role; version and tags; row and tags again
         api.get(f"{URL}{analysis.pk}/?fields=id,status")
     assert not any("peak_allocated_bytes" in query["sql"] for query in queries)
     assert not any('"analyses_analysis"."result"' in query["sql"] for query in queries)

@@ -101,12 +101,12 @@ def adopt(owner: User, number: int) -> None:
 
 def take_back(owner: User, number: int) -> None:
     if analysis := one_of(owner, number):
-        services.take_back(analysis)
+        services.take_back(analysis, analysis.owner)
 
 
 def remove(owner: User, number: int) -> None:
     if analysis := one_of(owner, number):
-        delete([analysis])
+        delete([analysis], analysis.owner)
 
 
 def one_of(owner: User, number: int) -> Analysis | None:

@@ -79,7 +79,7 @@ def test_the_newest_that_is_adopted_counts(member: User) -> None:
 def test_taking_back_makes_savings_potential_again(member: User) -> None:
     analysis = succeeded(member, 100.0)
     services.adopt(analysis, member)
-    services.take_back(analysis)
+    services.take_back(analysis, analysis.owner)
     assert (of_lab().realised.usd_per_year, of_lab().potential.usd_per_year) == (0.0, 100.0)
 
 

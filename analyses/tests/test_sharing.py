@@ -117,7 +117,7 @@ def test_an_admin_makes_and_ends_anybodys(client: Client, analysis: Analysis) ->
 def test_the_page_lists_the_live_links_only(owner: Client, analysis: Analysis) -> None:
     live, _ = links.make(analysis, analysis.owner, 30)
     revoked, _ = links.make(analysis, analysis.owner, 30)
-    links.revoke(revoked)
+    links.revoke(revoked, revoked.analysis.owner)
     html = owner.get(f"/{analysis.pk}/").content.decode()
     assert f"/share-links/{live.pk}/revoke/" in html
     assert f"/share-links/{revoked.pk}/revoke/" not in html
@@ -219,7 +219,7 @@ def test_it_is_only_read(analysis: Analysis) -> None:
 
 ENDS: dict[str, Callable[[Analysis, ShareLink], object]] = {
     "expired": lambda _, link: ShareLink.objects.update(expires_at=timezone.now()),
-    "revoked": lambda _, link: links.revoke(link),
+    "revoked": lambda _, link: links.revoke(link, link.analysis.owner),
     "link deleted": lambda _, link: link.delete(),
     "analysis deleted": lambda analysis, _: analysis.delete(),
     "maker gone": lambda analysis, _: User.objects.filter(pk=analysis.owner_id).update(

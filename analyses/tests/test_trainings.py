@@ -294,7 +294,7 @@ def test_what_is_not_adopted_is_not_verified(
     client: Client, api: APIClient, member: User, analysis: Analysis
 ) -> None:
     services.adopt(analysis, member)
-    services.take_back(analysis)
+    services.take_back(analysis, member)
     _reported(api, analysis)
     client.force_login(member)
 

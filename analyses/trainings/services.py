@@ -15,7 +15,8 @@ from django.db import IntegrityError, transaction
 
 from analyses.engine_events import storable
 from analyses.models import Analysis, Training
-from analyses.selectors import may_change, visible_to
+from analyses.permissions import may_change
+from analyses.selectors import visible_to
 from analyses.stored_result import result_of
 from analyses.trainings.verification import why_not_verified
 from engine.errors import InvalidInput

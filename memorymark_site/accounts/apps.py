@@ -8,3 +8,11 @@ class AccountsConfig(AppConfig):
 
     name = "memorymark_site.accounts"
     label = "accounts"
+
+    def ready(self) -> None:
+        """Note each sign-in from now on."""
+        from django.contrib.auth.signals import user_logged_in
+
+        from memorymark_site.accounts import sessions
+
+        user_logged_in.connect(sessions.note_sign_in, dispatch_uid="note_sign_in")

@@ -1,21 +1,54 @@
 """Forms of the account pages."""
 
+from __future__ import annotations
+
 from django import forms
-from django.contrib.auth.forms import BaseUserCreationForm
+from django.contrib.auth.forms import UserCreationForm
 from django.contrib.auth.models import User
 
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import Scope
+from memorymark_site.accounts.roles import Role, has_role
 
 
-class SetupForm(BaseUserCreationForm[User]):
-    """Name, e-mail and password of the lab's first admin."""
+class AccountForm(UserCreationForm[User]):
+    """Name, e-mail and password of a new account: of the first admin, and of who is invited."""
 
     email = forms.EmailField(required=False, label="E-mail (optional)")
 
     class Meta:
         model = User
         fields = ("username", "email")
+
+
+class InviteForm(forms.Form):
+    """What somebody is to be, and where the invitation is sent."""
+
+    role = forms.ChoiceField(
+        choices=Role.choices,
+        initial=Role.MEMBER,
+        label="Role",
+        help_text="A viewer reads everything and changes nothing, a member submits analyses, an "
+        "admin changes everything, the members too.",
+    )
+    email = forms.EmailField(
+        required=False,
+        label="E-mail (optional)",
+        help_text="Without one you pass the link on yourself.",
+    )
+
+    def clean_email(self) -> str:
+        """One who has an account needs no other."""
+        email = str(self.cleaned_data["email"])
+        if email and User.objects.filter(email__iexact=email).exists():
+            raise forms.ValidationError("There is an account with this address already.")
+        return email
+
+
+class RoleForm(forms.Form):
+    """What an account is to be from now on."""
+
+    role = forms.ChoiceField(choices=Role.choices)
 
 
 class TokenForm(forms.Form):
@@ -49,6 +82,10 @@ class TokenForm(forms.Form):
     def __init__(self, member: User, data: object = None) -> None:
         super().__init__(data)  # type: ignore[arg-type]  # what a request has
         self._member = member
+        if not has_role(member, Role.MEMBER):
+            self.fields["scope"] = forms.ChoiceField(
+                choices=[(Scope.READ, Scope.READ.label)], label="It may"
+            )
 
     def clean_name(self) -> str:
         """Two by one name could not be told apart; so a form sent twice makes one token too."""
@@ -61,7 +98,9 @@ class TokenForm(forms.Form):
         """Make the token of a valid form; where there are too many, the form says so."""
         data = self.cleaned_data
         try:
-            _, token = tokens.make(self._member, data["name"], Scope(data["scope"]), data["days"])
+            _, token = tokens.make(
+                self._member, data["name"], Scope(data["scope"]), data["days"], actor=self._member
+            )
         except tokens.TooManyTokens:
             self.add_error(None, f"You have {tokens.MOST_TOKENS} tokens; revoke one first.")
             return None

@@ -1,7 +1,30 @@
 """What is stored of members besides Django's own user."""
 
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from django.conf import settings
 from django.db import models
+from django.db.models.functions import Now
 from knox.models import AbstractAuthToken
+
+from memorymark_site.accounts.roles import Role
+
+
+class Viewer(models.Model):
+    """That a user may look at everything and change nothing.
+
+    Whoever is no viewer is a member, or an admin where Django's ``is_staff`` says so: thus a role
+    is written down once, and an account that is made in any other way has one too.
+    """
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="viewer"
+    )
+
+    def __str__(self) -> str:
+        return f"{self.user} is a viewer"
 
 
 class SetupLink(models.Model):
@@ -34,3 +57,142 @@ class ApiToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
 
     def __str__(self) -> str:
         return f"{self.token_key}… of {self.user}"
+
+
+class Invitation(models.Model):
+    """That an admin has asked somebody into the lab; only a digest of its link's token is kept.
+
+    It is open until it is accepted or revoked, or ``expires_at`` has come. The link that is made
+    anew takes the place of the one before it.
+    """
+
+    digest = models.CharField(max_length=64, unique=True)
+    email = models.EmailField(blank=True)
+    role = models.CharField(max_length=10, choices=Role)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+    accepted_by = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    accepted_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"invitation {self.pk}{f' of {self.email}' if self.email else ''}"
+
+
+class SignIn(models.Model):
+    """That somebody has signed in with a browser, which its session outlives or not.
+
+    Django's sessions do not say whose they are; this does, so that people can see and end theirs.
+    """
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_ins"
+    )
+    session_key = models.CharField(max_length=40, unique=True)
+    browser = models.CharField(max_length=60)
+    started_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.user} with {self.browser}"
+
+
+class Attempt(models.Model):
+    """That somebody has tried a password, or asked for a new one; see :mod:`.throttle`."""
+
+    key = models.CharField(max_length=40)
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        indexes = (models.Index(fields=("key", "-at")),)
+
+    def __str__(self) -> str:
+        return f"attempt at {self.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+class Action(models.TextChoices):
+    """What kind of change an entry of the audit log tells of."""
+
+    MEMBER_INVITED = "member_invited", "Member invited"
+    INVITATION_RENEWED = "invitation_renewed", "Invitation made anew"
+    INVITATION_REVOKED = "invitation_revoked", "Invitation revoked"
+    MEMBER_JOINED = "member_joined", "Member joined"
+    ROLE_CHANGED = "role_changed", "Role changed"
+    MEMBER_DEACTIVATED = "member_deactivated", "Member deactivated"
+    MEMBER_REACTIVATED = "member_reactivated", "Member reactivated"
+    RESET_LINK_MADE = "reset_link_made", "Link for a new password made"
+    PASSWORD_CHANGED = "password_changed", "Password changed"  # no password
+    SESSIONS_ENDED = "sessions_ended", "Signed out elsewhere"
+    TOKEN_MADE = "token_made", "API token made"  # no password
+    TOKEN_REVOKED = "token_revoked", "API token revoked"  # no password
+    PRICE_SET = "price_set", "Price set"
+    LAB_CHANGED = "lab_changed", "Lab settings changed"
+    ADOPTED = "adopted", "Recommendation adopted"
+    ADOPTION_TAKEN_BACK = "adoption_taken_back", "Adoption taken back"
+    ANALYSIS_DELETED = "analysis_deleted", "Analysis deleted"
+    SHARE_LINK_MADE = "share_link_made", "Share link made"
+    SHARE_LINK_REVOKED = "share_link_revoked", "Share link revoked"
+
+
+class NeverChanged(models.QuerySet["AuditEntry"]):
+    """Entries that one can add and read."""
+
+    def update(self, **_values: Any) -> NoReturn:
+        """Never."""
+        raise TypeError("an entry of the audit log is never changed")
+
+    def delete(self) -> NoReturn:
+        """Never."""
+        raise TypeError("an entry of the audit log is never deleted")
+
+
+class AuditEntry(models.Model):
+    """That somebody has changed something; written by :func:`.audit.note` alone.
+
+    ``actor_name`` outlives the account; both are empty where a command of the machine did it.
+    """
+
+    LONGEST = 300
+
+    at = models.DateTimeField(db_default=Now())
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    actor_name = models.CharField(max_length=150, blank=True)
+    action = models.CharField(max_length=30, choices=Action)
+    what = models.CharField(max_length=LONGEST)
+    before = models.CharField(max_length=LONGEST, blank=True)
+    after = models.CharField(max_length=LONGEST, blank=True)
+
+    objects = NeverChanged.as_manager()
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = (
+            models.Index(fields=("action", "-id")),
+            models.Index(fields=("actor_name", "-id")),
+        )
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.actor_name or 'the machine'}: {self.get_action_display()}: {self.what}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store a new entry; one that is stored is never changed."""
+        if not self._state.adding:
+            raise TypeError("an entry of the audit log is never changed")
+        super().save(*args, **kwargs)
+
+    def delete(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        """Never."""
+        raise TypeError("an entry of the audit log is never deleted")

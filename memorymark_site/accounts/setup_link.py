@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
-from memorymark_site.accounts.models import SetupLink
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action, SetupLink
 
 
 class SetupClosed(Exception):
@@ -57,7 +58,9 @@ def use(link: SetupLink, username: str, email: str, password: str) -> User:
         deleted, _ = SetupLink.objects.filter(pk=link.pk).delete()
         if not deleted or not is_open():
             raise SetupClosed
-        return User.objects.create_superuser(username, email, password)
+        user = User.objects.create_superuser(username, email, password)
+        audit.note(user, Action.MEMBER_JOINED, username, before="set-up link", after="admin")
+        return user
 
 
 def _digest(token: str) -> str:

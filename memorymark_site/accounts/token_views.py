@@ -15,8 +15,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.forms import TokenForm
+from memorymark_site.accounts.roles import Role, needs
 
 
+@needs(Role.VIEWER)
 @never_cache  # it shows a new token, this once
 @sensitive_variables("token")
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -39,6 +41,7 @@ def tokens_page(request: HttpRequest) -> HttpResponse:
     return render(request, "accounts/tokens.html", context)
 
 
+@needs(Role.VIEWER)
 @require_POST
 def revoke(request: HttpRequest, token_key: str) -> HttpResponse:
     """End a token of one's own."""

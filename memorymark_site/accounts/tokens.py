@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from memorymark_site.accounts.models import ApiToken, Scope
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action, ApiToken, Scope
 
 NOTE_USE_EVERY = timedelta(minutes=1)
 """A busy script would write a row with each request otherwise."""
@@ -21,7 +23,9 @@ class TooManyTokens(Exception):
     """The member has as many tokens as one may have."""
 
 
-def make(member: User, name: str, scope: Scope, days: int | None) -> tuple[ApiToken, str]:
+def make(
+    member: User, name: str, scope: Scope, days: int | None, *, actor: User | None = None
+) -> tuple[ApiToken, str]:
     """Make a token.
 
     Args:
@@ -29,6 +33,7 @@ def make(member: User, name: str, scope: Scope, days: int | None) -> tuple[ApiTo
         name: What it is for.
         scope: What it may do.
         days: How long it works; for ever without.
+        actor: Who makes it; nobody but whoever runs the machine, if left out.
 
     Returns:
         What is stored of it, and the token, which nobody can ask for again.
@@ -39,7 +44,10 @@ def make(member: User, name: str, scope: Scope, days: int | None) -> tuple[ApiTo
     if tokens_of(member).count() >= MOST_TOKENS:
         raise TooManyTokens
     expiry = None if days is None else timedelta(days=days)
-    stored, token = ApiToken.objects.create(user=member, expiry=expiry, name=name, scope=scope)
+    ends = "for ever" if days is None else f"for {days} days"
+    with transaction.atomic():
+        stored, token = ApiToken.objects.create(user=member, expiry=expiry, name=name, scope=scope)
+        audit.note(actor, Action.TOKEN_MADE, _called(stored), after=f"to {scope}, {ends}")
     return stored, token
 
 
@@ -55,8 +63,22 @@ def revoke(member: User, token_key: str) -> bool:
     Returns:
         Whether there was one that begins so.
     """
-    deleted, _ = tokens_of(member).filter(token_key=token_key).delete()
-    return bool(deleted)
+    with transaction.atomic():
+        token = tokens_of(member).filter(token_key=token_key).first()
+        if token is not None:
+            note_revoked(member, token)
+            token.delete()
+    return token is not None
+
+
+def note_revoked(actor: User, token: ApiToken) -> None:
+    """Note that a token ends, in the transaction in which it does."""
+    audit.note(actor, Action.TOKEN_REVOKED, _called(token), before=f"to {token.scope}")
+
+
+def _called(token: ApiToken) -> str:
+    """How the audit log calls it."""
+    return f"token {token.token_key}… ({token.name or 'no name'}) of {token.user.get_username()}"
 
 
 def note_use(token: ApiToken) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-WITHOUT_LOGIN = {"sign-in": "/accounts/login/"}
+WITHOUT_LOGIN = {"sign-in": "/accounts/login/", "forgotten": "/accounts/forgotten/"}
 
 NOT_FOUND = "not-found"
 
@@ -42,6 +42,10 @@ def _fixed() -> dict[str, str]:
         "lab": "/lab/",
         "notifications": "/notifications/",
         "tokens": "/tokens/",
+        "account": "/account/",
+        "password": "/account/password/",
+        "members": "/members/",
+        "audit": "/audit/",
         "api": "/api/docs/",
         "api-problems": "/api/docs/problems/",
         NOT_FOUND: "/999999/",

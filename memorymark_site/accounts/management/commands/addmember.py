@@ -7,6 +7,12 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.members import give_role
+from memorymark_site.accounts.models import Action
+from memorymark_site.accounts.roles import Role
 
 
 class Command(BaseCommand):
@@ -18,16 +24,26 @@ class Command(BaseCommand):
         """Take the name and what kind of account it is."""
         parser.add_argument("name")
         parser.add_argument("--email", default="")
-        parser.add_argument("--admin", action="store_true", help="may manage the other members")
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--admin", action="store_true", help="may manage the other members")
+        which.add_argument("--viewer", action="store_true", help="may look, and change nothing")
         parser.add_argument(
             "--generate", action="store_true", help="print a generated password; do not ask for one"
         )
 
     def handle(
-        self, *, name: str, email: str, admin: bool, generate: bool, **_options: object
+        self,
+        *,
+        name: str,
+        email: str,
+        admin: bool,
+        viewer: bool,
+        generate: bool,
+        **_options: object,
     ) -> None:
         """Check everything, then make the account."""
-        user = User(username=name, email=email, is_staff=admin, is_superuser=admin)
+        role = Role.ADMIN if admin else Role.VIEWER if viewer else Role.MEMBER
+        user = User(username=name, email=email)
         password = secrets.token_urlsafe(12) if generate else getpass(f"Password for {name}: ")
         if not generate and password != getpass("Once more: "):
             raise CommandError("the two passwords differ; nothing was changed")
@@ -37,7 +53,10 @@ class Command(BaseCommand):
             validate_password(password, user)
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
-        user.save()
+        with transaction.atomic():
+            user.save()
+            give_role(user, role)
+            audit.note(None, Action.MEMBER_JOINED, name, after=role)
         self.stdout.write(f"{name} is a member now.")
         if generate:
             self.stdout.write(f"Password: {password}")

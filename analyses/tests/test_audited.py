@@ -1,0 +1,161 @@
+"""What members and admins change is in the audit log, from what to what, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+
+from analyses import services
+from analyses.lab.services import save_settings, set_price
+from analyses.models import Analysis, Status
+from analyses.sharing import links
+from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
+from engine.errors import InvalidInput
+from memorymark_site.accounts import setup_link
+from memorymark_site.accounts.models import ApiToken, AuditEntry
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def admin() -> User:
+    return make_user("ada", is_staff=True, is_superuser=True)
+
+
+@pytest.fixture
+def analysis(admin: User) -> Analysis:
+    return make_analysis(admin, Status.SUCCEEDED, make_result())
+
+
+def _log() -> list[tuple[str, ...]]:
+    fields = ("actor_name", "action", "what", "before", "after")
+    return list(AuditEntry.objects.order_by("id").values_list(*fields))
+
+
+def test_a_price_from_what_to_what(admin: User) -> None:
+    set_price(admin, "a10", "1.5")
+    set_price(admin, "a10", 1.5)  # it costs that already
+    set_price(admin, "a10", "")
+
+    (set_, reset) = _log()
+    assert set_[:3] == ("ada", "price_set", "price of NVIDIA A10")
+    assert set_[4] == reset[3] == "1.5 USD per hour (lab)"
+    assert set_[3] == reset[4]
+    assert reset[4].endswith("(catalogue)")
+
+
+def test_the_labs_settings_from_what_to_what(admin: User) -> None:
+    for _ in range(2):  # the second changes nothing
+        save_settings(admin, hours_per_run="5", runs_per_year="7", sharing_allowed=False)
+
+    ((who, action, _, before, after),) = _log()
+    assert (who, action) == ("ada", "lab_changed")
+    assert "sharing allowed" in before
+    assert after == "5 h per run, 7 runs per year, sharing forbidden"
+
+
+def test_what_is_refused_is_not_noted(admin: User) -> None:
+    with pytest.raises(InvalidInput):
+        set_price(admin, "a10", "-1")
+    with pytest.raises(InvalidInput):
+        save_settings(admin, hours_per_run="x", runs_per_year="7", sharing_allowed=True)
+
+    assert _log() == []
+
+
+def test_adopting_and_taking_that_back(admin: User, analysis: Analysis) -> None:
+    for _ in range(2):
+        services.adopt(analysis, admin)
+    for _ in range(2):
+        services.take_back(analysis, admin)
+
+    assert [entry[1] for entry in _log()] == ["adopted", "adoption_taken_back"]
+    assert _log()[0][2] == f"analysis {analysis.pk}: bert on a10"
+
+
+def test_share_links(admin: User, analysis: Analysis) -> None:
+    link, token = links.make(analysis, admin, 7)
+    for _ in range(2):
+        links.revoke(link, admin)
+
+    assert [entry[1] for entry in _log()] == ["share_link_made", "share_link_revoked"]
+    assert _log()[0][4] == "for 7 days"
+    assert not any(token in word for entry in _log() for word in entry)
+
+
+@pytest.mark.parametrize("way", ["page", "api", "djangos"])
+def test_a_deleted_analysis_says_which_it_was(
+    client: Client, admin: User, analysis: Analysis, way: str
+) -> None:
+    client.force_login(admin)
+    pk = analysis.pk
+    if way == "page":
+        client.post(f"/history/delete/?ids={pk}")
+    elif way == "api":
+        client.delete(f"/api/v1/analyses/{pk}/")
+    else:
+        client.post(f"/admin/analyses/analysis/{pk}/delete/", {"post": "yes"})
+
+    assert not Analysis.objects.exists()
+    assert _log() == [("ada", "analysis_deleted", f"analysis {pk}", "bert on a10 by ada", "")]
+
+
+def test_what_one_may_not_delete_is_not_noted(client: Client, analysis: Analysis) -> None:
+    client.force_login(make_user("otto"))
+    client.post(f"/history/delete/?ids={analysis.pk}")
+
+    assert _log() == []
+
+
+def test_tokens_and_accounts_made_in_the_terminal_are_the_machines() -> None:
+    call_command("addmember", "vera", "--viewer", "--generate")
+    call_command("token", "vera", "--label", "nightly")
+
+    joined, token = _log()
+    assert joined == ("", "member_joined", "vera", "", "viewer")
+    assert token[:2] == ("", "token_made")
+    assert token[2].endswith("(nightly) of vera")
+    assert token[4] == "to write, for ever"
+    assert hasattr(User.objects.get(), "viewer")
+
+
+def test_a_token_revoked_in_djangos_admin_site(client: Client, admin: User) -> None:
+    token, _ = ApiToken.objects.create(user=admin, name="nightly")
+    client.force_login(admin)
+    client.post(f"/admin/accounts/apitoken/{token.pk}/delete/", {"post": "yes"})
+
+    ((who, action, what, before, _),) = _log()
+    assert (who, action, before) == ("ada", "token_revoked", "to write")
+    assert what == f"token {token.token_key}… (nightly) of ada"
+
+
+def test_a_token_made_and_revoked_on_its_page(client: Client, admin: User) -> None:
+    client.force_login(admin)
+    client.post("/tokens/", {"name": "nightly", "scope": "read", "days": "30"})
+    key = ApiToken.objects.get().token_key
+    for _ in range(2):
+        client.post(f"/tokens/{key}/revoke/")
+
+    made, revoked = _log()
+    assert (*made[:2], made[4]) == ("ada", "token_made", "to read, for 30 days")
+    assert revoked[:3] == ("ada", "token_revoked", made[2])
+
+
+def test_a_viewer_makes_tokens_to_read_alone(client: Client) -> None:
+    client.force_login(make_viewer())
+    for scope in ("write", "read"):
+        client.post("/tokens/", {"name": "nightly", "scope": scope, "days": "30"})
+
+    assert [entry[4] for entry in _log()] == ["to read, for 30 days"]
+
+
+def test_the_first_admin() -> None:
+    key = setup_link.renew()
+    assert key is not None
+    link = setup_link.find(key)
+    assert link is not None
+    setup_link.use(link, "ada", "", "Correct-horse-9")
+
+    assert _log() == [("ada", "member_joined", "ada", "set-up link", "admin")]

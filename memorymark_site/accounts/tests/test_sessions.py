@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.test import Client
+
+from analyses.tests.factories import make_user
+from memorymark_site.accounts.models import Action, AuditEntry, SignIn
+from memorymark_site.accounts.sessions import browser_of
+
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+PASSWORD = "correct horse battery"  # noqa: S105  # of make_user
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return make_user("ada")
+
+
+def _browser(name: str = "ada", agent: str = FIREFOX) -> Client:
+    client = Client(headers={"User-Agent": agent})
+    client.post("/accounts/login/", {"username": name, "password": PASSWORD})
+    return client
+
+
+def test_one_sees_where_one_is_signed_in(ada: User) -> None:
+    _browser(agent="curl/8")
+    shown = _browser().get("/account/").content.decode()
+
+    assert "Firefox on Linux" in shown
+    assert "curl" in shown
+    assert shown.count("this one") == 1
+
+
+def test_one_ends_a_session_of_another_browser(ada: User) -> None:
+    lost, here = _browser(), _browser()
+    pk = SignIn.objects.order_by("pk")[0].pk
+    here.post(f"/account/sessions/{pk}/end/")
+
+    assert lost.get("/").status_code == 302
+    assert here.get("/").status_code == 200
+    assert AuditEntry.objects.get().action == Action.SESSIONS_ENDED
+
+
+def test_one_ends_all_others_at_once(ada: User) -> None:
+    others = [_browser(), _browser()]
+    here = _browser()
+    shown = here.post("/account/sessions/end-others/", follow=True).content.decode()
+
+    assert "2 other sessions ended" in shown
+    assert [client.get("/").status_code for client in [*others, here]] == [302, 302, 200]
+
+
+def test_nobody_ends_the_session_of_somebody_else(ada: User) -> None:
+    make_user("eve")
+    hers, eves = _browser(), _browser("eve")
+    eves.post(f"/account/sessions/{SignIn.objects.get(user=ada).pk}/end/")
+    eves.post("/account/sessions/end-others/")
+
+    assert hers.get("/").status_code == 200
+
+
+def test_a_new_password_signs_other_browsers_out(ada: User) -> None:
+    other, here = _browser(), _browser()
+    new = {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"}
+    here.post("/account/password/", {"old_password": PASSWORD, **new})
+
+    assert other.get("/").status_code == 302
+    assert here.get("/account/").content.decode().count("this one") == 1
+    assert AuditEntry.objects.get().action == Action.PASSWORD_CHANGED
+
+
+def test_the_old_password_is_needed_for_a_new_one(ada: User) -> None:
+    new = {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"}
+    shown = _browser().post("/account/password/", {"old_password": "wrong", **new})
+
+    assert shown.status_code == 200
+    assert User.objects.get().check_password(PASSWORD)
+
+
+def test_sessions_that_have_ended_are_not_listed_and_go(ada: User) -> None:
+    _browser()
+    Session.objects.all().delete()
+    here = _browser()
+
+    assert SignIn.objects.count() == 1
+    assert "Firefox" in here.get("/account/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        (FIREFOX, "Firefox on Linux"),
+        ("Mozilla/5.0 (Windows NT 10.0) Chrome/140 Safari/537 Edg/140", "Edge on Windows"),
+        ("Mozilla/5.0 (iPhone; CPU iPhone OS 18) Version/18 Safari/604", "Safari on iPhone"),
+        ("", "an unknown browser"),
+        ("<script>", "an unknown browser"),
+    ],
+)
+def test_a_browser_is_called_as_people_call_it(agent: str, name: str) -> None:
+    assert browser_of(agent) == name

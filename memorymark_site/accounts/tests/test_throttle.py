@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import F
+from django.test import Client, RequestFactory
+from pytest_django import Settings
+
+from analyses.tests.factories import make_user
+from memorymark_site.accounts import members, throttle
+from memorymark_site.accounts.models import Attempt
+
+if TYPE_CHECKING:
+    from django.test.client import _MonkeyPatchedWSGIResponse
+
+LOGIN = "/accounts/login/"
+RIGHT = "correct horse battery"
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return make_user("ada")
+
+
+def _try(name: str, guess: str = "wrong", address: str = "192.0.2.1") -> _MonkeyPatchedWSGIResponse:
+    return Client(REMOTE_ADDR=address).post(LOGIN, {"username": name, "password": guess})
+
+
+def _wait(time: timedelta) -> None:
+    Attempt.objects.update(at=F("at") - time)
+
+
+def test_an_account_is_shut_after_ten_wrong_passwords_from_anywhere(ada: User) -> None:
+    for number in range(10):
+        assert _try("ada", address=f"192.0.2.{number}").status_code == 200
+    refused = _try(" ADA", RIGHT, address="198.51.100.7")
+
+    assert refused.status_code == 429
+    assert 0 < int(refused["Retry-After"]) <= 900
+    assert "Wait 15 minutes" in refused.content.decode()
+    assert "sessionid" not in refused.cookies
+    assert _try("eve").status_code == 200  # others go on
+
+
+def test_it_opens_again_and_trying_meanwhile_costs_nothing(ada: User) -> None:
+    for _ in range(10):
+        _try("ada")
+    _wait(timedelta(minutes=14))
+    for _ in range(5):
+        assert _try("ada", RIGHT).status_code == 429
+    _wait(timedelta(minutes=2))
+
+    assert _try("ada", RIGHT).status_code == 302
+
+
+def test_an_address_is_shut_after_thirty(ada: User) -> None:
+    for number in range(30):
+        assert _try(f"guess{number}").status_code == 200
+
+    assert _try("ada", RIGHT).status_code == 429
+    assert _try("ada", RIGHT, address="192.0.2.2").status_code == 302
+
+
+def test_the_right_password_starts_anew(ada: User) -> None:
+    for _ in range(3):
+        for _ in range(9):
+            _try("ada")
+        assert _try("ada", RIGHT).status_code == 302
+
+
+def test_a_password_of_ones_own_buys_no_guesses_of_others(ada: User) -> None:
+    for number in range(30):
+        assert _try(f"guess{number}").status_code == 200
+        if number < 29:
+            assert _try("ada", RIGHT).status_code == 302
+
+    assert _try("guess").status_code == 429
+
+
+def test_a_link_for_a_new_password_opens_the_account(ada: User) -> None:
+    for _ in range(10):
+        _try("ada", address="198.51.100.7")
+    guest = Client()
+    form = guest.get(members.reset_path(make_user("root", is_staff=True), ada))["Location"]
+    guest.post(form, {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"})
+
+    assert _try("ada", "Another-horse-9").status_code == 302
+
+
+def test_neither_names_nor_addresses_are_stored(ada: User) -> None:
+    _try("my password, typed into the wrong field")
+
+    for attempt in Attempt.objects.all():
+        assert set(attempt.key) <= set("0123456789abcdef")
+    assert Attempt.objects.count() == 2
+
+
+def test_old_attempts_go(ada: User) -> None:
+    _try("eve")
+    _wait(timedelta(minutes=16))
+    _try("ada")
+
+    assert Attempt.objects.count() == 2
+
+
+def test_djangos_admin_site_has_the_same_login(ada: User, client: Client) -> None:
+    response = client.get("/admin/", follow=True)
+    assert response.redirect_chain[-1][0] == "/accounts/login/?next=/admin/"
+    assert client.get("/admin/login/")["Location"] == "/accounts/login/?next=/admin/"
+    assert client.post("/admin/login/", {"username": "ada", "password": RIGHT}).status_code == 405
+
+    client.force_login(ada)
+    assert client.get("/admin/", follow=True).status_code == 403
+
+
+def test_forgotten_passwords_are_not_sent_without_end(ada: User) -> None:
+    sent = {"email": "ada@lab.example"}
+    for _ in range(5):
+        assert Client().post("/accounts/forgotten/", sent).status_code == 302
+    refused = Client().post("/accounts/forgotten/", sent)
+
+    assert refused.status_code == 429
+    assert int(refused["Retry-After"]) > 0
+    assert "Too many" in refused.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("is_behind_proxy", "forwarded", "address"),
+    [
+        (False, "203.0.113.9", "192.0.2.1"),
+        (True, "10.9.9.9, 203.0.113.9", "203.0.113.9"),
+        (True, "", "192.0.2.1"),
+        (True, "2001:db8::1", "2001:db8::/64"),
+        (True, "2001:db8::2", "2001:db8::/64"),
+        (True, "nonsense", "nonsense"),
+    ],
+)
+def test_the_address_is_what_the_trusted_proxy_saw(
+    settings: Settings, is_behind_proxy: bool, forwarded: str, address: str
+) -> None:
+    header = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.SECURE_PROXY_SSL_HEADER = header if is_behind_proxy else None
+    request = RequestFactory(REMOTE_ADDR="192.0.2.1").get(
+        LOGIN, headers={"X-Forwarded-For": forwarded}
+    )
+
+    assert throttle.address_of(request) == address

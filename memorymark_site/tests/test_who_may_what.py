@@ -1,0 +1,372 @@
+"""Every address of the site and who may call it by which method, asked as everybody in turn."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from http.cookies import SimpleCookie
+from itertools import product
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import HttpResponseBase
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from analyses.history import saved_views
+from analyses.lookups import services as lookups
+from analyses.lookups.questions import predictable
+from analyses.models import Ask, Status
+from analyses.sharing import links
+from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
+from memorymark_site.accounts import invitations
+from memorymark_site.accounts.models import ApiToken
+from memorymark_site.accounts.roles import Role
+
+
+class To(Enum):
+    """For whom a method of an address is; the first four include all that follow."""
+
+    OPEN = ("anonymous", "deactivated", "viewer", "other", "owner", "admin")
+    VIEWERS = ("viewer", "other", "owner", "admin")
+    MEMBERS = ("other", "owner", "admin")
+    OWN = ("owner", "admin")
+    ADMINS = ("admin",)
+    NOBODY = ()
+
+
+PEOPLE = To.OPEN.value
+METHODS = ("get", "post", "put", "patch", "delete")
+
+LOOK = {"get": To.VIEWERS}
+PAGES: dict[str, dict[str, To]] = {
+    "": LOOK,
+    "history/": LOOK,
+    "history/export.csv": LOOK,
+    "history/export.json": LOOK,
+    "compare/": LOOK,
+    "compare/bars.svg": LOOK,
+    "gpus/": LOOK,
+    "gpus/price/": {"get": To.ADMINS, "post": To.ADMINS},
+    "lab/": {"get": To.ADMINS, "post": To.ADMINS},
+    "new/": {"get": To.MEMBERS, "post": To.MEMBERS},
+    "new/preview/": {"post": To.MEMBERS},
+    "new/preview/<int:pk>/": {"get": To.OWN},
+    "notifications/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "notifications/secret/": {"post": To.MEMBERS},
+    "notifications/test/": {"post": To.MEMBERS},
+    "savings/": LOOK,
+    "savings/totals.csv": LOOK,
+    "savings/analyses.csv": LOOK,
+    "<int:pk>/": LOOK,
+    "<int:pk>/advice/": {"get": To.VIEWERS, "post": To.MEMBERS},
+    "<int:pk>/adopt/": {"post": To.OWN},
+    "<int:pk>/take-back/": {"post": To.OWN},
+    "<int:pk>/labels/": {"get": To.MEMBERS, "post": To.MEMBERS},
+    "<int:pk>/cancel/": {"post": To.OWN},
+    "<int:pk>/live/": LOOK,
+    "<int:pk>/log/": LOOK,
+    "<int:pk>/run-again/": {"post": To.MEMBERS},
+    "<int:pk>/share/": {"post": To.OWN},
+    "<int:pk>/worth/": LOOK,
+    "history/selection/": LOOK,
+    "history/tag/": {"get": To.MEMBERS, "post": To.MEMBERS},
+    "history/delete/": {"get": To.MEMBERS, "post": To.MEMBERS},  # it keeps what is not one's own
+    "history/views/": {"post": To.MEMBERS},
+    "history/views/<int:pk>/delete/": {"post": To.OWN},
+    "share-links/<int:pk>/revoke/": {"post": To.OWN},
+    "shared/<str:token>/": {"get": To.OPEN},
+    "accounts/login/": {"get": To.OPEN, "post": To.OPEN},
+    "accounts/logout/": {"post": To.VIEWERS},
+    "setup/<str:token>/": dict.fromkeys(METHODS, To.OPEN),
+    **dict.fromkeys(("health", "live", "ready", "metrics"), {"get": To.OPEN}),
+    "accounts/forgotten/": {"get": To.OPEN, "post": To.OPEN},
+    "accounts/reset/<uidb64>/<token>/": {"get": To.OPEN, "post": To.OPEN},
+    "invitation/<str:key>/": {"get": To.OPEN, "post": To.OPEN},
+    "account/": LOOK,
+    "account/password/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/sessions/end-others/": {"post": To.VIEWERS},
+    "account/sessions/<int:pk>/end/": {"post": To.VIEWERS},  # one's own only
+    "tokens/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
+    "tokens/<str:token_key>/revoke/": {"post": To.VIEWERS},
+    "members/": {"get": To.ADMINS, "post": To.ADMINS},
+    "members/<int:pk>/role/": {"post": To.ADMINS},
+    "members/<int:pk>/deactivate/": {"post": To.ADMINS},
+    "members/<int:pk>/reactivate/": {"post": To.ADMINS},
+    "members/<int:pk>/reset-link/": {"post": To.ADMINS},
+    "members/invitations/<int:pk>/renew/": {"post": To.ADMINS},
+    "members/invitations/<int:pk>/revoke/": {"post": To.ADMINS},
+    "api/docs/": LOOK,
+    "api/docs/problems/": LOOK,
+    "audit/": {"get": To.ADMINS},
+    "audit/audit.csv": {"get": To.ADMINS},
+}
+API: dict[str, dict[str, To]] = {
+    "api/v1/analyses/": {"get": To.VIEWERS, "post": To.MEMBERS},
+    "api/v1/analyses/<int:pk>/": {"get": To.VIEWERS, "delete": To.OWN},
+    "api/v1/analyses/<int:pk>/events/": LOOK,
+    "api/v1/analyses/<int:pk>/trials/": LOOK,
+    "api/v1/compare/": LOOK,
+    "api/v1/savings/": LOOK,
+    "api/v1/members/": {"get": To.ADMINS},
+    "api/v1/lab/": {"get": To.VIEWERS, "patch": To.ADMINS},
+    "api/v1/gpus/<path:gpu>/price/": {
+        "get": To.VIEWERS,
+        "put": To.ADMINS,
+        "delete": To.ADMINS,
+    },
+    "api/v1/schema/": LOOK,
+    "api/v1/<path:address>": {"get": To.VIEWERS} | dict.fromkeys(METHODS[1:], To.MEMBERS),
+    "api/v1/analyses/<int:pk>/cancel/": {"post": To.OWN},
+    "api/v1/analyses/<int:pk>/adopt/": {"post": To.OWN, "delete": To.OWN},
+    "api/v1/analyses/import/": {"post": To.MEMBERS},
+    "api/v1/trainings/": {"get": To.VIEWERS, "post": To.MEMBERS},
+    "api/v1/predict/": {"post": To.MEMBERS},
+    "api/v1/plan/": {"post": To.MEMBERS},
+    "api/v1/lookups/<int:pk>/": {"get": To.OWN},
+    "api/v1/nodes/": LOOK,
+    "api/v1/models/": LOOK,
+    "api/v1/gpus/": LOOK,
+    "api/v1/health": {"get": To.OPEN},
+}
+DJANGO_ADMIN = "admin/"
+"""All beneath it is for admins, by any method."""
+
+QUERIES = {
+    "gpus/price/": "?gpu=a10",
+    "compare/": "?ids={analysis}",
+    "compare/bars.svg": "?ids={analysis}",
+    "history/selection/": "?action=compare&ids={analysis}",
+    "history/tag/": "?ids={analysis}",
+    "history/delete/": "?ids={analysis}",
+    "api/v1/compare/": "?ids={analysis}",
+    "api/v1/predict/": "?wait=0",
+    "api/v1/plan/": "?wait=0",
+}
+BODIES = {
+    "api/v1/analyses/": {"model": "bert", "gpu": "a10", "current_batch_size": 16},
+    "api/v1/predict/": {"model": "bert", "gpu": "a10", "current_batch_size": 16},
+    "api/v1/plan/": {"model": "bert", "gpu": "a10", "current_batch_size": 16},
+}
+
+
+def _routes(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _routes(pattern.url_patterns, route)
+        else:
+            yield route
+
+
+ROUTES = list(_routes(get_resolver().url_patterns))
+OURS = [route for route in ROUTES if not route.startswith(DJANGO_ADMIN)]
+WAYS_IN_AND_OUT = {"admin/login/", "admin/logout/"}
+THEIRS = [
+    route for route in ROUTES if route.startswith(DJANGO_ADMIN) and route not in WAYS_IN_AND_OUT
+]
+
+
+class Lab:
+    """Somebody of every kind, and one thing of the owner's of every kind."""
+
+    def __init__(self) -> None:
+        self.people: dict[str, User] = {
+            "deactivated": make_user("dora"),
+            "viewer": make_viewer("vera"),
+            "other": make_user("otto"),
+            "owner": make_user("olga"),
+            "admin": make_user("ada", is_staff=True, is_superuser=True),
+        }
+        owner = self.people["owner"]
+        analysis = make_analysis(owner, Status.SUCCEEDED, make_result())
+        asked = predictable({"model": "bert", "gpu": "a10", "current_batch_size": 16})
+        lookup = lookups.put(owner, Ask.PREDICT, asked, for_page=True)
+        view = saved_views.save(owner, "mine", "", is_shared=True)
+        link, self.share_token = links.make(analysis, owner, 7)
+        invitation, _ = invitations.invite(self.people["admin"], Role.MEMBER)
+        self.pks = {
+            "members/invitations/": invitation.pk,
+            "members/": self.people["other"].pk,
+            "new/preview/": lookup.pk,
+            "api/v1/lookups/": lookup.pk,
+            "history/views/": view.pk,
+            "share-links/": link.pk,
+        }
+        self.analysis = analysis
+        self.second = make_analysis(owner, Status.SUCCEEDED, make_result(current=8))
+        self.tokens = {name: ApiToken.objects.create(user=user)[1] for name, user in self._known()}
+        self._sessions = {name: self._signed_in(user) for name, user in self._known()}
+        User.objects.filter(username="dora").update(is_active=False)  # and is still signed in
+
+    def _known(self) -> Iterator[tuple[str, User]]:
+        yield from self.people.items()
+
+    @staticmethod
+    def _signed_in(user: User) -> SimpleCookie:
+        client = Client()
+        client.force_login(user)
+        return client.cookies
+
+    def by_session(self, name: str) -> Client:
+        """A browser; each is as it was before, whatever another one has done."""
+        client = Client()
+        client.cookies.update(self._sessions.get(name, {}))
+        return client
+
+    def by_token(self, name: str) -> Client:
+        token = self.tokens.get(name)
+        return Client(headers={"Authorization": f"Token {token}"}) if token else Client()
+
+    def address(self, route: str) -> str:
+        pk = next((pk for start, pk in self.pks.items() if route.startswith(start)), None)
+        filled = route.replace("<int:pk>", str(pk or self.analysis.pk))
+        filled = filled.replace("<str:token>", self.share_token)
+        filled = filled.replace("<path:gpu>", "a10")
+        query = QUERIES.get(route, "").format(analysis=self.analysis.pk)
+        return "/" + re.sub(r"<[^>]*>|\^.*\$|\(.*\)\$?", "1", filled) + query
+
+
+@pytest.fixture
+def lab(db: None) -> Lab:
+    return Lab()
+
+
+def _ask(client: Client, method: str, address: str, route: str) -> HttpResponseBase:
+    """Ask, and undo what that has done."""
+    body = json.dumps(BODIES.get(route, {}))
+    kind = {"content_type": "application/json", "data": body} if route in API else {}
+    with transaction.atomic():
+        response: HttpResponseBase = getattr(client, method)(
+            address, **({} if method == "get" else kind)
+        )
+        transaction.set_rollback(True)
+    return response
+
+
+def _is_sent_to_sign_in(response: HttpResponseBase) -> bool:
+    return response.status_code == 302 and "/login/?next=" in response["Location"]
+
+
+def _is_refused(response: HttpResponseBase, name: str, route: str) -> bool:
+    """Refused in the way that fits: a stranger is asked to sign in, others are told no."""
+    if response.status_code == 405:
+        return True
+    if name in ("anonymous", "deactivated"):
+        return response.status_code == 401 if route in API else _is_sent_to_sign_in(response)
+    return response.status_code in (403, 404)
+
+
+def test_every_address_is_classified() -> None:
+    """One who adds an address says in this file for whom it is."""
+    known = PAGES.keys() | API.keys()
+
+    assert set(OURS) - known == set(), "say in PAGES or API who may call these"
+    assert known - set(OURS) == set(), "these are no more"
+    size = f"{len(ROUTES)} addresses x {len(PEOPLE)} kinds of people x {len(METHODS)} methods"
+    sys.stdout.write(f"{size}; those of the API by session and by token\n")  # pytest -rP shows it
+
+
+@pytest.mark.parametrize("route", OURS)
+def test_it_answers_those_whom_it_is_for(lab: Lab, route: str) -> None:
+    for name, method in product(PEOPLE, METHODS):
+        allowed = (PAGES | API)[route].get(method, To.NOBODY)
+        clients = [lab.by_session(name)] + ([lab.by_token(name)] if route in API else [])
+        for client in clients:
+            response = _ask(client, method, lab.address(route), route)
+            said = (name, method, response.status_code)
+
+            if name in allowed.value:
+                assert response.status_code in _ANSWERS, said
+                assert not _is_sent_to_sign_in(response), said
+            elif allowed is To.NOBODY and name == "admin":
+                assert response.status_code == 405, said
+            else:
+                assert _is_refused(response, name, route), said
+
+
+_ANSWERS = (200, 201, 202, 204, 302, 400, 404, 409, 503)
+"""What is no refusal; 404 is what the set-up page says, and 503 what /health says in a test."""
+
+
+@pytest.mark.parametrize("route", THEIRS)
+def test_djangos_admin_site_is_for_admins(lab: Lab, route: str) -> None:
+    for name, method in product(PEOPLE[:-1], METHODS):
+        response = _ask(lab.by_session(name), method, lab.address(route), route)
+        said = (name, method, response.status_code)
+
+        assert response.status_code in (302, 403, 405), said
+        if response.status_code == 302:
+            assert "/login/" in response["Location"], said
+
+
+READ_BY_ALL = (
+    "/history/?q=bert",
+    "/history/export.csv",
+    "/history/export.json",
+    "/compare/?ids={analysis},{second}",
+    "/savings/",
+    "/savings/analyses.csv",
+    "/{analysis}/",
+    "/api/v1/analyses/",
+    "/api/v1/analyses/{analysis}/",
+)
+
+
+@pytest.mark.parametrize("address", READ_BY_ALL)
+def test_whoever_is_of_the_lab_reads_what_others_made(lab: Lab, address: str) -> None:
+    numbers = {"analysis": lab.analysis.pk, "second": lab.second.pk}
+    for name in To.VIEWERS.value:
+        response = lab.by_session(name).get(address.format(**numbers))
+        shown = b"".join(response)
+        assert b"olga" in shown or f'href="/{lab.analysis.pk}/"'.encode() in shown, name
+
+
+def test_a_private_view_is_its_owners_alone(lab: Lab) -> None:
+    view = saved_views.save(lab.people["owner"], "secret plans", "", is_shared=False)
+    for name in ("viewer", "other", "admin"):
+        client = lab.by_session(name)
+
+        assert b"secret plans" not in client.get("/history/").content
+        refused = client.post(f"/history/views/{view.pk}/delete/").status_code
+        assert refused in (403, 404)
+    assert b"secret plans" in lab.by_session("owner").get("/history/").content
+
+
+def test_deleting_several_takes_ones_own_only(lab: Lab) -> None:
+    for name, is_left in (("other", True), ("admin", False)):
+        lab.by_session(name).post(f"/history/delete/?ids={lab.analysis.pk}")
+        assert type(lab.analysis).objects.filter(pk=lab.analysis.pk).exists() is is_left
+
+
+def test_a_share_link_ends_with_the_account_of_its_maker(lab: Lab) -> None:
+    address = f"/shared/{lab.share_token}/"
+    assert lab.by_session("anonymous").get(address).status_code == 200
+    User.objects.filter(username="olga").update(is_active=False)
+
+    assert lab.by_session("anonymous").get(address).status_code == 404
+
+
+CHANGING = re.compile(rb'<form[^>]*method="post"[^>]*action="([^"]+)"')
+
+
+def test_a_viewer_is_offered_nothing_that_it_may_not_do(lab: Lab) -> None:
+    viewer = lab.by_session("viewer")
+    for address in ("/", "/history/", f"/{lab.analysis.pk}/", "/savings/", "/gpus/", "/compare/"):
+        page = viewer.get(address).content
+
+        assert set(CHANGING.findall(page)) <= {b"/accounts/logout/"}, address
+        assert b"/new/" not in page, address
+        assert b"/lab/" not in page, address
+
+
+def test_a_viewer_is_told_why(lab: Lab) -> None:
+    page = lab.by_session("viewer").get("/new/").content.decode()
+    answer = lab.by_token("viewer").post("/api/v1/analyses/").json()
+
+    assert "may look at everything and change nothing" in page
+    assert "may look at everything and change nothing" in answer["detail"]
