@@ -82,11 +82,12 @@ def test_what_is_no_key_is_refused(api: APIClient, key: str) -> None:
     assert not Analysis.objects.exists()
 
 
+@pytest.mark.skipif(
+    connection.vendor == "sqlite", reason="in memory, as the tests have it, nobody waits for a lock"
+)
 # With the apps named, the tables are emptied by a cascade: knox's own, which no model has, too.
 @pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 def test_of_those_sent_at_once_one_is_made() -> None:
-    if connection.vendor == "sqlite":
-        pytest.skip("the tests' SQLite lives in memory, where nobody waits for a lock")
     member = make_user()
 
     def send(_: int) -> int:

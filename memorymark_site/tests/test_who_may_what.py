@@ -83,7 +83,7 @@ PAGES: dict[str, dict[str, To]] = {
     "accounts/login/": {"get": To.OPEN, "post": To.OPEN},
     "accounts/logout/": {"post": To.VIEWERS},
     "setup/<str:token>/": dict.fromkeys(METHODS, To.OPEN),
-    **{route: {"get": To.OPEN} for route in ("health", "live", "ready", "metrics")},
+    **{name: {"get": To.OPEN} for name in ("health", "live", "ready", "metrics")},
     "accounts/forgotten/": {"get": To.OPEN, "post": To.OPEN},
     "accounts/reset/<uidb64>/<token>/": {"get": To.OPEN, "post": To.OPEN},
     "invitation/<str:key>/": {"get": To.OPEN, "post": To.OPEN},

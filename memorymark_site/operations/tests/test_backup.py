@@ -120,7 +120,10 @@ def test_every_row_comes_back(lab: User, tmp_path: Path) -> None:
     assert not User.objects.exists()
     told = _restore(tmp_path / "lab")
 
-    assert _rows() == before
+    after = _rows()
+    for name in ("contenttypes.contenttype", "auth.permission"):  # migrate adds what it misses
+        assert set(before.pop(name)) <= set(after.pop(name))
+    assert after == before
     assert "3 analyses of 2 members" in told
     assert "Members sign in again" in told
 
