@@ -13,6 +13,10 @@ DEMO_DATA_DIR ?= $(CURDIR)/var/demo
 # A server on which tests may make and drop databases of their own
 TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
 
+# Where known vulnerabilities of packages are told, and what looks them up
+VULNERABILITIES := https://pypi.org/pypi/pip/24.0/json
+PIP_AUDIT := pip-audit==2.10.1
+
 VENV := .venv
 STAMP := $(VENV)/installed
 # It ends with 130 after Ctrl-C and with 143 after TERM: both are how one stops it.
@@ -24,7 +28,7 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-postgres e2e screenshots browser lint format openapi install clean port
+.PHONY: help run demo worker test test-slow test-postgres e2e screenshots browser lint audit format openapi install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -36,6 +40,7 @@ help:
 	@echo 'make e2e      run those of the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make screenshots  picture every page of the demo into var/screenshots'
 	@echo 'make lint     check style and types'
+	@echo 'make audit    look the requirements up among known vulnerabilities, where they can be reached'
 	@echo 'make format   put the style right'
 	@echo 'make openapi  write docs/openapi.yaml anew, where the API has changed'
 	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
@@ -82,6 +87,15 @@ lint: $(STAMP)
 	@ruff check .
 	@ruff format --check .
 	@mypy .
+
+# In an environment of its own: what it needs is none of the site's business.
+audit: $(STAMP)
+	@if python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10)' \
+		$(VULNERABILITIES) 2>/dev/null; then \
+		[ -x var/audit/bin/pip-audit ] || { python -m venv var/audit && \
+			var/audit/bin/pip install --quiet --disable-pip-version-check $(PIP_AUDIT); } && \
+		var/audit/bin/pip-audit --strict --requirement requirements.txt --no-deps --disable-pip; \
+	else echo 'The known vulnerabilities at $(VULNERABILITIES) cannot be reached: nothing was audited.'; fi
 
 format: $(STAMP)
 	@ruff check --fix .

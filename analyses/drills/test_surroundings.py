@@ -97,7 +97,7 @@ def test_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
 
 def test_a_worker_with_another_secret_key_says_so(start_lab: StartLab) -> None:
     lab = start_lab(trials=TRIALS, seconds=1)
-    odd = lab.start_node("odd", SECRET_KEY="another key than the site has")  # noqa: S106
+    odd = lab.start_node("odd", SECRET_KEY="another key than the site has")  # noqa: S106  # of these tests
     pk = _submit_one(lab)
 
     assert "SECRET_KEY" in lab.wait_for("problem_of", "odd")

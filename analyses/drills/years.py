@@ -87,7 +87,7 @@ def fill(count: int, result_file: str) -> dict[str, int]:
     first.save()
     # The others copy the answer within the database: writing out its JSON takes minutes.
     table = Analysis._meta.db_table
-    copied = RawSQL(f"SELECT result FROM {table} WHERE id = %s", [first.pk])  # noqa: S608, S611
+    copied = RawSQL(f"SELECT result FROM {table} WHERE id = %s", [first.pk])  # noqa: S608, S611  # a model's
     for start in range(1, count, _CHUNK):
         rows = [
             _analysis(chance, works, chance.choices(_ENDS, _SHARES)[0], number / count, copied)

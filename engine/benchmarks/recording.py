@@ -100,7 +100,7 @@ class Alternation:
     """Switches the recorder before each step, and takes the CPU time between two switches."""
 
     def __init__(self, pairs: int, switch: Switch) -> None:
-        chosen = random.Random(0)  # noqa: S311
+        chosen = random.Random(0)  # noqa: S311  # no secret
         orders = [chosen.choice([(True, False), (False, True)]) for _ in range(pairs)]
         self.recorded = [recorded for order in orders for recorded in order]
         self.times: list[float] = []

@@ -100,7 +100,7 @@ class Connection:
                 if number == tries or pause > LONGEST_PAUSE_SECONDS:
                     raise Unavailable(busy.in_words(self.url)) from busy
             # Many clients that were refused together are not to come back together.
-            self._pause(pause * random.uniform(1.0, 1.5))  # noqa: S311
+            self._pause(pause * random.uniform(1.0, 1.5))  # noqa: S311  # no secret
         raise AssertionError("the last try returns or raises")
 
     def _request(

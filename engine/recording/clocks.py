@@ -44,7 +44,7 @@ class StepTimes:
         self._capacity = capacity
         self._kept: list[tuple[float, int]] = []
         # A generator of its own: a training's random numbers stay what they are without us.
-        self._random = random.Random(0).random  # noqa: S311
+        self._random = random.Random(0).random  # noqa: S311  # no secret
 
     def add(self, seconds: float, samples: int) -> None:
         """Add the time of a step and the samples it had."""

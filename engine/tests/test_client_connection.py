@@ -12,7 +12,7 @@ from engine.client.connection import TRIES, Connection
 from engine.client.settings import Settings
 from engine.tests.fake_lab import FakeLab
 
-TOKEN = "mm_0123456789abcdef"  # noqa: S105
+TOKEN = "mm_0123456789abcdef"  # noqa: S105  # of these tests
 
 
 @pytest.fixture

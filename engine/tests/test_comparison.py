@@ -54,7 +54,7 @@ def test_a_gain_in_every_round_is_a_gain_and_one_round_without_makes_it_none() -
 
 
 def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
-    draw = random.Random(1)  # noqa: S311 - no secret
+    draw = random.Random(1)  # noqa: S311  # no secret
     tries, covered = 4000, 0
     for _ in range(tries):
         slow, fast = ([draw.lognormvariate(0, 0.1) for _ in range(ROUNDS)] for _ in range(2))

@@ -249,7 +249,7 @@ def test_first_steps_are_timed_on_one_gpu() -> None:
 
 
 def test_an_order_says_which_of_them_it_is_for() -> None:
-    order = TrialOrder(shared("fsdp"), BATCH_SIZE, rank=1, meeting_file="/tmp/met")  # noqa: S108
+    order = TrialOrder(shared("fsdp"), BATCH_SIZE, rank=1, meeting_file="/tmp/met")  # noqa: S108  # no file is made
     assert TrialOrder.from_json(order.to_json()) == order
     assert json.loads(order.to_json())["rank"] == 1
     assert order.samples_per_step == 2 * BATCH_SIZE

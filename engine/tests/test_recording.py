@@ -253,7 +253,7 @@ def test_the_trainings_own_random_numbers_stay_as_they_are() -> None:
             with record_training(batch_size=1, warm_up_steps=0) as recording:
                 for _ in range(5000):
                     recording.step()
-        return random.random(), float(torch.rand(1))  # noqa: S311
+        return random.random(), float(torch.rand(1))  # noqa: S311  # no secret
 
     assert drawn(record=True) == drawn(record=False)
 

@@ -35,7 +35,7 @@ def test_an_example_writes_its_record(
     if loop is Loop.LIGHTNING:
         pytest.importorskip("lightning")
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, str(DOCUMENT), "exec"), {"__name__": "example"})  # noqa: S102
+    exec(compile(example, str(DOCUMENT), "exec"), {"__name__": "example"})  # noqa: S102  # our own document
     (line,) = (tmp_path / "trainings.jsonl").read_text(encoding="utf-8").splitlines()
     record = TrainingRecord.parse(json.loads(line))
     assert (record.loop, record.steps, record.samples) == (loop, steps, samples)

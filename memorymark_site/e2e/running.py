@@ -48,7 +48,7 @@ class Site:
         self._output = folder / "output.txt"
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                ["make", target, f"PORT={port}", f"DEMO_DATA_DIR={self._data}"],  # noqa: S607
+                ["make", target, f"PORT={port}", f"DEMO_DATA_DIR={self._data}"],  # noqa: S607  # make is found as the system finds it
                 cwd=ROOT,
                 env=self._environment(),
                 stdout=output,
@@ -111,7 +111,7 @@ class Site:
 
     def _is_healthy(self) -> bool:
         try:
-            with urlopen(f"{self.url}/health", timeout=5) as answer:  # noqa: S310
+            with urlopen(f"{self.url}/health", timeout=5) as answer:  # noqa: S310  # an address of this test
                 return bool(answer.status == 200)
         except (URLError, HTTPException, ConnectionError, TimeoutError):
             return False

@@ -28,7 +28,7 @@ def test_make_alone_says_what_there_is() -> None:
     said = _make()
 
     assert said.returncode == 0
-    assert {"run", "demo", "test", "lint", "worker", "clean"} <= set(
+    assert {"run", "demo", "test", "lint", "audit", "worker", "clean"} <= set(
         re.findall(r"^make (\w+)", said.stdout, re.M)
     )
 

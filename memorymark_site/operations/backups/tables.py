@@ -13,6 +13,8 @@ from django.db.migrations.recorder import MigrationRecorder
 LEFT_OUT = frozenset(
     {
         "sessions.session",  # keys to the site: members sign in again
+        "accounts.signin",  # what is said of these
+        "accounts.attempt",  # wrong passwords of the last minutes
         "accounts.setuplink",  # another key; a lab that has members needs none
         "django_q.ormq",  # signed with the secret key; the rows say what is queued
         "django_q.task",

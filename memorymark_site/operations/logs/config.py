@@ -51,6 +51,8 @@ def logging_config(level: str, style: str, secrets: Iterable[str]) -> dict[str, 
             "django.security.DisallowedHost": {"level": "CRITICAL"},
             # Never the statements: they hold what members have typed, and digests of secrets.
             "django.db.backends": {"level": "INFO"},
+            # Nor each canary, which sings every other second for as long as a worker is free.
+            "django-q": {"level": "WARNING"},
             "gunicorn.error": {"handlers": [], "propagate": True, "level": "WARNING"},
         },
     }

@@ -17,7 +17,10 @@ _WITH_SECRETS = ("DATABASE_URL", "EMAIL_URL")
 _SECRETS = ("SECRET_KEY", "MEMORYMARK_METRICS_TOKEN", *_WITH_SECRETS)
 
 _LOOKS_SECRET = (
-    (re.compile(r"(/(?:setup|shared)/)[^/\s\"'?]+"), rf"\g<1>{HIDDEN}"),
+    (
+        re.compile(r"(/(?:setup|shared|invitation|accounts/reset/[^/\s]+)/)[^/\s\"'?]+"),
+        rf"\g<1>{HIDDEN}",
+    ),
     (re.compile(r"(hooks\.slack\.com/services/|/api/webhooks/)[^\s\"']+"), rf"\g<1>{HIDDEN}"),
     (re.compile(r"\bmm_\w{8,}"), f"mm_{HIDDEN}"),
     (re.compile(r"\bwhsec_[\w+/=-]+"), f"whsec_{HIDDEN}"),

@@ -15,6 +15,8 @@ SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
     [
         f"Internal Server Error: /setup/{SECRET}/",
         f"GET /shared/{SECRET}?page=2",
+        f"GET /invitation/{SECRET}/",
+        f"GET /accounts/reset/MQ/{SECRET}/",
         f"could not connect to postgres://ada:{SECRET}@db.lab/memorymark",
         f"postgres://ada:{SECRET}@x@db.lab/memorymark",
         f"smtp+tls://mail:{SECRET}@mail.lab:587",
