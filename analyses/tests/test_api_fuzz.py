@@ -20,7 +20,7 @@ from schemathesis.specs.openapi import checks
 
 from analyses.api import waiting
 from analyses.models import Analysis, Node, Status
-from analyses.tests.factories import add_log, make_analysis, make_user
+from analyses.tests.factories import add_log, make_analysis, make_user, make_viewer
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.wsgi import application
 
@@ -68,14 +68,15 @@ def _one_connection(db: None) -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
-@pytest.fixture(params=["member", "admin", "nobody"])
+@pytest.fixture(params=["viewer", "member", "admin", "nobody"])
 def token(
     request: pytest.FixtureRequest, _one_connection: None, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     """Of who asks, in a lab with analyses of theirs and of another's; empty of nobody."""
     monkeypatch.setattr(waiting, "seats", BoundedSemaphore(0))  # nobody has a minute here
     Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
-    asks: User = make_user("grace", is_staff=request.param == "admin")
+    is_viewer, is_admin = request.param == "viewer", request.param == "admin"
+    asks: User = make_viewer("grace") if is_viewer else make_user("grace", is_staff=is_admin)
     for owner in (asks, make_user("alan")):
         for status in Status:
             add_log(make_analysis(owner, status), "tracing")
