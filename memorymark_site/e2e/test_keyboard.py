@@ -59,10 +59,12 @@ def test_rows_can_be_walked_and_selected(page: Page) -> None:
 def test_they_can_be_turned_off(page: Page) -> None:
     page.goto("/history/")
     page.keyboard.press("?")
+    sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
     page.get_by_label("Shortcuts of one letter").uncheck()
     page.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
     page.keyboard.press("n")
     page.keyboard.press("?")
 
-    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    expect(sheet).to_be_visible()
     assert "/history/" in page.url
