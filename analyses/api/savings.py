@@ -22,6 +22,9 @@ from engine.errors import InvalidInput
 
 TotalSerializer = serializer_of(Total)
 
+_TEXT = {"type": "string", "pattern": r"^[^\x00]*$"}
+"""No database looks for a NUL."""
+
 
 class SavingsRowSerializer(serializers.Serializer[Any]):
     """The totals of one member, model, GPU or month."""
@@ -54,10 +57,10 @@ class Savings(ApiView[Any]):
         parameters=[
             OpenApiParameter("by", OpenApiTypes.STR, enum=list(DIMENSIONS), default="member"),
             OpenApiParameter("kind", OpenApiTypes.STR, enum=list(KINDS)),
-            OpenApiParameter("member", OpenApiTypes.STR, description="The owner's name."),
-            OpenApiParameter("model", OpenApiTypes.STR),
+            OpenApiParameter("member", _TEXT, description="The owner's name."),
+            OpenApiParameter("model", _TEXT),
             OpenApiParameter(
-                "gpu", OpenApiTypes.STR, description="Of the catalogue, or `local:NAME` of a node."
+                "gpu", _TEXT, description="Of the catalogue, or `local:NAME` of a node."
             ),
             OpenApiParameter(
                 "month",

@@ -83,8 +83,11 @@ def token(
     return "" if request.param == "nobody" else str(ApiToken.objects.create(user=asks)[1])
 
 
+# The same requests each time: what nobody has changed must not turn red by chance.
 @described.parametrize()
-@hypothesis.settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(
+    max_examples=25, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+)
 def test_it_does_what_its_description_says(case: Case[Any], token: str) -> None:
     excluded: set[Any] = set(JUDGED.get(case.operation.label, ()))
     if "fields" in case.query:  # then an answer lacks what its description requires
