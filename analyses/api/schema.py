@@ -88,7 +88,7 @@ def _docstring(schema: Schema) -> str:
     return inspect.getdoc(method) or ""
 
 
-class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its hook for subclasses has no annotations
     """How a script signs in."""
 
     target_class = "memorymark_site.accounts.authentication.TokenAuthentication"

@@ -59,7 +59,7 @@ def set_price(member: User, gpu: str, price: object) -> HeldPrice:
         InvalidInput: With the message of ``price_per_hour_usd``; nothing is stored.
     """
     wanted = None if price in (None, "") else price
-    new = Assumptions(price_per_hour_usd=wanted).price_per_hour_usd  # type: ignore[arg-type]
+    new = Assumptions(price_per_hour_usd=wanted).price_per_hour_usd  # type: ignore[arg-type]  # it judges what it is given
     held = price_of(gpu)
     own = held.change.price_per_hour_usd if held.change else None
     if new == own:

@@ -153,7 +153,7 @@ def test_an_answer_outlasts_a_database_that_is_away(
     def answer(*args: object) -> bool:
         if failures:
             raise failures.pop()
-        return store(*args)  # type: ignore[arg-type]
+        return store(*args)  # type: ignore[arg-type]  # the arguments are those of the function replaced
 
     monkeypatch.setattr(services, "answer", answer)
     while failures:

@@ -114,7 +114,7 @@ def test_the_pages_say_where_it_ran(client: Client, api: APIClient, member: User
     assert "laptop-7" not in client.get("/history/?pushed=no&columns=pushed").content.decode()
     assert "laptop-7" in "".join(
         part.decode()
-        for part in client.get("/history/export.csv?columns=pushed").streaming_content  # type: ignore[attr-defined]
+        for part in client.get("/history/export.csv?columns=pushed").streaming_content  # type: ignore[attr-defined]  # of a streaming response, which the client's type leaves out
     )
 
 
@@ -224,11 +224,11 @@ def _set(path: str, value: object) -> Change:
     def change(document: dict[str, Any]) -> None:
         *inner, last = path.split(".")
         for name in inner:
-            document = document[int(name) if name.isdigit() else name]  # type: ignore[index]
+            document = document[int(name) if name.isdigit() else name]  # type: ignore[index]  # JSON, walked down by a path
         if value is ...:
             del document[last]
         else:
-            document[int(last) if last.isdigit() else last] = value  # type: ignore[index]
+            document[int(last) if last.isdigit() else last] = value  # type: ignore[index]  # JSON, walked down by a path
 
     return change
 

@@ -53,7 +53,7 @@ def _record(**changes: Any) -> TrainingRecord:
 
 def _report(record: TrainingRecord | None = None, **changes: Any) -> dict[str, Any]:
     report = {"id": str(uuid4()), "host": "node-3", "record": (record or _record()).to_dict()}
-    return json.loads(json.dumps(report | changes))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(report | changes))  # type: ignore[no-any-return]  # JSON is Any
 
 
 def _api(member: User) -> APIClient:
@@ -278,7 +278,7 @@ def test_realised_savings_are_verified_or_on_word(
     page = client.get("/savings/").content.decode()
     assert "in 1 workload, verified by a training" in page
     assert page.count(">verified</span>") == 1
-    lines = b"".join(client.get("/savings/analyses.csv").streaming_content).decode()  # type: ignore[attr-defined]
+    lines = b"".join(client.get("/savings/analyses.csv").streaming_content).decode()  # type: ignore[attr-defined]  # of a streaming response, which the client's type leaves out
     assert [line.split(",")[6] for line in lines.splitlines()] == ["verified", "no", "yes"]
 
 

@@ -241,7 +241,7 @@ def lightning(pairs: int) -> Overhead:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters())
 
-    class Alternating(tool.Callback):  # type: ignore[misc]
+    class Alternating(tool.Callback):  # type: ignore[misc]  # of either library, chosen at run time
         def on_train_batch_start(self, *_: Any) -> None:
             alternation.between_steps()
 

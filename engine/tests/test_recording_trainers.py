@@ -195,7 +195,7 @@ class TestLightning:
     def _fit(self, folder: Path, callback: Any, loader: Any = None, **arguments: Any) -> None:
         lightning = pytest.importorskip("lightning")
 
-        class Regression(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        class Regression(lightning.LightningModule):  # type: ignore[misc, name-defined]  # it is imported without types
             def __init__(self) -> None:
                 super().__init__()
                 self.layer = torch.nn.Linear(4, 1)
@@ -203,7 +203,7 @@ class TestLightning:
             def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
                 if batch_idx == arguments.get("fails_at"):
                     raise RuntimeError("out of memory")
-                return self.layer(batch).square().mean()  # type: ignore[no-any-return]
+                return self.layer(batch).square().mean()  # type: ignore[no-any-return]  # a module's call is Any
 
             def validation_step(self, batch: torch.Tensor) -> None:
                 self.layer(batch)

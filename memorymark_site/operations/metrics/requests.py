@@ -48,6 +48,6 @@ class RequestMetricsMiddleware:
 def register_in(registry: CollectorRegistry) -> None:
     """Add what all processes have counted."""
     if FOLDER in os.environ:
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no annotation there
     else:
         registry.register(SECONDS)
