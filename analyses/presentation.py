@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from analyses.breakdown_chart import (
+from analyses.charts.batch_size import batch_size_chart, chart_description
+from analyses.charts.breakdown import (
     breakdown_chart,
     breakdown_description,
     breakdown_source,
 )
-from analyses.chart_parts import Figure as ChartFigure
-from analyses.charts import batch_size_chart, chart_description
+from analyses.charts.knee import knee_of
+from analyses.charts.memory_bars import (
+    BreakdownRow,
+    MemoryBar,
+    breakdown_rows,
+    memory_bars,
+)
+from analyses.charts.parts import PlotlyDict
+from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
 from analyses.formatting import (
     UNKNOWN,
     duration,
@@ -23,16 +31,8 @@ from analyses.formatting import (
     usd,
     whole,
 )
-from analyses.knee import knee_of
-from analyses.memory_bars import (
-    BreakdownRow,
-    MemoryBar,
-    breakdown_rows,
-    memory_bars,
-)
 from analyses.models import Analysis, Status
 from analyses.stored_result import result_of, source_at
-from analyses.timeline import timeline_chart, timeline_description, timeline_note
 from engine.answer.measured_on import measured_on_in_words
 from engine.result import AnalysisResult, Savings, Source
 
@@ -81,12 +81,12 @@ class Verdict:
     global_batch: str
     bars: list[MemoryBar]
     breakdown: list[BreakdownRow]
-    chart: ChartFigure
+    chart: PlotlyDict
     chart_description: str
-    breakdown_chart: ChartFigure | None
+    breakdown_chart: PlotlyDict | None
     breakdown_description: str
     breakdown_source: Source
-    timeline: ChartFigure | None
+    timeline: PlotlyDict | None
     timeline_description: str
     timeline_note: str
     timeline_source: Source

@@ -85,7 +85,7 @@ def detail(request: MemberRequest, pk: int) -> HttpResponse:
     analysis = find_analysis(request, pk)
     prefetch_related_objects([analysis], "tags", "note__author")
     context = _context(request, analysis, progress_of(analysis))
-    context["labels_form"] = LabelsForm(initial=labels_of(analysis))
+    context["labels_form"] = LabelsForm.of(labels_of(analysis))
     return render(request, "analyses/detail.html", context)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyses.chart_parts import Figure, axis, limit_label, limit_line, plain_layout
+from analyses.charts.parts import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.compare.columns import Column
 from engine.gpus import GIB
 from engine.result import AnalysisResult, Trial
@@ -15,7 +15,7 @@ _MANY_TIMES = 6
 """Where the largest batches are so many times apart, the batch axis is logarithmic."""
 
 
-def memory_chart(columns: Sequence[Column]) -> Figure:
+def memory_chart(columns: Sequence[Column]) -> PlotlyDict:
     """Device used against batch size; of a device without an allocator, peak allocated."""
     shown = _with_result(columns)
     traces = [
@@ -30,7 +30,7 @@ def memory_chart(columns: Sequence[Column]) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def speed_chart(columns: Sequence[Column]) -> Figure:
+def speed_chart(columns: Sequence[Column]) -> PlotlyDict:
     """Samples per second against batch size, with a diamond at each recommended batch."""
     shown = _with_result(columns)
     traces = []
@@ -83,7 +83,9 @@ def _colour(number: int) -> str:
     return f"var(--series-{number % _COLOURS})"
 
 
-def _trace(column: Column, number: int, points: Sequence[tuple[int, float]], unit: str) -> Figure:
+def _trace(
+    column: Column, number: int, points: Sequence[tuple[int, float]], unit: str
+) -> PlotlyDict:
     decimals = ",.2f" if unit == "GiB" else ",.3~s"
     source = column.result.source if column.result else ""
     return {
@@ -103,7 +105,7 @@ def _trace(column: Column, number: int, points: Sequence[tuple[int, float]], uni
     }
 
 
-def _layout(shown: Sequence[tuple[int, Column, list[Trial]]], title: str) -> Figure:
+def _layout(shown: Sequence[tuple[int, Column, list[Trial]]], title: str) -> PlotlyDict:
     largest = [column.result.largest_batch_size for _, column, _ in shown if column.result]
     far_apart = bool(largest) and max(largest) >= _MANY_TIMES * max(1, min(largest))
     batch_axis = axis("Batch size", ",d")

@@ -20,6 +20,7 @@ from analyses.sharing import links
 from analyses.sharing.forms import ShareForm
 from analyses.stored_result import result_of
 from analyses.views import MemberRequest, answer_parts, find_analysis
+from memorymark_site.addresses import passed_on
 
 _HEADERS = {
     "Referrer-Policy": "no-referrer",  # the address is the key; no other site is to see it
@@ -40,7 +41,7 @@ def share(request: MemberRequest, pk: int) -> HttpResponse:
         messages.warning(request, "No link was made: choose how long it works.")
     else:
         link, token = links.make(analysis, request.user, form.cleaned_data["days"])
-        address = request.build_absolute_uri(reverse("analyses:shared", args=[token]))
+        address = passed_on(request, reverse("analyses:shared", args=[token]))
         return render(request, "sharing/made.html", {"link": link, "address": address})
     return redirect("analyses:detail", pk=pk)
 

@@ -6,7 +6,8 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from analyses import formatting, memory_bars, presentation, question
+from analyses import formatting, presentation, question
+from analyses.charts import memory_bars
 from engine.result import Source
 
 register = template.Library()

@@ -12,15 +12,15 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyses.breakdown_chart import breakdown_chart, breakdown_description, breakdown_source
-from analyses.chart_parts import Figure
-from analyses.memory_bars import CATEGORIES
+from analyses.charts.breakdown import breakdown_chart, breakdown_description, breakdown_source
+from analyses.charts.memory_bars import CATEGORIES
+from analyses.charts.parts import PlotlyDict
 from analyses.tests.factories import make_result, make_trial
 from engine.gpus import GIB, GPUS
 from engine.result import Source, Trial
 
 
-def _chart(**changes: object) -> Figure:
+def _chart(**changes: object) -> PlotlyDict:
     chart = breakdown_chart(make_result(**changes))  # type: ignore[arg-type]  # its fields
     assert chart is not None
     return chart

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from analyses.charts import batch_size_chart, chart_description
+from analyses.charts.batch_size import batch_size_chart, chart_description
 from analyses.tests.factories import make_result, make_trial
 from engine.gpus import GIB, GPUS
 from engine.result import Source, Trial

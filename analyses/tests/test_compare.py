@@ -48,7 +48,7 @@ def test_who_is_not_signed_in_sees_nothing(
 ) -> None:
     response = client.get(reverse(f"analyses:{name}"), {"ids": ids(three)})
     assert response.status_code == 302
-    assert response["Location"].startswith(reverse("accounts:login"))
+    assert response["Location"].startswith(reverse("account_login"))
 
 
 def test_each_analysis_is_a_column_and_the_first_the_baseline(

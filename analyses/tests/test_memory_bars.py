@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analyses.memory_bars import (
+from analyses.charts.memory_bars import (
     CATEGORIES,
     LONGEST_BAR,
     breakdown_rows,

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from analyses.memory_bars import CATEGORIES
+from analyses.charts.memory_bars import CATEGORIES
+from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
 from analyses.tests.factories import (
     PARAMETER_BYTES,
     make_global_batch,
     make_result,
     make_timeline,
 )
-from analyses.timeline import timeline_chart, timeline_description, timeline_note
 from engine.gpus import GIB
 from engine.result import TimelinePoint
 from engine.workload import Workload

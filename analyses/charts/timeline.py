@@ -1,16 +1,13 @@
-"""The chart of memory along one training step, as a plain plotly figure.
-
-See :mod:`analyses.charts` for why the figure is a plain dictionary with the stylesheet's colours.
-"""
+"""The chart of memory along one training step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
 
-from analyses.chart_parts import Figure, axis, plain_layout
+from analyses.charts.memory_bars import CATEGORIES, category_name
+from analyses.charts.parts import PlotlyDict, axis, plain_layout
 from analyses.formatting import gib_with_unit, whole
-from analyses.memory_bars import CATEGORIES, category_name
 from engine.gpus import GIB
 from engine.result import AnalysisResult, TimelinePoint
 
@@ -20,7 +17,7 @@ _INNERMOST = ("optimizer_state", "parameters", "gradients", "casts", "workspaces
 """What changes least lies at the bottom, so that the hills above it can be read."""
 
 
-def timeline_chart(result: AnalysisResult) -> Figure:
+def timeline_chart(result: AnalysisResult) -> PlotlyDict:
     """Live tensors by category, stacked, from the begin of a step to its end."""
     points = result.timeline
     return {
@@ -60,7 +57,7 @@ def _stacked(points: Sequence[TimelinePoint]) -> list[str]:
     return [*(name for name in order if name in used), *sorted(used - set(order))]
 
 
-def _area(points: Sequence[TimelinePoint], category: str) -> Figure:
+def _area(points: Sequence[TimelinePoint], category: str) -> PlotlyDict:
     known = category in CATEGORIES
     return _line(points, category_name(category)) | {
         "y": [_gib(point.bytes.get(category, 0)) for point in points],
@@ -70,7 +67,7 @@ def _area(points: Sequence[TimelinePoint], category: str) -> Figure:
     }
 
 
-def _total(points: Sequence[TimelinePoint]) -> Figure:
+def _total(points: Sequence[TimelinePoint]) -> PlotlyDict:
     return _line(points, "All tensors") | {
         "y": [_gib(sum(point.bytes.values())) for point in points],
         "line": {"color": "var(--text)", "width": 1, "shape": "hv"},
@@ -78,7 +75,7 @@ def _total(points: Sequence[TimelinePoint]) -> Figure:
     }
 
 
-def _line(points: Sequence[TimelinePoint], name: str) -> Figure:
+def _line(points: Sequence[TimelinePoint], name: str) -> PlotlyDict:
     return {
         "type": "scatter",
         "mode": "lines",
@@ -88,7 +85,7 @@ def _line(points: Sequence[TimelinePoint], name: str) -> Figure:
     }
 
 
-def _layout(points: Sequence[TimelinePoint]) -> Figure:
+def _layout(points: Sequence[TimelinePoint]) -> PlotlyDict:
     layout = plain_layout(height=400, legend_y=1.08)
     return layout | {
         "hovermode": "x unified",
@@ -127,7 +124,7 @@ def _phases(points: Sequence[TimelinePoint]) -> list[tuple[str, float, float]]:
     return [stretch for stretch in stretches if stretch[1] < stretch[2]]
 
 
-def _border(at: float) -> Figure:
+def _border(at: float) -> PlotlyDict:
     return {
         "type": "line",
         "xref": "x",
@@ -140,7 +137,7 @@ def _border(at: float) -> Figure:
     }
 
 
-def _phase_label(phase: str, middle: float) -> Figure:
+def _phase_label(phase: str, middle: float) -> PlotlyDict:
     return {
         "text": phase,
         "xref": "x",
@@ -153,7 +150,7 @@ def _phase_label(phase: str, middle: float) -> Figure:
     }
 
 
-def _peak_label(peak: TimelinePoint) -> Figure:
+def _peak_label(peak: TimelinePoint) -> PlotlyDict:
     left = peak.at < 0.5
     return {
         "text": f"peak {gib_with_unit(sum(peak.bytes.values()))}",

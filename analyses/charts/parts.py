@@ -6,11 +6,11 @@ from typing import Any
 
 from engine.gpus import GIB
 
-Figure = dict[str, Any]
+PlotlyDict = dict[str, Any]
 """A plotly figure or a part of one, as it goes to the page in JSON."""
 
 
-def plain_layout(height: int, legend_y: float = 1.02) -> Figure:
+def plain_layout(height: int, legend_y: float = 1.02) -> PlotlyDict:
     """Margins, fonts, colours and the legend.
 
     Args:
@@ -37,7 +37,7 @@ def plain_layout(height: int, legend_y: float = 1.02) -> Figure:
     }
 
 
-def axis(title: str, tick_format: str) -> Figure:
+def axis(title: str, tick_format: str) -> PlotlyDict:
     """An axis from zero on, with its title and its grid."""
     return {
         "title": {"text": title, "standoff": 8},
@@ -50,7 +50,7 @@ def axis(title: str, tick_format: str) -> Figure:
     }
 
 
-def limit_line(total_bytes: int) -> Figure:
+def limit_line(total_bytes: int) -> PlotlyDict:
     """The dashed line at a GPU's memory."""
     height = total_bytes / GIB
     return {
@@ -64,7 +64,7 @@ def limit_line(total_bytes: int) -> Figure:
     }
 
 
-def limit_label(total_bytes: int, text: str) -> Figure:
+def limit_label(total_bytes: int, text: str) -> PlotlyDict:
     """What stands on that line."""
     return {
         "text": text,

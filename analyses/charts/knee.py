@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyses.chart_parts import Figure
+from analyses.charts.parts import PlotlyDict
 from analyses.formatting import whole
 from analyses.stored_result import trial_at
 from engine.answer.recommendation import ENOUGH_SPEED
@@ -37,7 +37,7 @@ class Knee:
         """Whether no batch that fits is much faster."""
         return not self.is_limited and self.samples_per_second >= self.enough
 
-    def lines(self, y_axis: str) -> list[Figure]:
+    def lines(self, y_axis: str) -> list[PlotlyDict]:
         """The level that is enough, and down from the recommended batch."""
         level = {"xref": "paper", "x0": 0, "x1": 1, "y0": self.enough, "y1": self.enough}
         drop = {
@@ -51,7 +51,7 @@ class Knee:
             for place, dash in ((level, "dash"), (drop, "dot"))
         ]
 
-    def labels(self, y_axis: str, end: int) -> list[Figure]:
+    def labels(self, y_axis: str, end: int) -> list[PlotlyDict]:
         """What stands at both, out of each other's way; ``end`` is the axis's largest batch."""
         is_left = self.batch_size <= end / 2
         level = {

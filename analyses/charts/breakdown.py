@@ -1,16 +1,13 @@
-"""The chart of memory by category against the batch size, as a plain plotly figure.
-
-See :mod:`analyses.charts` for why the figure is a plain dictionary with the stylesheet's colours.
-"""
+"""The chart of memory by category against the batch size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyses.chart_parts import Figure, axis, limit_label, limit_line, plain_layout
+from analyses.charts.memory_bars import CATEGORIES, category_name, memory_sizes, used_bytes
+from analyses.charts.parts import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.formatting import gib_with_unit, whole
-from analyses.memory_bars import CATEGORIES, category_name, memory_sizes, used_bytes
 from engine.gpus import GIB
 from engine.result import AnalysisResult, Source, Trial
 
@@ -34,7 +31,7 @@ class _Mark:
     colour: str
     height: float
 
-    def line(self) -> Figure:
+    def line(self) -> PlotlyDict:
         return {
             "type": "line",
             "x0": self.batch_size,
@@ -45,7 +42,7 @@ class _Mark:
             "line": {"color": f"var(--{self.colour})", "width": 1.5, "dash": "dot"},
         }
 
-    def label(self, end: int) -> Figure:
+    def label(self, end: int) -> PlotlyDict:
         """The name, on the side where there is room; ``end`` is the axis's largest batch."""
         return {
             "text": f"{self.name} {whole(self.batch_size)}",
@@ -76,7 +73,7 @@ def breakdown_source(result: AnalysisResult) -> Source:
     return next((point.source for point in result.curve if point.breakdown), result.source)
 
 
-def breakdown_chart(result: AnalysisResult) -> Figure | None:
+def breakdown_chart(result: AnalysisResult) -> PlotlyDict | None:
     """Memory by category, stacked, up to the GPU's memory; ``None`` with fewer than two points."""
     points = breakdown_points(result)
     if len(points) < 2:
@@ -115,7 +112,7 @@ def breakdown_description(result: AnalysisResult) -> str:
     )
 
 
-def _area(category: str, batches: Sequence[int], sizes: Sequence[int]) -> Figure:
+def _area(category: str, batches: Sequence[int], sizes: Sequence[int]) -> PlotlyDict:
     return _line(category_name(category), batches, sizes) | {
         "stackgroup": "memory",
         "line": {"width": 0},
@@ -123,7 +120,7 @@ def _area(category: str, batches: Sequence[int], sizes: Sequence[int]) -> Figure
     }
 
 
-def _line(name: str, batches: Sequence[int], sizes: Sequence[int]) -> Figure:
+def _line(name: str, batches: Sequence[int], sizes: Sequence[int]) -> PlotlyDict:
     return {
         "type": "scatter",
         "mode": "lines",
@@ -134,7 +131,7 @@ def _line(name: str, batches: Sequence[int], sizes: Sequence[int]) -> Figure:
     }
 
 
-def _layout(result: AnalysisResult, batches: Sequence[int]) -> Figure:
+def _layout(result: AnalysisResult, batches: Sequence[int]) -> PlotlyDict:
     total = result.gpu.total_bytes
     layout = plain_layout(height=400)
     marks = [_Mark(result.recommended_batch_size, "recommended", "good", _UPPER)]

@@ -1,19 +1,14 @@
-"""The chart of memory and speed against the batch size, as a plain plotly figure.
-
-The figure is a dictionary that goes to the page as JSON. The plotly package is not imported: it
-takes long to load, and only its JavaScript is needed. Colours are names of the stylesheet
-(``var(--…)``), which the page's script resolves, so that the chart follows the theme.
-"""
+"""The chart of memory and speed against the batch size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from analyses.chart_parts import Figure, axis, limit_label, limit_line, plain_layout
+from analyses.charts.knee import knee_of
+from analyses.charts.memory_bars import used_bytes
+from analyses.charts.parts import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.formatting import gib, gib_with_unit, whole
-from analyses.knee import knee_of
-from analyses.memory_bars import used_bytes
 from analyses.stored_result import trial_at
 from engine.gpus import GIB
 from engine.result import AnalysisResult, Source, Trial
@@ -28,7 +23,7 @@ _FARTHEST = 2
 """Batches beyond so many times the limit are left out: they would squeeze all the others."""
 
 
-def batch_size_chart(result: AnalysisResult) -> Figure:
+def batch_size_chart(result: AnalysisResult) -> PlotlyDict:
     """Memory against batch size, and below it samples per second where they are known."""
     points = [*result.curve, *result.trials]
     farthest = _FARTHEST * result.next_batch_size
@@ -55,7 +50,7 @@ def chart_description(result: AnalysisResult) -> str:
     )
 
 
-def _band(curve: Sequence[Trial]) -> list[Figure]:
+def _band(curve: Sequence[Trial]) -> list[PlotlyDict]:
     """The range of the predicted memory, low to high; nothing where none is known."""
     known = [
         (point.batch_size, point.device_used_low_bytes, point.device_used_high_bytes)
@@ -65,7 +60,7 @@ def _band(curve: Sequence[Trial]) -> list[Figure]:
     if not ranges:
         return []
     sizes, lows, highs = zip(*ranges, strict=True)
-    edge: Figure = {
+    edge: PlotlyDict = {
         "type": "scatter",
         "name": "Range (predicted)",
         "legendgroup": "Range (predicted)",
@@ -108,7 +103,7 @@ def _speed(trial: Trial) -> float | None:
 
 def _panel(
     result: AnalysisResult, value: Axis, panel: tuple[str, str], unit: str, *, in_legend: bool
-) -> list[Figure]:
+) -> list[PlotlyDict]:
     """The traces of one panel: the curve, the trials by source, and the two chosen batches."""
     groups = [("Curve", "curve", _source_of(result.curve), result.curve)]
     for source in (Source.PREDICTED, Source.MEASURED):
@@ -148,7 +143,7 @@ def _trace(
     value: Axis,
     panel: tuple[str, str],
     unit: str,
-) -> Figure:
+) -> PlotlyDict:
     placed = sorted(
         (point.batch_size, y, _range_of(point) if unit == "GiB" else "")
         for point in points
@@ -175,7 +170,7 @@ def _range_of(trial: Trial) -> str:
     return "" if low is None or high is None else f" ({gib(low)} to {gib(high)})"
 
 
-_STYLES: dict[str, Figure] = {
+_STYLES: dict[str, PlotlyDict] = {
     "curve": {"mode": "lines", "line": {"color": "var(--line)", "width": 2}},
     "fits": {
         "mode": "markers",
@@ -193,7 +188,7 @@ _STYLES: dict[str, Figure] = {
 }
 
 
-def _layout(result: AnalysisResult, memory_name: str, has_speed: bool) -> Figure:
+def _layout(result: AnalysisResult, memory_name: str, has_speed: bool) -> PlotlyDict:
     total = result.gpu.total_bytes
     batch_axis = axis("Batch size", ",d") | {"anchor": "y2" if has_speed else "y"}
     bottom = _SPEED_SHARE + _GAP if has_speed else 0.0
@@ -212,7 +207,7 @@ def _layout(result: AnalysisResult, memory_name: str, has_speed: bool) -> Figure
     return layout
 
 
-def _note_of(left_out: Sequence[Trial]) -> Figure:
+def _note_of(left_out: Sequence[Trial]) -> PlotlyDict:
     sizes = ", ".join(sorted({whole(trial.batch_size) for trial in left_out}))
     return {
         "text": f"off the chart: batch {sizes} \N{RIGHTWARDS ARROW}",
