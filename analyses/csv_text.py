@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator
 
 Cell = str | int | float | None
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_WIDE = "\uff1d\uff0b\uff0d\uff20"
+"""The same signs in full width: spreadsheets set up for East Asia take them for the narrow ones."""
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", *_WIDE)
 
 
 class _Echo:

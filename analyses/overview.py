@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from analyses.models import AT_WORK, Analysis, Node, Status
 from analyses.presentation import State, state_of
 from analyses.savings.totals import totals
-from analyses.selectors import nodes_online, savings_visible_to, visible_to
+from analyses.selectors import count_of, nodes_online, savings_visible_to, visible_to
 from analyses.views import MemberRequest
 
 SHOWN_RECENT = 8
@@ -73,7 +73,7 @@ def overview(request: MemberRequest) -> HttpResponse:
     if not context["is_new"]:
         context |= {
             "totals": totals(savings_visible_to(request.user)),
-            "analysis_count": analyses.count(),
+            "analysis_count": count_of(analyses),
             "node_count": Node.objects.count(),
         }
     template = "overview/_lab.html" if request.htmx else "overview/overview.html"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.contrib.auth.models import AnonymousUser
@@ -25,11 +26,33 @@ from analyses.permissions import may_see_lab
 STANDSTILL = timedelta(seconds=20)
 """With nothing running, an analysis that waits for longer shows that nobody takes it."""
 
+COUNTED = 10_000
+"""More analyses than this are not counted: that would cost more than it tells."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many analyses there are.
+
+    Attributes:
+        number: At most :data:`COUNTED`.
+        is_all: Whether there are no more.
+    """
+
+    number: int
+    is_all: bool
+
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: who is of the lab sees all of it, anybody else none."""
     analyses = Analysis.objects.select_related("owner", "adopted_by", "push")
     return analyses if may_see_lab(user) else analyses.none()
+
+
+def count_of(analyses: QuerySet[Analysis]) -> Count:
+    """How many of the analyses there are, as far as they are counted."""
+    found = analyses.order_by().values("pk")[: COUNTED + 1].count()
+    return Count(min(found, COUNTED), found <= COUNTED)
 
 
 def savings_visible_to(user: Member | AnonymousUser) -> QuerySet[CountedSavings]:

@@ -25,6 +25,7 @@ from analyses.models import LabSettings
 from analyses.permissions import may_administer
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.parsing import unknown_fields
 from memorymark_site.accounts.roles import Role, stored_role
 
 
@@ -217,11 +218,9 @@ def _check(given: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> N
     Raises:
         ValidationError: With a message for each wrong field.
     """
-    wrong = {}
+    wrong = {name: [message] for name, message in unknown_fields(given, known).items()}
     for name, value in given.items():
-        if name not in known:
-            wrong[name] = [f"unknown field; known are {', '.join(known)}"]
-        elif type(value) not in known[name]:
+        if name in known and type(value) not in known[name]:
             wrong[name] = ["give true or false" if bool in known[name] else "give a number"]
     if wrong:
         raise ValidationError(wrong)

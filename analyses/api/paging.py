@@ -16,15 +16,21 @@ from analyses.models import Analysis
 
 
 class PagesByIds(Paginator[Analysis]):
-    """Finds the ids of a page first, so that skipped rows, long with their JSON, are not read."""
+    """Finds the ids of a page first, so that skipped rows, long with their JSON, are not read.
+
+    Those of the second half are found from the end: no page skips more than half of the ids.
+    """
 
     def page(self, number: int | str) -> Page[Analysis]:
         """One page; :exc:`~django.core.paginator.InvalidPage` where there is none."""
         valid = self.validate_number(number)
         analyses = cast("QuerySet[Analysis]", self.object_list)
         first = (valid - 1) * self.per_page
-        ids = analyses.values_list("pk", flat=True)[first : first + self.per_page]
-        return Page(analyses.filter(pk__in=list(ids)), valid, self)
+        end = min(first + self.per_page, self.count)
+        ids = analyses.values_list("pk", flat=True)
+        if first > self.count // 2:
+            ids, first, end = ids.reverse(), self.count - end, self.count - first
+        return Page(analyses.filter(pk__in=list(ids[first:end])), valid, self)
 
 
 class Pages(PageNumberPagination):

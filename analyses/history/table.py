@@ -12,11 +12,9 @@ from analyses.history.columns import COLUMNS, Column, shown
 from analyses.history.filters import HistoryFilter
 from analyses.history.labels import with_labels
 from analyses.models import Analysis
+from analyses.selectors import Count, count_of
 
 PAGE_SIZE = 25
-COUNTED = 10_000
-"""More analyses than this are not counted: that would cost more than it tells."""
-
 LAST_PAGE = 1_000_000
 _USUAL = [column.key for column in COLUMNS if column.is_usual and not column.is_fixed]
 
@@ -39,15 +37,13 @@ class Page:
     """One page of a table.
 
     Attributes:
-        count: Of all pages together, at most :data:`COUNTED`.
-        is_counted: Whether ``count`` is all of them.
+        count: Of all pages together.
     """
 
     rows: list[Analysis]
     number: int
     has_next: bool
-    count: int
-    is_counted: bool
+    count: Count
 
 
 def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
@@ -65,8 +61,7 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
         .in_bulk(wanted)
     )
     rows = [found[pk] for pk in wanted[:PAGE_SIZE] if pk in found]
-    count = ids.order_by()[: COUNTED + 1].count()
-    return Page(rows, number, len(wanted) > PAGE_SIZE, min(count, COUNTED), count <= COUNTED)
+    return Page(rows, number, len(wanted) > PAGE_SIZE, count_of(analyses))
 
 
 def page_number(text: str) -> int:

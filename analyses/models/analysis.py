@@ -53,14 +53,17 @@ that can be empty: see the migration of counted savings.)"""
 
 FILTERED_BY = (
     (),
-    ("model",),
-    ("gpu", "measured_gpu"),
-    ("precision",),
     ("status",),
     ("owner",),
     ("queued_at",),
+    ("precision",),
+    ("model",),
+    ("gpu", "measured_gpu"),
 )
 """What the history filters by, and sorts by too; first of all, by nothing.
+
+That of the status, which most analyses share, is made before those of model, GPU and precision: of
+several that fit SQLite, which keeps no statistics here, takes the one made last.
 
 Each index holds all columns that a list may ask for besides. So a page of any filters is found,
 counted and skipped to within one index: a row has up to 70 kB with its JSON, and to look into ten

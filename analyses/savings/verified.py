@@ -23,9 +23,10 @@ def by_a_training() -> Exists:
 
 
 def verified(counted: QuerySet[CountedSavings]) -> Verified:
-    """The sums over what counts as realised and is verified."""
+    """The sums over what counts as realised and is verified, starting from the trainings."""
+    verifying = Training.objects.filter(verifies=True).values("analysis")
     found = (
-        counted.filter(by_a_training(), is_realised=True)
+        counted.filter(pk__in=verifying, is_realised=True)
         .order_by()
         .aggregate(usd=Sum("usd_per_year", default=0.0), count=Count("pk"))
     )

@@ -3,15 +3,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+from itertools import islice
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from pytest_django import DjangoAssertNumQueries
 
-from analyses.history import export, labels
+from analyses.history import columns, export, labels
 from analyses.models import Analysis, Status
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 
@@ -105,8 +108,24 @@ def test_an_export_is_not_cut_into_pages(
         Analysis(owner=member, request=request, model=f"m{n}", gpu="a10", current_batch_size=1)
         for n in range(30)
     )
-    with django_assert_num_queries(14):  # session, member, role, ids; rows, tags of 7 at a time
+    # Session, member, role, the first ids, the others; rows and tags of 7 at a time.
+    with django_assert_num_queries(15):
         assert len(csv_rows(page)) == 30
+
+
+def test_the_first_rows_wait_for_no_others_and_each_comes_once(
+    page: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "CHUNK", 3)
+    there = [make_analysis(member).pk for _ in range(8)]
+    with CaptureQueriesContext(connection) as queries:
+        lines = export.csv_of(Analysis.objects.all(), columns.shown([]))
+        text = "".join(islice(lines, 3))
+    assert "LIMIT 3" in queries[0]["sql"]
+    make_analysis(member)  # moves all others back by one
+    rows = csv.DictReader(io.StringIO(text + "".join(lines)))
+    found = [int(row["id"]) for row in rows]
+    assert [pk for pk in found if pk in there] == there[::-1]
 
 
 def test_an_analysis_of_nobody_signed_in_is_not_exported(client: Client, member: User) -> None:

@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from analyses import overview, services
+from analyses import overview, selectors, services
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import make_analysis, make_request, make_user
 
@@ -59,6 +59,15 @@ def test_it_shows_the_totals_and_one_obvious_button(page: Client, member: User) 
     for text in ("$1,230", "777 GPU-hours", "$55.00", "badge-predicted", "badge-assumed"):
         assert text in html
     assert 'href="/savings/?kind=realised"' in html
+
+
+def test_many_analyses_are_not_counted_to_the_last(
+    page: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "COUNTED", 2)
+    for shown in ("1", "2", "2+"):
+        make_analysis(member, Status.SUCCEEDED)
+        assert f'<a href="/history/">{shown}</a>' in html_of(page)
 
 
 def test_it_shows_who_is_running_what_and_what_ran_lately(page: Client, member: User) -> None:

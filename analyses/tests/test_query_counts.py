@@ -63,6 +63,8 @@ QUERIES = {
     "/new/?from={succeeded}": 9,
     "/notifications/": 5,
     "/tokens/": 3,
+    "/account/": 4,
+    "/members/": 4,
     "/{queued}/": 10,
     "/{running}/": 10,
     "/{cancelling}/": 10,

@@ -1,0 +1,48 @@
+"""How SQLite finds what large labs ask for: by the index that leaves least to read.
+
+PostgreSQL decides by how much there is, and so otherwise in a lab as small as these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from analyses.models import Analysis, CountedSavings, Status
+from analyses.savings.behind import largest_first
+from analyses.savings.verified import verified
+from analyses.selectors import count_of
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="it is of SQLite's plans"),
+]
+
+
+def _plan(ask: Callable[[], object]) -> str:
+    with CaptureQueriesContext(connection) as queries:
+        ask()
+    (query,) = queries
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN QUERY PLAN " + query["sql"])
+        return "\n".join(row[-1] for row in cursor.fetchall())
+
+
+@pytest.mark.parametrize("column", ["model", "gpu", "precision"])
+def test_nearly_all_have_succeeded_so_another_filter_leads(column: str) -> None:
+    some = Analysis.objects.filter(status=Status.SUCCEEDED, **{column: "one"})
+    assert f"({column}=?)" in _plan(lambda: count_of(some))
+
+
+def test_savings_are_listed_from_an_index_alone() -> None:
+    plan = _plan(lambda: list(largest_first(CountedSavings.objects.all())))
+    assert plan == "SCAN analyses_countedsavings USING COVERING INDEX largest_savings"
+
+
+def test_what_is_verified_is_found_from_the_trainings() -> None:
+    plan = _plan(lambda: verified(CountedSavings.objects.all()))
+    assert "SEARCH analyses_countedsavings" in plan
+    assert "SCAN U0 USING COVERING INDEX" in plan
