@@ -1,10 +1,11 @@
-"""Analyses: asking, listing, reading, cancelling, adopting, deleting."""
+"""Analyses: asking, listing, reading, labelling, cancelling, adopting, deleting."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import Any
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from django_filters.rest_framework import DjangoFilterBackend
@@ -17,17 +18,19 @@ from rest_framework.status import HTTP_201_CREATED, HTTP_204_NO_CONTENT
 from analyses import selectors, services
 from analyses.api.asking import fields_of, member_of, refusal
 from analyses.api.idempotency import KEY, key_of, submit_once
+from analyses.api.labels import IF_MATCH, LABELLED, LabelsSerializer, labels_in
 from analyses.api.paging import PAGE, AnalysisPages
-from analyses.api.problems import Conflict
+from analyses.api.problems import Changed, Conflict
 from analyses.api.rates import ENGINE_COST
 from analyses.api.request import ASKED, QuestionSerializer
 from analyses.api.schema import WAIT, described
 from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
-from analyses.api.versions import etag_of
+from analyses.api.versions import etag_of, labels_seen
 from analyses.api.views import ApiView, fields_wanted, not_modified
 from analyses.api.waiting import seconds_of, wait_until
 from analyses.history import selection
 from analyses.history.filters import AnalysisFilter
+from analyses.history.labels import LabelsChanged, write_labels
 from analyses.models import FINAL_STATUSES, Analysis
 from analyses.permissions import may_change
 from engine.errors import InvalidInput
@@ -137,6 +140,36 @@ class AnalysisDetail(OfOneAnalysis):
         if known is not None:
             return known
         response = Response(self.get_serializer(self.get_object()).data)
+        if etag:
+            response["ETag"] = etag
+        return response
+
+    @described(
+        request=LabelsSerializer(partial=True),
+        parameters=[IF_MATCH],
+        responses={200: AnalysisSerializer, 412: None},
+        examples=[LABELLED],
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        """Write the tags or the note of an analysis, or both; every member may.
+
+        Nothing else of an analysis can be written. The answer's `ETag` is that of what it has.
+        """
+        analysis: Analysis = self.get_object()
+        try:
+            names, note = labels_in(fields_of(request))
+        except InvalidInput as error:
+            raise refusal(error) from error
+        seen = labels_seen(request)
+        try:
+            with transaction.atomic():  # the answer is what was written, and nobody's after it
+                write_labels(analysis, names, note, member_of(request), seen)
+                etag, response = etag_of(request, pk), self.now()
+        except LabelsChanged as error:
+            raise Changed(
+                f"Tags or note of analysis {pk} have been changed since you read it. Read it "
+                "again, and send your change with its new ETag. Nothing was done."
+            ) from error
         if etag:
             response["ETag"] = etag
         return response

@@ -62,6 +62,9 @@ KINDS = {
              "The API answers JSON: accept application/json, or leave Accept out."),
         Kind(409, "conflict", "Its state forbids that",
              "Read it again: it has changed, or it is not so far yet. Nothing was done."),
+        Kind(412, "changed", "Somebody has changed it since",
+             "Read it again, look at what is there now, and send your change with its new ETag. "
+             "Nothing was done."),
         Kind(413, "too-large", "The request is too large",
              "A config has at most 1 MiB; the rest is small."),
         Kind(415, "unsupported-media-type", "No such format is read",
@@ -86,6 +89,13 @@ class Conflict(exceptions.APIException):
 
     status_code = status.HTTP_409_CONFLICT
     default_code = "conflict"
+
+
+class Changed(exceptions.APIException):
+    """What is there now is not what ``If-Match`` says."""
+
+    status_code = status.HTTP_412_PRECONDITION_FAILED
+    default_code = "changed"
 
 
 class TooLarge(exceptions.APIException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from analyses.history.labels import BadTags, tags_from
+from analyses.history.labels import BadLabel, Labels, note_from, tags_from
 from analyses.models import Note, SavedView
 
 
@@ -19,7 +19,24 @@ class TagsField(forms.CharField):
         """
         try:
             return tags_from(super().clean(value))
-        except BadTags as error:
+        except BadLabel as error:
+            raise forms.ValidationError(f"{error}.") from error
+
+
+class NoteField(forms.CharField):
+    """A text of several lines."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "maxlength": Note.LONGEST})
+
+    def clean(self, value: object) -> str:
+        """The note.
+
+        Raises:
+            ValidationError: It is too long.
+        """
+        try:
+            return note_from(super().clean(value))
+        except BadLabel as error:
             raise forms.ValidationError(f"{error}.") from error
 
 
@@ -30,15 +47,23 @@ class TagSelectionForm(forms.Form):
 
 
 class LabelsForm(forms.Form):
-    """The tags and the note of one analysis."""
+    """The tags and the note of one analysis.
+
+    ``seen`` is the version of what was there when the form was opened.
+    """
 
     tags = TagsField(
         required=False,
         help_text="With commas between them, such as: baseline, thesis. Your whole lab sees them.",
     )
-    note = forms.CharField(
-        required=False, max_length=Note.LONGEST, widget=forms.Textarea(attrs={"rows": 3})
-    )
+    note = NoteField(required=False)
+    seen = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    @classmethod
+    def of(cls, labels: Labels) -> LabelsForm:
+        """The form as it is opened."""
+        tags = ", ".join(labels.tags)
+        return cls(initial={"tags": tags, "note": labels.note, "seen": labels.version})
 
 
 class SaveViewForm(forms.Form):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
+from analyses.engine_events import storable
 from analyses.models import Analysis, Note, Tag
 
 MOST_TAGS = 20
@@ -18,24 +21,84 @@ TAGGINGS = Analysis.tags.through._default_manager
 """Which analysis has which tag."""
 
 
-class BadTags(Exception):
-    """What was typed cannot be tags; the message says what to change."""
+class BadLabel(Exception):
+    """What was given cannot be tags, or a note; the message says what to change."""
+
+
+class LabelsChanged(Exception):
+    """Somebody has written other tags or another note since the author looked; nothing was done."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What members have put on an analysis.
+
+    Attributes:
+        tags: Their names, A to Z.
+        note: Empty where there is none.
+    """
+
+    tags: tuple[str, ...]
+    note: str
+
+    @classmethod
+    def of(cls, names: Iterable[str], note: str | None) -> Labels:
+        """Those with these names in any order."""
+        return cls(tuple(sorted(set(names))), _with_plain_ends(note or ""))
+
+    @property
+    def version(self) -> str:
+        """Other than that of any other labels: tells whether somebody has changed them."""
+        return hashlib.sha256(repr((self.tags, self.note)).encode()).hexdigest()[:16]
 
 
 def tags_from(text: str) -> list[str]:
-    """The names of tags in a text with commas, in small letters, each once.
+    """The names of tags in a text with commas; see :func:`tag_names`."""
+    return tag_names(text.split(","))
+
+
+def tag_names(given: Iterable[str]) -> list[str]:
+    """The names of tags as they are kept: in small letters, each once, without empty ones.
 
     Raises:
-        BadTags: One is too long, or they are too many.
+        BadLabel: One is too long or has a comma, or they are too many.
     """
-    names = list(dict.fromkeys(" ".join(part.lower().split()) for part in text.split(",")))
+    names = list(dict.fromkeys(" ".join(name.lower().split()) for name in given))
     names = [name for name in names if name]
     for name in names:
+        _check_storable(name)
+        if "," in name:
+            raise BadLabel("A tag has no comma: give two")
         if len(name) > Tag.LONGEST:
-            raise BadTags(f"“{name[:20]}…” is too long: a tag has at most {Tag.LONGEST} characters")
+            raise BadLabel(
+                f"“{name[:20]}…” is too long: a tag has at most {Tag.LONGEST} characters"
+            )
     if len(names) > MOST_TAGS:
-        raise BadTags(f"These are {len(names)} tags; give at most {MOST_TAGS}")
+        raise BadLabel(f"These are {len(names)} tags; give at most {MOST_TAGS}")
     return names
+
+
+def note_from(text: str) -> str:
+    """A note as it is kept.
+
+    Raises:
+        BadLabel: It is too long.
+    """
+    note = _with_plain_ends(text).strip()
+    _check_storable(note)
+    if len(note) > Note.LONGEST:
+        raise BadLabel(f"It has {len(note):,} characters; a note has at most {Note.LONGEST:,}")
+    return note
+
+
+def _with_plain_ends(text: str) -> str:
+    """The text with its lines ended as scripts do it; browsers send a carriage return too."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _check_storable(text: str) -> None:
+    if storable(text) != text:
+        raise BadLabel("There is a NUL or half a surrogate pair in it; remove it")
 
 
 def tags_in_use() -> list[str]:
@@ -55,21 +118,50 @@ def note_of(analysis: Analysis) -> str | None:
     return note.text if note else None
 
 
-def labels_of(analysis: Analysis) -> dict[str, str]:
-    """Tags and note as the text of a form's fields."""
-    tags = ", ".join(tag.name for tag in analysis.tags.all())
-    return {"tags": tags, "note": note_of(analysis) or ""}
+def labels_of(analysis: Analysis) -> Labels:
+    """Tags and note of an analysis as it was read."""
+    return Labels.of((tag.name for tag in analysis.tags.all()), note_of(analysis))
 
 
-def write_labels(analysis: Analysis, names: Iterable[str], note: str, author: User) -> None:
-    """Let an analysis have these tags and this note, and no others."""
+def write_labels(
+    analysis: Analysis,
+    names: Iterable[str] | None,
+    note: str | None,
+    author: User,
+    seen: Collection[str] | None = None,
+) -> None:
+    """Let an analysis have these tags and this note, and no others.
+
+    Args:
+        analysis: Read at any time before: what it has now is looked up.
+        names: Of tags; with ``None`` they stay.
+        note: Empty for none; with ``None`` it stays.
+        author: Who writes.
+        seen: Versions that the author may have seen; ``None`` writes over whatever there is.
+
+    Raises:
+        LabelsChanged: What there is now is none of them, nor what is to be written.
+    """
     with transaction.atomic():
-        analysis.tags.set(_tags(names))
-        if not note:
+        # One writes after the other, so that nobody writes between the look and the writing.
+        list(Analysis.objects.filter(pk=analysis.pk).select_for_update(no_key=True).values("pk"))
+        now = _labels_now(analysis)
+        wanted = Labels.of(now.tags if names is None else names, now.note if note is None else note)
+        if seen is not None and wanted != now and now.version not in seen:
+            raise LabelsChanged
+        if wanted.tags != now.tags:
+            analysis.tags.set(_tags(wanted.tags))
+        if not wanted.note:
             Note.objects.filter(analysis=analysis).delete()
-        elif note != note_of(analysis):
-            written = {"text": note, "author": author}
+        elif wanted.note != now.note:
+            written = {"text": wanted.note, "author": author}
             Note.objects.update_or_create(analysis=analysis, defaults=written)
+
+
+def _labels_now(analysis: Analysis) -> Labels:
+    names = TAGGINGS.filter(analysis=analysis).values_list("tag__name", flat=True)
+    note = Note.objects.filter(analysis=analysis).values_list("text", flat=True).first()
+    return Labels.of(names, note)
 
 
 def add_tags(analyses: Iterable[Analysis], names: Iterable[str]) -> None:

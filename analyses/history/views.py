@@ -15,7 +15,7 @@ from analyses.history import export, table
 from analyses.history.columns import COLUMNS, Column
 from analyses.history.filters import HistoryFilter, offer_choices
 from analyses.history.forms import LabelsForm
-from analyses.history.labels import labels_of, write_labels
+from analyses.history.labels import LabelsChanged, labels_of, write_labels
 from analyses.history.saved_views import views_of
 from analyses.models import Analysis
 from analyses.permissions import may_delete_view
@@ -81,13 +81,27 @@ def export_json(request: MemberRequest) -> HttpResponseBase:
 def labels(request: MemberRequest, pk: int) -> HttpResponse:
     """The form of an analysis's tags and note, and what it sends."""
     analysis = find_analysis(request, pk)
-    sent = request.POST if request.method == "POST" else None
-    form = LabelsForm(sent, initial=labels_of(analysis))
-    if form.is_valid():
-        given = form.cleaned_data
-        write_labels(analysis, given["tags"], given["note"], request.user)
-        return redirect("analyses:detail", pk=pk)
-    return render(request, "history/labels.html", {"analysis": analysis, "form": form})
+    if request.method != "POST":
+        form = LabelsForm.of(labels_of(analysis))
+        return render(request, "history/labels.html", {"analysis": analysis, "form": form})
+    form = LabelsForm(request.POST)
+    if not form.is_valid():
+        return render(request, "history/labels.html", {"analysis": analysis, "form": form})
+    given = form.cleaned_data
+    try:
+        write_labels(analysis, given["tags"], given["note"], request.user, seen=[given["seen"]])
+    except LabelsChanged:
+        return _labels_changed(request, pk, form)
+    return redirect("analyses:detail", pk=pk)
+
+
+def _labels_changed(request: MemberRequest, pk: int, sent: LabelsForm) -> HttpResponse:
+    """What is stored now and what was typed: saving once more, or leaving it, is the choice."""
+    analysis = find_analysis(request, pk)
+    typed = {"tags": sent.data.get("tags", ""), "note": sent.data.get("note", "")}
+    form = LabelsForm(initial=typed | {"seen": labels_of(analysis).version})
+    context = {"analysis": analysis, "form": form, "is_changed": True}
+    return render(request, "history/labels.html", context, status=409)
 
 
 def _export(request: MemberRequest, write: Writer, kind: str, ending: str) -> HttpResponseBase:

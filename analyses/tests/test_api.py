@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
 from analyses.models import Analysis, Status
-from analyses.tests.factories import make_analysis, make_user
+from analyses.tests.factories import make_analysis, make_result, make_user
 from engine.result import Trial
 from memorymark_site.accounts.models import ApiToken
 
@@ -79,6 +79,26 @@ def test_the_list_has_pages_newest_first(api: APIClient, member: User) -> None:
     assert [analysis["id"] for analysis in body["results"]] == [pks[2], pks[1]]
     assert [a["owner"] for a in api.get(body["next"]).json()["results"]] == ["lin"]
     assert "result" not in body["results"][0]
+
+
+@pytest.mark.parametrize("sort", ["-id", "id", "speedup", "-speedup", "member"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_each_is_on_one_page_in_its_place(
+    api: APIClient, member: User, sort: str, size: int
+) -> None:
+    for number in range(7):
+        is_equal = number % 3 == 0  # to another one: in speedup, or in having none
+        result = make_result(recommended=32 if is_equal else 24) if number % 2 else None
+        make_analysis(member, Status.SUCCEEDED if result else Status.QUEUED, result)
+    whole = api.get(URL, {"sort": sort}).json()["results"]
+    found, address = [], f"{URL}?sort={sort}&page_size={size}"
+    while address:
+        page = api.get(address).json()
+        found += page["results"]
+        address = page["next"]
+
+    assert [a["id"] for a in found] == [a["id"] for a in whole]
+    assert len(whole) == 7
 
 
 @pytest.mark.parametrize("query", [{"page": "99"}, {"page": "x"}, {"page": "-1"}])
@@ -215,11 +235,10 @@ def test_an_analysis_that_is_not_there(api: APIClient, pk: str) -> None:
     assert api.get(f"{URL}{pk}/").status_code == 404
 
 
-@pytest.mark.parametrize("method", ["put", "patch"])
-def test_analyses_cannot_be_changed(api: APIClient, member: User, method: str) -> None:
+def test_analyses_cannot_be_replaced(api: APIClient, member: User) -> None:
     analysis = make_analysis(member)
 
-    assert getattr(api, method)(f"{URL}{analysis.pk}/", {}, format="json").status_code == 405
+    assert api.put(f"{URL}{analysis.pk}/", {}, format="json").status_code == 405
 
 
 def test_models_and_gpus_are_listed(api: APIClient) -> None:

@@ -33,6 +33,8 @@ def _errors(api: APIClient, member: User) -> Iterator[tuple[int, Any]]:
     yield 405, api.put(f"{URL}{ended.pk}/", {}, format="json")
     yield 406, api.get(URL, HTTP_ACCEPT="text/html")
     yield 409, api.post(f"{URL}{ended.pk}/cancel/")
+    outdated = {"If-Match": '"outdated"'}
+    yield 412, api.patch(f"{URL}{ended.pk}/", {"note": "x"}, format="json", headers=outdated)
     yield 413, api.post(URL, b"x" * 3_000_000, content_type="application/json")
     yield 415, api.post(URL, "model=bert", content_type="text/plain")
 

@@ -47,6 +47,7 @@ def test_the_examples_of_the_client_work(
     assert done.returncode == 0, done.stderr
     assert "unknown gpu 'a11'" in done.stdout
     assert Analysis.objects.filter(adopted_at__isnull=False).count() == 1
+    assert Analysis.objects.filter(tags__name="thesis").count() == 1
     pushed = Push.objects.get().analysis
     assert f"/api/v1/analyses/{pushed.pk}/" in done.stdout
     assert Training.objects.get().record["steps"] == 10

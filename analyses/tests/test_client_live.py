@@ -9,7 +9,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from analyses.models import Analysis, Status
 from analyses.tests.factories import make_analysis, make_user
-from engine.client import Lab, NotAllowed, NotFinished, NotFound, Refused, Unavailable
+from engine.client import Changed, Lab, NotAllowed, NotFinished, NotFound, Refused, Unavailable
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import ApiToken, Scope
 
@@ -51,6 +51,25 @@ def test_it_adopts_once_and_for_all(live_server: LiveServer, member: User) -> No
         _lab(live_server, make_user("eve")).adopt(done.pk)
 
 
+def test_it_labels_and_overwrites_nobody(live_server: LiveServer, member: User) -> None:
+    number = make_analysis(make_user("eve")).pk
+    lab = _lab(live_server, member)
+    read = lab.analysis(number)
+    written = lab.label(number, tags=["thesis"], note="Before the fix.", version=read.version)
+
+    assert (written.tags, written.facts["note"]) == (("thesis",), "Before the fix.")
+    with pytest.raises(Changed):
+        lab.label(number, tags=[], version=read.version)
+    assert lab.label(number, tags=["a"], version=written.version).tags == ("a",)
+    assert lab.label(number, note="").facts["note"] is None
+    with pytest.raises(Refused) as refused:
+        lab.label(number, tags="thesis")
+    assert set(refused.value.fields) == {"tags"}
+    (listed,) = lab.analyses()
+    with pytest.raises(Refused, match="ETag"):  # a list has no version of each
+        lab.label(number, note="x", version=listed.version)
+
+
 def test_it_compares_and_adds_up(live_server: LiveServer, member: User) -> None:
     pks = [make_analysis(member, Status.SUCCEEDED).pk for _ in range(2)]
     lab = _lab(live_server, member)
@@ -79,7 +98,7 @@ def test_a_token_that_may_not_or_may_no_more(live_server: LiveServer, member: Us
 def test_a_lab_that_is_asked_too_much_says_when_to_come_back(
     live_server: LiveServer, member: User, settings: Settings
 ) -> None:
-    settings.API_UNITS_PER_MINUTE = 0.5
+    settings.API_UNITS_PER_MINUTE = 0.25  # three minutes to wait: longer than the client does
     lab = _lab(live_server, member)
 
     with pytest.raises(Unavailable, match=r"429.*try again in"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -7,7 +9,17 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyses.history.labels import MOST_TAGS, BadTags, tags_from, tags_in_use, write_labels
+from analyses.history.labels import (
+    MOST_TAGS,
+    BadLabel,
+    LabelsChanged,
+    labels_of,
+    note_from,
+    tag_names,
+    tags_from,
+    tags_in_use,
+    write_labels,
+)
 from analyses.models import Analysis, Note, Tag
 from analyses.tests.factories import make_analysis, make_user
 
@@ -25,18 +37,34 @@ def analysis(member: User) -> Analysis:
     return make_analysis(member)
 
 
-def save(page: Client, analysis: Analysis, **fields: str) -> str:
+def opened(page: Client, analysis: Analysis) -> str:
+    """The version in the form of the analysis's page."""
+    html = page.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
+    return seen_in(html)
+
+
+def seen_in(html: str) -> str:
+    (version,) = re.findall(r'<input type="hidden" name="seen" value="(\w+)"', html)
+    return str(version)
+
+
+def send(page: Client, analysis: Analysis, **fields: str) -> tuple[int, str]:
     address = reverse("analyses:labels", args=[analysis.pk])
     response = page.post(address, fields, follow=True)
-    assert response.status_code == 200
-    return response.content.decode()
+    return response.status_code, response.content.decode()
+
+
+def save(page: Client, analysis: Analysis, **fields: str) -> str:
+    status, html = send(page, analysis, seen=opened(page, analysis), **fields)
+    assert status == 200
+    return html
 
 
 def tags_of(analysis: Analysis) -> list[str]:
     return list(analysis.tags.values_list("name", flat=True))
 
 
-@given(st.text(alphabet=st.characters(exclude_characters=","), max_size=Tag.LONGEST // 3))
+@given(st.text(alphabet=st.characters(exclude_characters=",\0"), max_size=Tag.LONGEST // 3))
 def test_a_tag_reads_the_same_again(text: str) -> None:
     once = tags_from(text)
     assert tags_from(", ".join(once)) == once
@@ -49,9 +77,23 @@ def test_tags_are_small_trimmed_and_each_there_once() -> None:
 
 @pytest.mark.parametrize("text", ["x" * (Tag.LONGEST + 1), ",".join(map(str, range(21)))])
 def test_too_long_and_too_many_tags_are_refused(text: str) -> None:
-    with pytest.raises(BadTags, match="at most"):
+    with pytest.raises(BadLabel, match="at most"):
         tags_from(text)
     assert MOST_TAGS == 20
+
+
+@pytest.mark.parametrize("name", ["one, two", "a\0b", "\ud800"])
+def test_a_tag_is_one_word_for_the_database(name: str) -> None:
+    with pytest.raises(BadLabel):
+        tag_names([name])
+
+
+def test_a_note_is_the_same_from_every_browser_and_script() -> None:
+    assert note_from(" one\r\ntwo\rthree \n") == "one\ntwo\nthree"
+    assert note_from("x\r\n" * (Note.LONGEST // 2))
+    for text in ("x" * (Note.LONGEST + 1), "a\0b", "\ud800"):
+        with pytest.raises(BadLabel):
+            note_from(text)
 
 
 def test_tags_and_note_are_written_and_shown(page: Client, analysis: Analysis) -> None:
@@ -79,7 +121,7 @@ def test_every_member_may_write_and_the_note_says_who_wrote_last(
 def test_what_is_wrong_comes_back_with_its_reason(page: Client, analysis: Analysis) -> None:
     html = save(page, analysis, tags="x" * 41, note="y" * (Note.LONGEST + 1))
     assert "a tag has at most 40 characters" in html
-    assert "at most 10000 characters" in html
+    assert "a note has at most 10,000." in html
     assert "x" * 41 in html
     assert tags_of(analysis) == []
 
@@ -102,3 +144,102 @@ def test_the_api_tells_tags_and_note(page: Client, analysis: Analysis, member: U
 
 def test_an_analysis_that_is_not_there_has_no_labels(page: Client) -> None:
     assert page.post("/4711/labels/", {"tags": "a"}).status_code == 404
+
+
+def test_who_did_not_see_what_others_wrote_chooses(
+    page: Client, analysis: Analysis, member: User
+) -> None:
+    seen = opened(page, analysis)
+    write_labels(analysis, ["theirs"], "Their <b>words</b>.", make_user("alan"))
+    typed = {"tags": "mine, Thesis", "note": "My words."}
+    status, html = send(page, analysis, seen=seen, **typed)
+
+    assert status == 409
+    assert (tags_of(analysis), Note.objects.get().text) == (["theirs"], "Their <b>words</b>.")
+    assert "have been changed since you opened this form" in html
+    assert '<span class="label">theirs</span>' in html
+    assert "Their &lt;b&gt;words&lt;/b&gt;." in html
+    assert "alan, " in html
+    assert 'value="mine, Thesis"' in html
+    assert "My words.</textarea>" in html
+
+    status, _ = send(page, analysis, seen=seen_in(html), **typed)  # theirs was seen now
+    assert status == 200
+    assert (tags_of(analysis), Note.objects.get().text) == (["mine", "thesis"], "My words.")
+
+
+def test_what_is_written_while_one_chooses_is_shown_too(page: Client, analysis: Analysis) -> None:
+    alan, seen = make_user("alan"), opened(page, analysis)
+    write_labels(analysis, [], "first", alan)
+    _, html = send(page, analysis, seen=seen, note="mine")
+    write_labels(analysis, [], "second", alan)
+    status, html = send(page, analysis, seen=seen_in(html), note="mine")
+
+    assert status == 409
+    assert "second" in html
+    assert Note.objects.get().text == "second"
+
+
+def test_a_form_that_was_wrong_is_as_old_as_before(page: Client, analysis: Analysis) -> None:
+    seen = opened(page, analysis)
+    write_labels(analysis, [], "theirs", make_user("alan"))
+    _, html = send(page, analysis, seen=seen, tags="x" * 41, note="mine")
+
+    assert seen_in(html) == seen
+    assert send(page, analysis, seen=seen_in(html), note="mine")[0] == 409
+
+
+@pytest.mark.parametrize("seen", [{}, {"seen": "made up"}])
+def test_a_form_that_shows_nothing_overwrites_nothing(
+    page: Client, analysis: Analysis, member: User, seen: dict[str, str]
+) -> None:
+    write_labels(analysis, [], "theirs", member)
+    assert send(page, analysis, note="", **seen)[0] == 409
+    assert Note.objects.get().text == "theirs"
+
+
+def test_the_same_sent_twice_is_no_conflict(page: Client, analysis: Analysis) -> None:
+    seen = opened(page, analysis)
+    for _ in range(2):
+        status, _ = send(page, analysis, seen=seen, tags="b, a", note="Of\r\ntwo lines.")
+        assert status == 200
+
+
+def test_what_the_worker_finds_is_no_conflict(page: Client, analysis: Analysis) -> None:
+    seen = opened(page, analysis)
+    Analysis.objects.filter(pk=analysis.pk).update(attempt=2, failure_reason="no GPU")
+    assert send(page, analysis, seen=seen, note="mine")[0] == 200
+
+
+def test_what_is_left_out_stays(analysis: Analysis, member: User) -> None:
+    write_labels(analysis, ["a"], "note", member)
+    write_labels(analysis, None, "other", make_user("alan"))
+    write_labels(analysis, ["b"], None, member)
+
+    assert (tags_of(analysis), Note.objects.get().text) == (["b"], "other")
+    assert Note.objects.get().author == User.objects.get(username="alan")
+
+
+def test_a_note_with_old_line_ends_keeps_its_author(analysis: Analysis, member: User) -> None:
+    Note.objects.create(analysis=analysis, text="one\r\ntwo", author=make_user("alan"))
+    seen = labels_of(Analysis.objects.get()).version
+    write_labels(analysis, ["new"], "one\ntwo", member, seen=[seen])
+
+    assert Note.objects.get().author == User.objects.get(username="alan")
+
+
+def test_a_version_is_that_of_these_labels_alone(analysis: Analysis, member: User) -> None:
+    versions = set()
+    for tags, note in ([], ""), (["a"], ""), ([], "a"), (["a", "b"], ""), (["a"], "b"):
+        write_labels(analysis, tags, note, member)
+        versions.add(labels_of(Analysis.objects.get()).version)
+    assert len(versions) == 5
+
+
+def test_what_the_author_has_not_seen_stays(analysis: Analysis, member: User) -> None:
+    write_labels(analysis, ["a"], "note", member)
+    with pytest.raises(LabelsChanged):
+        write_labels(analysis, ["b"], "other", member, seen=[])
+    write_labels(analysis, ["a"], "note", member, seen=[])  # it is so already
+
+    assert (tags_of(analysis), Note.objects.get().text) == (["a"], "note")

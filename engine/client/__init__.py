@@ -5,6 +5,7 @@ Only the standard library is needed, and neither torch nor transformers is loade
 """
 
 from engine.client.errors import (
+    Changed,
     LabError,
     Misconfigured,
     NotAllowed,
@@ -18,6 +19,7 @@ from engine.client.outbox import Delivery
 
 __all__ = [
     "Analysis",
+    "Changed",
     "Delivery",
     "Lab",
     "LabError",

@@ -1,7 +1,8 @@
 """Requests to a lab: JSON over HTTP, tried again where that can help, to no other host.
 
-A request that was lost may have been done, so each that changes something carries an
-``Idempotency-Key``, or an id of its own in what it sends: the lab does it once.
+A request that was lost may have been done, so each that makes something carries an
+``Idempotency-Key``, or an id of its own in what it sends: the lab does it once. To change something
+twice is to change it once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPMessage
@@ -38,6 +40,19 @@ LONGEST_PAUSE_SECONDS = 60.0
 LARGEST_ANSWER_BYTES = 64 * 2**20
 
 _BUSY = (429, 502, 503, 504)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A good answer.
+
+    Attributes:
+        body: Read from JSON.
+        version: The ``ETag`` of what it tells; empty where it has none.
+    """
+
+    body: Any
+    version: str
 
 
 class Connection:
@@ -74,7 +89,20 @@ class Connection:
         tries: int = TRIES,
         timeout_seconds: float | None = None,
     ) -> Any:
-        """The body of a good answer.
+        """The body of a good answer; see :meth:`exchange`."""
+        return self.exchange(method, path, body, query, tries, timeout_seconds).body
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        query: Mapping[str, object] | None = None,
+        tries: int = TRIES,
+        timeout_seconds: float | None = None,
+        version: str | None = None,
+    ) -> Answer:
+        """A good answer.
 
         Args:
             method: Of HTTP.
@@ -83,6 +111,7 @@ class Connection:
             query: Behind the question mark; what is ``None`` is left out.
             tries: How often at most, if the lab is away or busy.
             timeout_seconds: Another than the connection's.
+            version: What is changed has to be of this one still.
 
         Raises:
             Refused: The lab says no (400 to 499).
@@ -90,6 +119,8 @@ class Connection:
             Misconfigured: What answers there is no lab.
         """
         request = self._request(method, path, body, query)
+        if version is not None:
+            request.add_header("If-Match", version)
         seconds = timeout_seconds or self._timeout_seconds
         for number in range(1, tries + 1):
             try:
@@ -118,16 +149,18 @@ class Connection:
             "User-Agent": "memorymark-client",
         }
         data = None
-        if method == "POST":
+        if method in ("POST", "PATCH"):
             data = json.dumps(body or {}, allow_nan=False).encode()
-            headers |= {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
+            headers["Content-Type"] = "application/json"
+        if method == "POST":
+            headers["Idempotency-Key"] = str(uuid.uuid4())
         return Request(address, data, headers, method=method)  # noqa: S310  # settings know schemes
 
-    def _ask(self, request: Request, timeout_seconds: float) -> Any:
+    def _ask(self, request: Request, timeout_seconds: float) -> Answer:
         """One try."""
         try:
             with self._opener.open(request, timeout=timeout_seconds) as answer:
-                return self._json(_read(answer))
+                return Answer(self._json(_read(answer)), answer.headers.get("ETag", ""))
         except HTTPError as error:
             with error:
                 raise self._failure(error) from error

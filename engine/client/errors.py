@@ -64,6 +64,12 @@ class NotFound(Refused):
     code = "not_found"
 
 
+class Changed(Refused):
+    """Somebody has changed it since it was read; nothing was done."""
+
+    code = "changed"
+
+
 _WHAT_TO_DO = {
     401: "Make a new token on the page API tokens, and set MEMORYMARK_TOKEN to it.",
     404: "This lab may be of another version than its client.",
@@ -74,7 +80,7 @@ def refusal(status: int, body: Any) -> Refused:
     """The exception for an answer of 400 to 499, in the lab's words where there are some."""
     words, fields = _words_of(body)
     message = " ".join(word for word in (words, _listed(fields), _WHAT_TO_DO.get(status)) if word)
-    kind = {401: NotAllowed, 403: NotAllowed, 404: NotFound}.get(status, Refused)
+    kind = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 412: Changed}.get(status, Refused)
     return kind(status, message or f"The lab answered {status} and no word.", fields)
 
 

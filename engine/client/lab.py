@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.client import settings
-from engine.client.connection import Connection
+from engine.client.connection import Answer, Connection
 from engine.client.documents import analysis_document, training_document
 from engine.client.errors import LabError, NotFinished, Refused
 from engine.client.outbox import Delivery, Entry, Outbox
@@ -43,7 +43,9 @@ class Analysis:
         verdict: The answer in one sentence; empty without one, and in lists.
         failure: Why there is none, if it has failed.
         adopted: Whether its recommendation is followed.
+        tags: A to Z.
         facts: Everything the lab says of it, as its API does.
+        version: Of what was read, for :meth:`Lab.label`; empty in lists and of what is new.
     """
 
     id: int
@@ -60,7 +62,9 @@ class Analysis:
     verdict: str
     failure: str
     adopted: bool
+    tags: tuple[str, ...]
     facts: Mapping[str, Any]
+    version: str = ""
 
     @property
     def is_final(self) -> bool:
@@ -68,8 +72,8 @@ class Analysis:
         return self.status in _FINAL
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Analysis:
-        """Read what the API says.
+    def of(cls, facts: Mapping[str, Any], version: str = "") -> Analysis:
+        """Read what the API says, and of which version.
 
         Raises:
             LabError: If it is no analysis.
@@ -90,7 +94,9 @@ class Analysis:
                 verdict=(facts.get("result") or {}).get("verdict", ""),
                 failure=(facts["failure"] or {}).get("reason", ""),
                 adopted=facts["adopted_at"] is not None,
+                tags=tuple(facts["tags"]),
                 facts=facts,
+                version=version,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise LabError(f"The lab answered something that is no analysis: {error!r}") from error
@@ -158,13 +164,13 @@ class Lab:
         """An analysis as soon as it has ended, or after a while: the lab waits, not we."""
         seconds = round(max(0.0, min(end - time.monotonic(), LONGEST_WAIT_SECONDS)), 3)
         path, query = f"/analyses/{number:d}/", {"wait": seconds}
-        return Analysis.of(
-            self._connection.send("GET", path, query=query, timeout_seconds=30.0 + seconds)
+        return _read(
+            self._connection.exchange("GET", path, query=query, timeout_seconds=30.0 + seconds)
         )
 
     def analysis(self, number: int) -> Analysis:
         """One analysis, whole."""
-        return Analysis.of(self._connection.get(f"/analyses/{number:d}/"))
+        return _read(self._connection.exchange("GET", f"/analyses/{number:d}/"))
 
     def analyses(self, **filters: object) -> Iterator[Analysis]:
         """The lab's analyses, newest first; page after page as one goes on.
@@ -189,6 +195,32 @@ class Lab:
     def adopt(self, number: int) -> Analysis:
         """Say that the recommended batch is trained with; saying it twice changes nothing."""
         return self._settle(number, "adopt", lambda found: found.adopted)
+
+    def label(
+        self,
+        number: int,
+        *,
+        tags: Iterable[str] | None = None,
+        note: str | None = None,
+        version: str | None = None,
+    ) -> Analysis:
+        """Write the tags or the note of an analysis, of anybody's; ``None`` leaves them.
+
+        Args:
+            number: Of the analysis.
+            tags: All that it is to have.
+            note: Empty removes it.
+            version: As it was read; without it the last writer wins.
+
+        Raises:
+            Changed: Somebody has written them since; nothing was done.
+        """
+        # A text would be taken for its letters; the lab says what is wrong with it.
+        names = tags if tags is None or isinstance(tags, str) else list(tags)
+        given = {"tags": names, "note": note}
+        body = {name: value for name, value in given.items() if value is not None}
+        path = f"/analyses/{number:d}/"
+        return _read(self._connection.exchange("PATCH", path, body, version=version))
 
     def predict(self, *, wait: float = 60.0, **fields: object) -> Mapping[str, Any]:
         """Memory and time of the current batch on a GPU of the catalogue, predicted.
@@ -300,6 +332,10 @@ class Lab:
             found = self._connection.get(f"/lookups/{found['id']:d}/")
         answer: Mapping[str, Any] = found["answer"]
         return answer
+
+
+def _read(answer: Answer) -> Analysis:
+    return Analysis.of(answer.body, answer.version)
 
 
 def _check_alive(lookup: Mapping[str, Any]) -> None:

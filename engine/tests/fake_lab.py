@@ -49,6 +49,7 @@ class FakeLab:
                 self.wfile.write(sent)
 
             do_POST = do_GET  # noqa: N815  # http.server's names
+            do_PATCH = do_GET  # noqa: N815  # as above
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nothing: a test says what failed."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.client import Lab, LabError, NotFinished, Refused
+from engine.client import Changed, Lab, LabError, NotFinished, Refused
 from engine.errors import InvalidInput
 from engine.tests.fake_lab import FakeLab
 
@@ -30,6 +30,7 @@ def _facts(number: int = 7, status: str = "succeeded", **changes: Any) -> dict[s
         "status": status, "model": "bert", "gpu": "a10", "measured_gpu": "",
         "current_batch_size": 16, "largest_batch_size": 288, "recommended_batch_size": 128,
         "speedup": 1.5, "source": "predicted", "failure": None, "adopted_at": None,
+        "tags": ["thesis"],
         "result": {"verdict": "Batch 288 fits."},
     } | changes  # fmt: skip
 
@@ -96,6 +97,31 @@ def test_adopting_what_cannot_be_adopted_is_told(lab: Lab, server: FakeLab) -> N
 
     with pytest.raises(Refused, match="nothing to adopt"):
         lab.adopt(7)
+
+
+def test_labels_are_written_over_what_was_read(lab: Lab, server: FakeLab) -> None:
+    server.say((200, _facts(), {"ETag": '"one"'}), (200, _facts(), {"ETag": '"two"'}))
+    read = lab.analysis(7)
+    written = lab.label(7, tags=(*read.tags, "new"), version=read.version)
+
+    assert (read.version, written.version) == ('"one"', '"two"')
+    assert (server.asked[1].method, server.asked[1].path) == ("PATCH", "/api/v1/analyses/7/")
+    assert server.asked[1].headers["If-Match"] == '"one"'
+    assert server.asked[1].body == {"tags": ["thesis", "new"]}
+
+
+def test_labels_are_written_without_having_been_read(lab: Lab, server: FakeLab) -> None:
+    server.say(_facts())
+    lab.label(7, tags=[], note="")
+
+    assert server.asked[0].body == {"tags": [], "note": ""}
+    assert "If-Match" not in server.asked[0].headers
+
+
+def test_labels_that_somebody_has_changed_stay(lab: Lab, server: FakeLab) -> None:
+    server.say((412, {"detail": "changed since you read it"}))
+    with pytest.raises(Changed, match="since you read it"):
+        lab.label(7, note="mine", version='"one"')
 
 
 def test_a_prediction_is_waited_for(lab: Lab, server: FakeLab) -> None:
