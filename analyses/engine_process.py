@@ -15,6 +15,8 @@ from typing import IO
 import psutil
 from django.conf import settings
 
+from engine.models.hub_switch import SWITCH
+
 LONGEST_LINE_BYTES = 4 * 2**20
 """A result with its curve takes some 100 kB; what is longer than this is cut."""
 
@@ -27,7 +29,22 @@ LARGEST_BYTES = 4 * 2**30
 
 _READ_BYTES = 2**16
 
-_WEB_ONLY = ("SECRET_KEY", "DATABASE_URL", "DJANGO_", "MEMORYMARK_")
+_OF_THE_ENGINE = frozenset({
+    # Where programs and files are
+    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
+    "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "CC", "CXX",
+    # How the hub is reached, if at all
+    SWITCH, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+    "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "ENGINE_CALIBRATION",
+})  # fmt: skip
+_OF_ITS_LIBRARIES = (
+    "LC_", "XDG_", "PYTHON", "PYTORCH_", "TORCH", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_",
+    "GLOO_", "TRITON_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_",
+    "KMP_", "OPENBLAS_", "MALLOC_",
+)  # fmt: skip
+"""What the names of their variables begin with. HF_TOKEN is among them: it is the engine's."""
 
 
 @dataclass(frozen=True)
@@ -223,8 +240,16 @@ class Engines:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment for the engine: the one given without what only the web may know."""
-    kept = {name: value for name, value in given.items() if not name.startswith(_WEB_ONLY)}
+    """The environment for the engine: of the one given, what the engine and its libraries read.
+
+    It is a list of what is let through, so that no secret of the site's, whatever its name and
+    whenever it comes to be, reaches a process that reads what members have uploaded.
+    """
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name in _OF_THE_ENGINE or name.startswith(_OF_ITS_LIBRARIES)
+    }
     return kept | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 
 

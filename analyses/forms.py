@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
 from django.http import QueryDict
@@ -183,6 +184,12 @@ class AnalysisForm(forms.Form):
         gpu = self.fields["gpu"].widget
         assert isinstance(gpu, forms.Select)  # noqa: S101  # tells the type checker what select made
         gpu.choices = gpu_choices()
+        self.asks_hub: bool = settings.ASKS_HUB
+        if not self.asks_hub:
+            self.fields["other_model"].help_text = (
+                "This lab does not ask the hub (MEMORYMARK_HUB=off): give the config below, under "
+                "any name."
+            )
         chosen = str(self["model"].value())
         for name in SIZES:
             self.fields[name].help_text = size_help(chosen, name)

@@ -1,5 +1,7 @@
 """What can go wrong in the engine, told apart so that every front can say it in its own way."""
 
+import sys
+import traceback
 from collections.abc import Mapping
 
 
@@ -37,3 +39,14 @@ class MeasurementFailed(EngineError):
     """A measured trial ended for a reason other than memory."""
 
     code = "measurement_failed"
+
+
+def tell_unexpected(error: BaseException) -> None:
+    """Write an error that nobody foresaw to standard error, what it says in short as the last line.
+
+    That line is what the process that started this one tells people, and CUDA's errors end with
+    advice for those who write kernels.
+    """
+    traceback.print_exception(error)
+    first = str(error).strip().partition("\n")[0]
+    sys.stderr.write(f"{type(error).__name__}: {first}\n")

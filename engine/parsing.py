@@ -8,6 +8,7 @@ from typing import TypeVar
 from engine.errors import InvalidInput
 
 _Made = TypeVar("_Made")
+_MOST_NAMED = 10
 
 
 def collect(make: Callable[[], _Made], wrong: dict[str, str]) -> _Made | None:
@@ -17,6 +18,20 @@ def collect(make: Callable[[], _Made], wrong: dict[str, str]) -> _Made | None:
     except InvalidInput as error:
         wrong |= error.fields
         return None
+
+
+def unknown_fields(given: Iterable[object], known: Iterable[str]) -> dict[str, str]:
+    """Messages for the fields that there are none of; of many, the first are named.
+
+    Each message names the fields there are, so that one for each of 100,000 would make 85 MB of a
+    request of one.
+    """
+    names = sorted({str(name) for name in given} - set(known))
+    message = f"unknown field; known are {', '.join(sorted(known))}"
+    wrong = {_cut(name): message for name in names[:_MOST_NAMED]}
+    if len(names) > _MOST_NAMED:
+        wrong[_cut(names[_MOST_NAMED])] = f"unknown field, as {len(names) - _MOST_NAMED:,} more are"
+    return wrong
 
 
 def choice(name: str, value: object, allowed: Iterable[str], wrong: dict[str, str]) -> bool:
@@ -83,8 +98,11 @@ def plain_text(name: str, value: object, wrong: dict[str, str]) -> None:
 
 def shown(value: object) -> str:
     """``value`` as it may appear in a message: quoted, and cut if it is long."""
-    text = str(value)
-    return repr(text if len(text) <= 40 else text[:37] + "…")
+    return repr(_cut(str(value)))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "…"
 
 
 _SIZE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,6})?) ?(?P<unit>[kmgt]i?b|b)", re.IGNORECASE)

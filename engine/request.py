@@ -11,7 +11,7 @@ from engine.allocator.options import AllocatorOptions
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, LOCAL, Gpu, canonical_name
 from engine.models.presets import PRESETS
-from engine.parsing import bytes_of, collect, positive_number, whole_number
+from engine.parsing import bytes_of, collect, positive_number, unknown_fields, whole_number
 from engine.workload import Attention, Precision, Workload
 
 LARGEST_BATCH_SIZE = 65_536
@@ -240,10 +240,7 @@ class AnalysisRequest(KeepsGlobalBatch):
         assumed = _ASSUMED_FIELDS & filled.keys()
         trained = _WORKLOAD_FIELDS & filled.keys()
         known = _OWN_FIELDS | _ASSUMED_FIELDS | _WORKLOAD_FIELDS
-        wrong = {
-            name: f"unknown field; known are {', '.join(sorted(known))}"
-            for name in filled.keys() - known
-        }
+        wrong = unknown_fields(filled, known)
         if "gpu" not in filled:
             wrong["gpu"] = f"name a GPU: {', '.join([*GPUS, LOCAL])}"
         workload = collect(lambda: Workload.parse({name: filled[name] for name in trained}), wrong)

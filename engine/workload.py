@@ -11,7 +11,7 @@ from engine.errors import InvalidInput
 from engine.models.config import LARGEST_LABEL_COUNT, parse_config
 from engine.models.kinds import Kind, Model, Task, hub_model
 from engine.models.presets import PRESETS, find_model
-from engine.parsing import choice, collect, plain_text, whole_number, yes_or_no
+from engine.parsing import choice, collect, plain_text, unknown_fields, whole_number, yes_or_no
 
 OWN_CONFIG = "own-config"
 """What a model is called that is given by its config alone."""
@@ -209,10 +209,7 @@ class Workload:
             InvalidInput: With a message for each wrong or unknown field.
         """
         known = {field.name for field in fields(cls)}
-        wrong = {
-            name: f"unknown field; known are {', '.join(sorted(known))}"
-            for name in given.keys() - known
-        }
+        wrong = unknown_fields(given, known)
         values: dict[str, Any] = {
             name: given[name] for name in given.keys() & known if given[name] not in (None, "")
         }

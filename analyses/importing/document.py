@@ -17,7 +17,7 @@ from analyses.engine_events import storable
 from analyses.importing.checks import contradictions, measured_gpu_of
 from analyses.stored_result import UNREADABLE, read_result
 from engine.errors import InvalidInput
-from engine.parsing import plain_text, shown
+from engine.parsing import plain_text, shown, unknown_fields
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 
@@ -113,8 +113,7 @@ def _check_form(given: Mapping[str, Any]) -> None:
                 f"{SCHEMA_VERSION} is; bring client and site to the same version"
             }
         )
-    known = ", ".join(sorted(_FIELDS))
-    wrong = dict.fromkeys(given.keys() - _FIELDS, f"unknown field; known are {known}")
+    wrong = unknown_fields(given, _FIELDS)
     wrong |= dict.fromkeys(_FIELDS - given.keys(), "is missing")
     objects = ("request", "result", "origin", "environment")
     for name in objects:
@@ -206,8 +205,8 @@ def _moment(name: str, value: object, wrong: dict[str, str]) -> datetime | None:
 
 
 def _origin(given: Mapping[str, object], wrong: dict[str, str]) -> tuple[str, str]:
-    for name in sorted(given.keys() - {"host", "ran"}):
-        wrong[f"origin.{name}"] = "unknown field; known are host, ran"
+    for name, message in unknown_fields(given, ("host", "ran")).items():
+        wrong[f"origin.{name}"] = message
     found = []
     for name in ("host", "ran"):
         value = given.get(name)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from analyses.charts.memory_bars import MemoryBar, memory_bar
 from analyses.formatting import gib, gib_with_unit, milliseconds, significant, whole
-from analyses.memory_bars import MemoryBar, memory_bar
 from analyses.models import Lookup, LookupStatus
 from analyses.stored_result import UNREADABLE, read_trial
 from engine.result import Trial

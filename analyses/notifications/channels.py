@@ -18,7 +18,8 @@ HOW_TO_SEND_EMAIL = (
     "this site sends no e-mail; an admin sets EMAIL_URL, such as "
     "smtp+tls://user:password@mail.example:587, for the site and for each worker"
 )
-NO_ADDRESS = "your account has no e-mail address; an admin can enter one"
+NO_ADDRESS = "your account has no e-mail address; give it one on the page Account"
+LOCKED_OUT = "the account is deactivated"
 TURNED_OFF = "you have turned this off meanwhile"
 
 
@@ -36,6 +37,8 @@ def send(message: Message, channel: str, choices: NotificationChoices) -> str:
     Raises:
         NotDelivered: With the reason in words.
     """
+    if not choices.member.is_active:
+        raise NotDelivered(LOCKED_OUT)
     if channel == Channel.EMAIL:
         return _send_email(message, choices)
     return _call_webhook(message, choices)

@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from pytest_django import Settings
 
 from analyses.form_fields import (
     ATTENTIONS,
@@ -248,6 +249,14 @@ def test_any_model_of_the_hub_can_be_named(page: Client) -> None:
     assert (analysis.model, analysis.request["config"]) == ("acme/own-model", None)
 
 
+def test_a_lab_that_does_not_ask_the_hub_says_so(page: Client, settings: Settings) -> None:
+    assert "does not ask the" not in page.get("/new/").content.decode()
+    settings.ASKS_HUB = False
+    shown = page.get("/new/").content.decode()
+    assert "MEMORYMARK_HUB=off" in shown
+    assert "Any model of the hub" not in shown
+
+
 @pytest.mark.parametrize("name", ["", "no-such-preset", "https://example.org/x", "a/b/c"])
 def test_a_wrong_id_gets_a_message_beside_it(page: Client, name: str) -> None:
     form = post(page, **OTHER, other_model=name)
@@ -350,5 +359,5 @@ def test_the_catalogue_is_in_groups_that_hold_every_gpu_once(db: None) -> None:
 def test_it_requires_a_login(client: Client, db: None) -> None:
     for response in (client.get(NEW), client.post(NEW, default_values())):
         assert response.status_code == 302
-        assert reverse("accounts:login") in response["Location"]
+        assert reverse("account_login") in response["Location"]
     assert not Analysis.objects.exists()

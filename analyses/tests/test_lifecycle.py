@@ -13,7 +13,7 @@ from analyses import lifecycle, services
 from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Status
 from analyses.tests.factories import make_analysis
 
-ALLOWED = [(start, end) for start, ends in lifecycle.NEXT.items() for end in ends]
+ALLOWED = [(start, end) for start, ends in lifecycle.NEXT.items() for end in sorted(ends)]
 FORBIDDEN = [pair for pair in product(Status, Status) if pair not in ALLOWED]
 
 

@@ -56,8 +56,9 @@ def test_both_are_off_until_chosen(page: Client) -> None:
     assert not NotificationChoices.objects.exists()  # looking writes nothing
 
 
-def test_the_members_name_links_there(page: Client) -> None:
-    assert f'href="{ADDRESS}"' in page.get("/").content.decode()
+def test_the_account_links_there(page: Client) -> None:
+    assert 'href="/account/"' in page.get("/").content.decode()
+    assert f'href="{ADDRESS}"' in page.get("/account/").content.decode()
 
 
 def test_what_is_saved_is_shown_with_the_secret(page: Client) -> None:

@@ -51,7 +51,7 @@ def test_every_page_requires_a_login(client: Client, member: User, name: str) ->
     args = [make_analysis(member).pk] if name in ("detail", "live", "log") else []
     response = client.get(reverse(f"analyses:{name}", args=args))
     assert response.status_code == 302
-    assert response["Location"].startswith(reverse("accounts:login"))
+    assert response["Location"].startswith(reverse("account_login"))
 
 
 def test_members_see_each_others_analyses(page: Client) -> None:

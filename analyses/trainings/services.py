@@ -20,7 +20,7 @@ from analyses.selectors import visible_to
 from analyses.stored_result import result_of
 from analyses.trainings.verification import why_not_verified
 from engine.errors import InvalidInput
-from engine.parsing import plain_text, shown
+from engine.parsing import plain_text, shown, unknown_fields
 from engine.recording import TrainingRecord
 from engine.request import AnalysisRequest
 
@@ -62,8 +62,7 @@ def store_training(member: User, given: Mapping[str, Any]) -> tuple[Training, bo
 
 
 def _columns(member: User, given: Mapping[str, Any]) -> dict[str, Any]:
-    known = ", ".join(sorted(_FIELDS))
-    wrong = dict.fromkeys(given.keys() - _FIELDS, f"unknown field; known are {known}")
+    wrong = unknown_fields(given, _FIELDS)
     wrong |= dict.fromkeys(_FIELDS - given.keys(), "is missing")
     if wrong:
         raise InvalidInput(wrong)

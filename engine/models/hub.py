@@ -10,11 +10,9 @@ from pathlib import Path
 from engine.errors import InvalidInput
 from engine.models.building import check_given
 from engine.models.config import LARGEST_CONFIG_BYTES, parse_config
+from engine.models.hub_switch import SWITCH, asks_hub
 from engine.models.kinds import Kind
 from engine.workload import Workload
-
-SWITCH = "MEMORYMARK_HUB"
-"""Environment variable; ``off`` keeps the engine from asking the hub for anything."""
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -48,7 +46,7 @@ def download_config(hub_id: str) -> Path:
     Raises:
         InvalidInput: With what to do about it.
     """
-    if os.environ.get(SWITCH, "").strip().lower() in ("off", "0", "false", "no"):
+    if not asks_hub(os.environ):
         raise _unavailable(
             f"{hub_id} is no preset, and this installation does not ask the hub ({SWITCH}=off); "
             "choose a preset"

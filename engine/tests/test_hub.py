@@ -18,7 +18,8 @@ from engine.analysis import analyze
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.models.hub import SWITCH, download_config, resolve
+from engine.models.hub import download_config, resolve
+from engine.models.hub_switch import SWITCH
 from engine.models.kinds import Kind, Task
 from engine.models.presets import PRESETS
 from engine.prediction.every_gpu import every_gpu
