@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django_q.models import Failure, OrmQ, Schedule, Success
 
 from analyses.history.selection import note_deletion
 from analyses.models import Analysis, Node, ShareLink, Training
@@ -14,11 +15,14 @@ from analyses.savings.counting import counted_anew
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 
+# They would take the name of any function from a form, and queue what has been run again.
+admin.site.unregister([Failure, OrmQ, Schedule, Success])
+
 M = TypeVar("M", bound=Model)
 
 
 class ReadOnlyAdmin(admin.ModelAdmin[M]):
-    """What the worker wrote is not changed by hand."""
+    """What the worker wrote is not changed by hand; what is deleted is in the audit log."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Never."""
@@ -28,6 +32,21 @@ class ReadOnlyAdmin(admin.ModelAdmin[M]):
         """Never."""
         return False
 
+    def delete_model(self, request: HttpRequest, obj: M) -> None:
+        """Delete one."""
+        self.delete_queryset(request, self.model._default_manager.filter(pk=obj.pk))
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[M]) -> None:
+        """Delete what was ticked."""
+        with transaction.atomic():
+            for one in queryset:
+                self.note_deletion(cast(User, request.user), one)
+            queryset.delete()
+
+    def note_deletion(self, admin: User, one: M) -> None:
+        """Write down that this goes."""
+        raise NotImplementedError
+
 
 @admin.register(Analysis)
 class AnalysisAdmin(ReadOnlyAdmin[Analysis]):
@@ -36,16 +55,16 @@ class AnalysisAdmin(ReadOnlyAdmin[Analysis]):
     list_display = ("id", "model", "gpu", "owner", "status", "queued_at")
     list_filter = ("status", "model", "gpu")
 
-    def delete_model(self, request: HttpRequest, obj: Analysis) -> None:
-        """Delete one."""
-        self.delete_queryset(request, Analysis.objects.filter(pk=obj.pk))
+    list_select_related = ("owner",)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Analysis]) -> None:
-        """Delete what was ticked."""
+        """Delete what was ticked, and count what is saved without it."""
         with counted_anew(queryset):
-            for analysis in queryset.select_related("owner"):
-                note_deletion(cast(User, request.user), analysis)
-            queryset.delete()
+            super().delete_queryset(request, queryset.select_related("owner"))
+
+    def note_deletion(self, admin: User, one: Analysis) -> None:
+        """As everywhere."""
+        note_deletion(admin, one)
 
 
 @admin.register(Node)
@@ -53,6 +72,10 @@ class NodeAdmin(ReadOnlyAdmin[Node]):
     """A row of a machine that is no more can be deleted here."""
 
     list_display = ("name", "gpu_name", "heartbeat_at")
+
+    def note_deletion(self, admin: User, one: Node) -> None:
+        """By its name."""
+        audit.note(admin, Action.NODE_DELETED, one.name, before=one.gpu_name)
 
 
 @admin.register(ShareLink)
@@ -64,16 +87,9 @@ class ShareLinkAdmin(ReadOnlyAdmin[ShareLink]):
     )  # fmt: skip
     list_select_related = ("analysis", "created_by")
 
-    def delete_model(self, request: HttpRequest, obj: ShareLink) -> None:
-        """Delete one."""
-        self.delete_queryset(request, ShareLink.objects.filter(pk=obj.pk))
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ShareLink]) -> None:
-        """Delete what was ticked."""
-        with transaction.atomic():
-            for link in queryset.select_related("analysis"):
-                audit.note(cast(User, request.user), Action.SHARE_LINK_REVOKED, str(link.analysis))
-            queryset.delete()
+    def note_deletion(self, admin: User, one: ShareLink) -> None:
+        """As when it is revoked."""
+        audit.note(admin, Action.SHARE_LINK_REVOKED, str(one.analysis))
 
 
 @admin.register(Training)
@@ -83,3 +99,9 @@ class TrainingAdmin(ReadOnlyAdmin[Training]):
     list_display = ("id", "owner", "analysis", "batch_size", "device_name", "host", "verifies")
     list_select_related = ("owner", "analysis")
     list_filter = ("verifies",)
+
+    def note_deletion(self, admin: User, one: Training) -> None:
+        """By what it was, and whose."""
+        of = f" of analysis {one.analysis_id}" if one.analysis_id else ""
+        was = f"{one} by {one.owner.get_username()}"
+        audit.note(admin, Action.TRAINING_DELETED, f"training {one.pk}{of}", before=was)

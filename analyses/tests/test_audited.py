@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
+from django.utils import timezone
 
 from analyses import services
 from analyses.lab.services import save_settings, set_price
-from analyses.models import Analysis, Status
+from analyses.models import Analysis, Node, Status, Training
 from analyses.sharing import links
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from engine.errors import InvalidInput
@@ -100,6 +103,34 @@ def test_a_deleted_analysis_says_which_it_was(
 
     assert not Analysis.objects.exists()
     assert _log() == [("ada", "analysis_deleted", f"analysis {pk}", "bert on a10 by ada", "")]
+
+
+def test_what_djangos_admin_site_deletes_besides_says_which_it_was(
+    client: Client, admin: User, analysis: Analysis
+) -> None:
+    node = Node.objects.create(name="node-7", gpu_name="NVIDIA A10", heartbeat_at=timezone.now())
+    training = Training.objects.create(
+        owner=admin,
+        analysis=analysis,
+        document_id=uuid4(),
+        host="gpu-1",
+        record={},
+        batch_size=64,
+        device_name="NVIDIA A10",
+        recorded_at=timezone.now(),
+    )
+    client.force_login(admin)
+    client.post(f"/admin/analyses/node/{node.pk}/delete/", {"post": "yes"})
+    ticked = {"action": "delete_selected", "_selected_action": training.pk, "post": "yes"}
+    client.post("/admin/analyses/training/", ticked)
+
+    assert not Node.objects.exists()
+    assert not Training.objects.exists()
+    was = "training with batch 64 on NVIDIA A10 by ada"
+    assert _log() == [
+        ("ada", "node_deleted", "node-7", "NVIDIA A10", ""),
+        ("ada", "training_deleted", f"training {training.pk} of analysis {analysis.pk}", was, ""),
+    ]
 
 
 def test_what_one_may_not_delete_is_not_noted(client: Client, analysis: Analysis) -> None:
