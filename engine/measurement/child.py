@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
 
-from engine.errors import EngineError, MeasurementFailed
+from engine.errors import EngineError, MeasurementFailed, tell_unexpected
 from engine.lifeline import end_with
 from engine.measurement import cpu, cuda, mps
 from engine.measurement.environment import device_kind, measured_on
@@ -52,8 +51,8 @@ def main() -> None:
         status = GAVE_UP if isinstance(answer, Trial) and not answer.fits else 0
     except EngineError as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        tell_unexpected(error)
     if order is None or order.world_size == 1:
         sys.exit(status)
     # PyTorch would wait at the end of a group for members that are still in the middle of a step.

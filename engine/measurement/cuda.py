@@ -37,7 +37,7 @@ def facts() -> DeviceFacts:
 def run_trial(order: TrialOrder) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result."""
     if order.memory_limit_bytes is not None:
-        _emulate_a_smaller_gpu(order.memory_limit_bytes)
+        emulate_a_smaller_gpu(order.memory_limit_bytes)
     steps = steps_of(order)
     try:
         steps.build("cuda")
@@ -45,11 +45,30 @@ def run_trial(order: TrialOrder) -> Trial:
         for _ in range(WARM_UP_STEPS):
             steps.step()
         times = time_steps(lambda: _timed(steps.step), agreement(order, "cuda"))
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not _for_want_of_memory(error):
+            raise
         where = steps.out_of_memory(error)
-        reason = str(error).removeprefix("CUDA out of memory. ").split(". ")[0]
+        reason = str(error).removeprefix("CUDA out of memory. ").partition("\n")[0].split(". ")[0]
         return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
     return with_times(_trial(order), times, order.samples_per_step)
+
+
+def _for_want_of_memory(error: RuntimeError) -> bool:
+    """Whether the allocator failed, or a library beside it that wanted what it has left.
+
+    On a GPU that is nearly full, the driver may have no room for one more kernel, or cuBLAS and
+    cuDNN for what they allocate by themselves. A convolution tries one algorithm after the other,
+    and says only that none was left where the allocator had no workspace for any.
+    """
+    said = str(error)
+    if _NO_ALGORITHM in said:
+        return bool(torch.cuda.memory_stats().get("num_ooms"))
+    return any(sign in said for sign in _SIGNS)
+
+
+_SIGNS = ("out of memory", "STATUS_ALLOC_FAILED", "DEVICE_ALLOCATION_FAILED")
+_NO_ALGORITHM = "unable to find an engine to execute this computation"
 
 
 def record(order: TrialOrder) -> RecordedStep:
@@ -75,7 +94,7 @@ def _served() -> int:
     return int(count["allocated"] + count["freed"])
 
 
-def _emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:
+def emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:
     """Leave the allocator what a GPU of that memory would, the CUDA context subtracted."""
     torch.cuda.init()
     total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pynvml
 import torch
 import transformers
 
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.runs import steps_of
 from engine.result import MeasuredOn
+
+try:
+    import pynvml
+except ImportError:  # a machine with PyTorch alone can measure; its driver is then not told
+    pynvml = None
 
 
 def measured_on(order: TrialOrder) -> MeasuredOn:
@@ -64,12 +68,14 @@ def _on_cuda(libraries: MeasuredOn) -> MeasuredOn:
 def driver_says(uuid: str) -> dict[str, str | float]:
     """What NVML tells of a GPU: driver, power limit, clocks; what it does not is left out.
 
-    A virtual or partitioned GPU (MIG), a container without the driver's library: all of them train
-    without answering.
+    A virtual or partitioned GPU (MIG), a container without the driver's library, a Python without
+    NVML: all of them train without answering.
 
     Args:
         uuid: As CUDA has it, without ``GPU-`` in front.
     """
+    if pynvml is None:
+        return {}
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

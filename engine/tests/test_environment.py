@@ -139,3 +139,8 @@ def test_what_the_cpu_does_not_have_is_not_shown() -> None:
     assert "Device cpu" in text
     for absent in ("CUDA", "cuDNN", "Allocator", "Power", "fp32"):
         assert absent not in text
+
+
+def test_without_nvml_the_driver_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "pynvml", None)
+    assert driver_says("123e4567") == {}

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import TypeVar
 
 import pytest
@@ -104,6 +105,25 @@ def test_a_failure_that_is_not_memory_is_told_apart(
 ) -> None:
     fake_child(monkeypatch, tmp_path, "raise ValueError('no such kernel')")
     with pytest.raises(MeasurementFailed, match="the trial failed: ValueError: no such kernel"):
+        measure(TrialOrder(BERT, 2))
+
+
+def test_the_last_line_of_a_cuda_error_is_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = """
+        from types import SimpleNamespace
+        from engine.measurement import child
+
+        def run_trial(order):
+            raise RuntimeError("CUDA error: an illegal access\\nCompile with TORCH_USE_CUDA_DSA")
+
+        child._device = lambda: SimpleNamespace(run_trial=run_trial)
+        child.main()
+        """
+    fake_child(monkeypatch, tmp_path, dedent(code))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    with pytest.raises(MeasurementFailed, match=r"RuntimeError: CUDA error: an illegal access$"):
         measure(TrialOrder(BERT, 2))
 
 

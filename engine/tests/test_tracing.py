@@ -39,6 +39,20 @@ def test_a_trace_repeats_itself_in_every_process_and_call() -> None:
 
 
 @small
+def test_a_prediction_takes_nothing_of_a_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def touched(*_: object) -> None:
+        raise AssertionError("it begins a CUDA context")
+
+    workload = small_workload("bert")
+    expected = trace(workload, 2, cuda_behaviour(9.0))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "current_stream", touched)
+    assert trace(workload, 2, cuda_behaviour(9.0)) == expected
+    assert torch.cuda.is_available()
+
+
+@small
 def test_a_step_gives_back_all_that_it_took_but_the_optimizers_state() -> None:
     traced = trace(small_workload("bert"), 2, None)
     live = {tensor for kind, tensor in traced.events if kind == ALLOCATE}

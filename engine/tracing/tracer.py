@@ -84,10 +84,14 @@ def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) 
 def fake_device(behaviour: CudaBehaviour | None) -> Iterator[None]:
     """New tensors are fake, and treated as on a GPU.
 
+    A real one is out of sight: optimizers and transformers ask it whether it records a graph, and
+    a process that only predicts would take a CUDA context from the trials it predicts for.
+
     Args:
         behaviour: Of the GPU; ``None`` treats them as on the CPU.
     """
     with ExitStack() as stack:
+        stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
         stack.enter_context(FakeTensorMode())
         stack.enter_context(_known_values())
         if behaviour is not None:
