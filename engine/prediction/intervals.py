@@ -195,7 +195,7 @@ def append_residuals(path: Path, residuals: Iterable[Residual]) -> None:
         EngineError: If it cannot be written, or a row is too far off to be taken for a residual.
     """
     try:
-        text = "".join(_as_toml(_plausible(residual)) for residual in residuals)
+        text = "".join(as_toml(_plausible(residual)) for residual in residuals)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
@@ -204,7 +204,8 @@ def append_residuals(path: Path, residuals: Iterable[Residual]) -> None:
     _ranges.cache_clear()
 
 
-def _as_toml(residual: Residual) -> str:
+def as_toml(residual: Residual) -> str:
+    """A row of a calibration file."""
     fields = ", ".join(f"{name} = {_value(value)}" for name, value in residual.workload.items())
     lines = [
         "[[residual]]",

@@ -7,25 +7,88 @@ size over another) hold better than its absolute times.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.gpus import Gpu
 from engine.tracing.trace import Operation
 from engine.workload import Precision
 
-COMPUTE_EFFICIENCY = 0.6
-"""Assumed share of the peak FLOP rate that matrix products of training shapes reach."""
-BANDWIDTH_EFFICIENCY = 0.75
-"""Assumed share of the peak memory bandwidth that element-wise kernels reach."""
-KERNEL_SECONDS = 5e-6
-"""Assumed time for a kernel to start and drain on the GPU."""
-HOST_SECONDS = 25e-6
-"""Assumed time for Python and PyTorch to launch one operation of an eager step."""
+
+@dataclass(frozen=True)
+class Efficiencies:
+    """What a GPU and its host really do of what they could.
+
+    Attributes:
+        compute: Share of the peak FLOP rate that matrix products of training shapes reach.
+        bandwidth: Share of the peak memory bandwidth that element-wise kernels reach.
+        kernel_seconds: Time for a kernel to start and drain on the GPU.
+        host_seconds: Time for Python and PyTorch to launch one operation of an eager step.
+        copy_bytes_per_second: How fast a batch comes from the host's pageable memory to the GPU.
+    """
+
+    compute: float
+    bandwidth: float
+    kernel_seconds: float
+    host_seconds: float
+    copy_bytes_per_second: float
+
+
+ASSUMED = Efficiencies(
+    compute=0.6,
+    bandwidth=0.75,
+    kernel_seconds=5e-6,
+    host_seconds=25e-6,
+    copy_bytes_per_second=10e9,
+)
+"""Assumed, all five; ``python -m engine.benchmarks.gpu calibrate`` fits them to a real GPU.
+
+The copy's rate lies between what was published for PCIe Gen3, 5 to 6 GB/s
+(https://github.com/rapidsai/dask-cuda/pull/98), and for Gen4, 12.9 GB/s at 64 MiB
+(https://github.com/NVlabs/cuda-oxide/pull/976); both read 2026-11.
+"""
 
 MICRO_BATCHES_TRACED = 2
 """The most that a trace runs: from the second on, each is like the one before."""
 _COLLECTIVE = "c10d."
-_OF_A_MICRO_BATCH = ("inputs", "forward", "backward")
+_INPUTS = "inputs"
+_OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """The work of one training step on one GPU, if that reached its peaks.
+
+    Attributes:
+        kernels: How often a kernel runs, by its seconds of moving bytes at the peak bandwidth and
+            its seconds of computing at the peak FLOP rate.
+        launches: How many operations the host launches.
+        link_seconds: How long the link to other GPUs is busy.
+        copied_bytes: Of the batch, from the host to the GPU.
+    """
+
+    kernels: Mapping[tuple[float, float], int]
+    launches: int
+    link_seconds: float
+    copied_bytes: float
+
+    def seconds(self, efficiencies: Efficiencies) -> float:
+        """How long it takes: the longest of all its kernels, of the host and of the link.
+
+        Before them comes the batch: from pageable memory it is copied while the host waits, behind
+        all that the GPU still has to do.
+        """
+        on_gpu = sum(
+            times
+            * (
+                efficiencies.kernel_seconds
+                + max(moving / efficiencies.bandwidth, computing / efficiencies.compute)
+            )
+            for (moving, computing), times in self.kernels.items()
+        )
+        copying = self.copied_bytes / efficiencies.copy_bytes_per_second
+        return copying + max(on_gpu, self.launches * efficiencies.host_seconds, self.link_seconds)
 
 
 def predict_step_seconds(
@@ -35,10 +98,22 @@ def predict_step_seconds(
     micro_batches: int = 1,
     link_bytes_per_second: float = math.inf,
 ) -> float:
-    """Time of one training step, in seconds.
+    """Time of one training step, in seconds; see :func:`step_work` for the arguments."""
+    work = step_work(operations, gpu, precision, micro_batches, link_bytes_per_second)
+    return work.seconds(ASSUMED)
 
-    Each operation takes the longer of computing and moving its bytes; the step takes the longest of
-    all its kernels, of the host that launches them and of the link to other GPUs.
+
+def step_work(
+    operations: Sequence[Operation],
+    gpu: Gpu,
+    precision: Precision,
+    micro_batches: int = 1,
+    link_bytes_per_second: float = math.inf,
+) -> StepWork:
+    """The work of one training step.
+
+    Each operation takes the longer of computing and moving its bytes. What brings a batch to the
+    GPU reads it on the host and writes it on the GPU, so that half of its bytes come over.
 
     Args:
         operations: The work of one step, as :func:`engine.tracing.tracer.trace` records it: of two
@@ -49,16 +124,20 @@ def predict_step_seconds(
             from there on, and the optimizer runs once.
         link_bytes_per_second: How fast a GPU sends to others, where several share the work.
     """
-    on_gpu = on_host = on_link = 0.0
+    kernels: Counter[tuple[float, float]] = Counter()
+    launches, link_seconds, copied_bytes = 0, 0.0, 0.0
     for operation, times in zip(operations, _runs(operations, micro_batches), strict=True):
-        on_host += times * HOST_SECONDS
+        launches += times
         if operation.name.startswith(_COLLECTIVE):
-            on_link += times * operation.bytes_moved / link_bytes_per_second
+            link_seconds += times * operation.bytes_moved / link_bytes_per_second
             continue
-        moving = operation.bytes_moved / (gpu.memory_bytes_per_second * BANDWIDTH_EFFICIENCY)
-        rate = _peak_flops(operation, gpu, precision) * COMPUTE_EFFICIENCY
-        on_gpu += times * (KERNEL_SECONDS + max(moving, operation.flops / rate))
-    return max(on_gpu, on_host, on_link)
+        if operation.phase == _INPUTS:
+            copied_bytes += times * operation.bytes_moved / 2
+            continue
+        moving = operation.bytes_moved / gpu.memory_bytes_per_second
+        computing = operation.flops / _peak_flops(operation, gpu, precision)
+        kernels[moving, computing] += times
+    return StepWork(kernels, launches, link_seconds, copied_bytes)
 
 
 def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
@@ -70,7 +149,7 @@ def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
     last = min(micro_batches, MICRO_BATCHES_TRACED)
     begun, before = 0, ""
     for operation in operations:
-        begun += operation.phase == "inputs" != before
+        begun += operation.phase == _INPUTS != before
         before = operation.phase
         repeated = begun == last and operation.phase in _OF_A_MICRO_BATCH
         yield micro_batches - last + 1 if repeated else 1

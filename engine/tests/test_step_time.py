@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from engine.gpus import GPUS
 from engine.prediction.step_time import (
-    BANDWIDTH_EFFICIENCY,
-    COMPUTE_EFFICIENCY,
-    HOST_SECONDS,
-    KERNEL_SECONDS,
+    ASSUMED,
+    Efficiencies,
     predict_step_seconds,
+    step_work,
 )
+from engine.step.batches import make_batch
+from engine.tests.conftest import small_workload
+from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Operation
+from engine.tracing.tracer import trace
 from engine.workload import Precision
 
 A10 = GPUS["a10"]
@@ -23,23 +28,23 @@ def work(name: str, dtype: str, flops: int, moved: int, phase: str = "forward") 
 
 
 def gpu_seconds(operation: Operation, precision: Precision = FP32) -> float:
-    return predict_step_seconds([operation], A10, precision) - KERNEL_SECONDS
+    return predict_step_seconds([operation], A10, precision) - ASSUMED.kernel_seconds
 
 
 def test_a_matrix_product_takes_its_flops() -> None:
     product = work("aten.mm", "float32", 10**13, 10**6)
-    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp32_flops * COMPUTE_EFFICIENCY))
+    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp32_flops * ASSUMED.compute))
 
 
 def test_an_elementwise_operation_takes_its_bytes() -> None:
     addition = work("aten.add", "float32", 0, 10**10)
-    bandwidth = A10.memory_bytes_per_second * BANDWIDTH_EFFICIENCY
+    bandwidth = A10.memory_bytes_per_second * ASSUMED.bandwidth
     assert gpu_seconds(addition) == pytest.approx(10**10 / bandwidth)
 
 
 def test_a_small_step_takes_as_long_as_the_host_needs_to_launch_it() -> None:
     tiny = [work("aten.add", "float32", 0, 16)] * 100
-    assert predict_step_seconds(tiny, A10, FP32) == pytest.approx(100 * HOST_SECONDS)
+    assert predict_step_seconds(tiny, A10, FP32) == pytest.approx(100 * ASSUMED.host_seconds)
 
 
 def test_tf32_speeds_up_matrix_products_only_where_it_is_asked_for() -> None:
@@ -54,13 +59,13 @@ def test_convolutions_use_tf32_by_default() -> None:
 
 def test_half_precision_runs_on_the_tensor_cores() -> None:
     product = work("aten.mm", "float16", 10**13, 0)
-    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp16_flops * COMPUTE_EFFICIENCY))
+    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp16_flops * ASSUMED.compute))
 
 
 def test_without_tf32_hardware_fp32_stays_fp32() -> None:
     convolution = work("aten.convolution", "float32", 10**13, 0)
-    seconds = predict_step_seconds([convolution], T4, FP32) - KERNEL_SECONDS
-    assert seconds == pytest.approx(10**13 / (T4.fp32_flops * COMPUTE_EFFICIENCY))
+    seconds = predict_step_seconds([convolution], T4, FP32) - ASSUMED.kernel_seconds
+    assert seconds == pytest.approx(10**13 / (T4.fp32_flops * ASSUMED.compute))
 
 
 def micro_batch(flops: int) -> list[Operation]:
@@ -86,3 +91,40 @@ def test_an_accumulated_step_runs_the_optimizer_once_whatever_its_operators(oper
 def test_a_step_without_accumulation_is_taken_as_it_was_traced() -> None:
     traced = [work("aten.mm", "float32", 10**13, 0), work("aten.add", "float32", 0, 10)]
     assert predict_step_seconds(traced, A10, FP32, 1) == predict_step_seconds(traced, A10, FP32)
+
+
+def test_work_at_the_peaks_takes_what_the_efficiencies_make_of_it() -> None:
+    operations = [
+        work("aten.mm", "float32", 10**13, 10**6),
+        work("aten.mm", "float32", 10**13, 10**6),
+        work("aten.add", "float32", 0, 10**10),
+    ]
+    found = step_work(operations, A10, FP32)
+    assert sorted(found.kernels.values()) == [1, 2]
+    assert found.seconds(ASSUMED) == predict_step_seconds(operations, A10, FP32)
+    perfect = Efficiencies(
+        compute=1.0,
+        bandwidth=1.0,
+        kernel_seconds=0.0,
+        host_seconds=0.0,
+        copy_bytes_per_second=math.inf,
+    )
+    peaks = 2 * 10**13 / A10.fp32_flops + 10**10 / A10.memory_bytes_per_second
+    assert found.seconds(perfect) == pytest.approx(peaks)
+
+
+def test_a_batch_comes_over_the_hosts_link_before_the_step() -> None:
+    copy = work("aten._to_copy", "float32", 0, 2 * 10**9, "inputs")
+    rest = [work("aten.mm", "float32", 10**13, 0), work("aten.add", "float32", 0, 10**10)]
+    without = predict_step_seconds(rest, A10, FP32)
+    copying = 10**9 / ASSUMED.copy_bytes_per_second
+    assert predict_step_seconds([copy, *rest], A10, FP32) == pytest.approx(copying + without)
+    assert step_work([copy, *rest], A10, FP32).copied_bytes == 10**9
+
+
+@pytest.mark.usefixtures("small_models")
+def test_what_is_copied_are_the_bytes_of_the_batch() -> None:
+    workload = small_workload("resnet")
+    batch = sum(tensor.nbytes for tensor in make_batch(workload, 4).values())
+    traced = trace(workload, 4, cuda_behaviour(9.0))
+    assert step_work(traced.operations, A10, FP32).copied_bytes == batch

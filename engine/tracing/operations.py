@@ -19,6 +19,12 @@ _MATRIX_PRODUCTS = {
     torch.ops.aten.baddbmm,
 }
 
+_ATTENTION = {
+    getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention{way}")
+    for kernel in ("flash", "efficient", "cudnn")
+    for way in ("", "_backward")
+}
+
 _NAMESPACES = ("aten", OWN_KERNELS)
 
 
@@ -51,16 +57,34 @@ def cost(
     outputs = list(tensors_in(output))
     if not inputs and not outputs:
         return None
-    packet = func._overloadpacket
-    flops = flop_registry[packet](*args, **kwargs, out_val=output) if packet in flop_registry else 0
     written = outputs or _mutated(func, args, kwargs)
     return Operation(
         name=operator_name(func),
         dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
-        flops=int(flops),
+        flops=_flops(func._overloadpacket, args, kwargs, output),
         bytes_moved=sum(_bytes(tensor) for tensor in (*inputs, *written)),
         phase=phase,
     )
+
+
+def _flops(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> int:
+    formula = flop_registry.get(packet)
+    if formula is None:
+        return 0
+    given = _for_every_head(args) if packet in _ATTENTION else args
+    return int(formula(*given, **kwargs, out_val=output))
+
+
+def _for_every_head(args: tuple[Any, ...]) -> list[Any]:
+    """Shapes in the place of attention's tensors, the keys of grouped queries once for each head.
+
+    Each head computes with them all the same; torch 2.11 cannot count them otherwise.
+    """
+    heads = args[0].shape[1]
+    return [
+        (tensor.shape[0], heads, *tensor.shape[2:]) if isinstance(tensor, torch.Tensor) else tensor
+        for tensor in args[:4]
+    ]
 
 
 @cache
