@@ -23,12 +23,6 @@ from typing import Any, NoReturn
 
 from rich.console import Console, RenderableType
 
-from engine.cli.advice import (
-    add_prediction_flags,
-    answer_compile,
-    answer_plan,
-    answer_prediction,
-)
 from engine.cli.check import add_check_command, answer_check
 from engine.cli.flags import (
     ANALYZE,
@@ -43,9 +37,16 @@ from engine.cli.flags import (
 from engine.cli.own import add_factory_flag, analyze_own, measure_own, predict_own
 from engine.cli.progress import progress
 from engine.cli.push import add_push_flag, push_analysis, push_what_waits
-from engine.cli.render import render_analysis, render_backward, render_trial
+from engine.cli.render import render_analysis, render_trial
 from engine.cli.render_lists import render_devices, render_models
+from engine.cli.render_plan import render_plan
 from engine.cli.sample import FLAGS, add_sample_command, add_sample_flags, size_by_sample
+from engine.cli.validate import (
+    add_prediction_flags,
+    answer_backward,
+    answer_compile,
+    answer_prediction,
+)
 from engine.client import Lab
 from engine.errors import EngineError, InvalidInput
 from engine.gpus import GPUS, LOCAL
@@ -152,26 +153,25 @@ def _measure(options: argparse.Namespace) -> int:
     return OK
 
 
-def _validate_backward(options: argparse.Namespace) -> int:
-    request = _request(options)
-    with progress():
-        _quieten_transformers()
-        from engine.validation.backward import validate_backward  # loads torch
-
-        check = validate_backward(request.workload, request.current_batch_size, request.gpu)
-    where = "this machine" if request.gpu == LOCAL else GPUS[request.gpu].display_name
-    _answer(options, asdict(check), lambda: render_backward(check, request.workload, where))
-    return OK if check.passed else FAILED
-
-
 def _plan(options: argparse.Namespace) -> int:
-    _quieten_transformers()
-    return OK if answer_plan(_request(options), partial(_answer, options)) else FAILED
+    request = _request(options)
+    with progress() as emit:
+        _quieten_transformers()
+        from engine.advice.plan import plan  # loads torch
+
+        made = plan(request, emit)
+    _answer(options, made.to_dict(), lambda: render_plan(made))
+    return OK if made.cheapest is not None else FAILED
 
 
 def _check(options: argparse.Namespace) -> int:
     _quieten_transformers()
     return OK if answer_check(options) else FAILED
+
+
+def _validate_backward(options: argparse.Namespace) -> int:
+    _quieten_transformers()
+    return OK if answer_backward(_request(options), partial(_answer, options)) else FAILED
 
 
 def _validate_compile(options: argparse.Namespace) -> int:
@@ -287,6 +287,22 @@ def _parser() -> argparse.ArgumentParser:
     add_check_command(commands, _check)
     _add(commands, "models", _models, "list the models")
     _add(commands, "devices", _devices, "list the GPUs of the catalogue")
+    _add_checks(commands)
+    about = "send to the lab what `analyze --push` could not"
+    push = commands.add_parser("push", help=about, description=f"{about}.", allow_abbrev=False)
+    push.set_defaults(command=_push, names={})
+    run = commands.add_parser("run", help="answer one request by JSON lines, for programs")
+    run.add_argument(
+        "--keep-traces",
+        action="store_true",
+        help="keep the traces of the last workload: quicker where several GPUs are asked in turn",
+    )
+    run.set_defaults(command=_run, names={})
+    return parser
+
+
+def _add_checks(commands: Any) -> None:
+    """Add ``validate`` with a command for each check."""
     validate = commands.add_parser("validate", help="check that what must hold does")
     validate.usage = f"{validate.prog} CHECK [options]"
     checks = validate.add_subparsers(
@@ -301,17 +317,6 @@ def _parser() -> argparse.ArgumentParser:
     add_prediction_flags(prediction)
     prediction.usage = f"{prediction.prog} [MODEL ...] [options]"
     prediction.set_defaults(names={"gpu": "--gpu", MEMORY_LIMIT.field: MEMORY_LIMIT.flag})
-    about = "send to the lab what `analyze --push` could not"
-    push = commands.add_parser("push", help=about, description=f"{about}.", allow_abbrev=False)
-    push.set_defaults(command=_push, names={})
-    run = commands.add_parser("run", help="answer one request by JSON lines, for programs")
-    run.add_argument(
-        "--keep-traces",
-        action="store_true",
-        help="keep the traces of the last workload: quicker where several GPUs are asked in turn",
-    )
-    run.set_defaults(command=_run, names={})
-    return parser
 
 
 def _add(

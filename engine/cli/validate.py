@@ -1,4 +1,4 @@
-"""The commands ``plan``, ``validate compile`` and ``validate prediction``.
+"""The commands ``validate backward``, ``validate compile`` and ``validate prediction``.
 
 What loads torch is imported inside, for the reason that :mod:`engine.cli.main` gives.
 """
@@ -14,10 +14,10 @@ from typing import Any
 from rich.console import RenderableType
 
 from engine.cli.progress import progress
+from engine.cli.render import render_backward
 from engine.cli.render_checks import render_compile, render_prediction
-from engine.cli.render_plan import render_plan
 from engine.errors import InvalidInput
-from engine.gpus import LOCAL
+from engine.gpus import GPUS, LOCAL
 from engine.models.presets import PRESETS
 from engine.parsing import shown
 from engine.prediction.intervals import OWN, OWN_FILE_VARIABLE, append_residuals, own_file
@@ -27,14 +27,15 @@ Answer = Callable[[object, Callable[[], RenderableType]], None]
 """Takes an answer as plain values, and what makes tables of it."""
 
 
-def answer_plan(request: AnalysisRequest, answer: Answer) -> bool:
-    """Answer ``plan``; whether any GPU fits."""
-    with progress() as emit:
-        from engine.advice.plan import plan
+def answer_backward(request: AnalysisRequest, answer: Answer) -> bool:
+    """Answer ``validate backward``; whether the whole step takes clearly more memory."""
+    with progress():
+        from engine.validation.backward import validate_backward
 
-        made = plan(request, emit)
-    answer(made.to_dict(), lambda: render_plan(made))
-    return made.cheapest is not None
+        check = validate_backward(request.workload, request.current_batch_size, request.gpu)
+    where = "this machine" if request.gpu == LOCAL else GPUS[request.gpu].display_name
+    answer(asdict(check), lambda: render_backward(check, request.workload, where))
+    return check.passed
 
 
 def answer_compile(request: AnalysisRequest, answer: Answer) -> bool:
