@@ -1,10 +1,11 @@
-"""A small training on the CPU with a memory limit to the byte, which every search can run."""
+"""A training with a memory limit that every search can run; on the CPU a small one, to the byte."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Protocol
 
 import torch
 
@@ -50,7 +51,21 @@ class OutOfMemory(RuntimeError):
         super().__init__(f"DefaultCPUAllocator: can't allocate memory: {why}")
 
 
-class Session:
+_OUT_OF_MEMORY = (MemoryLimitExceeded, torch.OutOfMemoryError)
+
+
+class Session(Protocol):
+    """A fresh model with its optimizer, stepping at one batch size under a limit."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes of tensors that were alive at once."""
+
+    def step(self) -> None:
+        """Run one whole training step."""
+
+
+class CpuSession:
     """A fresh model with its optimizer, stepping at one batch size under the limit."""
 
     def __init__(self, workload: Workload, batch_size: int, limit_bytes: int) -> None:
@@ -71,14 +86,25 @@ class Session:
 class LimitedTraining:
     """The training that is searched. Every trial starts anew, whichever tool asks for it.
 
+    Args:
+        workload: What is trained.
+        limit_bytes: The memory limit.
+        session: Makes the session of a trial, of the workload, its batch size and the limit.
+
     Attributes:
         tried: Batch sizes in the order in which they were tried, with whether they fitted.
     """
 
-    def __init__(self, workload: Workload, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        limit_bytes: int,
+        session: Callable[[Workload, int, int], Session] = CpuSession,
+    ) -> None:
         self.workload = workload
         self.limit_bytes = limit_bytes
         self.tried: list[tuple[int, bool]] = []
+        self._make = session
         self._session: Session | None = None
 
     def begin(self, batch_size: int) -> None:
@@ -90,8 +116,8 @@ class LimitedTraining:
         self._session = None  # frees the last trial's model before the next is built
         self.tried.append((batch_size, True))
         try:
-            self._session = Session(self.workload, batch_size, self.limit_bytes)
-        except MemoryLimitExceeded as error:
+            self._session = self._make(self.workload, batch_size, self.limit_bytes)
+        except _OUT_OF_MEMORY as error:
             raise self._failed(error) from None
 
     def step(self) -> int:
@@ -104,7 +130,7 @@ class LimitedTraining:
             raise ValueError("no trial was begun")
         try:
             self._session.step()
-        except MemoryLimitExceeded as error:
+        except _OUT_OF_MEMORY as error:
             raise self._failed(error) from None
         return self._session.peak_bytes
 
@@ -117,6 +143,6 @@ class LimitedTraining:
         self.begin(batch_size)
         return max(self.step() for _ in range(STEPS))
 
-    def _failed(self, error: MemoryLimitExceeded) -> OutOfMemory:
+    def _failed(self, error: BaseException) -> OutOfMemory:
         self.tried[-1] = (self.tried[-1][0], False)
         return OutOfMemory(str(error))
