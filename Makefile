@@ -28,7 +28,7 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-postgres e2e screenshots browser lint audit format openapi install clean port
+.PHONY: help run demo worker test test-slow test-postgres e2e screenshots results browser lint audit format openapi install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
 	@echo 'make e2e      run those of the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make screenshots  picture every page of the demo into var/screenshots'
+	@echo 'make results  make the figures of README and docs again (half an hour; PostgreSQL, Chromium)'
 	@echo 'make lint     check style and types'
 	@echo 'make audit    look the requirements up among known vulnerabilities, where they can be reached'
 	@echo 'make format   put the style right'
@@ -76,6 +77,9 @@ e2e: $(STAMP) browser
 
 screenshots: $(STAMP) browser
 	@python -m memorymark_site.e2e.screenshots var/screenshots
+
+results: $(STAMP) browser
+	@python -m engine.benchmarks.results
 
 # Only root may install it; anybody else is told how by the tests themselves.
 browser:

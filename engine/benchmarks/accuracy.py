@@ -20,6 +20,7 @@ from rich.text import Text
 
 from engine.errors import EngineError
 from engine.gpus import GPUS
+from engine.prediction.intervals import memory_range
 from engine.result import GpuFacts, Source, Trial
 from engine.workload import Workload
 
@@ -55,11 +56,12 @@ class Measurement:
     name: str
     source: str
     gpu: Place
-    workload: dict[str, Any]
     batch_size: int
     counted: str
     unit: str
     complete: bool
+    workload: dict[str, Any] | None = None
+    factory: str = ""
     published: float | None = None
     ran: bool = True
     context_bytes: int | None = None
@@ -97,33 +99,55 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Errors:
+    """Absolute errors, as shares of what was measured; without their figures if there are none."""
+
+    compared: int
+    median: float | None = None
+    percentile_95: float | None = None
+    worst: float | None = None
+
+    @classmethod
+    def of(cls, errors: Iterable[float | None]) -> Errors:
+        """Of those that are there; the percentile lies between two of them by a straight line."""
+        sizes = [abs(error) for error in errors if error is not None]
+        if not sizes:
+            return cls(0)
+        # Of one error quantiles() can say nothing; twice the same is the same.
+        percentile = statistics.quantiles(
+            sizes * 2 if len(sizes) == 1 else sizes, n=20, method="inclusive"
+        )[-1]
+        return cls(len(sizes), statistics.median(sizes), percentile, max(sizes))
+
+    def in_words(self) -> str:
+        """Such as ``median error 0.4%, 95th percentile 2.5%, worst 6.0%``."""
+        return (
+            f"median error {self.median:.1%}, 95th percentile {self.percentile_95:.1%}, worst "
+            f"{self.worst:.1%}"
+        )
+
+
+@dataclass(frozen=True)
 class Summary:
     """What all comparisons say together.
 
     Attributes:
-        median_error, worst_error: Of the absolute errors where the configuration is fully known,
-            as shares; ``None`` where there is none.
-        compared: How many those are.
+        known: The errors where the configuration is fully known.
         within_aim: How many of them stay within :data:`AIM`.
-        plain_median_error, plain_worst_error: Of the same, with nothing added to the predictions
-            for what older software kept.
-        median_error_all, worst_error_all: Of all of them.
-        compared_all: How many those are.
+        within_range: How many of their measured figures lie in the range that a prediction gives.
+        plain: Of the same, with nothing added to the predictions for what older software kept.
+        every: Of all of them.
         ran_out: How many published runs went out of memory.
         false_safe: How many of those were predicted to fit.
         ran: How many published runs did fit.
         false_alarm: How many of those were predicted not to.
     """
 
-    median_error: float | None
-    worst_error: float | None
-    compared: int
+    known: Errors
     within_aim: int
-    plain_median_error: float | None
-    plain_worst_error: float | None
-    median_error_all: float | None
-    worst_error_all: float | None
-    compared_all: int
+    within_range: int
+    plain: Errors
+    every: Errors
     ran_out: int
     false_safe: int
     ran: int
@@ -160,6 +184,8 @@ def _measurement(table: dict[str, Any], places: dict[str, Place]) -> Measurement
         if table[key] not in words:
             raise ValueError(f"measurement {name}: unknown {key} {table[key]}")
     measurement = Measurement(**table | {"gpu": places[table["gpu"]]})
+    if (measurement.workload is None) is (not measurement.factory):
+        raise ValueError(f"measurement {name}: give either a workload or a factory")
     if measurement.ran is (measurement.published is None):
         raise ValueError(f"measurement {name}: a figure is published if and only if it ran")
     return measurement
@@ -192,6 +218,8 @@ def _counted(trial: Trial, measurement: Measurement) -> int:
 def predictor() -> Predict:
     """Predicts measurements by tracing them; each step is traced once."""
     # torch takes seconds to load; --help and mistakes in the file must not wait for it.
+    from engine.own.factory import Factory
+    from engine.own.trace import trace_own
     from engine.prediction.probe import predict_memory
     from engine.tracing.lowering import cuda_behaviour
     from engine.tracing.trace import Trace
@@ -203,13 +231,20 @@ def predictor() -> Predict:
         behaviour = cuda_behaviour(capability)
         return trace(workload, batch_size, behaviour, forward_only=forward_only)
 
+    def step_of(measurement: Measurement, batch_size: int) -> Trace:
+        capability = measurement.gpu.compute_capability
+        if measurement.factory:
+            return trace_own(
+                Factory.of(measurement.factory), batch_size, cuda_behaviour(capability)
+            )
+        fields = json.dumps(measurement.workload)
+        return traced(fields, batch_size, capability, measurement.forward_only)
+
     def predict(measurement: Measurement, batch_size: int) -> Trial:
         place = measurement.gpu
         context = measurement.context_bytes or place.context_bytes
-        fields = json.dumps(measurement.workload)
-        step = traced(fields, batch_size, place.compute_capability, measurement.forward_only)
-        usable = place.total_bytes - context
-        return predict_memory(GpuFacts(place.display_name, place.total_bytes, usable), step)
+        facts = GpuFacts(place.display_name, place.total_bytes, place.total_bytes - context)
+        return predict_memory(facts, step_of(measurement, batch_size))
 
     return predict
 
@@ -217,30 +252,22 @@ def predictor() -> Predict:
 def summarise(comparisons: Sequence[Comparison]) -> Summary:
     """Errors and wrong verdicts of all comparisons together."""
     known = [c for c in comparisons if c.measurement.complete]
-    errors = _absolute(c.error for c in known)
-    plain = _absolute(c.plain_error for c in known)
-    errors_all = _absolute(c.error for c in comparisons)
+    held = memory_range()
     ran_out = [c for c in comparisons if not c.measurement.ran and c.fits is not None]
     ran = [c for c in comparisons if c.measurement.ran and c.fits is not None]
     return Summary(
-        median_error=statistics.median(errors) if errors else None,
-        worst_error=max(errors, default=None),
-        compared=len(errors),
-        within_aim=sum(error <= AIM for error in errors),
-        plain_median_error=statistics.median(plain) if plain else None,
-        plain_worst_error=max(plain, default=None),
-        median_error_all=statistics.median(errors_all) if errors_all else None,
-        worst_error_all=max(errors_all, default=None),
-        compared_all=len(errors_all),
+        known=Errors.of(c.error for c in known),
+        within_aim=sum(c.error is not None and abs(c.error) <= AIM for c in known),
+        within_range=sum(
+            c.error is not None and held.low <= 1 / (1 + c.error) <= held.high for c in known
+        ),
+        plain=Errors.of(c.plain_error for c in known),
+        every=Errors.of(c.error for c in comparisons),
         ran_out=len(ran_out),
         false_safe=sum(c.fits is True for c in ran_out),
         ran=len(ran),
         false_alarm=sum(c.fits is False for c in ran),
     )
-
-
-def _absolute(errors: Iterable[float | None]) -> list[float]:
-    return [abs(error) for error in errors if error is not None]
 
 
 def render(comparisons: Sequence[Comparison]) -> Table:
@@ -294,22 +321,16 @@ def _error(comparison: Comparison) -> str:
 def in_words(summary: Summary) -> str:
     """The summary as a few lines for a person."""
     lines = []
-    if summary.median_error is not None:
-        lines.append(
-            f"Configuration fully known: median error {summary.median_error:.1%}, worst "
-            f"{summary.worst_error:.1%}; {summary.within_aim} of {summary.compared} within "
-            f"{AIM:.0%}."
-        )
-    if summary.plain_median_error is not None:
-        lines.append(
-            "The same, with nothing added for what older software kept: median "
-            f"{summary.plain_median_error:.1%}, worst {summary.plain_worst_error:.1%}."
-        )
-    if summary.median_error_all is not None:
-        lines.append(
-            f"All {summary.compared_all}: median error {summary.median_error_all:.1%}, worst "
-            f"{summary.worst_error_all:.1%}."
-        )
+    if summary.known.compared:
+        lines += [
+            f"Configuration fully known: {summary.known.in_words()}; {summary.within_aim} of "
+            f"{summary.known.compared} within {AIM:.0%}, {summary.within_range} in the range that "
+            f"predictions give ({memory_range().in_words()}).",
+            f"The same, with nothing added for what older software kept: "
+            f"{summary.plain.in_words()}.",
+        ]
+    if summary.every.compared:
+        lines.append(f"All {summary.every.compared}: {summary.every.in_words()}.")
     lines.append(
         f"False safe (predicted to fit, went out of memory): {summary.false_safe} of "
         f"{summary.ran_out}. False alarm (predicted not to fit, ran): {summary.false_alarm} of "

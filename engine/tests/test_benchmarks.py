@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from engine.benchmarks import accuracy, curve, search
-from engine.benchmarks.accuracy import Comparison, Measurement, Place, compare, summarise
+from engine.benchmarks.accuracy import (
+    Comparison,
+    Errors,
+    Measurement,
+    Place,
+    compare,
+    summarise,
+)
 from engine.benchmarks.limited_training import LimitedTraining, OutOfMemory, small_workload
 from engine.benchmarks.search import Row
 from engine.benchmarks.searchers import SEARCHERS, Searcher, accelerate, linear, ours, true_maximum
@@ -60,7 +67,8 @@ def test_every_published_measurement_names_its_source_and_can_be_asked() -> None
     for measurement in measurements:
         assert measurement.source
         assert measurement.complete or measurement.note
-        Workload.parse(measurement.workload)
+        if measurement.workload is not None:
+            Workload.parse(measurement.workload)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +78,8 @@ def test_every_published_measurement_names_its_source_and_can_be_asked() -> None
         ('gpu = "a10"', 'gpu = "a11"', "unknown gpu a11"),
         ('counted = "peak reserved"', 'counted = "memory"', "unknown counted memory"),
         ("batch_size = 8", "batch = 8", "unknown or missing batch, batch_size"),
+        ('workload = { model = "bert" }', "", "either a workload or a factory"),
+        ("complete = true", 'complete = true\nfactory = "a:b"', "either a workload or a factory"),
         ("published = 100", "", "if and only if it ran"),
         ("published = 100", "published = 100\nran = false", "if and only if it ran"),
     ],
@@ -133,13 +143,19 @@ def test_the_summary_counts_errors_and_wrong_verdicts() -> None:
             Comparison(_measurement(), failure="refused"),
         ]
     )
-    assert summary.median_error == pytest.approx(0.02)
-    assert summary.worst_error == pytest.approx(0.04)
-    assert (summary.within_aim, summary.compared) == (2, 3)
-    assert summary.worst_error_all == pytest.approx(0.5)
+    assert summary.known.median == pytest.approx(0.02)
+    assert summary.known.percentile_95 == pytest.approx(0.038)
+    assert summary.known.worst == pytest.approx(0.04)
+    assert (summary.within_aim, summary.known.compared) == (2, 3)
+    assert summary.every.worst == pytest.approx(0.5)
     assert (summary.false_safe, summary.ran_out) == (1, 2)
     assert (summary.false_alarm, summary.ran) == (1, 4)
     assert "1 of 2" in accuracy.in_words(summary)
+
+
+@pytest.mark.parametrize("error", [-0.02, 0.02])
+def test_of_a_single_error_every_figure_is_its_size(error: float) -> None:
+    assert Errors.of([None, error]) == Errors(1, 0.02, 0.02, 0.02)
 
 
 def test_nothing_compared_is_said_without_a_figure() -> None:
@@ -155,6 +171,17 @@ def test_accuracy_predicts_a_published_measurement(capsys: pytest.CaptureFixture
     assert answer["predicted_source"] == "predicted"
     assert accuracy.main(["--only", "forward only"]) == 0
     assert "493 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("setup", ["b64, fp32", "b64, bf16-true", "b64, fp16-mixed", "b16, bf16"])
+def test_the_vision_transformer_takes_what_torchvisions_was_measured_to(setup: str) -> None:
+    measurements = accuracy.read_measurements(accuracy.PUBLISHED.read_text(encoding="utf-8"))
+    (measured,) = [m for m in measurements if setup in m.name]
+    error = compare(measured, accuracy.predictor()).error
+    assert error is not None
+    assert abs(error) < accuracy.AIM
 
 
 def test_no_such_measurement_is_a_usage_error() -> None:

@@ -1,0 +1,301 @@
+"""The tables of README and docs, made from the files of results: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from engine.benchmarks.accuracy import Errors
+from engine.benchmarks.results.commands import COMMANDS
+from engine.benchmarks.results.file import Machine, Result
+
+Read = Callable[[str], Result]
+"""Reads a result by its name."""
+
+
+_CPU = ("cpu", "cpu-gpt2")
+"""A batch of GPT-2 takes as much as many of the others, so it has a limit of its own."""
+
+
+def accuracy(read: Read) -> str:
+    """Predicted memory against measured, in a row for each way to count."""
+    summary, on_cpu = read("accuracy").figures["summary"], [read(name).figures for name in _CPU]
+    verdicts = f"{summary['false_safe']} of {summary['ran_out']}"
+    real = Errors.of(one["error"] for checked in on_cpu for one in checked["comparisons"])
+    fits = [fit for checked in on_cpu for fit in checked["fits"]]
+    over = [fit["predicted"] for fit in fits if not fit["measured"]]
+    rows = [
+        _errors_row("published GPU measurements, setup fully known", summary["known"], ""),
+        _errors_row("the same, nothing added for older software", summary["plain"], ""),
+        _errors_row("all published GPU measurements", summary["every"], verdicts),
+        _errors_row("real steps on a CPU", asdict(real), f"{sum(over)} of {len(over)}"),
+    ]
+    headings = ["predicted against", "figures", "median error", "95th percentile", "worst"]
+    return _table([*headings, "false safe"], rows)
+
+
+def _errors_row(name: str, errors: dict[str, Any], false_safe: str) -> list[str]:
+    shares = [_percent(errors[figure]) for figure in ("median", "percentile_95", "worst")]
+    return [name, str(errors["compared"]), *shares, false_safe]
+
+
+def published(read: Read) -> str:
+    """Every published measurement with its prediction."""
+    return _table(
+        ["published measurement", "GPU", "counted", "measured", "predicted", "error"],
+        [_published_row(one) for one in read("accuracy").figures["comparisons"]],
+    )
+
+
+def _published_row(one: dict[str, Any]) -> list[str]:
+    known = one["measurement"]
+    growth = "growth of " if known["growth_from"] is not None else ""
+    star = "" if known["complete"] else " \\*"
+    if one["error"] is None:
+        right = "right" if one["fits"] is known["ran"] else "**wrong**"
+    else:
+        right = f"{100 * one['error']:+.1f} %"
+    return [
+        known["name"] + star,
+        known["gpu"]["display_name"].removeprefix("NVIDIA "),
+        f"{growth}{known['counted']}",
+        "out of memory" if known["published"] is None else _in(known["published"], known["unit"]),
+        _in(one["predicted"], known["unit"]) + ("" if one["fits"] else ", does not fit"),
+        right,
+    ]
+
+
+def interval(read: Read) -> str:
+    """How many published figures lie in the interval that predictions give, in a sentence."""
+    summary = read("accuracy").figures["summary"]
+    return (
+        f"Of the {summary['known']['compared']} published figures whose setup is fully known, "
+        f"those of the A10 among them, {summary['within_range']} lie within it."
+    )
+
+
+def cpu(read: Read) -> str:
+    """Predicted and measured bytes of real steps on a CPU."""
+    rows = []
+    for figures in (read(name).figures for name in _CPU):
+        found = [one["residual"] for one in figures["comparisons"]]
+        peaks = {(one["workload"]["model"], one["batch_size"]): one for one in found}
+        rows += [_cpu_row(fit, peaks) for fit in figures["fits"]]
+    headings = ["model", "batch", "measured", "predicted", "measured peak", "predicted peak"]
+    return _table(headings, rows)
+
+
+def _cpu_row(fit: dict[str, Any], peaks: dict[tuple[str, int], dict[str, Any]]) -> list[str]:
+    found = peaks.get((fit["model"], fit["batch_size"]))
+    both = [f"{found[figure]:,} B" if found else "" for figure in ("measured", "predicted")]
+    return [
+        fit["model"],
+        str(fit["batch_size"]),
+        _fits(fit["measured"]),
+        _fits(fit["predicted"]),
+        *both,
+    ]
+
+
+def _fits(fits: bool) -> str:
+    return "fits" if fits else "does not fit"
+
+
+def search(read: Read) -> str:
+    """What each search for the largest batch cost, and whether it found it."""
+    rows = read("search").figures["rows"]
+    tools: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        tools.setdefault(f"{row['tool']} {row['version'] or ''}".strip(), []).append(row)
+    limits = [row["limit_bytes"] // 2**20 for row in next(iter(tools.values()))]
+    order = " / ".join(str(limit) for limit in limits)
+    return _table(
+        [f"search, limit {order} MiB", "trials", "seconds", "found, of the largest batch"],
+        [
+            [
+                name,
+                " / ".join(str(row["trials"]) for row in of_tool),
+                " / ".join(f"{row['seconds']:.1f}" for row in of_tool),
+                " / ".join(f"{row['answer']:,} of {row['truth']:,}" for row in of_tool),
+            ]
+            for name, of_tool in tools.items()
+            if all(row["answer"] is not None for row in of_tool)
+        ],
+    )
+
+
+def pages(read: Read) -> str:
+    """How long the pages take in a small and in a large lab."""
+    return _table(
+        ["pages", "1,000 analyses", "100,000 analyses", "slowest page", "ratio, median", "largest"],
+        [_pages_row(read(name)) for name in ("pages-sqlite", "pages-postgresql")],
+    )
+
+
+def _pages_row(result: Result) -> list[str]:
+    found = result.figures["pages"]
+    slowest = max(found, key=lambda page: page["large_seconds"])
+    farthest = max(found, key=lambda page: page["ratio"])
+    return [
+        f"{len(found)} pages, {result.figures['database']}{_load(result)}",
+        _ms(median(page["small_seconds"] for page in found)),
+        _ms(median(page["large_seconds"] for page in found)),
+        f"{_ms(slowest['large_seconds'])} ({slowest['page']})",
+        f"{median(page['ratio'] for page in found):.1f}",
+        f"{farthest['ratio']:.1f} ({farthest['page']})",
+    ]
+
+
+def answers(read: Read) -> str:
+    """How soon a person sees an answer."""
+    result = read("answers")
+    return _table(
+        [f"seen in a browser, BERT on an A10{_load(result)}", "times", "median", "slowest"],
+        [
+            [
+                one["answer"],
+                str(len(one["seconds"])),
+                f"{one['median_seconds']:.1f} s",
+                f"{max(one['seconds']):.1f} s",
+            ]
+            for one in result.figures["answers"]
+        ],
+    )
+
+
+def recording(read: Read) -> str:
+    """What recording a training costs."""
+    figures = read("recording").figures
+    names = {"plain": "plain", "trainer": "Trainer", "lightning": "Lightning"}
+    table = _table(
+        ["loop", "pairs of steps", "a step", "with / without, median", "95 % interval"],
+        [
+            [
+                names[one["loop"]],
+                f"{one['pairs']:,}",
+                f"{1e3 * one['step_cpu_seconds']:.1f} ms",
+                f"{one['ratio']:.4f}",
+                f"{one['low']:.4f} to {one['high']:.4f}",
+            ]
+            for one in figures["overheads"]
+        ],
+    )
+    return f"{table}\n\n`recording.step()` by itself: {1e6 * figures['step_call_seconds']:.1f} µs."
+
+
+def curve(read: Read) -> str:
+    """How long the whole memory curve takes on every GPU."""
+    return _table(
+        ["the whole curve", "GPUs", "points", "first", "warm", "memory of the process"],
+        [
+            [
+                f"{one['model']}, {one['described']}",
+                str(len(one["limits"])),
+                f"{sum(limit['points'] for limit in one['limits']):,}",
+                f"{one['first_seconds']:.1f} s",
+                f"{one['warm_seconds']:.1f} s",
+                f"{one['peak_bytes'] / 2**30:.2f} GiB",
+            ]
+            for one in read("curve").figures["timings"]
+        ],
+    )
+
+
+def workers(read: Read) -> str:
+    """How fast the workers are, with an engine that computes nothing."""
+    rows = []
+    for name in ("speed-sqlite", "speed-postgresql"):
+        figures = read(name).figures
+        wait, cost = figures["queued_to_started_seconds"], figures["worker_cpu_seconds_per_event"]
+        rows.append(
+            [
+                figures["database"],
+                f"{_ms(wait['median'])}, at worst {_ms(wait['worst'])}",
+                f"{1e6 * cost['median']:,.0f} µs",
+            ]
+        )
+    return _table(["workers", "from queued to started", "worker's CPU time for an event"], rows)
+
+
+def clients(read: Read) -> str:
+    """What many scripts at once see of the API."""
+    rows = []
+    for result in (read(name) for name in ("clients-sqlite", "clients-postgresql")):
+        figures = result.figures
+        kinds = {one["kind"]: one for one in figures["answers"]}
+        lost = sum(one["lost"] + one["doubled"] for one in figures["documents"])
+        sent = sum(one["sent"] for one in figures["documents"])
+        rows.append(
+            [
+                f"{figures['clients']} for {figures['seconds']:.0f} s, {figures['database']}"
+                f"{_load(result)}",
+                f"{sum(one['requests'] for one in kinds.values()):,}",
+                *(
+                    f"{_ms(kinds[kind]['median_seconds'])}, "
+                    f"{_ms(kinds[kind]['percentile_99_seconds'])}"
+                    for kind in ("list", "analysis pushed")
+                ),
+                str(figures["errors"]),
+                f"{lost} of {sent:,}",
+            ]
+        )
+    headings = ["clients", "requests", "list: median, p99", "push: median, p99", "errors"]
+    return _table([*headings, "lost or doubled"], rows)
+
+
+def machine(read: Read) -> str:
+    """What the results were made on, in a sentence."""
+    machines: list[Machine] = [read(name).machine for name in COMMANDS]
+    kinds = {
+        f"{one.cores} cores with {one.memory_bytes / 2**30:.0f} GiB ({one.system})"
+        for one in machines
+    }
+    loads = [one.load for one in machines]
+    return (
+        f"Times were measured on {' and on '.join(sorted(kinds))}, without a GPU.\nOther programs "
+        "ran there too, before and meanwhile: the load is how many cores were wanted in the minute "
+        f"before a command, {min(loads)} to {max(loads)}."
+    )
+
+
+BLOCKS: dict[str, Callable[[Read], str]] = {
+    "accuracy": accuracy,
+    "published": published,
+    "interval": interval,
+    "cpu": cpu,
+    "search": search,
+    "pages": pages,
+    "answers": answers,
+    "recording": recording,
+    "curve": curve,
+    "workers": workers,
+    "clients": clients,
+    "machine": machine,
+}
+"""What stands in a document between ``<!-- results NAME -->`` and ``<!-- end -->``."""
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = ["---"] * len(headings)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [headings, rule, *rows])
+
+
+def _load(result: Result) -> str:
+    """What else the machine was doing, where it matters most."""
+    return f" (load {result.machine.load:.0f} before, {result.machine.cores} cores)"
+
+
+def _percent(share: float) -> str:
+    return "0" if share == 0 else f"{100 * share:.1f} %"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f} ms"
+
+
+def _in(value: float, unit: str) -> str:
+    if unit == "B":
+        return f"{value / 2**30:.2f} GiB"
+    return f"{value:,.2f} {unit}" if unit in ("GiB", "GB") else f"{value:,.0f} {unit}"

@@ -1,0 +1,84 @@
+"""README and docs say what is so: what they name is there, and the example is the real output."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from engine.allocator.segments import BLOCK_BYTES
+from engine.answer.comparison import coverage
+from engine.answer.economics import PREDICTED_NOISE
+from engine.answer.recommendation import ENOUGH_SPEED
+from engine.benchmarks.results.documents import ROOT, documents
+from engine.cli.main import main
+from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
+from engine.prediction.intervals import (
+    ASSUMED_MEMORY,
+    ASSUMED_STEP_TIME,
+    LEAST_MEMORY_SHARE,
+    PUBLISHED,
+    range_of,
+    read_residuals,
+)
+from engine.request import Assumptions
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
+def test_files_and_modules_that_a_document_names_are_there(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    files = re.findall(r"`(engine/[\w./-]+|(?:analyses|memorymark_site|docs)/[\w/-]+\.\w+)`", text)
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    linked = re.findall(r"\]\(((?!https?:)[^)#]+)", text)
+    assert [name for name in linked if not (document.parent / name).exists()] == []
+    modules = set(re.findall(r"python -m ((?:engine|analyses|memorymark_site)[\w.]*)", text))
+    assert [name for name in sorted(modules) if find_spec(name) is None] == []
+
+
+def test_headings_that_are_linked_to_are_there() -> None:
+    headings = {
+        document.name: [
+            re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
+            for heading in re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
+        ]
+        for document in documents()
+    }
+    for document in documents():
+        for name, heading in re.findall(
+            r"\]\(([\w./-]+\.md)#([\w-]+)\)", document.read_text("utf-8")
+        ):
+            assert heading in headings[Path(name).name], f"{document.name}: {name}#{heading}"
+
+
+def test_the_constants_of_the_methods_page_are_those_of_the_engine() -> None:
+    text = " ".join((ROOT / "docs" / "methods.md").read_text(encoding="utf-8").split())
+    known = range_of(read_residuals(PUBLISHED), LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
+    use = Assumptions()
+    for claim in (
+        f"at least {100 * LEAST_MEMORY_SHARE:.0f} %, times",
+        f"so it is ±{100 * (known.high - 1):.0f} %",
+        f"{ASSUMED_STEP_TIME.low:.2f} to {ASSUMED_STEP_TIME.high:.1f} times that",
+        f"at least {100 * ENOUGH_SPEED:.0f} % of the speed of the largest *safe* batch",
+        f"the ratio of predicted speeds, ±{100 * PREDICTED_NOISE:.0f} %",
+        f"{100 * coverage(3):.0f} % with three rounds, {100 * coverage(6):.0f} % with six",
+        f"{use.hours_per_run:.0f} hours per run and {use.runs_per_year:.0f} runs per year",
+        f"{NCCL_PAIR_BYTES / 2**20:.0f} MiB for two GPUs, {NCCL_GROUP_BYTES / 2**20:.0f} MiB for",
+        f"rounds each up to {BLOCK_BYTES} bytes",
+    ):
+        assert claim in text
+
+
+@pytest.mark.torch
+def test_the_example_of_the_readme_is_what_the_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "88")
+    ((command, shown),) = re.findall(r"```console\n\$ python -m engine (.*)\n([^`]*)```", README)
+    assert main(command.split()) == 0
+    printed = iter([line.rstrip() for line in capsys.readouterr().out.splitlines()])
+    for line in shown.splitlines():
+        assert line in ("", "…") or line in printed, f"not printed, or in another order: {line}"
