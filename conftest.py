@@ -1,6 +1,6 @@
 """What every test needs: patience, no collected static files, and quick passwords."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -8,15 +8,33 @@ import hypothesis
 import pytest
 from django.core.management.sql import sql_flush
 
+TOLD = pytest.StashKey[list[str]]()
+"""What tests say at the end of a run."""
 
-def pytest_configure() -> None:
+
+def pytest_configure(config: pytest.Config) -> None:
     from django.conf import settings
+
+    config.stash[TOLD] = []
 
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = settings.STORAGES | {"staticfiles": plain}
     settings.WHITENOISE_AUTOREFRESH = True  # it need not scan the folder at the start
     settings.API_UNITS_PER_MINUTE = 0  # the ids of members are the same from test to test
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for line in config.stash[TOLD]:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Says something of a passed test, such as how much it has covered, at the end of the run."""
+    return pytestconfig.stash[TOLD].append
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,8 +6,18 @@ Variables:
     SECRET_KEY: Default: made on the first start and kept in ``secret-key`` in that folder.
     MEMORYMARK_HOSTS: Host names the site answers to besides this machine's, separated by commas.
     MEMORYMARK_HTTPS: ``true`` where a proxy serves the site over HTTPS.
-    MEMORYMARK_URL: The site's address as members reach it, for links in notifications (default
-        ``http://127.0.0.1:PORT``). Workers send them: set this and the next three there too.
+    MEMORYMARK_REQUIRE_MFA: Who has to set up a second factor before anything else: ``admins``,
+        ``all`` or ``none`` (default). API tokens need none.
+    MEMORYMARK_OIDC_ISSUER, MEMORYMARK_OIDC_CLIENT_ID, MEMORYMARK_OIDC_CLIENT_SECRET: A provider of
+        OpenID Connect that members can sign in with; all three or none.
+    MEMORYMARK_OIDC_NAME: What the sign-in page calls it (default ``single sign-on``).
+    MEMORYMARK_OIDC_NEW: What somebody becomes who comes from there and has no account: ``viewer``,
+        ``member`` or ``nobody`` (default: who is not invited stays out).
+    MEMORYMARK_PASSWORD_SIGN_IN: ``false`` where nobody is to sign in with a password; only with
+        the provider (default ``true``).
+    MEMORYMARK_URL: The site's address as members reach it, for links in e-mails (default
+        ``http://127.0.0.1:PORT``), invitations and share links (default: as the site was opened).
+        Workers send e-mails: set this and the next three there too.
     EMAIL_URL: The mail server, such as ``smtp+tls://user:password@mail.example:587`` or, with TLS
         from the start, ``smtp+ssl://…:465`` (default: no e-mail is sent).
     DEFAULT_FROM_EMAIL: The sender of e-mail (default ``MemoryMark <memorymark@localhost>``).
@@ -15,6 +25,8 @@ Variables:
         their addresses are private.
     MEMORYMARK_SHARE_LINKS: ``false`` where no analysis may be shown to people without an account
         (default ``true``: members can make links that end).
+    MEMORYMARK_HUB: ``off`` keeps the engine from asking the Hugging Face hub for the configs of
+        models (default: it asks). Workers run it: set this there too.
     MEMORYMARK_NODE: This machine's name among the lab's nodes (default: its host name).
     MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
         machine with a GPU measures one analysis besides.
@@ -37,14 +49,14 @@ Variables:
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import django_stubs_ext
 import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from memorymark_site import secret_key
+from engine.models.hub_switch import asks_hub
+from memorymark_site import database_settings, oidc_settings, secret_key
 from memorymark_site.operations.logs.config import LINES, logging_config
 from memorymark_site.operations.logs.redaction import secrets_of
 
@@ -55,7 +67,7 @@ env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.str("MEMORYMARK_DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
 try:
-    DATA_DIR.mkdir(parents=True, exist_ok=True)
+    DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # sessions and secrets are in it
 except OSError as error:
     raise ImproperlyConfigured(
         f"the data folder cannot be made: {error}; name another with MEMORYMARK_DATA_DIR"
@@ -69,6 +81,11 @@ NAMED_HOSTS = env.list("MEMORYMARK_HOSTS", default=[])
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *NAMED_HOSTS]
 
 INSTALLED_APPS = [
+    "memorymark_site.operations",  # first: its changepassword stands in for Django's
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -83,7 +100,6 @@ INSTALLED_APPS = [
     "knox",
     "rest_framework",
     "memorymark_site.accounts",
-    "memorymark_site.operations",
     "analyses",
 ]
 
@@ -91,17 +107,20 @@ MIDDLEWARE = [
     "memorymark_site.operations.logs.requests.RequestIdMiddleware",
     "memorymark_site.operations.metrics.requests.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
+    "memorymark_site.middleware.PrivateMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "memorymark_site.middleware.HtmxLoginRedirectMiddleware",
     "memorymark_site.middleware.LoginUnlessOpenMiddleware",
+    "memorymark_site.middleware.SecondFactorMiddleware",
     "memorymark_site.middleware.RoleMiddleware",
 ]
 
@@ -125,32 +144,7 @@ TEMPLATES = [
     },
 ]
 
-
-def _database() -> dict[str, Any]:
-    """The one database; SQLite is set up so that web and worker can write side by side."""
-    default = {"ENGINE": "django.db.backends.sqlite3", "NAME": DATA_DIR / "memorymark.sqlite3"}
-    try:
-        named = env.db_url("DATABASE_URL") if env("DATABASE_URL", default="") else default
-    except ValueError:
-        named = {}
-    database: dict[str, Any] = named
-    if not str(database.get("ENGINE", "")).endswith((".sqlite3", ".postgresql")):
-        raise ImproperlyConfigured(  # not what it is: that has a password
-            "DATABASE_URL names no database that MemoryMark knows; give one such as "
-            "postgres://user:password@host/name, or none for SQLite in the data folder"
-        )
-    if database["ENGINE"].endswith("sqlite3"):
-        # IMMEDIATE takes the write lock when a transaction starts: taken later, a lock that another
-        # process holds fails at once, without waiting for the timeout (seconds).
-        database["OPTIONS"] = {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
-        }
-    return database | {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
-
-
-DATABASES = {"default": _database()}
+DATABASES = {"default": database_settings.from_environment(env, DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en-us"
@@ -160,9 +154,9 @@ USE_I18N = False
 
 # Members and their sessions
 
-LOGIN_URL = "accounts:login"
+LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
-LOGOUT_REDIRECT_URL = "accounts:login"
+LOGOUT_REDIRECT_URL = "account_login"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -176,6 +170,51 @@ PASSWORD_RESET_TIMEOUT = 24 * 3600  # seconds; of a link for a new password
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
+
+# Signing in and second factors: django-allauth, without what it has for who signs up
+
+ACCOUNT_ADAPTER = "memorymark_site.accounts.adapters.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 600  # seconds; so long a sign-in is recent
+# Its limits count in the memory of one process; ours count in the database: see accounts/bounded.py
+ACCOUNT_RATE_LIMITS = False
+MFA_RATE_LIMITS = False
+SOCIALACCOUNT_ADAPTER = "memorymark_site.accounts.adapters.SignOnAdapter"
+MFA_ADAPTER = "memorymark_site.accounts.adapters.FactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # nobody signs up, so no address is held against its owner
+MFA_TOTP_ISSUER = "MemoryMark"
+MFA_TOTP_TOLERANCE = 1  # steps of 30 seconds that a clock may be off
+MFA_FORMS = {
+    "authenticate": "memorymark_site.accounts.factors.forms.CodeForm",
+    "reauthenticate": "memorymark_site.accounts.factors.forms.CodeAgainForm",
+    "activate_totp": "memorymark_site.accounts.factors.forms.FirstCodeForm",
+    "add_webauthn": "memorymark_site.accounts.factors.forms.PasskeyForm",
+    "edit_webauthn": "memorymark_site.accounts.factors.forms.PasskeyNameForm",
+    "authenticate_webauthn": "memorymark_site.accounts.factors.forms.PasskeyStepForm",
+    "reauthenticate_webauthn": "memorymark_site.accounts.factors.forms.PasskeyAgainForm",
+    "login_webauthn": "memorymark_site.accounts.factors.forms.PasskeySignInForm",
+}
+
+# Of whom the lab asks a second factor; see accounts/factors/rule.py
+REQUIRE_MFA = env.str("MEMORYMARK_REQUIRE_MFA", default="none").lower()
+if REQUIRE_MFA not in ("none", "admins", "all"):
+    raise ImproperlyConfigured(
+        f"MEMORYMARK_REQUIRE_MFA={REQUIRE_MFA} is no rule; give one of none, admins, all"
+    )
+
+# The lab's own provider of identities, if it has one; see accounts/single_sign_on/identities.py
+OIDC = oidc_settings.from_environment(os.environ)
+PASSWORD_SIGN_IN = env.bool("MEMORYMARK_PASSWORD_SIGN_IN", default=True)
+if not PASSWORD_SIGN_IN and OIDC is None:
+    raise ImproperlyConfigured(
+        "MEMORYMARK_PASSWORD_SIGN_IN=false leaves no way in: set MEMORYMARK_OIDC_ISSUER and the "
+        "other two first"
+    )
 
 # What the browser is told
 
@@ -220,6 +259,7 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+WHITENOISE_ALLOW_ALL_ORIGINS = False  # no other site has use for our files
 
 # Members upload model configs and nothing else: what is longer than those is not even kept.
 FILE_UPLOAD_HANDLERS = ["analyses.uploads.ConfigUploadHandler"]
@@ -233,6 +273,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
+        "memorymark_site.accounts.permissions.FactorAsRuled",
         "memorymark_site.accounts.permissions.RoleAllows",
         "memorymark_site.accounts.permissions.WithinScope",
     ],
@@ -268,9 +309,8 @@ REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "mm_"}  # a token ends where its
 
 # Notifications
 
-PUBLIC_URL = env.str(
-    "MEMORYMARK_URL", default=f"http://127.0.0.1:{env.str('PORT', default='8000')}"
-).rstrip("/")
+GIVEN_URL = env.str("MEMORYMARK_URL", default="").rstrip("/")
+PUBLIC_URL = GIVEN_URL or f"http://127.0.0.1:{env.str('PORT', default='8000')}"
 if not PUBLIC_URL.startswith(("http://", "https://")):
     raise ImproperlyConfigured(
         f"MEMORYMARK_URL={PUBLIC_URL} is not a web address; give one such as https://lab.example"
@@ -312,6 +352,7 @@ LOOKUPS_KEPT_DAYS = _days("MEMORYMARK_KEEP_LOOKUP_DAYS", default=7, least=1)
 
 # The engine and the queue
 
+ASKS_HUB = asks_hub(os.environ)
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
 ENGINE_DEADLINE_SECONDS = env.int("ENGINE_DEADLINE_SECONDS", default=900)
 LOOKUP_DEADLINE_SECONDS = {

@@ -1,0 +1,173 @@
+"""Single sign-on: to the provider and back, linking an identity to an account, and no more."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from allauth.account.decorators import reauthentication_required
+from allauth.account.utils import get_next_redirect_url
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.providers.base.constants import AuthError, AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from requests import RequestException
+
+from memorymark_site.accounts import invitations, throttle
+from memorymark_site.accounts.bounded import too_many
+from memorymark_site.accounts.factors.of_member import factors_of
+from memorymark_site.accounts.factors.views import member
+from memorymark_site.accounts.roles import Role, needs
+from memorymark_site.accounts.single_sign_on import identities
+from memorymark_site.accounts.single_sign_on.client import Callback, Client
+from memorymark_site.accounts.single_sign_on.identities import AlreadyLinked, Identity
+from memorymark_site.oidc_settings import OidcSettings
+
+logger = logging.getLogger(__name__)
+
+_WRONG = (ImproperlyConfigured, KeyError, OAuth2Error, RequestException, TypeError, ValueError)
+"""What comes of a provider that answers nothing, or nothing that makes sense."""
+
+
+@login_not_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def start(request: HttpRequest) -> HttpResponse:
+    """Send the browser to the provider; who is signed in already has to show anew who they are."""
+    oidc = _oidc()
+    next_url = get_next_redirect_url(request)
+    if request.method != "POST":
+        return render(request, "accounts/sso.html", {"oidc": oidc, "next": next_url})
+    if seconds := throttle.take(throttle.of_beginning(request)):
+        return too_many(request, seconds)
+    return _leave(request, oidc, next_url=next_url, anew=request.user.is_authenticated)
+
+
+@login_not_required
+@never_cache
+@require_safe
+def callback(request: HttpRequest) -> HttpResponse:
+    """Take the browser that comes back, and sign in; see ``SignOnAdapter`` in the adapters."""
+    oidc = _oidc()
+    try:
+        response: HttpResponse = Callback.adapter_view(Client(request, oidc.issuer))(request)
+    except _WRONG as error:
+        return failed(request, exception=error)
+    return response
+
+
+@login_not_required
+@never_cache
+@sensitive_variables("key")
+@require_POST
+def join(request: HttpRequest, key: str) -> HttpResponse:
+    """Send the browser of who is invited to the provider, to come back as a member."""
+    oidc = _oidc()
+    invitation = invitations.find(key)
+    if invitation is None:
+        return refused(request, identities.ENDED)
+    if seconds := throttle.take(throttle.of_beginning(request)):
+        return too_many(request, seconds)
+    return _leave(request, oidc, invitation=invitation.digest)
+
+
+@needs(Role.VIEWER)
+@require_POST
+@reauthentication_required(app="allauth.socialaccount")  # type: ignore[untyped-decorator]  # allauth has no types
+def link(request: HttpRequest) -> HttpResponse:
+    """Send the browser to the provider, to link whom it knows to the account that is open."""
+    return _leave(request, _oidc(), member=request.user.pk)
+
+
+def finish_link(request: HttpRequest, identity: Identity, pk: int) -> HttpResponse:
+    """Link who has come back to the account that had begun it, in the same browser."""
+    name = _oidc().name
+    if not isinstance(request.user, User) or request.user.pk != pk:
+        return refused(request, "Somebody else is signed in here by now. Sign in and link again.")
+    try:
+        identities.link(request.user, identity, how="on the page Account")
+    except AlreadyLinked:
+        messages.error(request, f"This account of {name} is linked to another one here.")
+    else:
+        messages.success(request, f"From now on {name} signs you in as well.")
+    return redirect("accounts:account")
+
+
+@needs(Role.VIEWER)
+@require_POST
+@reauthentication_required(app="allauth.socialaccount")  # type: ignore[untyped-decorator]  # allauth has no types
+def unlink(request: HttpRequest) -> HttpResponse:
+    """Let the provider sign in to the account no more, unless it is the only way in."""
+    user = member(request)
+    by_password = settings.PASSWORD_SIGN_IN and user.has_usable_password()
+    if not by_password and not any(
+        passkey.wrap().is_passwordless for passkey in factors_of(user).passkeys
+    ):
+        messages.error(request, "It is your only way in: add a passkey that signs in alone first.")
+    elif identities.unlink(user):
+        messages.success(request, "Single sign-on is unlinked from your account.")
+    return redirect("accounts:account")
+
+
+def refused(request: HttpRequest, why: str) -> HttpResponse:
+    """Say why somebody is not let in whom the provider knows."""
+    return render(request, "accounts/sso_failed.html", {"why": why}, status=403)
+
+
+def failed(
+    request: HttpRequest, *, error: str = AuthError.UNKNOWN, exception: Exception | None = None
+) -> HttpResponse:
+    """Say what has gone wrong between the provider and us; the log has the details."""
+    name = _oidc().name
+    logger.warning("single sign-on: %s: %s", error, str(exception or "")[:300])
+    if error == AuthError.CANCELLED:
+        why = f"{name} has not let you in, or you have stopped it there."
+    elif isinstance(exception, RequestException):
+        why = f"{name} does not answer. Try again in a while."
+    elif exception is not None:
+        why = f"What {name} has answered does not hold. Try again; if it stays, tell an admin."
+    elif "error" in request.GET:
+        why = f"{name} has refused. Try again; if it stays, tell an admin of your lab."
+    else:
+        why = "This was not begun in this browser, or is long ago. Begin again."
+    status = 502 if exception is not None else 401
+    return render(request, "accounts/sso_failed.html", {"why": why}, status=status)
+
+
+def _leave(
+    request: HttpRequest, oidc: OidcSettings, *, next_url: str | None = None, anew: bool = False,
+    **noted: Any,
+) -> HttpResponse:  # fmt: skip
+    """A page that leads on to the provider.
+
+    A redirect would be one of a form, and those the Content-Security-Policy keeps on the site:
+    where a provider has its pages is known only when it is asked.
+    """
+    nonce = secrets.token_urlsafe(24)
+    asked = {"nonce": nonce} | ({"prompt": "login", "max_age": "0"} if anew else {})
+    try:
+        response = get_adapter().get_provider(request, oidc.issuer).redirect(
+            request, AuthProcess.LOGIN, next_url, auth_params=asked, nonce=nonce, anew=anew, **noted
+        )  # fmt: skip
+    except _WRONG as error:
+        return failed(request, exception=error)
+    if "Location" not in response:  # allauth has told already what is wrong
+        return HttpResponse(response.content, status=response.status_code)
+    return render(request, "accounts/sso_leave.html", {"oidc": oidc, "url": response["Location"]})
+
+
+def _oidc() -> OidcSettings:
+    oidc = identities.provider()
+    if oidc is None:
+        raise Http404("This lab has no single sign-on.")
+    return oidc

@@ -1,0 +1,131 @@
+"""Linking an identity on the page Account, and what the lab has set."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from allauth.socialaccount.models import SocialAccount
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import Settings
+
+from analyses.tests.factories import make_user
+from memorymark_site.accounts.models import Action, AuditEntry
+from memorymark_site.accounts.tests.fake_provider import FakeProvider
+from memorymark_site.accounts.tests.single_sign_on.walking import (
+    ACCOUNT,
+    LINK,
+    LOGIN,
+    PASSWORD,
+    START,
+    UNLINK,
+    come_back,
+    is_in,
+    leads_to,
+    let_in,
+    text_of,
+    who,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+def _link(client: Client, idp: FakeProvider) -> str:
+    return text_of(client.get(idp.sign_in(leads_to(client.post(LINK))), follow=True))
+
+
+def test_who_is_signed_in_links_and_unlinks(here: Client, idp: FakeProvider) -> None:
+    idp.claims["email_verified"] = False  # nothing is found by it
+    assert "From now on Lab login signs you in" in _link(here, idp)
+    other = Client()
+    assert come_back(other, idp).status_code == 302
+    assert who(other) == "ada"
+
+    assert "unlinked" in text_of(here.post(UNLINK, follow=True))
+    assert come_back(Client(), idp).status_code == 403
+    actions = list(AuditEntry.objects.order_by("id").values_list("action", flat=True))
+    assert actions == [Action.SIGN_ON_LINKED, Action.SIGN_ON_UNLINKED]
+
+
+def test_linking_takes_a_recent_sign_in(here: Client, idp: FakeProvider) -> None:
+    session = here.session
+    session.pop("account_authentication_methods")
+    session.save()
+
+    for address in (LINK, UNLINK):
+        assert here.post(address)["Location"].startswith("/account/confirm/?next=")
+
+
+def test_an_identity_is_of_one_account(here: Client, idp: FakeProvider) -> None:
+    _link(here, idp)
+    make_user("eve")
+    eve = Client()
+    eve.post(LOGIN, {"login": "eve", "password": PASSWORD})
+
+    assert "linked to another one" in _link(eve, idp)
+    assert SocialAccount.objects.get().user.username == "ada"
+
+
+def test_a_link_that_ada_began_is_not_finished_by_eve(here: Client, idp: FakeProvider) -> None:
+    make_user("eve")
+    there = idp.sign_in(leads_to(here.post(LINK)))
+    session = here.session
+    eve = User.objects.get(username="eve")
+    session["_auth_user_id"], session["_auth_user_hash"] = str(eve.pk), eve.get_session_auth_hash()
+    session.save()
+
+    assert here.get(there).status_code == 403
+    assert not SocialAccount.objects.exists()
+
+
+def test_who_has_no_other_way_in_stays_linked_and_confirms_over_there(
+    client: Client, idp: FakeProvider, settings: Settings, ada: User
+) -> None:
+    let_in(settings, "member")
+    come_back(client, idp)
+
+    assert "your only way in" in text_of(client.post(UNLINK, follow=True))
+    session = client.session
+    session.pop("account_authentication_methods")
+    session.save()
+    assert client.get("/account/app/")["Location"] == "/accounts/sso/?next=%2Faccount%2Fapp%2F"
+    idp.claims["auth_time"] = int(time.time()) - 3600
+    assert come_back(client, idp, next="/account/app/").status_code == 502
+    assert idp.sent("prompt") == "login"
+    idp.claims["auth_time"] = int(time.time())
+    assert come_back(client, idp, next="/account/app/")["Location"] == "/account/app/"
+    assert client.get("/account/app/").status_code == 200
+
+
+def test_where_passwords_do_not_sign_in_none_does(
+    client: Client, ada: User, settings: Settings
+) -> None:
+    settings.PASSWORD_SIGN_IN = False
+    shown = text_of(client.get(LOGIN))
+
+    assert "Sign in with Lab login" in shown
+    assert 'type="password"' not in shown
+    assert client.post(LOGIN, {"login": "ada", "password": PASSWORD}).status_code == 403
+    assert client.get("/accounts/forgotten/").status_code == 403
+    assert not is_in(client)
+
+
+def test_without_a_provider_there_is_no_trace_of_it(
+    here: Client, client: Client, settings: Settings
+) -> None:
+    settings.OIDC = None
+
+    assert client.get(START).status_code == client.post(START).status_code == 404
+    assert client.get("/accounts/sso/callback/").status_code == 404
+    assert here.post(LINK).status_code == 404
+    assert "sso" not in text_of(client.get(LOGIN))
+    assert "Single sign-on" not in text_of(here.get(ACCOUNT))
+
+
+def test_the_policy_lets_no_form_leave_the_site(client: Client, idp: FakeProvider) -> None:
+    leaving = client.post(START)
+
+    assert "form-action 'self'" in leaving["Content-Security-Policy"]
+    assert idp.url in leads_to(leaving)

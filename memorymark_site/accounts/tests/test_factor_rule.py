@@ -1,0 +1,169 @@
+"""The lab's rule for second factors, and taking those of somebody else away."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from allauth.mfa.models import Authenticator
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from analyses.tests.factories import make_user
+from memorymark_site.accounts.models import Action, ApiToken, AuditEntry
+
+ACCOUNT, MEMBERS = "/account/", "/members/"
+PASSWORD = "correct horse battery"  # noqa: S105  # of make_user
+
+
+def _app_of(user: User) -> None:
+    Authenticator.objects.create(user=user, type="totp", data={"secret": "A" * 32})
+    data = {"seed": "00", "used_mask": 0}
+    Authenticator.objects.create(user=user, type="recovery_codes", data=data)
+
+
+def _browser(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def grace(db: None) -> User:
+    return make_user("grace")
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    return make_user("ada", is_staff=True, is_superuser=True)
+
+
+@pytest.fixture(params=["admins", "all"])
+def rule(request: pytest.FixtureRequest, settings: Settings) -> str:
+    settings.REQUIRE_MFA = request.param
+    return str(request.param)
+
+
+def test_without_a_rule_nobody_is_led_anywhere(admin: User) -> None:
+    assert _browser(admin).get("/").status_code == 200
+
+
+def test_who_lacks_one_is_led_to_set_one_up(admin: User, grace: User, rule: str) -> None:
+    for user, is_asked in ((admin, True), (grace, rule == "all")):
+        client = _browser(user)
+        for address in ("/", "/history/", "/tokens/", "/new/"):
+            answer = client.get(address)
+            assert answer.status_code == (302 if is_asked else 200), address
+            assert not is_asked or answer["Location"] == ACCOUNT
+        shown = client.get(ACCOUNT).content.decode()
+        assert ("Your lab asks for a second factor" in shown) == is_asked
+        assert client.get("/account/app/")["Location"].startswith("/account/confirm/")
+        assert client.get("/account/password/").status_code == 200
+        assert client.post("/accounts/logout/").status_code == 302
+
+
+def test_nothing_is_done_before_either(admin: User, grace: User, rule: str) -> None:
+    client = _browser(admin)
+
+    assert client.post(f"{MEMBERS}{grace.pk}/deactivate/")["Location"] == ACCOUNT
+    assert client.post("/tokens/", {"name": "x"})["Location"] == ACCOUNT
+    assert client.get("/admin/")["Location"] == ACCOUNT
+    assert client.get("/history/", headers={"HX-Request": "true"})["HX-Redirect"] == ACCOUNT
+    assert User.objects.get(pk=grace.pk).is_active
+
+
+def test_the_api_holds_it_for_sessions_and_not_for_tokens(admin: User, rule: str) -> None:
+    _, token = ApiToken.objects.create(user=admin)
+    refused = _browser(admin).get("/api/v1/analyses/")
+    script = Client(headers={"Authorization": f"Token {token}"})
+
+    assert refused.status_code == 403
+    assert "Set up a second factor first" in refused.json()["detail"]
+    assert script.get("/api/v1/analyses/").status_code == 200
+    assert script.get("/api/v1/members/").status_code == 200
+
+
+def test_who_has_one_goes_on(admin: User, rule: str) -> None:
+    _app_of(admin)
+    client = _browser(admin)
+
+    assert client.get("/").status_code == 200
+    assert client.get("/api/v1/analyses/").status_code == 200
+
+
+def test_recovery_codes_alone_are_none(admin: User, rule: str) -> None:
+    _app_of(admin)
+    Authenticator.objects.filter(type="totp").delete()
+
+    assert _browser(admin).get("/")["Location"] == ACCOUNT
+
+
+def test_it_costs_a_query_for_whom_it_asks_and_none_without(
+    grace: User, settings: Settings
+) -> None:
+    client = _browser(grace)
+
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            client.get("/tokens/")
+        return len(queries)
+
+    before = count()
+    settings.REQUIRE_MFA = "admins"
+    assert count() == before
+    _app_of(grace)
+    settings.REQUIRE_MFA = "all"
+    assert count() == before + 1
+
+
+def test_an_admin_takes_away_what_somebody_has_lost(admin: User, grace: User) -> None:
+    _app_of(grace)
+    client = _browser(admin)
+    assert f"{MEMBERS}{grace.pk}/remove-factors/" in client.get(MEMBERS).content.decode()
+    client.post(f"{MEMBERS}{grace.pk}/remove-factors/")
+
+    assert not Authenticator.objects.exists()
+    entry = AuditEntry.objects.get()
+    assert (entry.actor, entry.action, entry.what) == (admin, Action.FACTOR_REMOVED, "grace")
+    assert entry.before == "authenticator app"
+    sent = {"login": "grace", "password": PASSWORD}
+    assert Client().post("/accounts/login/", sent)["Location"] == "/"
+    client.post(f"{MEMBERS}{grace.pk}/remove-factors/")
+    assert AuditEntry.objects.count() == 1
+
+
+def test_ones_own_are_not_removed_that_way(admin: User) -> None:
+    _app_of(admin)
+    client = _browser(admin)
+    assert "remove-factors" not in client.get(MEMBERS).content.decode()
+    shown = client.post(f"{MEMBERS}{admin.pk}/remove-factors/", follow=True).content.decode()
+
+    assert "on the page Account" in shown
+    assert Authenticator.objects.count() == 2
+
+
+def test_the_list_says_who_has_one(admin: User, grace: User) -> None:
+    _app_of(grace)
+    shown = _browser(admin).get(MEMBERS)
+
+    assert [(user.username, user.has_factor) for user, _ in shown.context["members"]] == [
+        ("ada", False),
+        ("grace", True),
+    ]
+
+
+def test_whoever_runs_the_machine_helps_the_last_admin(admin: User) -> None:
+    _app_of(admin)
+    out = StringIO()
+    call_command("removefactors", "ada", stdout=out)
+
+    assert "The password alone signs ada in now." in out.getvalue()
+    assert not Authenticator.objects.exists()
+    assert AuditEntry.objects.get().actor is None
+    for name, said in (("ada", "has no second factor"), ("eve", "no member 'eve'")):
+        with pytest.raises(CommandError, match=said):
+            call_command("removefactors", name)
