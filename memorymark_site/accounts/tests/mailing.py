@@ -1,0 +1,14 @@
+"""E-mail that is sent beside the answer."""
+
+from __future__ import annotations
+
+import threading
+
+from memorymark_site.accounts.forms import MAILING
+
+
+def wait_for_mail() -> None:
+    """Until all of it is sent."""
+    for thread in threading.enumerate():
+        if thread.name == MAILING:
+            thread.join()
