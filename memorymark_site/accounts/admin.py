@@ -2,6 +2,9 @@
 
 from typing import cast
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.db import transaction
@@ -11,7 +14,10 @@ from django.http import HttpRequest
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.accounts.tokens import note_revoked
 
-admin.site.unregister([Group, User])  # they would bypass the audit log, and the last admin's guard
+# They would bypass the audit log and the last admin's guard, and show the keys of second factors.
+admin.site.unregister(
+    [Group, User, EmailAddress, Authenticator, SocialAccount, SocialApp, SocialToken]
+)
 
 _SHOWN = ("token_key", "user", "name", "scope", "created", "expiry", "last_used_at")
 

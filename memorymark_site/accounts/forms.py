@@ -2,23 +2,76 @@
 
 from __future__ import annotations
 
+from threading import Thread
+from typing import Any
+
 from django import forms
-from django.contrib.auth.forms import UserCreationForm
+from django.contrib.auth.forms import PasswordResetForm, UserCreationForm
 from django.contrib.auth.models import User
 
-from memorymark_site.accounts import tokens
+from memorymark_site.accounts import address, tokens
 from memorymark_site.accounts.models import Scope
+from memorymark_site.accounts.names import LIKE_ANOTHER, is_taken
 from memorymark_site.accounts.roles import Role, has_role
+
+MAILING = "mailing"
+"""The thread in which e-mail is sent to who has forgotten a password."""
 
 
 class AccountForm(UserCreationForm[User]):
     """Name, e-mail and password of a new account: of the first admin, and of who is invited."""
 
-    email = forms.EmailField(required=False, label="E-mail (optional)")
+    email = forms.EmailField(
+        required=False,
+        label="E-mail (optional)",
+        widget=forms.EmailInput(attrs={"autocomplete": "email"}),
+    )
 
-    class Meta:
-        model = User
+    class Meta(UserCreationForm.Meta):
         fields = ("username", "email")
+
+    def clean_username(self) -> str:
+        """One that nobody mistakes for somebody else's."""
+        name = str(self.cleaned_data["username"])
+        if is_taken(name):
+            raise forms.ValidationError(LIKE_ANOTHER)
+        return name
+
+
+class ForgottenForm(PasswordResetForm):
+    """Where to send a link for a new password."""
+
+    def send_mail(self, *args: Any, **kwargs: Any) -> None:
+        """Send it when the answer is on its way.
+
+        An answer that waits for the mail server comes later where there is somebody to write to,
+        and so tells which addresses have an account.
+        """
+        Thread(target=super().send_mail, args=args, kwargs=kwargs, name=MAILING).start()
+
+
+class AddressForm(forms.Form):
+    """The e-mail address of an account that is there."""
+
+    email = forms.EmailField(
+        required=False,
+        label="E-mail",
+        help_text="Notifications and links for a new password go there. Empty for none.",
+        widget=forms.EmailInput(attrs={"autocomplete": "email"}),
+    )
+
+    def __init__(self, member: User, data: object = None) -> None:
+        super().__init__(data, initial={"email": member.email})  # type: ignore[arg-type]  # what a request has
+        self._member = member
+
+    def clean_email(self) -> str:
+        """Another one than now, and nobody else's."""
+        email = str(self.cleaned_data["email"])
+        if email == self._member.email:
+            raise forms.ValidationError("That is what it is now.")
+        if email and address.is_taken(email, self._member):
+            raise forms.ValidationError("Another account has this address.")
+        return email
 
 
 class InviteForm(forms.Form):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -17,6 +17,9 @@ from memorymark_site.accounts.roles import Role
 
 WORKS_FOR = timedelta(days=7)
 
+_WORKS = Q(expires_at__gt=Now(), created_by__is_active=True, created_by__is_staff=True)
+"""Of an open invitation. Whoever is admin no more knows its key, and could come back by it."""
+
 
 class InvitationEnded(Exception):
     """It was accepted or revoked, or made anew, or its time is over."""
@@ -26,6 +29,11 @@ def open_invitations() -> QuerySet[Invitation]:
     """Those that nobody has accepted or revoked; ones whose time is over among them."""
     waiting = Invitation.objects.filter(accepted_at=None, revoked_at=None)
     return waiting.select_related("created_by")
+
+
+def listed() -> QuerySet[Invitation]:
+    """The same to be looked at, with ``works``: whether its link lets somebody in now."""
+    return open_invitations().annotate(works=_WORKS)
 
 
 def invite(admin: User, role: Role, email: str = "") -> tuple[Invitation, str]:
@@ -53,7 +61,7 @@ def invite(admin: User, role: Role, email: str = "") -> tuple[Invitation, str]:
 
 
 def renew(admin: User, invitation: Invitation) -> str:
-    """Give an open invitation a new link and all its time; the old link ends.
+    """Give an open invitation a new link and all its time, in this admin's name; the old one ends.
 
     Returns:
         The key of the new link.
@@ -66,7 +74,7 @@ def renew(admin: User, invitation: Invitation) -> str:
         changed = (
             open_invitations()
             .filter(pk=invitation.pk)
-            .update(digest=digest, expires_at=timezone.now() + WORKS_FOR)
+            .update(digest=digest, expires_at=timezone.now() + WORKS_FOR, created_by=admin)
         )
         if not changed:
             raise InvitationEnded
@@ -89,16 +97,27 @@ def revoke(admin: User, invitation: Invitation) -> bool:
 
 def find(key: str) -> Invitation | None:
     """The invitation that this key accepts; ``None`` for whatever reason."""
-    good = open_invitations().filter(expires_at__gt=Now(), digest=digest_of(key))
-    return good.first()
+    return find_by_digest(digest_of(key))
 
 
-def accept(invitation: Invitation, name: str, email: str, password: str) -> User:
+def find_by_digest(digest: str) -> Invitation | None:
+    """The same by what is stored of the key."""
+    return open_invitations().filter(_WORKS, digest=digest).first()
+
+
+def accept(invitation: Invitation, name: str, email: str, password: str | None) -> User:
     """Make the account; the invitation is used up in the same transaction.
+
+    Args:
+        invitation: What :func:`find` has found.
+        name: What the account is called.
+        email: Its address, if any.
+        password: What it signs in with; ``None`` where that is single sign-on.
 
     Raises:
         InvitationEnded: If it is not open any more: of two who accept at once, one can.
     """
+    # By its own columns: those of another table PostgreSQL does not look at anew after waiting.
     good = open_invitations().filter(
         pk=invitation.pk, digest=invitation.digest, expires_at__gt=Now()
     )

@@ -7,22 +7,22 @@ from typing import cast
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.core.mail import send_mail
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from analyses.notifications.channels import sends_email
-from memorymark_site.accounts import invitations, members
+from memorymark_site.accounts import invitations, mail, members, reset_links
 from memorymark_site.accounts.forms import InviteForm, RoleForm
 from memorymark_site.accounts.models import Invitation
 from memorymark_site.accounts.roles import Role, needs, role_of
+from memorymark_site.addresses import passed_on
 
 LAST_ADMIN = "This is the lab's last admin: make somebody else admin first."
+OWN_FACTORS = "Your own second factors are removed on the page Account."
 _GONE = "This invitation has been accepted or revoked meanwhile."
 
 
@@ -39,8 +39,7 @@ def member_list(request: HttpRequest) -> HttpResponse:
         "form": form,
         "members": [(user, role_of(user) or "") for user in members.everybody()],
         "roles": Role.choices,
-        "invitations": invitations.open_invitations(),
-        "now": timezone.now(),
+        "invitations": invitations.listed(),
         "sends_email": sends_email(),
         "nav": "members",
     }
@@ -116,21 +115,36 @@ def reactivate(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @needs(Role.ADMIN)
+@require_POST
+def remove_factors(request: HttpRequest, pk: int) -> HttpResponse:
+    """Take a member's second factors away; one's own go on the page of one's account alone."""
+    user = _member(pk)
+    if user.pk == request.user.pk:
+        messages.error(request, OWN_FACTORS)
+    elif members.remove_factors(_admin(request), user):
+        messages.success(
+            request, f"The password alone signs {user.username} in now. Make sure that it is them."
+        )
+    return redirect("accounts:members")
+
+
+@needs(Role.ADMIN)
 @never_cache
 @require_POST
 def reset_link(request: HttpRequest, pk: int) -> HttpResponse:
     """A link with which a member sets a new password; shown this once."""
     user = _member(pk)
     try:
-        path = members.reset_path(_admin(request), user)
+        path = reset_links.make(_admin(request), user)
     except members.Inactive:
         messages.warning(request, f"Reactivate {user.username} first.")
         return redirect("accounts:members")
     hours = settings.PASSWORD_RESET_TIMEOUT // 3600
     context = {
-        "address": request.build_absolute_uri(path),
+        "address": passed_on(request, path),
         "heading": f"A new password for {user.username}",
-        "works": f"It works once, within {hours} hours, until {user.username} signs in.",
+        "works": f"It works once, within {hours} hours, until {user.username} signs in, while "
+        "you are an admin.",
         "nav": "members",
     }
     return render(request, "accounts/link.html", context)
@@ -138,7 +152,7 @@ def reset_link(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _link(request: HttpRequest, invitation: Invitation, key: str) -> HttpResponse:
     """Show the link of an invitation, and send it if there is where to."""
-    address = request.build_absolute_uri(reverse("accounts:accept", args=[key]))
+    address = passed_on(request, reverse("accounts:accept", args=[key]))
     role = Role(invitation.role).label.lower()
     context = {
         "address": address,
@@ -160,9 +174,9 @@ def _send(request: HttpRequest, invitation: Invitation, address: str) -> str:
     context = {"address": address, "invitation": invitation, "by": request.user}
     text = render_to_string("accounts/invitation.txt", context)
     try:
-        send_mail("Join our lab on MemoryMark", text, None, [invitation.email])
-    except (OSError, ValueError) as error:  # SMTP's are OSErrors; a wrong address is a ValueError
-        return f"It could not be sent: {error or type(error)}. Pass the link on yourself."
+        mail.send("Join our lab on MemoryMark", text, invitation.email)
+    except mail.NotSent as why:
+        return f"It could not be sent: {why}. Pass the link on yourself."
     return f"It is on its way to {invitation.email}."
 
 

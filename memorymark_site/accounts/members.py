@@ -1,17 +1,15 @@
-"""Every write to an account: roles, leaving and coming back, passwords. Each is noted."""
+"""Every write to an account: roles, leaving and coming back, factors. Each is noted."""
 
 from __future__ import annotations
 
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
-from django.contrib.auth.tokens import default_token_generator
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Lower
-from django.urls import reverse
-from django.utils.encoding import force_bytes
-from django.utils.http import urlsafe_base64_encode
 
 from memorymark_site.accounts import audit, sessions
+from memorymark_site.accounts.factors.of_member import SECOND, factors_of
 from memorymark_site.accounts.models import Action, ApiToken, Viewer
 from memorymark_site.accounts.roles import Role, role_of
 
@@ -25,8 +23,9 @@ class Inactive(Exception):
 
 
 def everybody() -> QuerySet[User]:
-    """All accounts with their role at hand: the active ones first, A to Z."""
-    accounts = User.objects.select_related("viewer")
+    """All accounts with their role at hand, and ``has_factor``: the active ones first, A to Z."""
+    factors = Authenticator.objects.filter(user=OuterRef("pk"), type__in=SECOND)
+    accounts = User.objects.select_related("viewer").annotate(has_factor=Exists(factors))
     return accounts.order_by("-is_active", Lower("username"))
 
 
@@ -106,22 +105,22 @@ def reactivate(admin: User, user: User) -> bool:
     return bool(changed)
 
 
-def reset_path(admin: User, user: User) -> str:
-    """The path of a link with which somebody sets a new password, once.
+def remove_factors(actor: User | None, user: User) -> bool:
+    """Take somebody's second factors and recovery codes away, as after the loss of a phone.
 
-    It ends after ``PASSWORD_RESET_TIMEOUT``, and with the next sign-in or new password: it is
-    signed over both, and nothing of it is stored.
+    Args:
+        actor: Who does it; ``None`` for whoever runs the machine.
+        user: Whose they are.
 
-    Raises:
-        Inactive: The account is deactivated.
+    Returns:
+        Whether that changed anything.
     """
-    if not user.is_active:
-        raise Inactive
     with transaction.atomic():
-        audit.note(admin, Action.RESET_LINK_MADE, user.username)
-    number = urlsafe_base64_encode(force_bytes(user.pk))
-    token = default_token_generator.make_token(user)
-    return reverse("accounts:reset", args=[number, token])
+        factors = factors_of(user)
+        deleted, _ = Authenticator.objects.filter(user=user).delete()
+        if deleted:
+            audit.note(actor, Action.FACTOR_REMOVED, user.username, before=factors)
+    return bool(deleted)
 
 
 def _locked(user: User) -> User:

@@ -62,8 +62,9 @@ class ApiToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
 class Invitation(models.Model):
     """That an admin has asked somebody into the lab; only a digest of its link's token is kept.
 
-    It is open until it is accepted or revoked, or ``expires_at`` has come. The link that is made
-    anew takes the place of the one before it.
+    It is open until it is accepted or revoked, or ``expires_at`` has come, and works while
+    ``created_by`` is an admin. The link that is made anew takes the place of the one before it, and
+    who makes it that of who has made the other.
     """
 
     digest = models.CharField(max_length=64, unique=True)
@@ -108,7 +109,7 @@ class SignIn(models.Model):
 
 
 class Attempt(models.Model):
-    """That somebody has tried a password, or asked for a new one; see :mod:`.throttle`."""
+    """That somebody has tried a password or a code, or asked for a link; see :mod:`.throttle`."""
 
     key = models.CharField(max_length=40)
     at = models.DateTimeField(db_index=True)
@@ -132,6 +133,13 @@ class Action(models.TextChoices):
     MEMBER_REACTIVATED = "member_reactivated", "Member reactivated"
     RESET_LINK_MADE = "reset_link_made", "Link for a new password made"
     PASSWORD_CHANGED = "password_changed", "Password changed"  # no password
+    ADDRESS_CHANGED = "address_changed", "E-mail address changed"
+    FACTOR_ADDED = "factor_added", "Second factor added"
+    FACTOR_REMOVED = "factor_removed", "Second factor removed"
+    RECOVERY_CODES_MADE = "recovery_codes_made", "Recovery codes made"
+    RECOVERY_CODE_USED = "recovery_code_used", "Recovery code used"
+    SIGN_ON_LINKED = "sign_on_linked", "Single sign-on linked"
+    SIGN_ON_UNLINKED = "sign_on_unlinked", "Single sign-on unlinked"
     SESSIONS_ENDED = "sessions_ended", "Signed out elsewhere"
     TOKEN_MADE = "token_made", "API token made"  # no password
     TOKEN_REVOKED = "token_revoked", "API token revoked"  # no password
@@ -140,6 +148,8 @@ class Action(models.TextChoices):
     ADOPTED = "adopted", "Recommendation adopted"
     ADOPTION_TAKEN_BACK = "adoption_taken_back", "Adoption taken back"
     ANALYSIS_DELETED = "analysis_deleted", "Analysis deleted"
+    TRAINING_DELETED = "training_deleted", "Training deleted"
+    NODE_DELETED = "node_deleted", "Node deleted"
     SHARE_LINK_MADE = "share_link_made", "Share link made"
     SHARE_LINK_REVOKED = "share_link_revoked", "Share link revoked"
 

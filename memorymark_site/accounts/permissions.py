@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
+from memorymark_site.accounts.factors.rule import WORDS, lacks_factor
 from memorymark_site.accounts.models import ApiToken, Scope
 from memorymark_site.accounts.roles import has_role, needed, refusal
 
@@ -22,6 +23,16 @@ class RoleAllows(BasePermission):
         role = needed(view, request.method)
         self.message = refusal(role)
         return has_role(request.user, role)
+
+
+class FactorAsRuled(BasePermission):
+    """Of a session, what the lab's rule says; see :mod:`.factors.rule`."""
+
+    message = WORDS
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Whether there is a token, or no factor is lacking."""
+        return isinstance(request.auth, ApiToken) or not lacks_factor(request.user)
 
 
 class WithinScope(BasePermission):

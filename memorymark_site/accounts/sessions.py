@@ -21,7 +21,8 @@ _SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Macintosh", "Linux")
 
 
 def note_sign_in(sender: object, request: HttpRequest, user: User, **_signal: Any) -> None:
-    """Note a sign-in; what is left of ended ones goes."""
+    """Note a sign-in; what is left of ended ones goes, and of those that were only begun."""
+    Session.objects.filter(expire_date__lte=timezone.now()).delete()
     _living(SignIn.objects.filter(user=user), alive=False).delete()
     key = request.session.session_key
     if key:
@@ -63,9 +64,9 @@ def end_others(user: User, current_key: str | None) -> int:
     return _end(user, sessions_of(user).exclude(session_key=current_key or ""))
 
 
-def end_all(user: User) -> None:
-    """End all of somebody's sessions; the caller notes why."""
-    _delete(SignIn.objects.filter(user=user))
+def end_all(user: User, *, but: str | None = None) -> None:
+    """End all of somebody's sessions, or all but one; the caller notes why."""
+    _delete(SignIn.objects.filter(user=user).exclude(session_key=but or ""))
 
 
 def _end(user: User, sign_ins: QuerySet[SignIn]) -> int:

@@ -1,4 +1,4 @@
-"""How often one may try a password: per account and per address, counted in the database.
+"""How often one may try a password or a code: per account and per address, counted in the database.
 
 Each attempt is written down before the password is looked at, so that many at once count too, and
 forgotten where it was right. What is stored is a keyed digest: neither names nor addresses, nor
@@ -8,21 +8,24 @@ the password somebody has typed into the wrong field.
 from __future__ import annotations
 
 import math
-import unicodedata
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from django.conf import settings
-from django.db import transaction
+from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from memorymark_site.accounts.models import Attempt
+from memorymark_site.accounts.names import folded
 
 WINDOW = timedelta(minutes=15)
+
+_WITH_PORT = re.compile(r"([\d.]+|\[[^\]]*\]):\d+")
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,22 @@ def of_sign_in(request: HttpRequest, name: str) -> list[Limit]:
 
 def of_account(name: str) -> Limit:
     """The limit of one account, however its name is typed."""
-    return Limit(_key("account", unicodedata.normalize("NFKC", name).strip().casefold()), 10)
+    return Limit(_key("account", folded(name)), 10)
+
+
+def of_second_factor(user: User) -> list[Limit]:
+    """Five codes for one account: who gets to guess them knows its password."""
+    return [Limit(_key("factor", str(user.pk)), 5)]
+
+
+def of_code(user: User, code: str) -> Limit:
+    """Once for each code, written as it is compared: it is shown for less than :data:`WINDOW`."""
+    return Limit(_key("code", f"{user.pk}:{code}"), 1)
+
+
+def of_beginning(request: HttpRequest) -> list[Limit]:
+    """150 sign-ins by passkey or single sign-on begun from one address: each leaves a session."""
+    return [Limit(_key("beginning", address_of(request)), 150)]
 
 
 def of_forgotten(request: HttpRequest) -> list[Limit]:
@@ -53,19 +71,26 @@ def of_forgotten(request: HttpRequest) -> list[Limit]:
     return [Limit(_key("forgotten", address_of(request)), 5)]
 
 
+def of_new_address(user: User) -> Limit:
+    """Five e-mails to addresses that an account wants for its own."""
+    return Limit(_key("new address", str(user.pk)), 5)
+
+
 def take(limits: Sequence[Limit]) -> int:
     """Count an attempt, unless it is one too many for one of the limits.
+
+    It is stored before it is counted, not in one transaction with that: in PostgreSQL, many at once
+    would not see each other, and all go on.
 
     Returns:
         Seconds until there may be another; 0 where this one may go on.
     """
     now = timezone.now()
-    with transaction.atomic():
-        Attempt.objects.filter(at__lte=now - WINDOW).delete()
-        made = [Attempt.objects.create(key=limit.key, at=now) for limit in limits]
-        wait = max(_wait_seconds(limit) for limit in limits)
-        if wait:  # what is refused does not count: else who goes on trying would wait for ever
-            Attempt.objects.filter(pk__in=[attempt.pk for attempt in made]).delete()
+    Attempt.objects.filter(at__lte=now - WINDOW).delete()
+    made = Attempt.objects.bulk_create(Attempt(key=limit.key, at=now) for limit in limits)
+    wait = max(_wait_seconds(limit) for limit in limits)
+    if wait:  # what is refused does not count: else who goes on trying would wait for ever
+        Attempt.objects.filter(pk__in=[attempt.pk for attempt in made]).delete()
     return wait
 
 
@@ -97,11 +122,15 @@ def address_of(request: HttpRequest) -> str:
     seen = str(request.META.get("REMOTE_ADDR", ""))
     if settings.SECURE_PROXY_SSL_HEADER:
         seen = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or seen
+    if with_port := _WITH_PORT.fullmatch(seen):  # some proxies write it; it changes
+        seen = with_port[1].strip("[]")
     try:
         address = ip_address(seen)
     except ValueError:
         return seen
     if isinstance(address, IPv6Address):
+        if address.ipv4_mapped:  # how a server that listens on :: sees who comes by IPv4
+            return str(address.ipv4_mapped)
         return str(ip_network((int(address), 64), strict=False))
     return str(address)
 

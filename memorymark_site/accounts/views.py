@@ -4,56 +4,59 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth import login
+from allauth.account.internal.stagekit import clear_login
+from allauth.account.views import LoginView
+from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
-from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView as DjangoLoginView
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from memorymark_site.accounts import setup_link, throttle
+from memorymark_site.accounts.bounded import BoundedGuesses
+from memorymark_site.accounts.entrance import check_passwords_sign_in, enter
+from memorymark_site.accounts.factors.forms import SignInForm
+from memorymark_site.accounts.factors.passkeys import passkeys_work
 from memorymark_site.accounts.forms import AccountForm
-from memorymark_site.accounts.roles import Role, refusal
+from memorymark_site.accounts.roles import Role, needs, refusal
+from memorymark_site.accounts.single_sign_on import identities
 
 _CLOSED = "MemoryMark is set up already, so this link has done its work. Sign in instead."
 _WRONG = "This set-up link is not the newest one. Use the link printed by the last start."
 
 
-@method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")
-class LoginView(DjangoLoginView):
-    """The login page; members who are signed in already go on."""
+class SignIn(BoundedGuesses, LoginView):  # type: ignore[misc]  # allauth has no types
+    """The sign-in page; members who are signed in already go on."""
 
     template_name = "accounts/login.html"
-    redirect_authenticated_user = True
+    form_class = SignInForm
+
+    def limits(self) -> list[throttle.Limit]:
+        """Of the account that is named, and of the address."""
+        return throttle.of_sign_in(self.request, self.request.POST.get("login", ""))
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """With the ways in that there are."""
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | {
+            "passkeys_work": passkeys_work(self.request),
+            "oidc": identities.provider(),
+            "password_sign_in": settings.PASSWORD_SIGN_IN,
+        }
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Look at the password, unless there have been too many wrong ones."""
-        if seconds := throttle.take(self._limits()):
-            context = self.get_context_data(
-                form=AuthenticationForm(request, initial={"username": self._name()}),
-                minutes=-(-seconds // 60),
-            )
-            headers = {"Retry-After": str(seconds)}
-            return self.render_to_response(context, status=429, headers=headers)
+        """Look at the password, where passwords sign in at all."""
+        check_passwords_sign_in()
         return super().post(request, *args, **kwargs)
 
-    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in."""
-        throttle.was_right(self._limits())
-        return super().form_valid(form)
-
-    def _limits(self) -> list[throttle.Limit]:
-        return throttle.of_sign_in(self.request, self._name())
-
-    def _name(self) -> str:
-        return self.request.POST.get("username", "")
+    def _redirect_to_pending_stage(self, request: HttpRequest, stage: object) -> None:
+        """Begin anew: who comes back from the page for a code may want another account."""
+        clear_login(request)
 
 
 @login_not_required
@@ -80,9 +83,14 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
             user = setup_link.use(link, data["username"], data["email"], data["password1"])
         except setup_link.SetupClosed:
             return _closed(request)
-        login(request, user)
-        return redirect("/")
+        return enter(request, user)
     return render(request, "accounts/setup.html", {"form": form})
+
+
+@needs(Role.ADMIN)
+def admin_password(request: HttpRequest) -> HttpResponse:
+    """A new password from within it: on the one page that counts guesses and notes the change."""
+    return redirect("accounts:password")
 
 
 def _closed(request: HttpRequest) -> HttpResponse:

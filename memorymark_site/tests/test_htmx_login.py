@@ -16,18 +16,6 @@ def test_an_expired_session_sends_the_whole_page_to_the_login(client: Client, db
     assert not response.content
 
 
-def test_the_way_back_never_leads_to_another_site(client: Client, db: None) -> None:
-    headers = HTMX | {"HX-Current-URL": "https://elsewhere.example/7/"}
-
-    assert client.get("/7/live/", headers=headers)["HX-Redirect"] == "/accounts/login/?next=/"
-
-
-def test_an_address_that_is_none_leads_back_to_the_start(client: Client, db: None) -> None:
-    headers = HTMX | {"HX-Current-URL": "http://["}
-
-    assert client.get("/7/live/", headers=headers)["HX-Redirect"] == "/accounts/login/?next=/"
-
-
 def test_a_request_of_the_browser_itself_is_redirected_as_ever(client: Client, db: None) -> None:
     response = client.get("/7/")
 

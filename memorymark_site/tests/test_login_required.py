@@ -7,10 +7,11 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 OPEN = {
-    "accounts/login/", "setup/<str:token>/", "shared/<str:token>/", "health", "api/v1/health",
-    "metrics", "live", "ready",
+    "accounts/login/", "accounts/login/code/", "accounts/login/passkey/", "setup/<str:token>/",
+    "accounts/sso/", "accounts/sso/callback/", "shared/<str:token>/",
+    "health", "api/v1/health", "metrics", "live", "ready",
     "admin/login/", "accounts/forgotten/", "accounts/reset/<uidb64>/<token>/",
-    "invitation/<str:key>/",
+    "invitation/<str:key>/", "invitation/<str:key>/sso/",
 }  # fmt: skip
 """What answers without signing in; everything else must not."""
 

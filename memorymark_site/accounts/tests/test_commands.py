@@ -9,8 +9,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from memorymark_site.accounts.management.commands import addmember
-from memorymark_site.accounts.models import ApiToken
+from memorymark_site.accounts import throttle
+from memorymark_site.accounts.management import typed
+from memorymark_site.accounts.models import Action, ApiToken, AuditEntry
 
 pytestmark = pytest.mark.django_db
 
@@ -22,8 +23,8 @@ def _call(*arguments: str) -> str:
 
 
 def _type(monkeypatch: pytest.MonkeyPatch, *passwords: str) -> None:
-    typed = iter(passwords)
-    monkeypatch.setattr(addmember, "getpass", lambda _prompt: next(typed))
+    answers = iter(passwords)
+    monkeypatch.setattr(typed, "getpass", lambda _prompt: next(answers))
 
 
 def test_a_member_is_added_with_a_typed_password(
@@ -49,7 +50,8 @@ def test_a_generated_password_is_printed_and_works(client: Client) -> None:
         ("grace", ("Correct-horse-9", "correct-horse-9"), "differ"),
         ("grace", ("short", "short"), "too short"),
         ("not a name", ("Correct-horse-9", "Correct-horse-9"), "valid username"),
-        ("taken", ("Correct-horse-9", "Correct-horse-9"), "already exists"),
+        ("taken", ("Correct-horse-9", "Correct-horse-9"), "of this name"),
+        ("Taken", ("Correct-horse-9", "Correct-horse-9"), "read like it"),
     ],
 )
 def test_what_is_wrong_is_told(
@@ -61,6 +63,45 @@ def test_what_is_wrong_is_told(
         _call("addmember", name)
 
     assert User.objects.count() == 1
+
+
+def test_a_new_password_is_typed_and_noted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    User.objects.create_user("ada", password="Former-horse-9")
+    assert not any(throttle.take([throttle.of_account("ada")]) for _ in range(10))
+    _type(monkeypatch, "Correct-horse-9", "Correct-horse-9")
+    _call("changepassword", "ada")
+
+    answer = client.post("/accounts/login/", {"login": "ada", "password": "Correct-horse-9"})
+    assert answer.status_code == 302, "the wrong ones are forgotten"
+    entry = AuditEntry.objects.get(action=Action.PASSWORD_CHANGED)
+    assert (entry.actor_name, entry.what) == ("", "ada")
+
+
+@pytest.mark.parametrize(
+    ("name", "passwords", "reason"),
+    [
+        ("nobody", (), "no member"),
+        ("ada", ("Correct-horse-9", "correct-horse-9"), "differ"),
+        ("ada", ("short", "short"), "too short"),
+    ],
+)
+def test_no_password_is_changed_where_something_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, name: str, passwords: tuple[str, ...], reason: str
+) -> None:
+    User.objects.create_user("ada", password="Former-horse-9")
+    _type(monkeypatch, *passwords)
+    with pytest.raises(CommandError, match=reason):
+        _call("changepassword", name)
+
+    assert User.objects.get().check_password("Former-horse-9")
+    assert not AuditEntry.objects.exists()
+
+
+def test_no_admin_is_made_without_an_entry() -> None:
+    with pytest.raises(CommandError, match="addmember NAME --admin"):
+        _call("createsuperuser")
+
+    assert not User.objects.exists()
 
 
 def test_a_token_is_printed_once_and_only_its_digest_is_kept(client: Client) -> None:

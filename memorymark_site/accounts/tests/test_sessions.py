@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from analyses.tests.factories import make_user
+from memorymark_site.accounts import reset_links
 from memorymark_site.accounts.models import Action, AuditEntry, SignIn
 from memorymark_site.accounts.sessions import browser_of
 
@@ -20,7 +24,7 @@ def ada(db: None) -> User:
 
 def _browser(name: str = "ada", agent: str = FIREFOX) -> Client:
     client = Client(headers={"User-Agent": agent})
-    client.post("/accounts/login/", {"username": name, "password": PASSWORD})
+    client.post("/accounts/login/", {"login": name, "password": PASSWORD})
     return client
 
 
@@ -71,6 +75,21 @@ def test_a_new_password_signs_other_browsers_out(ada: User) -> None:
     assert AuditEntry.objects.get().action == Action.PASSWORD_CHANGED
 
 
+def test_who_is_signed_out_by_a_new_password_is_not_listed_any_more(ada: User) -> None:
+    """A thief's browser that does not come back would look as if it were still in."""
+    _browser(), _browser()
+    new = {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"}
+    here = _browser()
+    here.post("/account/password/", {"old_password": PASSWORD, **new})
+    assert SignIn.objects.count() == Session.objects.count() == 1
+
+    ada.refresh_from_db()
+    guest = Client()
+    form = guest.get(reset_links.make(make_user("root", is_staff=True), ada))["Location"]
+    guest.post(form, new)
+    assert not SignIn.objects.exists()
+
+
 def test_the_old_password_is_needed_for_a_new_one(ada: User) -> None:
     new = {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"}
     shown = _browser().post("/account/password/", {"old_password": "wrong", **new})
@@ -86,6 +105,14 @@ def test_sessions_that_have_ended_are_not_listed_and_go(ada: User) -> None:
 
     assert SignIn.objects.count() == 1
     assert "Firefox" in here.get("/account/").content.decode()
+
+
+def test_sessions_that_are_over_are_removed_at_a_sign_in(ada: User) -> None:
+    _browser()
+    Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+    _browser()
+
+    assert Session.objects.count() == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from analyses.tests.factories import make_user
-from memorymark_site.accounts import members, throttle
+from memorymark_site.accounts import reset_links, throttle
 from memorymark_site.accounts.models import Attempt
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def ada(db: None) -> User:
 
 
 def _try(name: str, guess: str = "wrong", address: str = "192.0.2.1") -> _MonkeyPatchedWSGIResponse:
-    return Client(REMOTE_ADDR=address).post(LOGIN, {"username": name, "password": guess})
+    return Client(REMOTE_ADDR=address).post(LOGIN, {"login": name, "password": guess})
 
 
 def _wait(time: timedelta) -> None:
@@ -84,7 +84,7 @@ def test_a_link_for_a_new_password_opens_the_account(ada: User) -> None:
     for _ in range(10):
         _try("ada", address="198.51.100.7")
     guest = Client()
-    form = guest.get(members.reset_path(make_user("root", is_staff=True), ada))["Location"]
+    form = guest.get(reset_links.make(make_user("root", is_staff=True), ada))["Location"]
     guest.post(form, {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"})
 
     assert _try("ada", "Another-horse-9").status_code == 302
@@ -135,6 +135,9 @@ def test_forgotten_passwords_are_not_sent_without_end(ada: User) -> None:
         (True, "", "192.0.2.1"),
         (True, "2001:db8::1", "2001:db8::/64"),
         (True, "2001:db8::2", "2001:db8::/64"),
+        (True, "203.0.113.9:51234", "203.0.113.9"),
+        (True, "[2001:db8::1]:51234", "2001:db8::/64"),
+        (True, "::ffff:203.0.113.9", "203.0.113.9"),
         (True, "nonsense", "nonsense"),
     ],
 )

@@ -1,17 +1,17 @@
 """``manage.py addmember NAME``: a further member of the lab."""
 
 import secrets
-from getpass import getpass
 
 from django.contrib.auth.models import User
-from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from memorymark_site.accounts import audit
+from memorymark_site.accounts.management.typed import check_password, typed_password
 from memorymark_site.accounts.members import give_role
 from memorymark_site.accounts.models import Action
+from memorymark_site.accounts.names import LIKE_ANOTHER, is_taken
 from memorymark_site.accounts.roles import Role
 
 
@@ -44,15 +44,15 @@ class Command(BaseCommand):
         """Check everything, then make the account."""
         role = Role.ADMIN if admin else Role.VIEWER if viewer else Role.MEMBER
         user = User(username=name, email=email)
-        password = secrets.token_urlsafe(12) if generate else getpass(f"Password for {name}: ")
-        if not generate and password != getpass("Once more: "):
-            raise CommandError("the two passwords differ; nothing was changed")
+        password = secrets.token_urlsafe(12) if generate else typed_password(name)
         user.set_password(password)
+        if is_taken(name):
+            raise CommandError(LIKE_ANOTHER)
         try:
             user.full_clean()
-            validate_password(password, user)
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
+        check_password(password, user)
         with transaction.atomic():
             user.save()
             give_role(user, role)
