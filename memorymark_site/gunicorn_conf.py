@@ -16,7 +16,7 @@ _PORT = os.environ.get("PORT", "8000")
 bind = f"[{_HOST}]:{_PORT}" if ":" in _HOST else f"{_HOST}:{_PORT}"
 workers = 2
 threads = 4
-worker_class = "gthread"
+worker_class = "memorymark_site.slow_clients.Worker"
 loglevel = "warning"
 logconfig_dict = logging_config(
     os.environ.get("LOG_LEVEL", "WARNING").upper(),
@@ -25,6 +25,8 @@ logconfig_dict = logging_config(
 )
 timeout = 60
 graceful_timeout = 3
+# No header says what the path is; whether it was https, Django reads where MEMORYMARK_HTTPS is set.
+forwarded_allow_ips = ""
 
 _METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 if os.environ.get("MEMORYMARK_METRICS_TOKEN"):

@@ -8,12 +8,33 @@ from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import resolve_url
+from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
+from memorymark_site.accounts.factors import rule
 from memorymark_site.accounts.roles import has_role, needed, refusal
+
+
+class PrivateMiddleware:
+    """Says of each answer that it is for whoever asked, where a view says nothing else.
+
+    Without ``Cache-Control`` a proxy between the site and its members may keep a page by a rule of
+    its own and show it to the next one; with ``Cross-Origin-Resource-Policy`` no other site has the
+    browser of a member load a picture or a file from here.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """The response with both headers."""
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "private, no-cache")
+        response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        return response
 
 
 class HtmxLoginRedirectMiddleware:
@@ -64,12 +85,8 @@ class LoginUnlessOpenMiddleware(LoginRequiredMiddleware):
         return super().process_view(request, view_func, view_args, view_kwargs)
 
 
-class RoleMiddleware:
-    """Holds what :mod:`memorymark_site.accounts.roles` says each view needs.
-
-    Views that are open to all, and those of the API, which looks up the member on its own, are
-    not its business; they are those that need no login by this project's middleware either.
-    """
+class _BeforeViews:
+    """Middleware that has a say before the view, and none in its response."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -77,6 +94,37 @@ class RoleMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """The response as it is."""
         return self.get_response(request)
+
+
+class SecondFactorMiddleware(_BeforeViews):
+    """Holds the lab's rule for second factors, where pages need a login at all.
+
+    The API has :class:`memorymark_site.accounts.permissions.FactorAsRuled` for it.
+    """
+
+    def process_view(
+        self,
+        request: HttpRequest,
+        view_func: Callable[..., HttpResponseBase],
+        _view_args: tuple[Any, ...],
+        _view_kwargs: dict[str, Any],
+    ) -> HttpResponseBase | None:
+        """A redirect to where one sets a factor up, for who lacks one; else nothing."""
+        if not getattr(view_func, "login_required", True) or rule.is_open(view_func):
+            return None
+        if not rule.lacks_factor(request.user):
+            return None
+        htmx = request.htmx  # type: ignore[attr-defined]  # set by HtmxMiddleware
+        address = reverse("accounts:account")
+        return HttpResponseClientRedirect(address) if htmx else HttpResponseRedirect(address)
+
+
+class RoleMiddleware(_BeforeViews):
+    """Holds what :mod:`memorymark_site.accounts.roles` says each view needs.
+
+    Views that are open to all, and those of the API, which looks up the member on its own, are
+    not its business; they are those that need no login by this project's middleware either.
+    """
 
     def process_view(
         self,

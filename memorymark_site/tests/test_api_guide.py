@@ -63,6 +63,7 @@ def test_the_examples_in_bash(run: Run) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     assert "fits" in done.stdout
     assert "give a whole number" in done.stdout
+    assert "Somebody has changed it since" in done.stdout
 
 
 def test_the_examples_in_python(run: Run) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from http.cookies import SimpleCookie
 from itertools import product
@@ -81,14 +80,34 @@ PAGES: dict[str, dict[str, To]] = {
     "share-links/<int:pk>/revoke/": {"post": To.OWN},
     "shared/<str:token>/": {"get": To.OPEN},
     "accounts/login/": {"get": To.OPEN, "post": To.OPEN},
+    "accounts/login/code/": {"get": To.OPEN, "post": To.OPEN},  # after the right password
+    "accounts/login/passkey/": {"get": To.OPEN, "post": To.OPEN},
+    "accounts/sso/": {"get": To.OPEN, "post": To.OPEN},
+    "accounts/sso/callback/": {"get": To.OPEN},
     "accounts/logout/": {"post": To.VIEWERS},
     "setup/<str:token>/": dict.fromkeys(METHODS, To.OPEN),
     **{name: {"get": To.OPEN} for name in ("health", "live", "ready", "metrics")},
     "accounts/forgotten/": {"get": To.OPEN, "post": To.OPEN},
     "accounts/reset/<uidb64>/<token>/": {"get": To.OPEN, "post": To.OPEN},
+    "invitation/<str:key>/sso/": {"post": To.OPEN},
     "invitation/<str:key>/": {"get": To.OPEN, "post": To.OPEN},
     "account/": LOOK,
+    "account/address/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/address/<str:token>/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
     "account/password/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/confirm/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/confirm/code/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/confirm/passkey/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/passkeys/add/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/passkeys/<int:pk>/rename/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
+    "account/passkeys/<int:pk>/remove/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
+    "account/sso/link/": {"post": To.VIEWERS},
+    "account/sso/unlink/": {"post": To.VIEWERS},
+    "account/app/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/app/remove/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/recovery-codes/": LOOK,
+    "account/recovery-codes/new/": {"get": To.VIEWERS, "post": To.VIEWERS},
+    "account/recovery-codes/download/": LOOK,
     "account/sessions/end-others/": {"post": To.VIEWERS},
     "account/sessions/<int:pk>/end/": {"post": To.VIEWERS},  # one's own only
     "tokens/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
@@ -97,6 +116,7 @@ PAGES: dict[str, dict[str, To]] = {
     "members/<int:pk>/role/": {"post": To.ADMINS},
     "members/<int:pk>/deactivate/": {"post": To.ADMINS},
     "members/<int:pk>/reactivate/": {"post": To.ADMINS},
+    "members/<int:pk>/remove-factors/": {"post": To.ADMINS},
     "members/<int:pk>/reset-link/": {"post": To.ADMINS},
     "members/invitations/<int:pk>/renew/": {"post": To.ADMINS},
     "members/invitations/<int:pk>/revoke/": {"post": To.ADMINS},
@@ -107,7 +127,11 @@ PAGES: dict[str, dict[str, To]] = {
 }
 API: dict[str, dict[str, To]] = {
     "api/v1/analyses/": {"get": To.VIEWERS, "post": To.MEMBERS},
-    "api/v1/analyses/<int:pk>/": {"get": To.VIEWERS, "delete": To.OWN},
+    "api/v1/analyses/<int:pk>/": {
+        "get": To.VIEWERS,
+        "patch": To.MEMBERS,  # tags and note
+        "delete": To.OWN,
+    },
     "api/v1/analyses/<int:pk>/events/": LOOK,
     "api/v1/analyses/<int:pk>/trials/": LOOK,
     "api/v1/compare/": LOOK,
@@ -261,14 +285,17 @@ def _is_refused(response: HttpResponseBase, name: str, route: str) -> bool:
     return response.status_code in (403, 404)
 
 
-def test_every_address_is_classified() -> None:
+def test_every_address_is_classified(tell: Callable[[str], None]) -> None:
     """One who adds an address says in this file for whom it is."""
     known = PAGES.keys() | API.keys()
 
     assert set(OURS) - known == set(), "say in PAGES or API who may call these"
     assert known - set(OURS) == set(), "these are no more"
-    size = f"{len(ROUTES)} addresses x {len(PEOPLE)} kinds of people x {len(METHODS)} methods"
-    sys.stdout.write(f"{size}; those of the API by session and by token\n")  # pytest -rP shows it
+    asked = len(METHODS) * (len(PEOPLE) * (len(OURS) + len(API)) + (len(PEOPLE) - 1) * len(THEIRS))
+    tell(
+        f"who may what: {len(ROUTES)} addresses x {len(PEOPLE)} kinds of people x {len(METHODS)} "
+        f"methods, those of the API by session and by token: {asked:,} requests"
+    )
 
 
 @pytest.mark.parametrize("route", OURS)

@@ -1,0 +1,1 @@
+"""Attacks on the site, each tried as an attacker would; SECURITY.md lists what stops them."""

@@ -1,0 +1,319 @@
+"""Guessing: passwords, tokens, keys in links, and who has an account.
+
+What is counted, and for how long, is in memorymark_site/accounts/tests/test_throttle.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+from django.contrib.auth.hashers import MD5PasswordHasher
+from django.contrib.auth.models import User
+from django.core import mail
+from django.core.mail import EmailMessage
+from django.core.mail.backends.base import BaseEmailBackend
+from django.test import Client
+from pytest_django import Settings
+
+from analyses.models import Status
+from analyses.sharing import links
+from analyses.tests.factories import make_analysis, make_user
+from memorymark_site.accounts import invitations, names
+from memorymark_site.accounts.models import ApiToken
+from memorymark_site.accounts.roles import Role
+from memorymark_site.accounts.tests.mailing import wait_for_mail
+from memorymark_site.tests.attacks.serving import NAME, NAME_FIELD, Site, credentials
+
+LOGIN = "/accounts/login/"
+RIGHT = "correct horse battery"
+OTHER = "another horse 99"
+CSRF = "c" * 32
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return make_user("ada", email="ada@lab.example")
+
+
+def _guesses(names: Iterator[str] | list[str], **client: str) -> list[int]:
+    return [
+        Client(**client).post(LOGIN, credentials(name, f"guess {number}")).status_code  # type: ignore[arg-type]  # the stubs know no header by name
+        for number, name in enumerate(names)
+    ]
+
+
+def test_many_passwords_for_one_name(ada: User) -> None:
+    assert _guesses(["ada"] * 15) == [200] * 10 + [429] * 5
+    assert Client().post(LOGIN, credentials("ada", RIGHT)).status_code == 429
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [["ada", "ADA", "Ada", " ada", "ada ", "\tada", "\uff41da", "aDa"], ["ada\0", "ada\n"]],
+)
+def test_one_name_spelled_in_many_ways(ada: User, spellings: list[str]) -> None:
+    """Each spelling would have ten tries of its own, where the database takes them for the same."""
+    answers = _guesses(spellings * 12, REMOTE_ADDR="192.0.2.1")
+    assert answers[-1] == 429
+    assert answers.count(200) <= 30  # what an address has in all
+
+
+@pytest.mark.parametrize("name", ["strau\u00df", "STRAUSS", "\uff53trauss"])
+def test_a_name_of_ones_own_that_counts_as_anothers(db: None, name: str) -> None:
+    """A right password under it would have the wrong ones for the other forgotten, each time."""
+    make_user("strauss")
+    _, key = invitations.invite(make_user("root", is_staff=True), Role.MEMBER)
+    words = {"username": name, "email": "", "password1": OTHER, "password2": OTHER}
+    answer = Client().post(f"/invitation/{key}/", words)
+    assert answer.status_code == 200
+    assert "choose another" in answer.content.decode()
+    assert not User.objects.filter(username=name).exists()
+
+
+def test_a_name_whose_marks_take_minutes_to_put_in_order(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Normalizing takes the square of their number, and nothing else of the process runs then."""
+    lengths = []
+
+    def normalized(form: str, text: str) -> str:
+        lengths.append(len(text))
+        return unicodedata.normalize(form, text)  # type: ignore[arg-type]  # a form as the stubs name it
+
+    monkeypatch.setattr(names, "unicodedata", SimpleNamespace(normalize=normalized))
+    name = "a" + "\u0300\u0316" * 500_000
+    assert Client().post(LOGIN, credentials(name, "guess")).status_code == 200
+    assert lengths
+    assert max(lengths) <= 150
+
+
+def test_one_password_for_many_names(db: None) -> None:
+    """Spraying, from one address."""
+    answers = _guesses([f"name{number}" for number in range(35)])
+    assert answers == [200] * 30 + [429] * 5
+
+
+def test_the_old_password_in_djangos_admin_site(db: None) -> None:
+    """In an open browser it could be guessed there uncounted, and changed without an entry."""
+    make_user("root", is_staff=True, is_superuser=True)
+    found = Client()
+    found.post(LOGIN, credentials("root", RIGHT))
+    for guess in [*(f"guess {number}" for number in range(11)), RIGHT]:
+        words = {"old_password": guess, "new_password1": OTHER, "new_password2": OTHER}
+        answer = found.post("/admin/password_change/", words)
+        assert answer.get("Location") == "/account/password/"
+    assert User.objects.get().check_password(RIGHT)
+
+
+def test_whoever_comes_by_ipv4_to_a_server_on_ipv6_is_one_of_many(ada: User) -> None:
+    """It sees them as ``::ffff:…``, which have one /64: one attacker would lock all others out."""
+    assert (
+        _guesses([f"name{number}" for number in range(31)], REMOTE_ADDR="::ffff:203.0.113.7")[-1]
+        == 429
+    )
+    member = Client(REMOTE_ADDR="::ffff:198.51.100.9")
+    assert member.post(LOGIN, credentials("ada", RIGHT)).status_code == 302
+    thirty_more = _guesses(["eve"] * 2, REMOTE_ADDR="203.0.113.7")
+    assert thirty_more == [429] * 2, "the same address, however it is written"
+
+
+def test_many_passwords_at_once(db: None, site: Site) -> None:
+    """By a real server, with an address claimed anew by each: the proxy's word is the last one."""
+    head = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Cookie": f"csrftoken={CSRF}",
+        "Referer": f"https://{NAME}/",
+    }
+    statuses = []
+    for number in range(33):
+        body = f"csrfmiddlewaretoken={CSRF}&{NAME_FIELD}=spray{number}&password=guess".encode()
+        claimed = {
+            "X-Forwarded-For": f"10.0.0.{number}, 203.0.113.77",
+            "X-Real-IP": f"10.9.0.{number}",
+        }
+        statuses.append(site.ask("POST", LOGIN, body, head | claimed).status)
+    assert statuses == [200] * 30 + [429] * 3
+
+
+@pytest.fixture
+def keys(ada: User) -> dict[str, Callable[[str], str]]:
+    """Addresses with a key in them, by what they open."""
+    _, shared = links.make(make_analysis(ada, Status.SUCCEEDED), ada, 1)
+    _, invited = invitations.invite(make_user("root", is_staff=True), Role.ADMIN)
+    return {
+        f"/shared/{shared}/": lambda key: f"/shared/{key}/",
+        f"/invitation/{invited}/": lambda key: f"/invitation/{key}/",
+    }
+
+
+def test_keys_in_links_are_long_and_one_letter_off_opens_nothing(
+    keys: dict[str, Callable[[str], str]],
+) -> None:
+    guest = Client()
+    for right, address in keys.items():
+        key = right.rstrip("/").rpartition("/")[2]
+        assert len(key) >= 43, "256 bits"
+        assert guest.get(right).status_code == 200
+        for wrong in (key[:-1], key + "A", _another(key), key.lower(), "%", "*", "a" * 3_000):
+            assert guest.get(address(wrong)).status_code == 404, wrong
+
+
+def _another(key: str) -> str:
+    return ("B" if key[0] == "A" else "A") + key[1:]
+
+
+def test_the_beginning_of_a_token_is_no_token(ada: User) -> None:
+    """It is shown on pages and in the audit log."""
+    stored, token = ApiToken.objects.create(user=ada)
+    assert len(token) > 60
+    for guess in (
+        stored.token_key, stored.digest, f"mm_{stored.token_key}", token[:-1], token + "0",
+        token.upper(), "mm_", "", "*", "a" * 5_000,
+    ):  # fmt: skip
+        for scheme in ("Token", "Bearer", "Basic"):
+            answer = Client().get(
+                "/api/v1/analyses/", headers={"Authorization": f"{scheme} {guess}"}
+            )
+            assert answer.status_code == 401, (scheme, guess)
+    assert token not in stored.digest
+
+
+# Who has an account
+
+
+def test_a_wrong_name_and_a_wrong_password_get_the_same_answer(ada: User) -> None:
+    User.objects.create_user("locked", password=RIGHT, is_active=False)
+    pages = [
+        Client(REMOTE_ADDR="192.0.2.9").post(LOGIN, credentials(name, password)).content.decode()
+        for name, password in (("ada", "wrong"), ("nobody", "wrong"), ("locked", RIGHT))
+    ]
+    alike = {_without(page, ("ada", "nobody", "locked")) for page in pages}
+    assert len(alike) == 1
+
+
+def test_the_limit_is_the_same_for_names_that_nobody_has(ada: User) -> None:
+    """Or the answer 429 would tell which names there are."""
+    assert _guesses(["ada"] * 12) == _guesses(["nobody"] * 12, REMOTE_ADDR="192.0.2.3")
+
+
+def test_a_forgotten_password_says_the_same_whoever_asks(ada: User, settings: Settings) -> None:
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    said = []
+    for address in ("ada@lab.example", "nobody@lab.example"):
+        guest = Client()
+        answer = guest.post("/accounts/forgotten/", {"email": address}, follow=True)
+        said.append(_without(answer.content.decode(), ()))
+    wait_for_mail()
+    assert said[0] == said[1]
+    assert len(mail.outbox) == 1
+
+
+class SlowMailServer(BaseEmailBackend):
+    """One that takes a message when it is told to, or after a while."""
+
+    told = threading.Event()
+    taken: ClassVar[list[bool]] = []
+
+    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        """Take them."""
+        self.taken.append(self.told.wait(timeout=5))
+        return len(email_messages)
+
+
+def test_a_forgotten_password_takes_as_long_whoever_asks(ada: User, settings: Settings) -> None:
+    """The answer does not wait for the mail server, which is asked where there is an account."""
+    settings.EMAIL_BACKEND = f"{__name__}.{SlowMailServer.__name__}"
+    assert Client().post("/accounts/forgotten/", {"email": ada.email}).status_code == 302
+    SlowMailServer.told.set()
+    wait_for_mail()
+    assert SlowMailServer.taken == [True]
+
+
+def test_an_invitation_tells_nobody_which_names_are_taken(ada: User) -> None:
+    """Without a good key, a name is not looked at."""
+    for name in ("ada", "nobody"):
+        words = {"username": name, "email": "", "password1": RIGHT, "password2": RIGHT}
+        assert Client().post("/invitation/none/", words).status_code == 404
+
+
+def test_a_name_that_nobody_has_takes_as_long(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes the time is hashing: as much of it is done where there is nothing to compare."""
+    make_user("locked", is_active=False)
+    hashed: list[str] = []
+    encode = MD5PasswordHasher.encode
+
+    def counted(self: MD5PasswordHasher, password: str, salt: str) -> str:
+        hashed.append(password)
+        return encode(self, password, salt)
+
+    monkeypatch.setattr(MD5PasswordHasher, "encode", counted)
+    counts = []
+    for name in ("ada", "nobody", "locked"):
+        hashed.clear()
+        Client().post(LOGIN, credentials(name, "wrong"))
+        counts.append(len(hashed))
+    assert counts[0] >= 1
+    assert len(set(counts)) == 1, counts
+
+
+def _without(page: str, names: tuple[str, ...]) -> str:
+    """A page without what differs from request to request."""
+    for name in names:
+        page = page.replace(f'value="{name}"', "")
+    lines = page.splitlines()
+    return "\n".join(line for line in lines if "csrfmiddlewaretoken" not in line)
+
+
+# Sessions
+
+
+def test_a_session_that_the_attacker_has_chosen(ada: User) -> None:
+    """Fixation: a key that was there before signing in is not the key afterwards."""
+    victim = Client()
+    victim.cookies["sessionid"] = "a" * 32
+    victim.post(LOGIN, credentials("ada", RIGHT))
+    key = victim.cookies["sessionid"].value
+    assert key != "a" * 32
+    attacker = Client()
+    attacker.cookies["sessionid"] = "a" * 32
+    assert attacker.get("/account/").status_code == 302
+
+
+def test_a_session_kept_after_signing_out(ada: User) -> None:
+    """A copy of the cookie is worth nothing then: the session is gone from the database."""
+    victim, thief = Client(), Client()
+    victim.post(LOGIN, credentials("ada", RIGHT))
+    thief.cookies["sessionid"] = victim.cookies["sessionid"].value
+    assert thief.get("/account/").status_code == 200
+    victim.post("/accounts/logout/")
+    assert thief.get("/account/").status_code == 302
+
+
+def test_a_session_kept_after_a_new_password(ada: User) -> None:
+    victim, thief = Client(), Client()
+    for client in (victim, thief):
+        client.post(LOGIN, credentials("ada", RIGHT))
+    ada.refresh_from_db()
+    ada.set_password("another horse 9")
+    ada.save()
+    assert thief.get("/account/").status_code == 302
+
+
+def test_the_key_of_a_session_is_not_stored_where_members_read(ada: User) -> None:
+    client = Client()
+    client.post(LOGIN, credentials("ada", RIGHT))
+    key = client.cookies["sessionid"].value
+    assert key not in client.get("/account/").content.decode()
+
+
+def test_keys_in_addresses_are_told_to_no_other_site(
+    keys: dict[str, Callable[[str], str]],
+) -> None:
+    """By the Referer of a link on the page that they open."""
+    for right in keys:
+        assert Client().get(right)["Referrer-Policy"] in ("no-referrer", "same-origin")

@@ -1,0 +1,115 @@
+"""What somebody still holds who is admin or member no more: keys that were shown to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from analyses import services
+from analyses.engine_events import Failure
+from analyses.models import Channel, Notification
+from analyses.notifications import choices, delivery, webhook
+from analyses.tests.factories import make_analysis, make_user
+from memorymark_site.accounts import invitations, members, reset_links
+from memorymark_site.accounts.roles import Role
+
+NEW = "another horse 99"
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return _admin("ada")
+
+
+@pytest.fixture
+def eve(db: None) -> User:
+    return _admin("eve")
+
+
+def _admin(name: str) -> User:
+    return make_user(name, is_staff=True, is_superuser=True)
+
+
+def _comes_in(key: str) -> bool:
+    words = {"username": "eve2", "email": "", "password1": NEW, "password2": NEW}
+    answer = Client().post(f"/invitation/{key}/", words)
+    assert answer.status_code in (302, 404)
+    return User.objects.filter(username="eve2").exists()
+
+
+def _is_demoted(admin: User, other: User) -> None:
+    members.set_role(admin, other, Role.VIEWER)
+
+
+LEAVING = [members.deactivate, _is_demoted]
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+def test_an_invitation_made_for_oneself(
+    ada: User, eve: User, leave: Callable[[User, User], object]
+) -> None:
+    """An admin who expects to go would come back as another one."""
+    _, key = invitations.invite(eve, Role.ADMIN)
+    leave(ada, eve)
+    assert not _comes_in(key)
+
+
+def test_an_invitation_of_another_admin_made_anew(ada: User, eve: User) -> None:
+    invitation, _ = invitations.invite(ada, Role.ADMIN)
+    key = invitations.renew(eve, invitation)
+    members.deactivate(ada, eve)
+    assert not _comes_in(key)
+    assert _comes_in(invitations.renew(ada, invitation)), "who was to join still can"
+
+
+def test_the_page_says_that_such_an_invitation_is_over(ada: User, eve: User) -> None:
+    invitations.invite(eve, Role.MEMBER, "grace@lab.example")
+    page = Client()
+    page.force_login(ada)
+    assert ">over<" not in page.get("/members/").content.decode()
+    members.deactivate(ada, eve)
+    assert ">over<" in page.get("/members/").content.decode()
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+def test_a_link_for_a_new_password_of_somebody_else(
+    ada: User, eve: User, leave: Callable[[User, User], object]
+) -> None:
+    """Whoever has read it becomes that member, and an admin where that is one."""
+    address = reset_links.make(eve, ada)
+    assert Client().get(address).status_code == 302, "it works"
+    leave(ada, eve)
+    assert "password1" not in Client().get(address, follow=True).content.decode()
+
+
+def test_a_link_for_a_new_password_as_if_another_admin_had_made_it(ada: User, eve: User) -> None:
+    """It is signed for its maker: the same account has another link of each admin."""
+    made = {reset_links.make(admin, eve) for admin in (ada, eve)}
+    assert len(made) == 2
+
+
+def test_a_message_that_was_on_its_way(
+    ada: User, eve: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has failed is tried again for hours: no webhook of theirs is called any more."""
+    called: list[object] = []
+    monkeypatch.setattr(webhook, "call", lambda *asked: called.append(asked))
+    chosen = {"by_email": True, "by_webhook": True, "webhook_url": "https://evil.example/"}
+    choices.save(eve, chosen | {"only_after_seconds": 0})
+    claim = services.claim(make_analysis(eve).pk, "node-1")
+    assert claim is not None
+    services.finish(claim, Failure("crashed", "The engine crashed."))
+    assert Notification.objects.filter(channel=Channel.WEBHOOK).exists()
+    members.deactivate(ada, eve)
+    for notification in Notification.objects.all():
+        delivery.deliver(notification.pk)
+    assert called == []
+
+
+def test_a_link_for_a_new_password_from_before_one_was_locked_out(ada: User, eve: User) -> None:
+    address = reset_links.make(ada, eve)
+    members.deactivate(ada, eve)
+    assert "password1" not in Client().get(address, follow=True).content.decode()

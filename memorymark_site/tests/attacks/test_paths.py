@@ -1,0 +1,176 @@
+"""Paths that lead out of where they should: of files, hub ids, archives and commands."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from analyses.tests.factories import make_user
+from engine.errors import InvalidInput
+from engine.request import AnalysisRequest
+from engine.workload import Workload
+from memorymark_site.accounts.models import ApiToken
+from memorymark_site.operations.backups.archive import MANIFEST, Archive, BadArchive
+from memorymark_site.tests.attacks.serving import NAME, Site
+
+OUT = [
+    "/static/../private.css",
+    "/static/%2e%2e/private.css",
+    "/static/%2e%2e%2fprivate.css",
+    "/static/..%5cprivate.css",
+    "/static/....//private.css",
+    "/static/%252e%252e/private.css",
+    "/static/..;/private.css",
+    "/static/site.css/../../private.css",
+    "/static//etc/passwd",
+    "/static/%c0%ae%c0%ae/private.css",
+    "/static/../var/secret-key",
+    "/static/../var/memorymark.sqlite3",
+    "//etc/passwd",
+    "/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+    "/.git/config",
+    "/.env",
+    "/var/secret-key",
+    "/manage.py",
+    "/static/site.css%00.png",
+    "/static/",
+    "/static/%2e",
+]
+
+
+@pytest.mark.parametrize("path", OUT)
+def test_a_path_out_of_the_files_that_are_served(site: Site, path: str) -> None:
+    """As bytes: libraries put such paths right before they send them."""
+    assert (site.folder / "private.css").read_text() == "private"
+    answer = site.raw(f"GET {path} HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n".encode())
+    assert answer.status in (302, 400, 404)
+    for inside in ("private", "root:", "SQLite format", "DJANGO", "[core]", "Index of"):
+        assert inside not in answer.body.partition("<main")[0].partition("<title>")[0]
+    assert "root:x" not in answer.body
+
+
+def test_a_link_in_the_folder_of_files(site: Site) -> None:
+    """Only what was there at the start is served, by its own name."""
+    link = site.folder / "static" / "link.css"
+    link.symlink_to("/etc/passwd")
+    answer = site.ask("GET", "/static/link.css")
+    link.unlink()
+    assert answer.status == 404
+
+
+HUB_IDS = [
+    "../../etc/passwd", "/etc/passwd", "file:///etc/passwd", "https://evil.example/config.json",
+    "acme/../../secret", "acme/..", "../acme", "./acme", "acme/own/../..", "acme\\own",
+    "acme/own?x", "acme/own#x", "acme/own%2f..", "acme own/x", "acme/own\n", "\nacme/own",
+    "acme/ö", "a/b/c",
+    "//evil.example/x", "user:pass@evil.example/x", "acme/own@main/../../x", "acme//own",
+    "127.0.0.1:8000/x", "acme/own\0", "~/x", "$HOME/x", "-x/y", "acme/" + "a" * 300, "..", ".",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUB_IDS)
+def test_a_hub_id_that_is_an_address_or_a_path(name: str) -> None:
+    """It stands in the address that is asked for config.json, and in the name of a cached file."""
+    with pytest.raises(InvalidInput):
+        Workload.parse({"model": name})
+
+
+@pytest.mark.parametrize("name", HUB_IDS[:6])
+def test_such_an_id_by_the_api(db: None, name: str) -> None:
+    token = ApiToken.objects.create(user=make_user())[1]
+    client = Client(headers={"Authorization": f"Token {token}"})
+    body = json.dumps({"model": name, "gpu": "a10"})
+    answer = client.post("/api/v1/analyses/", body, content_type="application/json")
+    assert answer.status_code == 400
+    assert list(answer.json()["errors"]) == ["model"]
+
+
+@pytest.mark.parametrize("field", ["gpu", "allocator", "model"])
+@pytest.mark.parametrize(
+    "value", ["../../x", "a10;id", "a10$(id)", "local:../../x", "backend:x,y", "--help", "a\0b"]
+)
+def test_text_that_reaches_the_engines_process(field: str, value: str) -> None:
+    """The allocator's options become a variable of its environment; there is no shell."""
+    with pytest.raises(InvalidInput):
+        AnalysisRequest.parse({"model": "bert", "gpu": "a10"} | {field: value})
+
+
+def test_the_config_of_the_command_line_reads_a_file_and_no_more_of_it(tmp_path: Path) -> None:
+    """A device without end, a folder, and a file that is none: words, and soon."""
+    from engine.models.config import read_config_file
+
+    assert len(read_config_file(Path("/dev/zero"))) == 2**20 + 1
+    for path in (tmp_path, tmp_path / "none", Path("/dev/null/x"), Path("a\0b")):
+        with pytest.raises(InvalidInput):
+            read_config_file(path)
+
+
+# Archives
+
+
+def _archive(path: Path, tables: dict[str, bytes], **changes: object) -> Path:
+    """A backup of tables as an attacker would make it."""
+    described = [
+        {
+            "name": name,
+            "columns": ["id"],
+            "rows": body.count(b"\n"),
+            "sha256": hashlib.sha256(body).hexdigest(),
+        }
+        for name, body in tables.items()
+    ]
+    manifest = {"made_at": "", "database": "sqlite", "migrations": [], "format": 1}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, body in tables.items():
+            file.writestr(f"{name}.jsonl", body)
+        file.writestr(MANIFEST, json.dumps(manifest | {"tables": described} | changes))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../tmp/evil", "/etc/cron.d/evil", "..\\evil", "auth_user; DROP TABLE auth_user"]
+)
+def test_a_backup_that_writes_outside_or_names_a_table(db: None, tmp_path: Path, name: str) -> None:
+    """Zip slip: nothing is ever unpacked to a file, and tables are named by the models."""
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    backup = _archive(folder / "backup.zip", {name: b"[1]\n"})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CommandError, match="Nothing was restored"):
+        call_command("restore", backup)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert make_user("still").pk
+
+
+def test_a_backup_that_unpacks_to_more_than_memory(tmp_path: Path) -> None:
+    """Zip bombs: one endless row, endless rows, an endless manifest."""
+    endless_row = _archive(tmp_path / "row.zip", {"auth.user": b'["' + b"a" * 90_000_000})
+    rows = b"[1]\n" * 5_000_000
+    endless_rows = _archive(tmp_path / "rows.zip", {"auth.user": rows})
+    with zipfile.ZipFile(endless_rows) as file:
+        manifest = json.loads(file.read(MANIFEST))
+    manifest["tables"][0]["rows"] = 3
+    with zipfile.ZipFile(tmp_path / "claims.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("auth.user.jsonl", rows)
+        file.writestr(MANIFEST, json.dumps(manifest))
+    with zipfile.ZipFile(tmp_path / "manifest.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(MANIFEST, b" " * 100_000_000)
+    del rows
+    for path in (endless_row, tmp_path / "claims.zip", tmp_path / "manifest.zip"):
+        assert path.stat().st_size < 1_000_000
+        with pytest.raises(BadArchive), Archive(path) as archive:
+            archive.check()
+
+
+def test_a_backup_that_is_something_else(tmp_path: Path) -> None:
+    for number, content in enumerate([b"", b"PK\x03\x04", b"\x80\x04cos\nsystem\n.", b"{}" * 99]):
+        path = tmp_path / str(number)
+        path.write_bytes(content)
+        with pytest.raises(BadArchive):
+            Archive(path)

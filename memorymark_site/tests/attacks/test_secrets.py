@@ -1,0 +1,130 @@
+"""Where the site's secrets might be read: the engine's environment, the log, error pages, links."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from django.conf import settings
+
+from analyses.drills.lab import ROOT
+from analyses.engine_process import EngineProcess, Engines
+from engine.models.hub_switch import SWITCH
+from memorymark_site.tests.attacks.serving import METRICS_TOKEN, NAME_FIELD, PASSWORD, Site
+
+SECRETS = {
+    "SECRET_KEY": "secret-of-the-sessions",
+    "DATABASE_URL": "postgres://lab:secret-of-the-database@db/lab",
+    "EMAIL_URL": "smtp+tls://lab:secret-of-the-mail@mail:587",
+    "MEMORYMARK_METRICS_TOKEN": "secret-of-the-metrics",
+    "LAB_OIDC_CLIENT_SECRET": "secret-of-the-sign-in",
+    "SOME_SECRET_OF_TOMORROW": "secret-of-tomorrow",
+}
+
+
+@pytest.fixture
+def with_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(SWITCH, "off")
+
+
+@pytest.fixture
+def engine(with_secrets: None) -> Iterator[EngineProcess]:
+    """The real one, as the worker's task and the desk start theirs."""
+    started = Engines("--keep-traces").take()
+    yield started
+    started.end()
+
+
+def test_the_environment_of_the_engine_as_the_system_shows_it(engine: EngineProcess) -> None:
+    """What code that a config has led astray would read: no secret of the web is there."""
+    shown = Path(f"/proc/{engine.pid}/environ")
+    if not shown.exists():
+        pytest.skip("this system shows no environments in /proc")
+    until = monotonic() + 30
+    while not (given := shown.read_bytes()) and monotonic() < until:
+        sleep(0.05)  # the system fills it in a moment after the start
+    assert [name for name in SECRETS if name.encode() in given] == []
+    assert b"secret-of-" not in given
+    assert b"PATH=" in given
+    assert settings.SECRET_KEY.encode() not in given
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_hub_id_where_the_hub_is_switched_off(engine: EngineProcess) -> None:
+    """The switch reaches the engine: it refuses without asking anybody."""
+    engine.send({"ask": "predict", "request": {"model": "acme/own", "gpu": "a10"}})
+    said = ""
+    until = monotonic() + 60
+    while "error" not in said and monotonic() < until and not engine.silent:
+        said += "".join(line.text for line in engine.read(1) if line.stream == "stdout")
+    assert f"does not ask the hub ({SWITCH}=off)" in said
+
+
+def test_what_a_command_says_whose_database_and_mail_server_are_away(tmp_path: Path) -> None:
+    """At DEBUG, with the traceback that it ends in: neither the passwords nor the keys."""
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+    secrets = SECRETS | {"DATABASE_URL": "postgres://lab:secret-of-the-database@127.0.0.1:1/lab"}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "migrate"],
+        cwd=ROOT,
+        env=kept | secrets | {"MEMORYMARK_DATA_DIR": str(tmp_path), "LOG_LEVEL": "DEBUG"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "OperationalError" in said
+    assert "secret-of-" not in said
+
+
+def test_the_folder_of_the_data_for_others_on_the_machine(tmp_path: Path) -> None:
+    """A GPU machine has many accounts: none of them reads the database or SECRET_KEY."""
+    data = tmp_path / "new" / "var"
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+    environment = kept | {"MEMORYMARK_DATA_DIR": str(data)}
+    command = [sys.executable, "manage.py", "check", "--deploy"]
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+    assert data.stat().st_mode & 0o077 == 0
+    assert (data / "secret-key").stat().st_mode & 0o077 == 0
+    data.chmod(0o755)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert "memorymark.W010" in done.stderr
+
+
+def test_the_log_of_a_whole_visit(site: Site) -> None:
+    """At DEBUG, by a real server: signing in, and keys of every kind, right and wrong."""
+    wrong = "not-the-password-but-nearly"
+    page = site.ask("GET", "/accounts/login/")
+    csrf = page.headers["Set-Cookie"].partition(";")[0]
+    form = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Referer": "https://lab.example/accounts/login/",
+        "Cookie": csrf,
+    }
+    keys = []
+    for word in (wrong, PASSWORD):
+        body = f"csrfmiddlewaretoken={csrf.partition('=')[2]}&{NAME_FIELD}=olga&password={word}"
+        answer = site.ask("POST", "/accounts/login/", body.replace(" ", "+").encode(), form)
+        set_cookies = answer.headers.get_all("Set-Cookie") or []
+        keys += [cookie for cookie in set_cookies if cookie.startswith("sessionid=")]
+    assert len(keys) == 1, "signed in once"
+    session = keys[0].partition(";")[0].partition("=")[2]
+    for token in (site.token, site.token + "x", METRICS_TOKEN):
+        site.ask("GET", "/api/v1/analyses/", headers={"Authorization": f"Token {token}"})
+        site.ask("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+        site.ask("GET", f"/invitation/{token}/")
+        site.ask("GET", f"/accounts/reset/MQ/{token}/")
+        site.ask("GET", f"/setup/{token}/")
+        site.ask("GET", f"/shared/{token}/?token={token}")
+    log = site.log()
+    assert log.count("request_id=") > 10, "it was written at INFO and below"
+    for secret in (PASSWORD, wrong, site.token, METRICS_TOKEN, session, site.secret_key):
+        assert secret not in log
