@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
 @register(Tags.security, deploy=True)
 def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
     """What is wrong where others can reach the site, or a lab has several machines."""
-    return [*_keys(os.environ), *_links()]
+    return [*_keys(os.environ), *_links(), *_single_sign_on(), *_others_on_this_machine()]
 
 
 def _files() -> Iterator[CheckMessage]:
@@ -96,4 +97,24 @@ def _links() -> Iterator[CheckMessage]:
             "machine finds the site",
             hint=f"set MEMORYMARK_URL=https://{settings.NAMED_HOSTS[0]}, here and for each worker",
             id="memorymark.W008",
+        )
+
+
+def _single_sign_on() -> Iterator[CheckMessage]:
+    if settings.OIDC and not settings.SESSION_COOKIE_SECURE:
+        yield Warning(
+            f"members sign in with {settings.OIDC.issuer}, which sends them back over HTTP: who "
+            "listens on the network sees how",
+            hint="serve the site over HTTPS (docs/operations.md) and set MEMORYMARK_HTTPS=true",
+            id="memorymark.W009",
+        )
+
+
+def _others_on_this_machine() -> Iterator[CheckMessage]:
+    if settings.DATA_DIR.stat().st_mode & stat.S_IXOTH:
+        yield Warning(
+            f"every account of this machine can enter the data folder {settings.DATA_DIR}: the "
+            "database there holds sessions and the secrets of webhooks",
+            hint=f"chmod o= {settings.DATA_DIR}",
+            id="memorymark.W010",
         )

@@ -23,6 +23,10 @@ FORMAT = 1
 
 MANIFEST = "manifest.json"
 
+LONGEST_LINE_BYTES = 64 * 2**20
+"""Of a row, or of the manifest: the longest are results, of some 100 kB. What unpacks to more is
+none of ours, and would take the memory of whoever reads it."""
+
 
 class BadArchive(Exception):
     """The file is no backup, or not a whole one; the message says why."""
@@ -146,6 +150,8 @@ class Archive:
             for line in self._lines(table):
                 digest.update(line)
                 count += 1
+                if count > table.rows:
+                    break
             if (count, digest.hexdigest()) != (table.rows, table.sha256):
                 raise BadArchive(f"the backup is damaged: {table.name} is not what was written")
 
@@ -156,14 +162,18 @@ class Archive:
     def _lines(self, table: Table) -> Iterator[bytes]:
         try:
             with self._zip.open(f"{table.name}.jsonl") as member:
-                yield from member
+                while line := member.readline(LONGEST_LINE_BYTES + 1):
+                    if len(line) > LONGEST_LINE_BYTES:
+                        raise BadArchive(f"the backup is damaged: {table.name} has an endless row")
+                    yield line
         except (KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
             raise BadArchive(f"the backup is damaged: {table.name}: {error}") from error
 
 
 def _manifest(file: ZipFile) -> Manifest:
     try:
-        body = json.loads(file.read(MANIFEST))
+        with file.open(MANIFEST) as member:
+            body = json.loads(member.read(LONGEST_LINE_BYTES))
         if body["format"] > FORMAT:
             raise BadArchive("the backup is of a newer MemoryMark; restore it with that one")
         tables = tuple(

@@ -10,6 +10,13 @@ from datetime import UTC, datetime
 from analyses import log_context
 from memorymark_site.operations.logs.redaction import Redactor
 
+_CONTROLS = {
+    number: f"\\u{number:04x}"
+    for number in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029)
+    if chr(number) != "\n"
+}
+"""What a terminal obeys or an editor breaks lines at, and what is written instead, also in JSON."""
+
 
 class ContextFilter(logging.Filter):
     """Notes on each record what it is about, while that is known."""
@@ -24,6 +31,9 @@ class ContextFilter(logging.Filter):
 class LineFormatter(logging.Formatter):
     """For people: time, level, logger, message, and what it is about.
 
+    A message is one line, and what follows it is indented: who puts a line end into an address or
+    a name cannot forge a line of the log.
+
     Args:
         secrets: What must not be written.
     """
@@ -35,11 +45,13 @@ class LineFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         """The first line."""
         about = " ".join(f"{name}={value}" for name, value in _about(record).items())
-        return super().formatMessage(record) + (f" [{about}]" if about else "")
+        line = super().formatMessage(record).replace("\n", "\\n")
+        return line + (f" [{about}]" if about else "")
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the traceback if there is one, without secrets."""
-        return self._redact(super().format(record))
+        text = self._redact(super().format(record))
+        return text.translate(_CONTROLS).replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):
@@ -67,7 +79,7 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self._redact(self.formatException(record.exc_info))
         if record.stack_info:
             line["stack"] = self._redact(self.formatStack(record.stack_info))
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line, ensure_ascii=False).translate(_CONTROLS)
 
 
 def _about(record: logging.LogRecord) -> dict[str, object]:

@@ -14,13 +14,17 @@ _SHORTEST = 6
 """A known secret that is shorter would take harmless words along."""
 
 _WITH_SECRETS = ("DATABASE_URL", "EMAIL_URL")
-_SECRETS = ("SECRET_KEY", "MEMORYMARK_METRICS_TOKEN", *_WITH_SECRETS)
+_NAMES_A_SECRET = re.compile(r"(SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|_KEY$", re.I)
+"""What variables are called whose value is a secret: SECRET_KEY, HF_TOKEN, and those to come."""
 
 _LOOKS_SECRET = (
     (
-        re.compile(r"(/(?:setup|shared|invitation|accounts/reset/[^/\s]+)/)[^/\s\"'?]+"),
+        re.compile(
+            r"(/(?:setup|shared|invitation|account/address|accounts/reset/[^/\s]+)/)[^/\s\"'?]+"
+        ),
         rf"\g<1>{HIDDEN}",
     ),
+    (re.compile(r"(/accounts/sso/callback/\?)[^\s\"']+"), rf"\g<1>{HIDDEN}"),
     (re.compile(r"(hooks\.slack\.com/services/|/api/webhooks/)[^\s\"']+"), rf"\g<1>{HIDDEN}"),
     (re.compile(r"\bmm_\w{8,}"), f"mm_{HIDDEN}"),
     (re.compile(r"\bwhsec_[\w+/=-]+"), f"whsec_{HIDDEN}"),
@@ -62,9 +66,14 @@ class Redactor:
 
 def secrets_of(environment: Mapping[str, str]) -> frozenset[str]:
     """The secrets that a process was given: keys, tokens, addresses and the passwords in them."""
-    found = {environment.get(name, "") for name in _SECRETS}
-    for name in _WITH_SECRETS:
-        found |= _password_in(environment.get(name, ""))
+    found = {
+        value
+        for name, value in environment.items()
+        if name in _WITH_SECRETS or _NAMES_A_SECRET.search(name)
+    }
+    for value in environment.values():
+        if "://" in value:
+            found |= _password_in(value)
     return frozenset(found - {""})
 
 

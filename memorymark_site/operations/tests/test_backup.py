@@ -11,6 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import call_command
@@ -85,6 +87,8 @@ def lab() -> User:
     choices.save(ada, {"by_email": True, "webhook_url": "https://hooks.example/ä"})
     Notification.objects.create(analysis=done, channel=Channel.EMAIL, due_at=timezone.now())
     ApiToken.objects.create(user=ada, name="laptop")
+    Authenticator.objects.create(user=ada, type="totp", data={"secret": "JBSWY3DPEHPK3PXP"})
+    SocialAccount.objects.create(user=ada, provider="https://login.lab.example", uid="0001")
     LabSettings.objects.create(pk=1, hours_per_run=3.25, changed_by=ada)
     GpuPrice.objects.create(gpu="a10", price_per_hour_usd=0.1, set_by=ada)
     lookup_services.put(ada, Ask.PREDICT, AnalysisRequest.parse(make_request()))
@@ -113,6 +117,7 @@ def test_every_row_comes_back(lab: User, tmp_path: Path) -> None:
     before = _rows()
     used = {name for name, rows in before.items() if rows}
     assert {"auth.user", "analyses.trial", "analyses.lookup_askers", "analyses.node"} <= used
+    assert {"mfa.authenticator", "socialaccount.socialaccount"} <= used
     said = StringIO()
     call_command("backup", str(tmp_path / "lab"), stdout=said)
     assert "3 analyses of 2 members" in said.getvalue()

@@ -12,6 +12,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 from pytest_django import Settings
 
+from memorymark_site.oidc_settings import OidcSettings
 from memorymark_site.operations import checks
 
 PRODUCTION = {
@@ -75,6 +76,12 @@ def test_an_unreadable_database_url_ends_the_start_in_words(tmp_path: Path, url:
     assert "hunter2" not in done.stderr
 
 
+def test_passwords_are_not_switched_off_where_nothing_else_signs_in(tmp_path: Path) -> None:
+    done = _check(tmp_path, MEMORYMARK_PASSWORD_SIGN_IN="false")
+    assert done.returncode != 0
+    assert "set MEMORYMARK_OIDC_ISSUER" in done.stderr.strip().splitlines()[-1]
+
+
 def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = _check(tmp_path / "file" / "folder")
@@ -114,8 +121,9 @@ def test_email_half_set_up(
 
 
 def test_keys_and_links_of_a_deployment(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    settings.DATA_DIR = tmp_path
     settings.METRICS_TOKEN = "x" * 15
     settings.NAMED_HOSTS = ["lab.example"]
     settings.PUBLIC_URL = "http://127.0.0.1:8000"
@@ -125,3 +133,10 @@ def test_keys_and_links_of_a_deployment(
     settings.PUBLIC_URL = "https://lab.example"
     monkeypatch.setenv("SECRET_KEY", "given")
     assert _ids(deployed=True) == []
+
+
+def test_single_sign_on_without_https(settings: Settings) -> None:
+    settings.OIDC = OidcSettings("https://login.lab.example", "memorymark", "x", "Lab", "nobody")
+    assert "W009" in _ids(deployed=True)
+    settings.SESSION_COOKIE_SECURE = True
+    assert "W009" not in _ids(deployed=True)

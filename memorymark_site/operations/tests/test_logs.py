@@ -191,8 +191,8 @@ def test_no_secret_is_logged_on_its_way_through_the_site(
         {"username": "ada", "email": "", "password1": password, "password2": password},
     )
     ada = User.objects.get(username="ada")
-    client.post("/accounts/login/", {"username": "ada", "password": password})
-    client.post("/accounts/login/", {"username": "ada", "password": password + "!"})
+    client.post("/accounts/login/", {"login": "ada", "password": password})
+    client.post("/accounts/login/", {"login": "ada", "password": password + "!"})
     _, token = ApiToken.objects.create(user=ada, name="script")
     api = Client()
     for sent in (token, f"{token}x"):

@@ -17,6 +17,7 @@ SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
         f"GET /shared/{SECRET}?page=2",
         f"GET /invitation/{SECRET}/",
         f"GET /accounts/reset/MQ/{SECRET}/",
+        f"GET /accounts/sso/callback/?code={SECRET}&state={SECRET}",
         f"could not connect to postgres://ada:{SECRET}@db.lab/memorymark",
         f"postgres://ada:{SECRET}@x@db.lab/memorymark",
         f"smtp+tls://mail:{SECRET}@mail.lab:587",
@@ -69,6 +70,11 @@ def test_the_secrets_of_a_process_are_those_it_was_given() -> None:
         "SECRET_KEY": "the-key",
         "DATABASE_URL": "postgres://ada:p%40ss-word@db/lab",
         "EMAIL_URL": "smtp://[broken",
+        "HF_TOKEN": "hf_abcdef",
+        "SOME_CLIENT_SECRET": "of-sign-in",
+        "HTTPS_PROXY": "http://ada:of-proxy@proxy:3128",
+        "TOKENIZERS_PARALLELISM": "harmless",
+        "KEYBOARD": "harmless",
     }
     assert secrets_of(environment) == {
         "the-key",
@@ -76,4 +82,7 @@ def test_the_secrets_of_a_process_are_those_it_was_given() -> None:
         "p%40ss-word",
         "p@ss-word",
         "smtp://[broken",
+        "hf_abcdef",
+        "of-sign-in",
+        "of-proxy",
     }
