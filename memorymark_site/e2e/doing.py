@@ -25,13 +25,13 @@ def sign_in(page: Page, name: str, password: str) -> None:
     page.goto("/")
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
 
 
 def sign_out(page: Page) -> None:
     """Sign out; the sign-in page comes."""
-    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("button", name="Sign out", exact=True).click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, sleep
@@ -32,12 +33,15 @@ class Site:
         url: Its address, without a slash at the end.
     """
 
-    def __init__(self, folder: Path, target: str = "run") -> None:
+    def __init__(
+        self, folder: Path, target: str = "run", settings: Mapping[str, str] | None = None
+    ) -> None:
         """Start it and wait until it is healthy.
 
         Args:
             folder: An empty folder for its data and its output.
             target: Of the Makefile: ``run``, or ``demo`` for a site with a year behind it.
+            settings: Variables that are not as they are by default.
 
         Raises:
             NotStarted: It has ended, or is not healthy in time.
@@ -45,6 +49,7 @@ class Site:
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._data = folder / "data"
+        self._settings = dict(settings or {})
         self._output = folder / "output.txt"
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
@@ -100,7 +105,7 @@ class Site:
         # Not as a part of the make that may have started this, nor on somebody's database.
         mine = ("MAKE", "MFLAGS", "DATABASE_URL", "MEMORYMARK_", "DJANGO_", "PORT", "HOST")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
-        return kept | {"MEMORYMARK_DATA_DIR": str(self._data)}
+        return kept | self._settings | {"MEMORYMARK_DATA_DIR": str(self._data)}
 
     def _wait(self) -> None:
         end = monotonic() + START_SECONDS

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from memorymark_site.e2e import browsing, doing, pages
 from memorymark_site.e2e.browsing import SCREENS, Theme, Watch
 from memorymark_site.e2e.conftest import Account, Open
+from memorymark_site.e2e.looking import THEMES, barriers, overflow
 from memorymark_site.e2e.running import Site
 
 pytestmark = pytest.mark.e2e
-
-THEMES: list[Theme] = ["dark", "light"]
-SERIOUS = ("serious", "critical")
 
 
 @pytest.fixture(scope="module", params=[(s, t) for s in SCREENS for t in THEMES], ids="-".join)
@@ -61,21 +58,3 @@ def test_nothing_is_wrong_with_the_way_in(
 
         assert barriers(page) == []
         assert overflow(page) <= 0
-
-
-def barriers(page: Page) -> list[str]:
-    """What axe finds serious, with the first element of each."""
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{v['id']}: {v['help']}: {v['nodes'][0]['html'][:160]}"
-        for v in found
-        if v["impact"] in SERIOUS
-    ]
-
-
-def overflow(page: Page) -> int:
-    """By how many pixels the page is wider than the window."""
-    wider: int = page.evaluate(
-        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
-    return wider

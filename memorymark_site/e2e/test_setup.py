@@ -19,6 +19,20 @@ def test_the_admin_who_set_it_up_signs_in_and_out(site: Site, open_page: Open) -
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+def test_who_is_invited_chooses_a_name_and_is_in(site: Site, open_page: Open) -> None:
+    admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
+    admin.goto("/members/")
+    admin.get_by_role("button", name="Make an invitation").click()
+    guest = open_page(site)
+    guest.goto(admin.get_by_label("Address of the link").input_value())
+    guest.get_by_label("Username").fill("hedy")
+    guest.get_by_label("Password", exact=True).fill("frequencies of 1942")
+    guest.get_by_label("Password confirmation").fill("frequencies of 1942")
+    guest.get_by_role("button", name="Create account and sign in").click()
+
+    expect(guest.get_by_text("hedy", exact=True)).to_be_visible()
+
+
 def test_the_setup_link_has_done_its_work(site: Site, open_page: Open, watch: Watch) -> None:
     watch.expected_statuses = {404}
     page = open_page(site)
@@ -32,7 +46,7 @@ def test_a_wrong_password_is_told_and_keeps_the_name(site: Site, open_page: Open
     page.goto("/")
     page.get_by_label("Username").fill(ADMIN)
     page.get_by_label("Password").fill("not this one")
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
 
     expect(page.get_by_role("alert")).to_contain_text("correct username and password")
     expect(page.get_by_label("Username")).to_have_value(ADMIN)

@@ -6,9 +6,9 @@ from playwright.sync_api import expect
 from memorymark_site.e2e import doing
 from memorymark_site.e2e.browsing import Theme, Watch
 from memorymark_site.e2e.conftest import Account, Open
+from memorymark_site.e2e.looking import barriers, overflow
 from memorymark_site.e2e.running import Site
 from memorymark_site.e2e.test_analyses import looks
-from memorymark_site.e2e.test_every_page import barriers, overflow
 
 pytestmark = pytest.mark.e2e
 
