@@ -15,7 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
@@ -25,7 +25,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from analyses.drills.commands import add_postgres_option, new_database
+from analyses.drills.commands import (
+    add_json_option,
+    add_postgres_option,
+    name_of,
+    new_database,
+    print_json,
+)
 from analyses.drills.lab import Lab
 from engine.client.connection import Connection
 from engine.client.documents import analysis_document, training_document
@@ -39,6 +45,7 @@ MEMBERS = 20
 TIMEOUT_SECONDS = 60.0
 SENT_TWICE = 0.1
 PATHS = {"analysis": "/analyses/import/", "training": "/trainings/"}
+_SHOWN_ERRORS = 10
 KINDS = ("list", "analysis read", "analysis pushed", "training reported")
 
 
@@ -55,6 +62,62 @@ class Seen:
     seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     errors: list[str] = field(default_factory=list)
     sent: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in PATHS})
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How long the answers to one kind of request took."""
+
+    kind: str
+    requests: int
+    median_seconds: float
+    percentile_99_seconds: float
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What became of the documents of one kind.
+
+    Attributes:
+        kind: ``analysis`` or ``training``.
+        sent: So many the lab said to have.
+        kept: So many it has.
+        lost: Of those sent, not kept.
+        doubled: Kept more than once.
+    """
+
+    kind: str
+    sent: int
+    kept: int
+    lost: int
+    doubled: int
+
+
+@dataclass(frozen=True)
+class Tally:
+    """All clients together.
+
+    Attributes:
+        answers: By kind of request, where there were two or more.
+        errors: How many requests went wrong at last.
+        kinds_of_errors: The first few of them, in words.
+        documents: What became of those sent, by kind.
+        whole: Pushed analyses that have all their parts.
+        pushed: All that were pushed.
+    """
+
+    answers: list[Answers]
+    errors: int
+    kinds_of_errors: list[str]
+    documents: list[Documents]
+    whole: int
+    pushed: int
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing went wrong, was lost, doubled or half kept."""
+        bad = self.errors + sum(one.lost + one.doubled for one in self.documents)
+        return not bad and self.whole == self.pushed
 
 
 class Client:
@@ -142,8 +205,14 @@ def main(arguments: list[str] | None = None) -> int:
             whole = lab.call("inside_clients.whole_pushes", len(result.trials))
         finally:
             lab.end()
-    database = "PostgreSQL" if options.postgres else "SQLite"
-    return _print(seen, kept, whole, f"{options.clients} clients for {seconds:.0f} s, {database}")
+    tally = count(seen, kept, whole)
+    database = name_of(options.postgres)
+    if options.json:
+        asked = {"database": database, "clients": options.clients, "seconds": round(seconds, 1)}
+        print_json(asked | asdict(tally))
+    else:
+        _print(tally, f"{options.clients} clients for {seconds:.0f} s, {database}")
+    return 0 if tally.is_well else 1
 
 
 def _run(site: str, tokens: list[str], document: Mapping[str, object], options: Any) -> Seen:
@@ -166,26 +235,57 @@ def _run(site: str, tokens: list[str], document: Mapping[str, object], options: 
     return together
 
 
-def _print(seen: Seen, kept: Mapping[str, list[str]], whole: int, title: str) -> int:
+def count(seen: Seen, kept: Mapping[str, list[str]], whole: int) -> Tally:
+    """Add up what the clients saw, and hold what they sent against what the lab has.
+
+    Args:
+        seen: By all of them.
+        kept: The ids of the documents that the lab has, by kind.
+        whole: How many analyses it has with all that a push consists of.
+    """
+    return Tally(
+        answers=[
+            Answers(kind, len(times), median(times), quantiles(times, n=100)[98])
+            for kind, times in seen.seconds.items()
+            if len(times) > 1
+        ],
+        errors=len(seen.errors),
+        kinds_of_errors=sorted(set(seen.errors))[:_SHOWN_ERRORS],
+        documents=[
+            Documents(
+                kind,
+                sent=len(ids),
+                kept=len(kept[kind]),
+                lost=len(set(ids) - set(kept[kind])),
+                doubled=len(kept[kind]) - len(set(kept[kind])),
+            )
+            for kind, ids in seen.sent.items()
+        ],
+        whole=whole,
+        pushed=len(kept["analysis"]),
+    )
+
+
+def _print(tally: Tally, title: str) -> None:
     console = Console()
     table = Table("what", "requests", "median", "p99", title=f"{title} (measured)")
-    for kind, times in seen.seconds.items():
-        if len(times) > 1:
-            p99 = quantiles(times, n=100)[98]
-            table.add_row(kind, f"{len(times):,}", _ms(median(times)), _ms(p99))
-    console.print(table)
-    bad = len(seen.errors)
-    for error in sorted(set(seen.errors))[:10]:
-        console.print(f"error: {error}", markup=False)
-    console.print(f"errors: {bad}")
-    for kind, ids in seen.sent.items():
-        lost, doubled = len(set(ids) - set(kept[kind])), len(kept[kind]) - len(set(kept[kind]))
-        console.print(
-            f"{kind}: {len(ids):,} sent, {len(kept[kind]):,} kept, {lost} lost, {doubled} doubled"
+    for answers in tally.answers:
+        table.add_row(
+            answers.kind,
+            f"{answers.requests:,}",
+            _ms(answers.median_seconds),
+            _ms(answers.percentile_99_seconds),
         )
-        bad += lost + doubled
-    console.print(f"pushed analyses that are whole: {whole:,} of {len(kept['analysis']):,}")
-    return int(bool(bad) or whole != len(kept["analysis"]))
+    console.print(table)
+    for error in tally.kinds_of_errors:
+        console.print(f"error: {error}", markup=False)
+    console.print(f"errors: {tally.errors}")
+    for one in tally.documents:
+        console.print(
+            f"{one.kind}: {one.sent:,} sent, {one.kept:,} kept, {one.lost} lost, "
+            f"{one.doubled} doubled"
+        )
+    console.print(f"pushed analyses that are whole: {tally.whole:,} of {tally.pushed:,}")
 
 
 def _ms(seconds: float) -> str:
@@ -227,6 +327,7 @@ def _parser() -> argparse.ArgumentParser:
         "--pause", type=float, default=1.0, help="of a client between two requests, in seconds"
     )
     add_postgres_option(parser)
+    add_json_option(parser)
     return parser
 
 

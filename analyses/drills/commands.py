@@ -1,10 +1,13 @@
-"""What the commands of the drills share: an answer to give, and a database to give it on."""
+"""What the drills' commands share: an answer to give, a database to give it on, how to say it."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -32,6 +35,21 @@ def new_database(server_url: str) -> Iterator[str]:
             yield f"{server_url.rsplit('/', 1)[0]}/{name}"
         finally:
             server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def name_of(server_url: str) -> str:
+    """The database that a drill runs on, in a word."""
+    return "PostgreSQL" if server_url else "SQLite"
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command print JSON instead of a table."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def print_json(figures: dict[str, Any]) -> None:
+    """Print figures that were measured."""
+    sys.stdout.write(json.dumps({"source": "measured", **figures}, indent=2) + "\n")
 
 
 def add_postgres_option(parser: argparse.ArgumentParser) -> None:

@@ -100,8 +100,8 @@ def are_online(count: int) -> bool:
 
 
 def problem_of(name: str) -> str:
-    """What a node says keeps it from working."""
-    return Node.objects.values_list("problem", flat=True).get(name=name)
+    """What a node says keeps it from working; nothing before it has given a sign of life."""
+    return Node.objects.values_list("problem", flat=True).filter(name=name).first() or ""
 
 
 def at_work_on(name: str) -> bool:

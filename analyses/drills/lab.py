@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -19,6 +19,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = Path(__file__).parent / "driver"
+CLOCK = Path(__file__).parent / "clock"
 STOP_SECONDS = 15.0
 START_SECONDS = 60.0
 
@@ -128,17 +129,37 @@ class Lab:
 
     def make_engine(self, *, trials: int, seconds: float) -> None:
         """Say how each analysis goes on the nodes that are started from now on."""
-        engine = [sys.executable, "-m", "analyses.drills.engine", str(self.folder / "result.json")]
-        engine += [str(trials), str(seconds)]
+        # A node whose clock is shifted does that by a library, which stops the clock of a process
+        # that is not told the shift; and what it is told by is not in an engine's environment.
+        engine = ["env", "-u", "LD_PRELOAD", sys.executable, "-m", "analyses.drills.engine"]
+        engine += [str(self.folder / "result.json"), str(trials), str(seconds)]
         text = _SETTINGS.format(engine=engine, heartbeat=self._heartbeat)
         (self.folder / "lab_settings.py").write_text(text)
 
-    def start_node(self, name: str, *, gpu_uuid: str = "", **environment: str) -> Node:
-        """Start a node, with a GPU of its own where one is named."""
+    def start_node(
+        self, name: str, *, gpu_uuid: str = "", clock: str = "", **environment: str
+    ) -> Node:
+        """Start a node, with a GPU of its own or a shifted clock where one is named.
+
+        Args:
+            name: Its name.
+            gpu_uuid: Of its GPU.
+            clock: By how much its clock is off, as libfaketime reads it: "+600s".
+            environment: Further variables.
+
+        Raises:
+            FileNotFoundError: If the clock is to be shifted and libfaketime is not installed.
+        """
         own = self._environment | {"MEMORYMARK_NODE": name} | environment
+        folders = []
         if gpu_uuid:
             own |= {"DRILL_GPU_UUID": gpu_uuid}
-            own["PYTHONPATH"] = os.pathsep.join([str(DRIVER), own["PYTHONPATH"]])
+            folders.append(str(DRIVER))
+        if clock:
+            own |= {"LD_PRELOAD": clock_library(), "FAKETIME": clock}
+            own |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            folders.append(str(CLOCK))
+        own["PYTHONPATH"] = os.pathsep.join([*folders, own["PYTHONPATH"]])
         self.nodes.append(Node(name, own, self.folder / f"{name}.log"))
         return self.nodes[-1]
 
@@ -189,18 +210,36 @@ class Lab:
         if self._site is not None:
             self._site.terminate()
             self._site.wait()
+        for process in self._strays():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def _strays(self) -> list[psutil.Process]:
+        """Those whose parent has died, such as a pool that a drill has stopped for good."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                folders = process.environ().get("PYTHONPATH", "").split(os.pathsep)
+                if str(self.folder) in folders:
+                    found.append(process)
+        return found
 
     def _run(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return done.stdout.strip()
+        return run_python(self._environment, *arguments).strip()
+
+
+def run_python(environment: Mapping[str, str], *arguments: str) -> str:
+    """What a Python of the project writes to its standard output.
+
+    Raises:
+        RuntimeError: It failed; with what it has written to standard error.
+    """
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout
 
 
 def until(ask: Callable[[], T], seconds: float) -> T:
@@ -221,6 +260,17 @@ def _answers(port: int) -> bool:
         return False
     finally:
         connection.close()
+
+
+def clock_library() -> str:
+    """Where libfaketime is, which shifts the clock of a process.
+
+    Raises:
+        FileNotFoundError: If it is not installed.
+    """
+    for library in Path("/usr/lib").rglob("libfaketime.so.1"):
+        return str(library)
+    raise FileNotFoundError("libfaketime is not installed (Debian: apt install libfaketime)")
 
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:

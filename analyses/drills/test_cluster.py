@@ -35,6 +35,7 @@ def test_it_answers_and_stops_at_once(start_lab: StartLab) -> None:
     assert "again" not in node.said()
 
 
+@pytest.mark.slow
 def test_a_busy_one_gives_its_analysis_back(start_lab: StartLab) -> None:
     lab, node = _start(start_lab, trials=20, seconds=10)
     pk = _one(lab)
@@ -53,6 +54,7 @@ def test_a_busy_one_gives_its_analysis_back(start_lab: StartLab) -> None:
     assert facts["trials"][: len(known)] == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["guard", "staff", "pool"])
 def test_one_whose_idle_processes_are_killed_works_on(start_lab: StartLab, role: str) -> None:
     lab, node = _start(start_lab)
@@ -64,6 +66,7 @@ def test_one_whose_idle_processes_are_killed_works_on(start_lab: StartLab, role:
     assert node.process.poll() is None
 
 
+@pytest.mark.slow
 def test_nobody_outlives_the_node_process(start_lab: StartLab) -> None:
     lab, node = _start(start_lab, seconds=30)
     assert lab.wait_for("is_at_work", _one(lab))

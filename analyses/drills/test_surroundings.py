@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from analyses.drills.conftest import POSTGRES_URL, StartLab
-from analyses.drills.lab import Lab
+from analyses.drills.lab import Lab, clock_library
 
 pytestmark = pytest.mark.slow
 
@@ -120,18 +120,16 @@ def test_a_task_that_is_delivered_twice_runs_once(start_lab: StartLab, database_
 
 def test_machines_whose_clocks_differ(start_lab: StartLab, postgres_url: str) -> None:
     """The database's clock counts: a node ten minutes ahead takes nobody's work away."""
-    library = subprocess.run(
-        ["find", "/usr/lib", "-name", "libfaketime.so.1"], capture_output=True, text=True
-    ).stdout.split()
-    if not library:
-        pytest.skip("libfaketime is not installed (Debian: apt install libfaketime)")
+    try:
+        clock_library()
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
     lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=6)
     lab.start_node("here")
     pks = [_submit_one(lab)]
     assert lab.wait_for("is_at_work", pks[0])
     for name, offset in (("ahead", "+600s"), ("behind", "-600s")):
-        other_clock = {"LD_PRELOAD": library[0], "FAKETIME": offset}
-        lab.start_node(name, FAKETIME_DONT_FAKE_MONOTONIC="1", **other_clock)
+        lab.start_node(name, clock=offset)
     assert lab.wait_for("are_online", 3)
     pks += lab.call("submit", 5)
 
