@@ -3,12 +3,13 @@
 #   export MEMORYMARK_TOKEN=$(.venv/bin/python manage.py token NAME)
 #   docs/analyze.sh '{"model": "bert", "gpu": "a10", "current_batch_size": 16, "batch_multiple": 8}'
 set -euo pipefail
+: "${MEMORYMARK_TOKEN:?make one on the page API tokens, or with: python manage.py token NAME}"
 site=${MEMORYMARK_URL:-http://127.0.0.1:8000}
 fields=${1:-'{"model": "bert", "gpu": "a10"}'}
 
 api() { # METHOD ADDRESS [BODY]
     curl --silent --show-error --fail-with-body --request "$1" \
-        --header "Authorization: Token ${MEMORYMARK_TOKEN:?make one with: python manage.py token NAME}" \
+        --header "Authorization: Token $MEMORYMARK_TOKEN" \
         --header "Content-Type: application/json" --header "Idempotency-Key: $key" \
         ${3:+--data "$3"} "$2"
 }
@@ -20,7 +21,7 @@ print(functools.reduce(lambda value, key: value[key], sys.argv[1].split("."), js
 
 key=$(python3 -c 'import uuid; print(uuid.uuid4())') # however often it is sent, it is one analysis
 analysis=$(api POST "$site/api/v1/analyses/?wait=30" "$fields") || {
-    field detail <<<"$analysis" >&2
+    field detail <<<"$analysis" >&2 2>/dev/null || true # without an answer, curl has said why
     exit 2
 }
 url=$(field url <<<"$analysis")
