@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -143,8 +144,7 @@ def write_labels(
         LabelsChanged: What there is now is none of them, nor what is to be written.
     """
     with transaction.atomic():
-        # One writes after the other, so that nobody writes between the look and the writing.
-        list(Analysis.objects.filter(pk=analysis.pk).select_for_update(no_key=True).values("pk"))
+        _locked([analysis])  # so that nobody writes between the look and the writing
         now = _labels_now(analysis)
         wanted = Labels.of(now.tags if names is None else names, now.note if note is None else note)
         if seen is not None and wanted != now and now.version not in seen:
@@ -158,24 +158,36 @@ def write_labels(
             Note.objects.update_or_create(analysis=analysis, defaults=written)
 
 
+def _locked(analyses: Sequence[Analysis]) -> list[int]:
+    """Keep others from writing these analyses' labels until the transaction ends.
+
+    Returns:
+        The ids of those that nobody has deleted meanwhile.
+    """
+    rows = Analysis.objects.filter(pk__in=[analysis.pk for analysis in analyses]).order_by("pk")
+    return list(rows.select_for_update(no_key=True).values_list("pk", flat=True))
+
+
 def _labels_now(analysis: Analysis) -> Labels:
     names = TAGGINGS.filter(analysis=analysis).values_list("tag__name", flat=True)
     note = Note.objects.filter(analysis=analysis).values_list("text", flat=True).first()
     return Labels.of(names, note)
 
 
-def add_tags(analyses: Iterable[Analysis], names: Iterable[str]) -> None:
+def add_tags(analyses: Sequence[Analysis], names: Iterable[str]) -> None:
     """Add tags to each of the analyses."""
-    pairs = [(analysis, tag) for tag in _tags(names) for analysis in analyses]
     through = Analysis.tags.through
-    TAGGINGS.bulk_create(
-        (through(analysis=analysis, tag=tag) for analysis, tag in pairs), ignore_conflicts=True
-    )
+    with transaction.atomic():
+        pairs = product(_locked(analyses), _tags(names))
+        TAGGINGS.bulk_create(
+            (through(analysis_id=pk, tag=tag) for pk, tag in pairs), ignore_conflicts=True
+        )
 
 
-def remove_tags(analyses: Iterable[Analysis], names: Iterable[str]) -> None:
+def remove_tags(analyses: Sequence[Analysis], names: Iterable[str]) -> None:
     """Take tags off each of the analyses."""
-    TAGGINGS.filter(analysis__in=list(analyses), tag__name__in=list(names)).delete()
+    with transaction.atomic():
+        TAGGINGS.filter(analysis__in=_locked(analyses), tag__name__in=list(names)).delete()
 
 
 def _tags(names: Iterable[str]) -> list[Tag]:
