@@ -28,7 +28,7 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-postgres e2e screenshots results browser lint audit format openapi install clean port
+.PHONY: help run demo worker test test-slow test-postgres test-properties e2e screenshots results browser lint audit format openapi install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo 'make test     run the tests'
 	@echo 'make test-slow  run the slow ones: every model and setting, and the drills of the workers'
 	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
+	@echo 'make test-properties  look for new examples that break what holds in general (20 minutes)'
 	@echo 'make e2e      run those of the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make screenshots  picture every page of the demo into var/screenshots'
 	@echo 'make results  make the figures of README and docs again (half an hour; PostgreSQL, Chromium)'
@@ -71,6 +72,9 @@ test-postgres: $(STAMP)
 		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
 		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest analyses/tests memorymark_site; \
 	else echo 'No PostgreSQL answers at $(TEST_POSTGRES_URL): nothing is tested with it.'; fi
+
+test-properties: $(STAMP)
+	@python -m pytest -m 'hypothesis and not slow' --hypothesis-profile=new-examples
 
 e2e: $(STAMP) browser
 	@python -m pytest -p pytest_playwright.pytest_playwright -m e2e memorymark_site/e2e

@@ -62,8 +62,15 @@ def _no_engine_left_waiting() -> object:
 
 # A slow or busy machine is no failure: nothing here is judged by the time it takes.
 hypothesis.settings.register_profile(
-    "any-machine",
+    "same-examples",  # what has passed passes again, until the code changes
     deadline=None,
+    derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.load_profile("any-machine")
+hypothesis.settings.register_profile(
+    "new-examples",  # make test-properties
+    hypothesis.settings.get_profile("same-examples"),
+    derandomize=False,
+    max_examples=1000,
+)
+hypothesis.settings.load_profile("same-examples")
