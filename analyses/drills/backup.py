@@ -1,7 +1,7 @@
 """Backups of a lab while it works and its processes die: ``python -m analyses.drills.backup``.
 
-It runs the soak, backs the lab up several times meanwhile, and restores each backup into a new lab
-of the same kind of database and of the other kind. There, what had ended before the backup has to
+It backs the lab up several times while the soak runs, and restores each backup into a new lab of
+the same kind of database and of the other kind. There, what had ended before the backup has to
 be as it was, nothing may be half, and everything else has to be finished by a worker.
 """
 
@@ -26,6 +26,7 @@ from analyses.drills.lab import Lab
 from analyses.drills.soak import TRIALS, soak
 
 _FINISH_SECONDS = 120.0
+_AT_ONCE = 10
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,17 @@ class Found:
 
 
 def back_up_under_load(
-    lab: Lab, *, backups: int, analyses: int, kill_every: float, chance: random.Random
+    lab: Lab, *, backups: int, kill_every: float, chance: random.Random
 ) -> list[Backup]:
-    """Run the soak with two nodes, and make backups until it has ended or there are enough."""
+    """Run the soak with two nodes until there are enough backups, or it has failed."""
     nodes = [lab.start_node(f"node-{number}") for number in (1, 2)]
-    load = Thread(target=soak, args=(lab, nodes, analyses, kill_every, chance))
-    load.start()
     made: list[Backup] = []
+
+    def wanted(_sent: int) -> int:
+        return _AT_ONCE if len(made) < backups else 0
+
+    load = Thread(target=soak, args=(lab, nodes, wanted, kill_every, chance))
+    load.start()
     while load.is_alive() and len(made) < backups:
         finals = lab.call("kept.finals")
         if len(finals) > (len(made[-1].finals) if made else 0):
@@ -121,7 +126,6 @@ def main(arguments: list[str] | None = None) -> int:
             backups = back_up_under_load(
                 lab,
                 backups=options.backups,
-                analyses=options.analyses,
                 kill_every=options.kill_every,
                 chance=chance,
             )
@@ -159,7 +163,6 @@ def _name(url: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m analyses.drills.backup", description=__doc__)
-    parser.add_argument("--analyses", type=int, default=200, help="of the soak (default 200)")
     parser.add_argument("--backups", type=int, default=3, help="to make (default 3)")
     parser.add_argument(
         "--kill-every", type=float, default=3.0, metavar="SECONDS", help="on average (default 3)"

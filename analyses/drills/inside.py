@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from time import monotonic, sleep
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -14,6 +15,7 @@ from analyses.lookups import services as lookups
 from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Ask, Lookup, Node, Status
 from engine.request import AnalysisRequest
 
+_LOOK_EVERY_SECONDS = 0.01
 LARGEST = 2_000_000
 """Each analysis asks about another batch size, so that none is answered from the store."""
 
@@ -48,15 +50,24 @@ def cancel(pk: int) -> bool:
     return services.cancel(Analysis.objects.get(pk=pk), owner)
 
 
+def seconds_to_cancel(pk: int) -> float:
+    """Cancel an analysis; returns how long it takes until it is cancelled."""
+    begun = monotonic()
+    cancel(pk)
+    while not is_final(pk):
+        sleep(_LOOK_EVERY_SECONDS)
+    return monotonic() - begun
+
+
 def status(pk: int) -> str:
     """Of one analysis."""
     return Analysis.objects.values_list("status", flat=True).get(pk=pk)
 
 
-def is_at_work(pk: int) -> bool:
-    """Whether a worker holds it, and has stored a trial already."""
+def is_at_work(pk: int, trials: int = 1) -> bool:
+    """Whether a worker holds it, and has stored so many trials already."""
     analysis = Analysis.objects.get(pk=pk)
-    return analysis.status in AT_WORK and analysis.trials.exists()
+    return analysis.status in AT_WORK and analysis.trials.count() >= trials
 
 
 def is_attempt(pk: int, attempt: int) -> bool:

@@ -4,96 +4,37 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from threading import Lock
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import psutil
 
-ROOT = Path(__file__).resolve().parents[2]
+from analyses.drills.engine import Hold
+from analyses.drills.node import ROOT, Node
+
 DRIVER = Path(__file__).parent / "driver"
 CLOCK = Path(__file__).parent / "clock"
-STOP_SECONDS = 15.0
 START_SECONDS = 60.0
+WAIT_SECONDS = 120.0
+"""Longer than anything takes that a drill waits for, also on a slow machine that does much else."""
 
 T = TypeVar("T")
 
 _SETTINGS = """
 from memorymark_site.settings import *
 ENGINE_COMMAND = {engine!r}
-ENGINE_DEADLINE_SECONDS = 60
+ENGINE_DEADLINE_SECONDS = 300
 HEARTBEAT_SECONDS = {heartbeat!r}
 STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"
 """
-_CALL = """
-import importlib, json, sys, django
-django.setup()
-module = importlib.import_module(f"analyses.drills.{sys.argv[1]}")
-print(json.dumps(getattr(module, sys.argv[2])(*json.loads(sys.argv[3]))))
-"""
-
-
-class Node:
-    """A node process, which a process manager would start again when it ends."""
-
-    def __init__(self, name: str, environment: dict[str, str], log: Path) -> None:
-        self.name, self._environment, self._log = name, environment, log
-        self.start()
-
-    def start(self) -> None:
-        """Start the node process, as the process manager does."""
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "cluster"],
-                cwd=ROOT,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def keep(self) -> None:
-        """Start it again if it has ended."""
-        if self.process.poll() is not None:
-            self.start()
-
-    def stop(self) -> int:
-        """End it in good order; returns its exit status."""
-        self.process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        return self.process.wait(STOP_SECONDS)
-
-    def said(self) -> str:
-        """Everything it has written."""
-        return self._log.read_text(errors="replace")
-
-    def processes(self) -> dict[str, list[psutil.Process]]:
-        """Its living processes by role.
-
-        Those are node, pool, guard, staff (workers and helpers) and engine; desk and desk engine.
-        """
-        found: dict[str, list[psutil.Process]] = {
-            role: [] for role in ("node", "pool", "guard", "staff", "engine", "desk", "desk engine")
-        }
-        if self.process.poll() is not None:
-            return found
-        with suppress(psutil.NoSuchProcess):
-            node = psutil.Process(self.process.pid)
-            found["node"] = [node]
-            for child in node.children():
-                found["desk" if "desk" in child.cmdline() else "pool"].append(child)
-            found["desk engine"] = _children(found["desk"])
-            found["guard"] = _children(found["pool"])
-            found["staff"] = _children(found["guard"])
-            found["engine"] = _children(found["staff"])
-        return found
 
 
 class Lab:
@@ -124,6 +65,8 @@ class Lab:
         }
         self.nodes: list[Node] = []
         self._site: subprocess.Popen[bytes] | None = None
+        self._answering: subprocess.Popen[str] | None = None
+        self._asking = Lock()
         if migrated:
             self.manage("migrate", "-v0")
 
@@ -132,9 +75,26 @@ class Lab:
         # A node whose clock is shifted does that by a library, which stops the clock of a process
         # that is not told the shift; and what it is told by is not in an engine's environment.
         engine = ["env", "-u", "LD_PRELOAD", sys.executable, "-m", "analyses.drills.engine"]
-        engine += [str(self.folder / "result.json"), str(trials), str(seconds)]
+        engine += [str(self.folder / "result.json"), str(trials), str(seconds), str(self._held)]
         text = _SETTINGS.format(engine=engine, heartbeat=self._heartbeat)
         (self.folder / "lab_settings.py").write_text(text)
+
+    @property
+    def _held(self) -> Path:
+        return self.folder / "hold"
+
+    def hold(self, *, after: int = 0, gpu: str = "") -> None:
+        """Let questions wait in the engines, so that their middle lasts until :meth:`let_go`.
+
+        Args:
+            after: An analysis waits once it has so many trials.
+            gpu: Only those about this GPU wait; empty is any.
+        """
+        Hold(after, gpu).write(self._held)
+
+    def let_go(self) -> None:
+        """Let what waits go on."""
+        self._held.unlink()
 
     def start_node(
         self, name: str, *, gpu_uuid: str = "", clock: str = "", **environment: str
@@ -191,11 +151,38 @@ class Lab:
         Args:
             function: Its name; one of another module of the drills as ``years.fill``.
             arguments: What JSON can hold.
+
+        Raises:
+            RuntimeError: It failed; with its traceback.
         """
         module, _, name = function.rpartition(".")
-        return json.loads(self._run("-c", _CALL, module or "inside", name, json.dumps(arguments)))
+        asked = {"module": module or "inside", "name": name, "arguments": arguments}
+        with self._asking:
+            process = self._answering or self._start_answering()
+            questions, answers = cast("tuple[IO[str], IO[str]]", (process.stdin, process.stdout))
+            questions.write(f"{json.dumps(asked)}\n")
+            questions.flush()
+            told = answers.readline()
+        if not told:
+            raise RuntimeError((self.folder / "answering.log").read_text())
+        if "failed" in (answer := json.loads(told)):
+            raise RuntimeError(answer["failed"])
+        return answer["answer"]
 
-    def wait_for(self, function: str, *arguments: object, seconds: float = 30.0) -> Any:
+    def _start_answering(self) -> subprocess.Popen[str]:
+        with (self.folder / "answering.log").open("wb") as log:
+            self._answering = subprocess.Popen(
+                [sys.executable, "-m", "analyses.drills.answering"],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        return self._answering
+
+    def wait_for(self, function: str, *arguments: object, seconds: float = WAIT_SECONDS) -> Any:
         """Call it until its answer is true; returns the last answer."""
         return until(lambda: self.call(function, *arguments), seconds)
 
@@ -210,6 +197,9 @@ class Lab:
         if self._site is not None:
             self._site.terminate()
             self._site.wait()
+        if self._answering is not None:
+            self._answering.communicate()  # it ends when nobody asks any more
+            self._answering = None
         for process in self._strays():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -242,7 +232,7 @@ def run_python(environment: Mapping[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-def until(ask: Callable[[], T], seconds: float) -> T:
+def until(ask: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
     """Ask until the answer is true or the time is over; returns the last answer."""
     end = monotonic() + seconds
     while not (answer := ask()) and monotonic() < end:
@@ -271,22 +261,6 @@ def clock_library() -> str:
     for library in Path("/usr/lib").rglob("libfaketime.so.1"):
         return str(library)
     raise FileNotFoundError("libfaketime is not installed (Debian: apt install libfaketime)")
-
-
-def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that run; one that is dead and only not collected yet does not."""
-    return [process for process in processes if _is_alive(process)]
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
-    return [child for parent in parents for child in parent.children()]
 
 
 def _all(by_role: dict[str, list[psutil.Process]]) -> list[psutil.Process]:

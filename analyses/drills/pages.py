@@ -150,7 +150,10 @@ def _lab(
     """A lab with so many analyses, and how many it has of what."""
     with tempfile.TemporaryDirectory() as folder, new_database(server_url) as url:
         lab = Lab(Path(folder), database_url=url, result=result)
-        yield lab, lab.call("years.fill", count, f"{folder}/result.json")
+        try:
+            yield lab, lab.call("years.fill", count, f"{folder}/result.json")
+        finally:
+            lab.end()
 
 
 def _in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:

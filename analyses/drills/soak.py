@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from analyses.drills.commands import add_postgres_option, answer, new_database
-from analyses.drills.lab import Lab, Node
+from analyses.drills.lab import Lab
+from analyses.drills.node import Node
 
 TRIALS = 4
 QUIET_SECONDS = 90.0
@@ -53,7 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
         nodes = [lab.start_node(f"node-{number}") for number in range(1, options.nodes + 1)]
         begun = monotonic()
         try:
-            strikes = soak(lab, nodes, options.analyses, options.kill_every, chance)
+            strikes = soak(
+                lab, nodes, lambda sent: options.analyses - sent, options.kill_every, chance
+            )
             seconds = monotonic() - begun
             tally = lab.call("tally", TRIALS)
         finally:
@@ -63,18 +66,33 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def soak(
-    lab: Lab, nodes: list[Node], analyses: int, kill_every: float, chance: random.Random
+    lab: Lab,
+    nodes: list[Node],
+    wanted: Callable[[int], int],
+    kill_every: float,
+    chance: random.Random,
 ) -> dict[str, int]:
-    """Submit, strike and keep alive, until everything has ended or the quiet time is over."""
+    """Submit, strike and keep alive, until everything has ended or the quiet time is over.
+
+    Args:
+        lab: Where.
+        nodes: Of the lab, which are struck.
+        wanted: How many more analyses are, once so many have been sent.
+        kill_every: How often one is struck, on average in seconds.
+        chance: Decides what is struck, and when.
+
+    Returns:
+        How often what was struck.
+    """
     strikes: dict[str, int] = {}
     frozen: list[psutil.Process] = []
     sent, quiet_until = 0, 0.0
     strike_at = monotonic() + chance.expovariate(1 / kill_every)
     while True:
         unfinished = lab.call("unfinished")
-        if sent < analyses:
+        if more := wanted(sent):
             if unfinished < _BATCH:
-                sent += len(lab.call("submit", min(_BATCH, analyses - sent)))
+                sent += len(lab.call("submit", min(_BATCH, more)))
         elif not unfinished or (quiet_until and monotonic() > quiet_until):
             return strikes
         elif not quiet_until and unfinished <= _LAST:

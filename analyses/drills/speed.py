@@ -1,7 +1,8 @@
 """How fast the workers are: ``python -m analyses.drills.speed``.
 
-Two figures, with an engine that computes nothing: how long an analysis waits until an idle worker
-takes it, and what it costs the worker to store one event of the engine.
+Three figures, with an engine that computes nothing: how long an analysis waits until an idle worker
+takes it, how long one that is being worked on takes to be cancelled, and what it costs the worker
+to store one event of the engine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from analyses.drills.commands import (
     new_database,
     print_json,
 )
-from analyses.drills.lab import START_SECONDS, Lab, Node
+from analyses.drills.lab import START_SECONDS, Lab
+from analyses.drills.node import Node
 
 EVENTS_PER_TRIAL = 2
 """The drill's engine says each trial twice: as a trial and as a log line."""
@@ -39,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             node = _idle_node(lab)
             waits = [_wait_seconds(lab) for _ in range(options.analyses)]
+            cancels = [_cancel_seconds(lab) for _ in range(options.analyses)]
             node.stop()
             lab.make_engine(trials=options.trials, seconds=options.trials / 1e3)
             node.start()
@@ -51,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             {
                 "database": database,
                 "queued_to_started_seconds": _median_and_worst(waits),
+                "asked_to_cancelled_seconds": _median_and_worst(cancels),
                 "analyses": len(waits),
                 "worker_cpu_seconds_per_event": _median_and_worst(costs),
                 "events": events,
@@ -62,6 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
         f"queued to started, {len(waits)} analyses on an idle worker",
         f"{1e3 * median(waits):,.0f} ms",
         f"{1e3 * max(waits):,.0f} ms",
+    )
+    table.add_row(
+        f"asked to cancel to cancelled, {len(cancels)} analyses in their middle",
+        f"{1e3 * median(cancels):,.0f} ms",
+        f"{1e3 * max(cancels):,.0f} ms",
     )
     table.add_row(
         f"worker's processor time per event, {events:,} events",
@@ -92,6 +101,16 @@ def _finish_one(lab: Lab) -> int:
 
 def _wait_seconds(lab: Lab) -> float:
     return float(lab.call("facts", _finish_one(lab))["waited_seconds"])
+
+
+def _cancel_seconds(lab: Lab) -> float:
+    """Of one whose engine would never end by itself."""
+    lab.hold()
+    (pk,) = lab.call("submit")
+    lab.wait_for("is_attempt", pk, 1)
+    seconds = float(lab.call("seconds_to_cancel", pk))
+    lab.let_go()
+    return seconds
 
 
 def _seconds_per_event(lab: Lab, node: Node, trials: int) -> float:

@@ -34,7 +34,7 @@ def test_a_backup_under_load_is_whole(
 ) -> None:
     """Restored into SQLite, whatever it was made of."""
     lab = start_lab(database_url=database_url, trials=TRIALS, seconds=0.3)
-    (backup,) = back_up_under_load(lab, backups=1, analyses=40, kill_every=4, chance=_chance())
+    (backup,) = back_up_under_load(lab, backups=1, kill_every=4, chance=_chance())
     assert backup.finals
     empty = _empty_lab(tmp_path / "empty")
     try:
@@ -48,7 +48,7 @@ def test_from_sqlite_into_postgresql(
     start_lab: StartLab, postgres_url: str, tmp_path: Path
 ) -> None:
     lab = start_lab(trials=TRIALS, seconds=0.3)
-    (backup,) = back_up_under_load(lab, backups=1, analyses=20, kill_every=100, chance=_chance())
+    (backup,) = back_up_under_load(lab, backups=1, kill_every=100, chance=_chance())
     empty = _empty_lab(tmp_path / "empty", postgres_url)
     try:
         found = restored(backup, empty)

@@ -14,6 +14,7 @@ import pytest
 
 from analyses.drills.conftest import POSTGRES_URL, StartLab
 from analyses.drills.lab import Lab, clock_library
+from analyses.drills.node import STOP_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -21,21 +22,29 @@ TRIALS = 20
 WHOLE = list(range(1, TRIALS + 1))
 
 
+def _busy(lab: Lab) -> int:
+    """An analysis that ``node-1`` is in the middle of; it lasts until it is let go."""
+    lab.hold(after=5)
+    lab.start_node("node-1")
+    pk = _submit_one(lab)
+    assert lab.wait_for("is_at_work", pk, 5)
+    return pk
+
+
 def _submit_one(lab: Lab) -> int:
     (pk,) = lab.call("submit")
     return int(pk)
 
 
-def _finished_whole(lab: Lab, pk: int, seconds: float = 60) -> bool:
-    assert lab.wait_for("is_final", pk, seconds=seconds) == "succeeded", lab.call("facts", pk)
+def _finished_whole(lab: Lab, pk: int) -> bool:
+    assert lab.wait_for("is_final", pk) == "succeeded", lab.call("facts", pk)
     return sorted(lab.call("facts", pk)["trials"]) == WHOLE
 
 
 def test_database_connections_that_are_cut(start_lab: StartLab, postgres_url: str) -> None:
     lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=5)
-    lab.start_node("node-1")
-    pk = _submit_one(lab)
-    assert lab.wait_for("is_at_work", pk)
+    pk = _busy(lab)
+    lab.let_go()
     with psycopg.connect(POSTGRES_URL, autocommit=True) as server:
         for _ in range(5):
             server.execute(
@@ -52,11 +61,10 @@ def test_database_connections_that_are_cut(start_lab: StartLab, postgres_url: st
 def test_a_locked_database(start_lab: StartLab, tmp_path: Path, seconds: int) -> None:
     """Locked for less than the lease, the work goes on; for longer, it is done again."""
     lab = start_lab(trials=TRIALS, seconds=5)
-    lab.start_node("node-1")
-    pk = _submit_one(lab)
-    assert lab.wait_for("is_at_work", pk)
+    pk = _busy(lab)
     database = sqlite3.connect(tmp_path / "var" / "memorymark.sqlite3", isolation_level=None)
     database.execute("BEGIN IMMEDIATE")
+    lab.let_go()
     sleep(seconds)
     database.execute("ROLLBACK")
     database.close()
@@ -81,11 +89,10 @@ def test_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
         pytest.skip("only root may mount a small disk")
     try:
         lab = start_lab(trials=TRIALS, seconds=5, data_dir=disk)
-        lab.start_node("node-1")
-        pk = _submit_one(lab)
-        assert lab.wait_for("is_at_work", pk)
+        pk = _busy(lab)
         filler = disk / "filler"
         _fill(filler)
+        lab.let_go()
         sleep(4)
         filler.unlink()
 
@@ -118,13 +125,17 @@ def test_a_task_that_is_delivered_twice_runs_once(start_lab: StartLab, database_
     assert lab.call("facts", pk)["attempt"] == 1
 
 
+_LONGER_THAN_A_LEASE_SECONDS = 8.0
+
+
 def test_machines_whose_clocks_differ(start_lab: StartLab, postgres_url: str) -> None:
     """The database's clock counts: a node ten minutes ahead takes nobody's work away."""
     try:
         clock_library()
     except FileNotFoundError as missing:
         pytest.skip(str(missing))
-    lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=6)
+    lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=2)
+    lab.hold(after=5)
     lab.start_node("here")
     pks = [_submit_one(lab)]
     assert lab.wait_for("is_at_work", pks[0])
@@ -132,22 +143,25 @@ def test_machines_whose_clocks_differ(start_lab: StartLab, postgres_url: str) ->
         lab.start_node(name, clock=offset)
     assert lab.wait_for("are_online", 3)
     pks += lab.call("submit", 5)
+    assert all(lab.wait_for("at_work_on", name) for name in ("here", "ahead", "behind"))
+    sleep(_LONGER_THAN_A_LEASE_SECONDS)
+    lab.let_go()
 
-    assert all(_finished_whole(lab, pk, 90) for pk in pks)
+    assert all(_finished_whole(lab, pk) for pk in pks)
     facts = [lab.call("facts", pk) for pk in pks]
     assert {fact["attempt"] for fact in facts} == {1}
     assert {fact["node"] for fact in facts} == {"here", "ahead", "behind"}
 
 
 def test_a_drained_node_finishes_and_ends(start_lab: StartLab) -> None:
-    lab = start_lab(trials=TRIALS, seconds=4)
-    first = lab.start_node("node-1")
-    pk = _submit_one(lab)
-    assert lab.wait_for("is_at_work", pk)
+    lab = start_lab(trials=TRIALS)
+    pk = _busy(lab)
+    (first,) = lab.nodes
     lab.manage("drain", "node-1")
     waiting = _submit_one(lab)
+    lab.let_go()
 
-    assert first.process.wait(30) == 0
+    assert first.process.wait(STOP_SECONDS) == 0
     assert (lab.call("status", pk), lab.call("status", waiting)) == ("succeeded", "queued")
     first.start()
     assert _finished_whole(lab, waiting)

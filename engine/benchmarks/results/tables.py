@@ -208,15 +208,26 @@ def workers(read: Read) -> str:
     rows = []
     for name in ("speed-sqlite", "speed-postgresql"):
         figures = read(name).figures
-        wait, cost = figures["queued_to_started_seconds"], figures["worker_cpu_seconds_per_event"]
+        cost = figures["worker_cpu_seconds_per_event"]
         rows.append(
             [
                 figures["database"],
-                f"{_ms(wait['median'])}, at worst {_ms(wait['worst'])}",
+                *(
+                    f"{_ms(figures[took]['median'])}, at worst {_ms(figures[took]['worst'])}"
+                    for took in ("queued_to_started_seconds", "asked_to_cancelled_seconds")
+                ),
                 f"{1e6 * cost['median']:,.0f} µs",
             ]
         )
-    return _table(["workers", "from queued to started", "worker's CPU time for an event"], rows)
+    return _table(
+        [
+            "workers",
+            "from queued to started",
+            "from asked to cancelled",
+            "worker's CPU time for an event",
+        ],
+        rows,
+    )
 
 
 def clients(read: Read) -> str:

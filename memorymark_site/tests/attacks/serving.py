@@ -15,7 +15,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from analyses.drills.lab import ROOT, run_python
+from analyses.drills.lab import run_python
+from analyses.drills.node import ROOT
 
 NAME = "lab.example"
 PASSWORD = "correct horse battery"  # noqa: S105  # of an account of these tests

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import pytest
 from django.conf import settings
 
-from analyses.drills.lab import ROOT
+from analyses.drills.node import ROOT
 from analyses.engine_process import EngineProcess, Engines
 from engine.models.hub_switch import SWITCH
 from memorymark_site.tests.attacks.serving import METRICS_TOKEN, NAME_FIELD, PASSWORD, Site
