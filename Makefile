@@ -37,7 +37,7 @@ help:
 	@echo 'make test     run the tests'
 	@echo 'make test-slow  run the slow ones: every model and setting, and the drills of the workers'
 	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
-	@echo 'make test-properties  look for new examples that break what holds in general (20 minutes)'
+	@echo 'make test-properties  look for new examples that break what holds in general (minutes)'
 	@echo 'make e2e      run those of the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make screenshots  picture every page of the demo into var/screenshots'
 	@echo 'make results  make the figures of README and docs again (half an hour; PostgreSQL, Chromium)'
