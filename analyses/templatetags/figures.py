@@ -25,6 +25,7 @@ for _filter in (
     formatting.whole,
     question.gpu_name,
     question.gpu_of,
+    question.input_size,
     question.model_name,
     memory_bars.category_name,
     presentation.speedup_in_list,
