@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from analyses.compare.columns import Column
+from analyses.figures import has_gain
 from analyses.formatting import (
     UNKNOWN,
     gib_with_unit,
@@ -16,7 +17,6 @@ from analyses.formatting import (
     usd,
     whole,
 )
-from analyses.presentation import has_gain
 from analyses.question import gpu_of, settings_of
 from engine.answer.economics import usd_per_million_samples
 from engine.gpus import GPUS
