@@ -23,13 +23,8 @@ from django_htmx.middleware import HtmxDetails
 
 from analyses import services
 from analyses.figures import SOURCE_MEANINGS
-from analyses.forms import (
-    AnalysisForm,
-    default_values,
-    values_of,
-    with_changes,
-    with_upload,
-)
+from analyses.form_values import default_values, values_of, with_changes, with_upload
+from analyses.forms import AnalysisForm
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
 from analyses.lab.defaults import PRICE

@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses.engine_events import Failure
+from analyses.form_values import default_values
 from analyses.formatting import gib
-from analyses.forms import default_values
 from analyses.lookups import preview_views, services
 from analyses.models import Ask, Lookup, LookupStatus, Node
 from analyses.tests.factories import make_trial, make_user
