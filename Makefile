@@ -19,8 +19,11 @@ PIP_AUDIT := pip-audit==2.10.1
 
 VENV := .venv
 STAMP := $(VENV)/installed
+# Variables of this machine, for the site and its worker; the demo has none of them
+ENV_FILE ?= .env
+IN_ENV = honcho run -e '$(ENV_FILE)'
 # It ends with 130 after Ctrl-C and with 143 after TERM: both are how one stops it.
-HONCHO = run() { honcho start --no-prefix "$$@" || [ $$? -eq 130 ] || [ $$? -eq 143 ]; }; run
+HONCHO = run() { honcho start -e '$(ENV_FILE)' --no-prefix "$$@" || [ $$? -eq 130 ] || [ $$? -eq 143 ]; }; run
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PORT HOST TEST_POSTGRES_URL CHROMIUM
@@ -50,13 +53,13 @@ help:
 	@echo 'make clean    remove $(VENV), caches and collected files; your data in var stays'
 
 run: port $(STAMP)
-	@python manage.py migrate --noinput -v 0
-	@python manage.py collectstatic --noinput -v 0
+	@$(IN_ENV) python manage.py migrate --noinput -v 0
+	@$(IN_ENV) python manage.py collectstatic --noinput -v 0
 	@$(HONCHO)
 
 demo: port $(STAMP)
 	@export MEMORYMARK_DATA_DIR='$(DEMO_DATA_DIR)'; \
-		python manage.py demo && $(MAKE) --no-print-directory run
+		python manage.py demo && $(MAKE) --no-print-directory run ENV_FILE=/dev/null
 
 worker: $(STAMP)
 	@$(HONCHO) worker

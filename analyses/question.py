@@ -53,8 +53,8 @@ def settings_of(
         ("Precision", request["precision"]),
         ("Optimizer", request["optimizer"]),
         ("Mode", request["mode"]),
-        ("Sequence length", _with_unit(request.get("sequence_length"), "tokens")),
-        ("Image size", _with_unit(request.get("image_size"), "pixels per side")),
+        ("Sequence length", _tokens(request)),
+        ("Image size", _pixels(request)),
         ("Attention", rare.get("attention", "")),
         ("Gradient checkpointing", rare.get("gradient_checkpointing", "")),
         ("Backbone", "frozen" if "frozen_backbone" in rare else ""),
@@ -98,6 +98,19 @@ def model_name(name: str) -> str:
     if name == OWN_CONFIG:
         return "own config"
     return PRESETS[name].display_name if name in PRESETS else name
+
+
+def input_size(request: Request) -> str:
+    """What a sample is made of, such as ``128 tokens``; empty where that is not known yet."""
+    return ", ".join(size for size in (_tokens(request), _pixels(request)) if size)
+
+
+def _tokens(request: Request) -> str:
+    return _with_unit(request.get("sequence_length"), "tokens")
+
+
+def _pixels(request: Request) -> str:
+    return _with_unit(request.get("image_size"), "pixels per side")
 
 
 def gpu_name(name: str) -> str:

@@ -22,13 +22,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_htmx.middleware import HtmxDetails
 
 from analyses import services
-from analyses.forms import (
-    AnalysisForm,
-    default_values,
-    values_of,
-    with_changes,
-    with_upload,
-)
+from analyses.figures import SOURCE_MEANINGS
+from analyses.form_values import default_values, values_of, with_changes, with_upload
+from analyses.forms import AnalysisForm
 from analyses.history.forms import LabelsForm
 from analyses.history.labels import labels_of
 from analyses.lab.defaults import PRICE
@@ -37,13 +33,7 @@ from analyses.lookups.questions import has_advice
 from analyses.models import Analysis, LogLine
 from analyses.node_rows import node_rows
 from analyses.permissions import may_change
-from analyses.presentation import (
-    SOURCE_MEANINGS,
-    Verdict,
-    environment_rows,
-    state_of,
-    verdict_of,
-)
+from analyses.presentation import Verdict, environment_rows, state_of, verdict_of
 from analyses.progress import NOTHING, Progress, progress_of
 from analyses.question import command_of, local_gpu, settings_of
 from analyses.savings.worth import worth_of

@@ -86,7 +86,7 @@ def _claim(analysis_id: int) -> Claim | None:
 def _work_safely(claim: Claim) -> None:
     lease = Lease(claim)
     with log_context.of_analysis(claim.analysis_id, claim.request_id):
-        logger.info("taken, for the %d. time", claim.attempt)
+        logger.info("taken, attempt %d", claim.attempt)
         try:
             outcome = _work(lease)
             lease.write_at_last(lambda: services.finish(claim, outcome))

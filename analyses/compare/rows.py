@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyses.compare.columns import Column
+from analyses.figures import has_gain
 from analyses.formatting import (
     UNKNOWN,
     gib_with_unit,
@@ -16,7 +17,6 @@ from analyses.formatting import (
     usd,
     whole,
 )
-from analyses.presentation import has_gain
 from analyses.question import gpu_of, settings_of
 from engine.answer.economics import usd_per_million_samples
 from engine.gpus import GPUS
@@ -270,6 +270,19 @@ def _of_savings(name: str, words: Callable[[float], str]) -> Callable[[Column], 
     return cell
 
 
+def _per_year(name: str, words: Callable[[float], str]) -> Callable[[Column], Cell]:
+    """Savings, which are potential until the recommendation is adopted."""
+    of_savings = _of_savings(name, words)
+
+    def cell(column: Column) -> Cell:
+        found = of_savings(column)
+        if found is NOTHING:
+            return found
+        return replace(found, note="realised" if column.analysis.adopted_at else "potential")
+
+    return cell
+
+
 _FIGURES = (
     _Figure("largest_batch_size", "Largest batch that fits", _largest, better=1),
     _Figure("recommended_batch_size", "Recommended batch", _recommended),
@@ -304,13 +317,11 @@ _FIGURES = (
         _of_savings("recommended_usd_per_run", usd),
         unit="USD",
     ),
-    _Figure(
-        "usd_per_year", "Potential savings per year", _of_savings("usd_per_year", usd), unit="USD"
-    ),
+    _Figure("usd_per_year", "Savings per year", _per_year("usd_per_year", usd), unit="USD"),
     _Figure(
         "gpu_hours_per_year",
-        "Potential GPU-hours saved per year",
-        _of_savings("gpu_hours_per_year", significant),
+        "GPU-hours saved per year",
+        _per_year("gpu_hours_per_year", significant),
         unit="GPU-hours",
     ),
 )

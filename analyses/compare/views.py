@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -32,16 +34,9 @@ def compare(request: MemberRequest) -> HttpResponse:
     }
     if len(columns) < FEWEST:
         return render(request, "compare/choose.html", context)
-    settings, answers = setting_rows(columns), answer_rows(columns, choice.base)
-    groups = [("What was asked", settings), ("What came out", answers)]
-    shown = [
-        (name, [row for row in rows if row.differs or not choice.only_differences])
-        for name, rows in groups
-    ]
     context |= {
         "title": title_of(columns),
-        "groups": [(name, rows) for name, rows in shown if rows],
-        "alike_count": sum(not row.differs for _, rows in groups for row in rows),
+        **_table(choice, columns),
         "heads": [_head(choice, column) for column in columns],
         "has_answers": any(column.result for column in columns),
         "memory_chart": memory_chart(columns),
@@ -63,6 +58,22 @@ def bars(request: MemberRequest) -> HttpResponse:
     if request.GET.get("download") == "1":
         response["Content-Disposition"] = f'attachment; filename="{_file_name(choice)}.svg"'
     return response
+
+
+def _table(choice: Choice, columns: list[Column]) -> dict[str, Any]:
+    """The rows that are shown, in groups, and how many are alike in all columns."""
+    groups = {
+        "What was asked": setting_rows(columns),
+        "What came out": answer_rows(columns, choice.base),
+    }
+    shown = {
+        name: [row for row in rows if row.differs or not choice.only_differences]
+        for name, rows in groups.items()
+    }
+    return {
+        "groups": [(name, rows) for name, rows in shown.items() if rows],
+        "alike_count": sum(not row.differs for rows in groups.values() for row in rows),
+    }
 
 
 def _chosen(request: MemberRequest) -> tuple[Choice, list[Column]]:

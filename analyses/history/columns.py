@@ -9,9 +9,9 @@ from datetime import datetime
 from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
 
+from analyses.figures import gain_of
 from analyses.history.labels import note_of
 from analyses.models import Analysis, pushed_from
-from analyses.presentation import gain_of
 from analyses.question import gpu_of, model_name
 
 Value = str | int | float | bool | list[str] | None

@@ -9,6 +9,7 @@ from typing import Any
 from analyses.charts.memory_bars import MemoryBar, memory_bar
 from analyses.formatting import gib, gib_with_unit, milliseconds, significant, whole
 from analyses.models import Lookup, LookupStatus
+from analyses.question import input_size
 from analyses.stored_result import UNREADABLE, read_trial
 from engine.result import Trial
 
@@ -56,7 +57,7 @@ def preview_of(lookup: Lookup, measured_gpu: str = "") -> Preview:
         trial = read_trial(answer["trial"])
     except UNREADABLE:
         return Preview(headline=OLD_VERSION)
-    return _answered(trial, name, total, measured_gpu)
+    return _answered(trial, input_size(lookup.request), name, total, measured_gpu)
 
 
 def _failed(failure: Mapping[str, Any]) -> Preview:
@@ -65,9 +66,11 @@ def _failed(failure: Mapping[str, Any]) -> Preview:
     return Preview(headline=f"Not predicted: {reason}")
 
 
-def _answered(trial: Trial, gpu: str, total: int, measured_gpu: str) -> Preview:
+def _answered(trial: Trial, size: str, gpu: str, total: int, measured_gpu: str) -> Preview:
     used, high = trial.device_used_bytes or 0, trial.device_used_high_bytes
     batch, needs = f"Batch {whole(trial.batch_size)}", gib_with_unit(used)
+    if size:  # often the model's default, which the form's empty field does not tell
+        batch += f" at {size}"
     if trial.device_used_low_bytes is not None and high is not None:
         needs += f" ({gib(trial.device_used_low_bytes)} to {gib(high)})"
     if trial.fits:

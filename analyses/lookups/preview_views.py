@@ -11,7 +11,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from analyses.forms import AnalysisForm, with_upload
+from analyses.form_values import with_upload
+from analyses.forms import AnalysisForm
 from analyses.lookups import selectors, services
 from analyses.lookups.preview import Preview, preview_of
 from analyses.lookups.questions import predictable

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from urllib.parse import urlencode
 
+from analyses.figures import Figure, has_gain, worth_figures
 from analyses.formatting import plain_number
-from analyses.presentation import Figure, has_gain, worth_figures
 from engine.answer import economics
 from engine.errors import InvalidInput
 from engine.request import Assumptions

@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from analyses import formatting, presentation, question
+from analyses import figures, formatting, question
 from analyses.charts import memory_bars
 from engine.result import Source
 
@@ -25,9 +25,10 @@ for _filter in (
     formatting.whole,
     question.gpu_name,
     question.gpu_of,
+    question.input_size,
     question.model_name,
     memory_bars.category_name,
-    presentation.speedup_in_list,
+    figures.speedup_in_list,
 ):
     register.filter(_filter.__name__, _filter)
 
@@ -39,6 +40,6 @@ def badge(source: str) -> SafeString:
     return format_html(
         '<span class="badge badge-{}" title="{}">{}</span>',
         known.value,
-        presentation.SOURCE_MEANINGS[known],
+        figures.SOURCE_MEANINGS[known],
         known.value,
     )

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyses import services
 from analyses.compare.columns import Column, columns_of
 from analyses.compare.curves import memory_chart, speed_chart
 from analyses.compare.rows import Cell, Row, answer_rows, difference_in_words
@@ -113,8 +114,18 @@ def test_a_current_batch_that_does_not_fit_has_no_savings_to_compare(member: Use
     result = make_result(current=2048, recommended=64)
     pair = [make_analysis(member, Status.SUCCEEDED, one) for one in (result, make_result())]
     found = columns_of(pair)
-    assert row(found, "Potential savings per year").cells[0].text == "\N{EN DASH}"
-    assert row(found, "Potential savings per year").cells[1].delta == ""
+    assert row(found, "Savings per year").cells[0].text == "\N{EN DASH}"
+    assert row(found, "Savings per year").cells[1].delta == ""
+
+
+def test_savings_are_realised_where_the_recommendation_is_adopted(member: User) -> None:
+    adopted, other = (make_analysis(member, Status.SUCCEEDED) for _ in range(2))
+    services.adopt(adopted, member)
+    adopted.refresh_from_db()
+    found = columns_of([adopted, other])
+
+    for label in ("Savings per year", "GPU-hours saved per year"):
+        assert [cell.note for cell in row(found, label).cells] == ["realised", "potential"]
 
 
 def test_the_curves_name_their_source_and_mark_each_limit_once(member: User) -> None:

@@ -21,7 +21,8 @@ from analyses.form_fields import (
     TASKS,
     gpu_choices,
 )
-from analyses.forms import AnalysisForm, default_values, values_of
+from analyses.form_values import default_values, values_of
+from analyses.forms import AnalysisForm
 from analyses.models import Analysis, Node
 from analyses.tests.factories import make_analysis, make_request
 from engine.gpus import GIB, GPUS

@@ -8,7 +8,7 @@ import pytest
 
 from analyses.charts.batch_size import batch_size_chart, chart_description
 from analyses.charts.knee import knee_of
-from analyses.presentation import key_figures
+from analyses.figures import key_figures
 from analyses.tests.factories import make_global_batch, make_result, make_trial
 from engine.result import AnalysisResult, Source, Trial
 

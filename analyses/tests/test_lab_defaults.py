@@ -13,7 +13,7 @@ from django.utils import timezone
 from analyses import services
 from analyses.demo.filling import fill
 from analyses.demo.plan import Planned
-from analyses.forms import default_values
+from analyses.form_values import default_values
 from analyses.lab import services as lab
 from analyses.lab.selectors import price_of, prices
 from analyses.models import Analysis, LabSettings, Node

@@ -74,7 +74,7 @@ def test_it_shows_who_is_running_what_and_what_ran_lately(page: Client, member: 
     running = make_analysis(make_user("alan"), Status.RUNNING, node="node-7")
     queued = make_analysis(make_user("ada"), request=make_request(model="gpt2"))
     ended = make_analysis(member, Status.FAILED, request=make_request(model="llama-3-8b"))
-    now, lately = html_of(page).split("Lately")
+    now, lately = html_of(page).split("Recent analyses")
     for text in (f'id="running-{running.pk}"', "alan", "node-7", "Running", "data-elapsed"):
         assert text in now
     for text in (f'id="running-{queued.pk}"', "ada", "GPT-2", "Queued"):

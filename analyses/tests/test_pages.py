@@ -162,6 +162,7 @@ def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
     html = html_of(page, "detail", analysis.pk)
     assert html.index(result.verdict) < html.index("Largest batch that fits")
     for text in (
+        " · 128 tokens · current batch",
         f"{result.next_batch_size} does not fit",
         "Recommended batch",
         "Headroom",

@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses.engine_events import Failure
+from analyses.form_values import default_values
 from analyses.formatting import gib
-from analyses.forms import default_values
 from analyses.lookups import preview_views, services
 from analyses.models import Ask, Lookup, LookupStatus, Node
 from analyses.tests.factories import make_trial, make_user
@@ -68,7 +68,8 @@ def test_it_works_out_what_is_typed_and_asks_until_it_is_there(page: Client, nod
     used = make_trial(64).device_used_bytes or 0
     assert f"It fits, {gib(A10_BYTES - used)} GiB unused" in shown
     between = f"{gib(round(used * 0.94))} to {gib(round(used * 1.06))}"
-    assert f"Batch 64 uses {gib(used)} GiB ({between}) of the 22.07 GiB of NVIDIA A10." in shown
+    needs = f"Batch 64 at 128 tokens uses {gib(used)} GiB ({between})"
+    assert f"{needs} of the 22.07 GiB of NVIDIA A10." in shown
     assert "A step takes 187 ms (131 to 281): 342 samples per second." in shown
     assert "badge-predicted" in shown
     assert "<svg" in shown

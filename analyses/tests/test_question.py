@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from analyses.question import command_of, gpu_name, model_name, settings_of
+from analyses.question import command_of, gpu_name, input_size, model_name, settings_of
 from analyses.tests.factories import NEW_IN_WORKLOADS, make_request
 
 RARE: dict[str, object] = {
@@ -31,6 +31,12 @@ def test_settings_name_units_and_leave_out_what_does_not_apply() -> None:
     limited = dict(settings_of(make_request(memory_limit_bytes=2**33, price_per_hour_usd=2)))
     assert limited["Memory limit"] == "8.00 GiB"
     assert limited["Price per GPU-hour (assumed)"] == "$2.00"
+
+
+def test_what_a_sample_is_made_of_is_told_where_it_is_known() -> None:
+    assert input_size(make_request()) == "128 tokens"
+    assert input_size(make_request(model="resnet")) == "224 pixels per side"
+    assert input_size(make_request(model="acme/own")) == ""
 
 
 def test_names_outside_the_catalogue_stay_as_they_are() -> None:

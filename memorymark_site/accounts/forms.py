@@ -123,7 +123,7 @@ class TokenForm(forms.Form):
         choices=Scope.choices,
         initial=Scope.READ,
         label="It may",
-        help_text="To submit, cancel, adopt and push analyses takes write.",
+        help_text="To submit, cancel, adopt, label and push analyses takes write.",
     )
     days = forms.TypedChoiceField(
         choices=[(days, f"{days} days") for days in DAYS],

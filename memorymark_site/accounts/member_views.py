@@ -66,7 +66,7 @@ def renew_invitation(request: HttpRequest, pk: int) -> HttpResponse:
 def revoke_invitation(request: HttpRequest, pk: int) -> HttpResponse:
     """End an invitation."""
     if invitations.revoke(_admin(request), get_object_or_404(Invitation, pk=pk)):
-        messages.success(request, "The invitation is revoked: its link works no more.")
+        messages.success(request, "The invitation is revoked: its link no longer works.")
     else:
         messages.warning(request, _GONE)
     return redirect("accounts:members")

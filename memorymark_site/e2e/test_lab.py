@@ -47,6 +47,14 @@ def test_an_admin_sets_defaults_and_prices_that_a_new_analysis_takes(
     expect(page.get_by_role("heading", level=1)).not_to_have_text("Lab settings")
 
 
+def test_the_navigation_shows_on_a_phone_where_one_is(site: Site, open_page: Open) -> None:
+    admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD), screen="phone")
+    links = admin.get_by_role("navigation").first
+    for address, name in (("/history/", "Analyses"), ("/gpus/", "GPUs"), ("/lab/", "Lab")):
+        admin.goto(address)
+        expect(links.get_by_role("link", name=name, exact=True)).to_be_in_viewport(ratio=0.9)
+
+
 def _set_price(page: Page, gpu: str, price: str) -> None:
     page.goto("/gpus/")
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=gpu, exact=True))

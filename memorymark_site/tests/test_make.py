@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ ROOT = Path(settings.BASE_DIR)
 
 
 def _make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # Not as a part of the make that may be running these tests.
-    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    # Not as a part of the make that may be running these tests, nor on its database.
+    mine = ("MAKE", "MFLAGS", "DATABASE_URL")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
     return subprocess.run(
         ["make", *arguments],  # make is found as the system finds it
         cwd=ROOT,
@@ -56,6 +59,29 @@ def test_a_missing_python_is_told(tmp_path: Path, python: str, message: str) -> 
     assert said.returncode != 0
     assert message in said.stderr
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "database"), [("run", "postgres://of-the-file"), ("demo", "none")]
+)
+def test_the_database_of_the_file_is_the_one_prepared_and_served_but_not_by_the_demo(
+    tmp_path: Path, target: str, database: str
+) -> None:
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "honcho").symlink_to(Path(sys.executable).parent / "honcho")
+    python = programs / "python"
+    python.write_text('#!/bin/sh\necho "$2 on ${DATABASE_URL:-none}"\n')
+    python.chmod(0o755)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements.txt").touch()
+    (programs.parent / "installed").touch()
+    (tmp_path / "Procfile").write_text("web: exec python -m served\n")
+    (tmp_path / ".env").write_text("DATABASE_URL=postgres://of-the-file\n")
+    said = _make(target, "--directory", str(tmp_path)).stdout
+
+    for done in ("migrate", "collectstatic", "served"):
+        assert f"{done} on {database}\n" in said
 
 
 def test_every_requirement_is_pinned_and_none_to_one_machine() -> None:

@@ -27,6 +27,13 @@
   tick();
   setInterval(tick, 500);
 
+  // On a phone the navigation is wider than the window: the part with the page itself is shown.
+  const nav = document.querySelector(".site-header nav");
+  const here = nav?.querySelector("[aria-current]");
+  if (here) {
+    nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
+  }
+
   // The theme is a cookie, so that the server writes it into the page and nothing flashes.
   const choice = document.querySelector("[data-theme-choice]");
   if (choice) {

@@ -37,6 +37,13 @@ def test_a_member_is_added_with_a_typed_password(
     assert not User.objects.get().is_superuser
 
 
+@pytest.mark.parametrize(
+    ("options", "role"), [([], "member"), (["--viewer"], "viewer"), (["--admin"], "admin")]
+)
+def test_who_is_added_is_told_by_role(options: list[str], role: str) -> None:
+    assert _call("addmember", "grace", "--generate", *options).startswith(f"grace is {role} now.")
+
+
 def test_a_generated_password_is_printed_and_works(client: Client) -> None:
     password = _call("addmember", "grace", "--generate", "--admin").split()[-1]
 

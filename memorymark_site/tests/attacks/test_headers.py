@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.client import MULTIPART_CONTENT
 from pytest_django import Settings
 
-from analyses.forms import default_values
+from analyses.form_values import default_values
 from analyses.models import Status
 from analyses.tests.factories import make_analysis, make_result, make_user
 from memorymark_site.accounts.tests.mailing import wait_for_mail

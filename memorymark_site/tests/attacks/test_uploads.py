@@ -16,7 +16,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from analyses.form_fields import OTHER_MODEL
-from analyses.forms import default_values
+from analyses.form_values import default_values
 from analyses.models import Analysis, Lookup, Training
 from analyses.tests.factories import make_user
 from engine.models.config import LARGEST_CONFIG_BYTES

@@ -57,6 +57,6 @@ class Command(BaseCommand):
             user.save()
             give_role(user, role)
             audit.note(None, Action.MEMBER_JOINED, name, after=role)
-        self.stdout.write(f"{name} is a member now.")
+        self.stdout.write(f"{name} is {role.label.lower()} now.")
         if generate:
             self.stdout.write(f"Password: {password}")

@@ -1,0 +1,55 @@
+"""The units that docs/nodes.md has honcho write: they start, and hold no secret."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+ROOT = Path(settings.BASE_DIR)
+SECRET = "of-the-file-alone"  # noqa: S105  # looked for in what is written
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="systemd is Linux's")
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> str:
+    """The worker's unit, written by the guide's own lines for a copy of the repository."""
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "honcho").symlink_to(Path(sys.executable).parent / "honcho")
+    python = programs / "python"
+    python.write_text("#!/bin/sh\necho ours: $*\n")
+    python.chmod(0o755)
+    shutil.copy(ROOT / "Procfile", tmp_path)
+    (tmp_path / ".env").write_text(f"PATH={programs}:/usr/bin:/bin\nSECRET_KEY={SECRET}\n")
+    units = tmp_path / "units"
+    units.mkdir()
+    guide = (ROOT / "docs" / "nodes.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:\.venv/bin/honcho export|sed) .*$", guide, re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        here = line.replace("/etc/systemd/system", str(units))
+        subprocess.run(["/bin/sh", "-c", here], cwd=tmp_path, check=True, capture_output=True)
+    return (units / "memorymark-worker-1.service").read_text()
+
+
+def test_no_unit_has_the_variables_which_the_file_keeps(unit: str, tmp_path: Path) -> None:
+    assert SECRET not in unit
+    assert f"EnvironmentFile={tmp_path}/.env" in unit
+
+
+def test_a_unit_starts_the_python_of_the_file_whatever_the_profile_sets(
+    unit: str, tmp_path: Path
+) -> None:
+    command = shlex.split(re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0])
+    variables = dict(line.split("=", 1) for line in (tmp_path / ".env").read_text().splitlines())
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+
+    assert done.stdout == "ours: manage.py cluster\n"
