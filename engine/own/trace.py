@@ -32,7 +32,14 @@ from engine.tracing.lowering import CudaBehaviour
 from engine.tracing.quadratic import QuadraticTrace
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.temporaries import CudaTemporaries
-from engine.tracing.trace import AffineTrace, NotAffine, Trace
+from engine.tracing.trace import (
+    AffineTrace,
+    NeedsTwoSamples,
+    NotAffine,
+    Trace,
+    batch_norm_refuses,
+    in_place_of_one,
+)
 from engine.tracing.tracer import HIGH, LOW, TraceAt, fake_device
 
 _CHECKED = 67
@@ -74,7 +81,7 @@ def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None
     Raises:
         CannotTrace: If the code cannot be followed.
         OwnCodeFailed: If it is no factory of steps.
-        InvalidInput: If there is no such factory.
+        InvalidInput: If there is no such factory, or PyTorch refuses a batch of 1.
     """
     with _no_gpu_in_sight(), closing(OwnSteps(factory, batch_size)) as steps:
         steps.build("cpu")
@@ -90,6 +97,8 @@ def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None
             except EngineError:
                 raise
             except (Exception, SystemExit) as error:
+                if batch_size == 1 and batch_norm_refuses(error):
+                    raise NeedsTwoSamples from error
                 raise _refusal(factory, error) from error
         _check(steps, recorder, factory)
         return recorder.trace
@@ -122,7 +131,15 @@ def trace_own_at_every_batch_size(
     except NotAffine as error:
         warn(f"{error}; tracing each batch size by itself")
         return each
-    return lambda batch_size: each(1) if batch_size == 1 else traces.at(batch_size)
+
+    @cache
+    def single() -> Trace:
+        try:
+            return each(1)
+        except NeedsTwoSamples:
+            return in_place_of_one(each(LOW))
+
+    return lambda batch_size: single() if batch_size == 1 else traces.at(batch_size)
 
 
 def _held_against(checked: Trace, each: TraceAt) -> AffineTrace | QuadraticTrace:
