@@ -157,8 +157,10 @@ def _predictor(request: AnalysisRequest, emit: Emit) -> Callable[[Gpu, int], Tri
     allocator = AllocatorOptions.parse(request.allocator)
 
     def predict(gpu: Gpu, batch_size: int) -> Trial:
-        trace_at = traces.of(cuda_behaviour(gpu.compute_capability))
-        return predict_trial(request.workload_at(batch_size), gpu, trace_at(batch_size), allocator)
+        step = traces.of(cuda_behaviour(gpu.compute_capability))(batch_size)
+        if batch_size == request.current_batch_size:
+            step.check_it_runs()
+        return predict_trial(request.workload_at(batch_size), gpu, step, allocator)
 
     return predict
 

@@ -11,7 +11,7 @@ Source of every rule: ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.allocator.expandable import ExpandablePool
@@ -181,6 +181,10 @@ class CachingAllocator:
         self.allocated_bytes -= held
         self._pools[handle >> _POOL_ADDRESS_BITS].give(handle, held)
 
+    def layout(self) -> object:
+        """Where all blocks lie: from equal layouts on, equal requests are served alike."""
+        return dict(self._blocks), {key: pool.free_blocks() for key, pool in self._pools.items()}
+
     def _pool(self, stream: int, rounded: int) -> Pool:
         """The pool of a stream for a request of this size."""
         if 2 * stream not in self._pools:
@@ -241,6 +245,8 @@ def replay(
     capacity_bytes: int | None = None,
     options: AllocatorOptions = DEFAULT_OPTIONS,
     streams: Sequence[int] = (),
+    again: Sequence[tuple[int, int]] = (),
+    times: int = 1,
 ) -> ReplayResult:
     """Run a trace through a fresh :class:`CachingAllocator`.
 
@@ -251,6 +257,9 @@ def replay(
         capacity_bytes: The most that may be reserved; ``None`` gives the peaks with no limit.
         options: How the allocator is set up.
         streams: The stream each tensor is made in, by id; empty where all are made in one.
+        again: Events that come after those, again and again.
+        times: The most that they do; fewer where they leave every block where it lay before, since
+            nothing changes from there on.
 
     Raises:
         ValueError: If the trace frees what is not allocated, allocates what already is, or holds
@@ -261,7 +270,7 @@ def replay(
     handles: dict[int, int] = {}
     peak, peak_index = 0, -1
     failed_index: int | None = None
-    for index, (kind, tensor) in enumerate(events):
+    for index, (kind, tensor) in enumerate(_until_settled(allocator, events, again, times)):
         if kind == FREE and tensor in handles:
             free(handles.pop(tensor))
         elif kind == ALLOCATE and tensor not in handles:
@@ -286,3 +295,18 @@ def replay(
         failed_event_index=failed_index,
         failed_request_bytes=None if failed_index is None else sizes[tensor],
     )
+
+
+def _until_settled(
+    allocator: CachingAllocator,
+    events: Iterable[tuple[int, int]],
+    again: Sequence[tuple[int, int]],
+    times: int,
+) -> Iterator[tuple[int, int]]:
+    """The events, then the others so many times, or until they change nothing any more."""
+    yield from events
+    for time in range(times if again else 0):
+        before = allocator.layout() if time + 1 < times else None
+        yield from again
+        if before is not None and allocator.layout() == before:
+            return

@@ -132,6 +132,10 @@ class Pool:
             if self._by_start.get(start) == size:
                 self._release_segment(start, size)
 
+    def free_blocks(self) -> dict[int, int]:
+        """The size of each free block, by where it starts."""
+        return dict(self._by_start)
+
     def _release_segment(self, start: int, size: int) -> None:
         del self._segments[start], self._by_start[start], self._by_end[start + size]
         self._forget(start, size)

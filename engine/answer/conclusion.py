@@ -121,6 +121,7 @@ def answer(
             speedup=gained,
             source=found.source,
             bound=found.bound,
+            safe_batch_size=found.safe_batch_size,
         ),
         curve=list(found.curve),
         trials=_in_order(found.outcome.trials, current, recommended),

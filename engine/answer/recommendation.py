@@ -44,18 +44,34 @@ def recommend_batch(
     Args:
         sizes: The batch sizes to choose from, growing, as :func:`micro_batches` gives them.
         speed: Samples per second at a batch size; taken to rise with it, as it does where fixed
-            costs are shared by more samples.
+            costs are shared by more samples, and, where samples are compared with one another,
+            to fall again from some size on.
         largest: The largest batch that fits.
         safe: The largest that fits even at the high end of a prediction; if none of the sizes is
             that small, the smallest is chosen.
     """
     safe_sizes = sizes[: max(1, bisect_right(sizes, safe))]
-    best = speed(safe_sizes[-1])
-    chosen = safe_sizes[bisect_left(safe_sizes, ENOUGH_SPEED * best, key=speed)]
+    rising = safe_sizes[: _fastest(safe_sizes, speed) + 1]
+    best = speed(rising[-1])
+    chosen = rising[bisect_left(rising, ENOUGH_SPEED * best, key=speed)]
     if best >= ENOUGH_SPEED * speed(largest):
         return Recommendation(chosen, Bound.SPEED)
     memory = len(safe_sizes) < len(sizes)
     return Recommendation(chosen, Bound.MEMORY if memory else Bound.GLOBAL_BATCH)
+
+
+def _fastest(sizes: Sequence[int], speed: Callable[[int], float]) -> int:
+    """The index of the fastest size, for a speed that rises and then perhaps falls."""
+    low, high = 0, len(sizes) - 1
+    if high > 0 and speed(sizes[high]) >= speed(sizes[high - 1]):  # nearly always
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if speed(sizes[middle]) < speed(sizes[middle + 1]):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def micro_batches(request: Question, largest: int) -> Sequence[int]:

@@ -22,6 +22,7 @@ def verdict(
     speedup: Speedup | None,
     source: Source,
     bound: Bound = Bound.SPEED,
+    safe_batch_size: int | None = None,
 ) -> str:
     """Say what fits, which batch to use, and what that gains.
 
@@ -34,6 +35,8 @@ def verdict(
             current batch does not fit.
         source: Where the figures come from.
         bound: What decided the recommended batch.
+        safe_batch_size: The largest that fits even at the high end of its prediction, 0 if none
+            does; ``None`` where the limit was measured.
     """
     if outcome.largest_batch_size == 0:
         return f"Not even batch {outcome.next_batch_size:,} fits ({source})."
@@ -46,19 +49,27 @@ def verdict(
         recommended_batch_size,
         current_batch_size,
         speedup,
-        _BEST_SPEED[bound],
+        bound,
+        safe_batch_size,
     )
     return f"{limit}; {advice} ({source})."
 
 
-def _advice(recommended: int, current: int, speedup: Speedup | None, best_speed: str) -> str:
-    yours = f"your batch of {current:,}"
+def _advice(
+    recommended: int, current: int, speedup: Speedup | None, bound: Bound, safe: int | None
+) -> str:
+    yours, best_speed = f"your batch of {current:,}", _BEST_SPEED[bound]
+    if safe == 0:
+        likeliest = f"{recommended:,} is the likeliest to fit, as no batch is sure to"
+        return likeliest if speedup is not None else f"{yours} is too large: {likeliest}"
     if speedup is None:
         return f"{yours} is too large: use {recommended:,}, which gives {best_speed}"
     if speedup.is_gain:
         return f"{recommended:,} gives {best_speed}, {speedup.ratio:.2f} times that of {yours}"
     if current == recommended:
         return f"{yours} already gives {best_speed}: no gain"
+    if bound is Bound.MEMORY and safe is not None and current > safe:
+        return f"{yours} is not sure to fit, and {recommended:,} gives {best_speed}: no gain"
     if current > recommended:
         return f"{yours} is larger than speed needs, as {recommended:,} gives {best_speed}: no gain"
     return f"{recommended:,} is no faster than {yours}: no gain"

@@ -68,6 +68,7 @@ def predict_own_batch(request: OwnCodeRequest, emit: Emit) -> tuple[GpuFacts, Tr
     refuse_while_loading()
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
+    trace_at(request.current_batch_size).check_it_runs()
     return facts_of(gpu), _prediction(request, gpu, trace_at, request.current_batch_size)
 
 

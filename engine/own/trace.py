@@ -29,10 +29,23 @@ from engine.own.request import OwnCodeRequest
 from engine.own.steps import OwnSteps
 from engine.prediction.analysis import by_accumulation
 from engine.tracing.lowering import CudaBehaviour
+from engine.tracing.quadratic import QuadraticTrace
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.temporaries import CudaTemporaries
-from engine.tracing.trace import AffineTrace, NotAffine, Trace
+from engine.tracing.trace import (
+    AffineTrace,
+    NeedsTwoSamples,
+    NotAffine,
+    Trace,
+    batch_norm_refuses,
+    in_place_of_one,
+)
 from engine.tracing.tracer import HIGH, LOW, TraceAt, fake_device
+
+_CHECKED = 67
+"""The batch size at which others are held against the truth. It is no multiple of the sizes that
+code splits a batch by, and lies above most of them; more would need memory where a factory makes
+its data by other means than PyTorch."""
 
 _STEPS = 3
 """Gradients may live on into the next step: the third one starts as every later one does."""
@@ -68,7 +81,7 @@ def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None
     Raises:
         CannotTrace: If the code cannot be followed.
         OwnCodeFailed: If it is no factory of steps.
-        InvalidInput: If there is no such factory.
+        InvalidInput: If there is no such factory, or PyTorch refuses a batch of 1.
     """
     with _no_gpu_in_sight(), closing(OwnSteps(factory, batch_size)) as steps:
         steps.build("cpu")
@@ -84,6 +97,8 @@ def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None
             except EngineError:
                 raise
             except (Exception, SystemExit) as error:
+                if batch_size == 1 and batch_norm_refuses(error):
+                    raise NeedsTwoSamples from error
                 raise _refusal(factory, error) from error
         _check(steps, recorder, factory)
         return recorder.trace
@@ -92,7 +107,10 @@ def trace_own(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None
 def trace_own_at_every_batch_size(
     factory: Factory, behaviour: CudaBehaviour | None, warn: Callable[[str], None]
 ) -> TraceAt:
-    """Two traces that give every batch size from 2 up; one for each where those are not alike.
+    """A few traces that give every batch size from 2 up; one for each where that fails.
+
+    Code that nothing is known of may do anything with its batch: compare each sample with every
+    other, halve it, split it. So what two or three traces give is held against one more.
 
     Args:
         factory: Theirs.
@@ -109,11 +127,34 @@ def trace_own_at_every_batch_size(
             "must have as many samples as the batch_size that it is given"
         )
     try:
-        affine = AffineTrace(each(LOW), each(HIGH))
+        traces = _held_against(each(_CHECKED), each)
     except NotAffine as error:
         warn(f"{error}; tracing each batch size by itself")
         return each
-    return lambda batch_size: each(1) if batch_size == 1 else affine.at(batch_size)
+
+    @cache
+    def single() -> Trace:
+        try:
+            return each(1)
+        except NeedsTwoSamples:
+            return in_place_of_one(each(LOW))
+
+    return lambda batch_size: single() if batch_size == 1 else traces.at(batch_size)
+
+
+def _held_against(checked: Trace, each: TraceAt) -> AffineTrace | QuadraticTrace:
+    """Traces that give every batch size, straight or with a square, and ``checked`` among them.
+
+    Raises:
+        NotAffine: If neither does.
+    """
+    traces: AffineTrace | QuadraticTrace = AffineTrace(each(LOW), each(HIGH))
+    AffineTrace(each(HIGH), checked)  # refuses unlike steps
+    if traces.at(checked.batch_size).sizes != checked.sizes:
+        traces = QuadraticTrace(each(LOW), each(HIGH), each(HIGH + 1))
+    if traces.at(checked.batch_size).sizes != checked.sizes:
+        raise NotAffine("the tensors of a step grow neither by the batch nor by its square")
+    return traces
 
 
 def trace_own_question(

@@ -102,7 +102,9 @@ def find_out(
 
     Raises:
         DoesNotFit: The refusal.
+        NeedsTwoSamples: If the current batch is one that no step runs at.
     """
+    trace_at(request.current_batch_size).check_it_runs()
     probe = telling(predict, emit, known)
     current = probe(request.current_batch_size)
     limits = find_limits(request, gpu, predict, probe=probe, known=[current])
@@ -172,6 +174,7 @@ def predict_batch(
             step = trace(workload, batch_size, behaviour)
         else:
             step = traced(request, behaviour, emit)(batch_size)
+    step.check_it_runs()
     trial = predict_trial(workload, gpu, step, AllocatorOptions.parse(request.allocator))
     return facts_of(gpu), trial
 

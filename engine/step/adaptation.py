@@ -16,6 +16,10 @@ _PEFT_TASKS = {
     "causal-language-modelling": "CAUSAL_LM",
     "sequence-to-sequence": "SEQ_2_SEQ_LM",
 }
+_WITH_HEADS = ("SEQ_CLS", "TOKEN_CLS")
+_TRAINED_WHOLE = ".*(classifier|score)"
+"""The modules that peft trains whole for these tasks, whose names end so; it refuses to adapt them
+too, and ``all-linear`` leaves out but one of them, and that not for every task."""
 
 
 def adapt(model: Any, workload: Workload) -> torch.nn.Module:
@@ -72,11 +76,13 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
             "LoRA needs the package peft, which is not installed here: pip install peft"
         ) from error
     targets = [name.strip() for name in workload.lora_targets.split(",") if name.strip()]
+    task_type = _PEFT_TASKS.get(workload.task or "")
     config = LoraConfig(
         r=rank,
         lora_alpha=2 * rank,
         target_modules="all-linear" if targets == ["all-linear"] else targets,
-        task_type=_PEFT_TASKS.get(workload.task or ""),
+        exclude_modules=_TRAINED_WHOLE if task_type in _WITH_HEADS else None,
+        task_type=task_type,
     )
     try:
         with warnings.catch_warnings():

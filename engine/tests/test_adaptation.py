@@ -67,6 +67,20 @@ def test_unknown_lora_targets_are_named() -> None:
     assert "no_such_module" in raised.value.fields["lora_targets"]
 
 
+@pytest.mark.parametrize("task", ["sequence-classification", "token-classification"])
+@pytest.mark.parametrize("model", ["bert", "distilbert", "roberta", "gpt2", "qwen3-0.6b"])
+def test_lora_trains_a_classifiers_head_whole(model: str, task: str) -> None:
+    """DistilBERT's has two parts; peft refuses to adapt what it trains whole."""
+    built = build_model(small_workload(model, task=task, lora_rank=2))
+    assert [n for n, p in built.named_parameters() if "modules_to_save" in n and p.requires_grad]
+
+
+def test_named_lora_targets_leave_the_head_out_too() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        build_model(small_workload("distilbert", lora_rank=2, lora_targets="pre_classifier"))
+    assert "pre_classifier" in raised.value.fields["lora_targets"]
+
+
 def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(EngineError, match="pip install peft"):

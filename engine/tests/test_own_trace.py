@@ -48,6 +48,22 @@ class TestTheTrace:
         assert at(37).sizes == whole.sizes
         assert at(37).replay() == whole.replay()
 
+    @pytest.mark.parametrize(
+        "last",
+        [
+            "nn.functional.cross_entropy(model(x) @ model(x).T, torch.arange(len(x))).backward()",
+            "model(x[: batch_size // 2]).exp().sum().backward()",
+            "model(x[:8]).exp().sum().backward()",
+            "[model(part).exp().sum().backward() for part in x.split(16)]",
+        ],
+    )
+    def test_whatever_code_does_with_its_batch_is_seen(self, folder: Path, last: str) -> None:
+        """It compares its samples with one another, halves the batch, cuts it, splits it."""
+        factory = linear(folder, last=last)
+        at = trace_own_at_every_batch_size(factory, A10, lambda _warning: None)
+        for batch_size in (1, 5, 40, 500):
+            assert at(batch_size).sizes == trace_own(factory, batch_size, A10).sizes
+
     def test_categories_are_found_out_without_being_told(self, folder: Path) -> None:
         found = trace_own(linear(folder), 8, None).peak_by_category()[1]
         parameters = 4 * (64 * 64 + 64)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.answer.recommendation import recommend_batch
 from engine.answer.search import fit_step_time, knee, recommend
 
 
@@ -46,6 +47,30 @@ def test_a_straight_step_time_is_recommended_at_its_knee(
     # The best speed within the bound is below 1 / beta, so the knee is an upper limit.
     assert chosen <= min(largest, math.ceil(knee(alpha, beta) * (1 + 1e-9)))
     assert chosen / (alpha + beta * chosen) >= 0.95 * speeds[-1][1] * (1 - 1e-9)
+
+
+@settings(deadline=None)
+@given(
+    alpha=st.floats(1e-3, 1.0),
+    beta=st.floats(1e-4, 1e-1),
+    gamma=st.floats(0, 1e-2),
+    sizes=st.sets(st.integers(1, 4000), min_size=1).map(sorted),
+    safe=st.integers(1, 4000),
+)
+def test_a_predicted_speed_that_falls_again_is_not_followed_either(
+    alpha: float, beta: float, gamma: float, sizes: list[int], safe: int
+) -> None:
+    """Where samples are compared with one another, a step's time has a square in it."""
+
+    def speed(size: int) -> float:
+        return size / (alpha + beta * size + gamma * size**2)
+
+    chosen = recommend_batch(sizes, speed, sizes[-1], safe).batch_size
+    allowed = [size for size in sizes if size <= safe] or sizes[:1]
+    best = max(speed(size) for size in allowed)
+    assert chosen in allowed
+    assert speed(chosen) >= 0.95 * best * (1 - 1e-9)
+    assert all(speed(s) < 0.95 * best * (1 + 1e-9) for s in allowed if s < chosen)
 
 
 def test_exactly_five_percent_less_is_still_enough() -> None:

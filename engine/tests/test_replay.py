@@ -160,3 +160,35 @@ def test_a_batch_is_predicted_to_fit_where_a_replay_within_the_memory_does(
     assert trial.peak_reserved_bytes == need.peak_reserved_bytes
     assert trial.peak_allocated_bytes == need.peak_allocated_bytes
     assert sum(trial.breakdown.values()) == need.peak_allocated_bytes
+
+
+def test_a_step_that_fits_twice_need_not_fit_for_good() -> None:
+    """It leaves other blocks in other places each time, until one of them finds no room."""
+    sizes = [size * MIB for size in (11, 11, 11, 19)]
+    a, b, c, d = range(4)
+    step = [(ALLOCATE, tensor) for tensor in (a, b, c)]
+    step += [(FREE, a), (ALLOCATE, d), (FREE, c), (FREE, b), (FREE, d)]
+    assert replay(2 * step, sizes, 55 * MIB).fits
+    assert not Trace(1, step, sizes, last_step=0).replay(55 * MIB).fits
+
+
+@settings(deadline=None)
+@given(STEPS, STEPS, st.floats(0.5, 1.0), st.sampled_from(["", "expandable_segments:True"]))
+def test_what_fits_under_a_limit_fits_step_after_step(
+    model: list[tuple[int, int]], work: list[tuple[int, int]], share: float, setting: str
+) -> None:
+    kept, kept_sizes = trace_of(model)
+    made, made_sizes = trace_of(work)
+    step = [(kind, tensor + len(kept_sizes)) for kind, tensor in made]
+    freed = {tensor for kind, tensor in step if kind == FREE}
+    step += [(FREE, tensor) for kind, tensor in step if kind == ALLOCATE and tensor not in freed]
+    sizes = kept_sizes + made_sizes
+    trace = Trace(1, kept + step, sizes, last_step=len(kept))
+    options = AllocatorOptions.parse(setting)
+    limit = int(trace.replay(None, options).peak_reserved_bytes * share)
+    assert trace.replay(limit, options).fits == replay(kept + 17 * step, sizes, limit, options).fits
+
+
+def test_a_step_that_changes_nothing_is_not_repeated_for_ever() -> None:
+    step = [(ALLOCATE, 0), (FREE, 0)]
+    assert replay(step, [4 * MIB], 20 * MIB, again=step, times=10**12).fits

@@ -40,3 +40,21 @@ def test_attention_takes_scratch_for_backward_and_returns_it(temporaries: CudaTe
     flash = aten._scaled_dot_product_flash_attention_backward.default
     (summed,) = temporaries("backward", flash, (half, half, half, half))
     assert summed == Temporary(4 * 2 * 12 * 128 * (64 + 1))
+
+
+@pytest.mark.parametrize(
+    ("width", "heads_of_keys", "per_position"),
+    [
+        (80, 8, 4 * (96 + 1)),
+        (160, 8, 4 * (192 + 1)),
+        (80, 2, 4 * (96 + 1) + 2 * 2 * 80),
+    ],
+)
+def test_flash_attention_pads_widths_and_makes_grouped_gradients_for_every_head(
+    temporaries: CudaTemporaries, width: int, heads_of_keys: int, per_position: int
+) -> None:
+    query = torch.empty(3, 8, 256, width, device="meta", dtype=torch.bfloat16)
+    key = torch.empty(3, heads_of_keys, 256, width, device="meta", dtype=torch.bfloat16)
+    backward = aten._scaled_dot_product_flash_attention_backward.default
+    (scratch,) = temporaries("backward", backward, (query, query, key, key))
+    assert scratch == Temporary(3 * 8 * 256 * per_position)

@@ -103,3 +103,27 @@ def test_what_keeps_the_recommended_batch_from_the_best_speed_is_said(
         bound=bound,
     )
     assert words in said
+
+
+@pytest.mark.parametrize(
+    ("current", "ratio", "safe", "expected"),
+    [
+        (16, None, 0, "your batch of 16 is too large: 1 is the likeliest to fit, as no batch is"),
+        (3, 0.5, 0, "; 1 is the likeliest to fit, as no batch is sure to (predicted)."),
+        (280, 0.8, 264, "your batch of 280 is not sure to fit, and 1 gives the best speed that is"),
+        (200, 0.99, 264, "your batch of 200 is larger than speed needs, as 1 gives the best speed"),
+    ],
+)
+def test_what_is_not_sure_to_fit_is_not_called_safe(
+    current: int, ratio: float | None, safe: int, expected: str
+) -> None:
+    said = verdict(
+        SearchOutcome(288, 289, True, []),
+        recommended_batch_size=1,
+        current_batch_size=current,
+        speedup=None if ratio is None else speedup(1.0, ratio),
+        source=Source.PREDICTED,
+        bound=Bound.MEMORY,
+        safe_batch_size=safe,
+    )
+    assert expected in said

@@ -49,7 +49,7 @@ class CudaTemporaries:
         elif func is _aten._scaled_dot_product_efficient_attention_backward.default:
             yield from _efficient_attention_backward(*args[1:4])
         elif func in _SUMMING_IN_FP32:
-            yield from _fp32_query_gradient(args[1])
+            yield from _flash_attention_backward(*args[1:3])
 
 
 def _efficient_attention_backward(
@@ -68,12 +68,16 @@ def _efficient_attention_backward(
     yield Temporary(batch * heads * tiles * (16 + 4 * 64 * 64))
 
 
-def _fp32_query_gradient(query: torch.Tensor) -> Iterable[Temporary]:
-    """FlashAttention sums the query's gradient in fp32, lengths padded to 128 and widths to 32.
+def _flash_attention_backward(query: torch.Tensor, key: torch.Tensor) -> Iterable[Temporary]:
+    """FlashAttention sums the query's gradient in fp32, its length and width padded.
 
-    Source: ``mha_bwd`` in cuda/flash_attn/flash_api.cpp (``softmax_d`` and ``dq_accum``). cuDNN
-    does not say what it takes; the same is assumed.
+    Of grouped queries it first makes the gradients of key and value for every head of the query.
+    Source: ``mha_bwd`` in cuda/flash_attn/flash_api.cpp (``softmax_d`` and ``dq_accum``,
+    ``dk_expanded`` and ``dv_expanded``). cuDNN does not say what it takes; the same is assumed.
     """
     batch, heads, length, width = query.shape
-    length, width = -(-length // 128) * 128, -(-width // 32) * 32
-    yield Temporary(4 * batch * heads * length * (width + 1))
+    padded, unit = -(-length // 128) * 128, 32 if width <= 128 else 64
+    scratch = 4 * batch * heads * padded * (-(-width // unit) * unit + 1)
+    if key.shape[1] != heads:
+        scratch += 2 * batch * heads * key.shape[2] * width * query.element_size()
+    yield Temporary(scratch)

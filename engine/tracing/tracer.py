@@ -20,7 +20,13 @@ from engine.step.training import build_model, prepare, step_of
 from engine.tracing.lowering import CudaBehaviour, cuda_lowering
 from engine.tracing.quadratic import QuadraticTrace
 from engine.tracing.temporaries import CudaTemporaries
-from engine.tracing.trace import AffineTrace, Trace
+from engine.tracing.trace import (
+    AffineTrace,
+    NeedsTwoSamples,
+    Trace,
+    batch_norm_refuses,
+    in_place_of_one,
+)
 from engine.workload import Workload
 
 TraceAt = Callable[[int], Trace]
@@ -48,6 +54,9 @@ def trace(
         batch_size: Samples per step.
         behaviour: Of the GPU; ``None`` traces what the CPU does.
         forward_only: Whether to trace the forward pass alone, to compare with.
+
+    Raises:
+        NeedsTwoSamples: If PyTorch refuses a batch of 1.
     """
     # Not on fake tensors: an image processor works on real pixels.
     make_batch(workload, 1)
@@ -61,8 +70,13 @@ def trace(
         recorder = group.recorder(training, batch_size, temporaries)
         batch = make_batch(workload, batch_size)
         step = step_of(forward_only)
-        for _ in range(STEPS):
-            recorder.record_step(lambda: step(training, batch))
+        try:
+            for _ in range(STEPS):
+                recorder.record_step(lambda: step(training, batch))
+        except ValueError as error:
+            if batch_norm_refuses(error):
+                raise NeedsTwoSamples from error
+            raise
         return recorder.trace
 
 
@@ -76,7 +90,14 @@ def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) 
     traces: AffineTrace | QuadraticTrace = AffineTrace(low, high)
     if workload.task is Task.CONTRASTIVE:  # each sample is compared with every other
         traces = QuadraticTrace(low, high, trace(workload, HIGH + 1, behaviour))
-    single = cache(lambda: trace(workload, 1, behaviour))
+
+    @cache
+    def single() -> Trace:
+        try:
+            return trace(workload, 1, behaviour)
+        except NeedsTwoSamples:
+            return in_place_of_one(low)
+
     return lambda batch_size: single() if batch_size == 1 else traces.at(batch_size)
 
 
