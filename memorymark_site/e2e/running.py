@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -46,7 +47,7 @@ class Site:
         Raises:
             NotStarted: It has ended, or is not healthy in time.
         """
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._data = folder / "data"
         self._settings = dict(settings or {})
@@ -131,8 +132,14 @@ class Site:
         return found.group()
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+def free_port() -> int:
+    """A port for a program that listens on it some time later.
+
+    It is none of those that a system gives to connections of its own accord (from 32768 on Linux,
+    49152 on macOS): one of these might be another's by then.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port

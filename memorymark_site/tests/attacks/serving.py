@@ -17,6 +17,7 @@ from typing import IO
 
 from analyses.drills.lab import run_python
 from analyses.drills.node import ROOT
+from memorymark_site.e2e.running import free_port
 
 NAME = "lab.example"
 PASSWORD = "correct horse battery"  # noqa: S105  # of an account of these tests
@@ -92,7 +93,7 @@ class Site:
         (folder / "private.css").write_text("private")
         (folder / "attack_settings.py").write_text(_SETTINGS.format(static=str(static)))
         (folder / "gunicorn.conf.py").write_text(_GUNICORN.format(patience=PATIENCE_SECONDS))
-        self.port = _free_port()
+        self.port = free_port()
         self.secret_key = "key-of-these-tests-" + "k" * 48
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
         self._environment = kept | {
@@ -179,10 +180,3 @@ class Site:
             return self.ask("GET", "/live").status == 200
         except OSError:
             return False
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
