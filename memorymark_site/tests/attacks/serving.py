@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPConnection, parse_headers
@@ -28,7 +29,7 @@ METRICS_TOKEN = "metrics-token-of-these-tests"  # noqa: S105  # as that
 LARGE = "large.js"
 """A file larger than what a system keeps for who does not read."""
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 PATIENCE_SECONDS = 1.0
 """Instead of the site's own, which would make these tests slow."""
 
@@ -117,7 +118,7 @@ class Site:
         """All that it has written."""
         return (self.folder / "site.log").read_text(errors="replace")
 
-    def raw(self, *parts: bytes, pause: float = 0.0, patience: float = 20.0) -> Answer:
+    def raw(self, *parts: bytes, pause: float = 0.0, patience: float = 120.0) -> Answer:
         """Send bytes as they are, with a pause after each part, and read until it hangs up."""
         begun = monotonic()
         received = b""
@@ -143,11 +144,12 @@ class Site:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """A request such as the proxy passes on."""
+        """A request such as the proxy passes on; what is answered before all is sent is read."""
         begun = monotonic()
         connection = HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
         passed_on = {"Host": NAME, "X-Forwarded-Proto": "https", "Connection": "close"}
-        connection.request(method, path, body, passed_on | (headers or {}))
+        with suppress(ConnectionResetError, BrokenPipeError):
+            connection.request(method, path, body, passed_on | (headers or {}))
         answer = connection.getresponse()
         text = answer.read().decode(errors="replace")
         connection.close()
@@ -168,11 +170,16 @@ class Site:
             stdout=log,
             stderr=log,
         )
-        end = monotonic() + START_SECONDS
-        while not self._answers():
-            if process.poll() is not None or monotonic() > end:
-                raise RuntimeError(self.log())
-            sleep(0.1)
+        try:
+            end = monotonic() + START_SECONDS
+            while not self._answers():
+                if process.poll() is not None or monotonic() > end:
+                    raise RuntimeError(self.log())
+                sleep(0.1)
+        except BaseException:
+            process.terminate()
+            process.wait(START_SECONDS)
+            raise
         return process
 
     def _answers(self) -> bool:
