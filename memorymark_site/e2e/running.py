@@ -21,6 +21,8 @@ START_SECONDS = 900.0
 """The demo is filled first: a minute or two, on a busy machine more."""
 
 STOP_SECONDS = 30.0
+PRINTED_SECONDS = 120.0
+"""For what the first worker prints, once another answers already."""
 
 
 class NotStarted(Exception):
@@ -117,14 +119,14 @@ class Site:
 
     def _is_healthy(self) -> bool:
         try:
-            with urlopen(f"{self.url}/health", timeout=5) as answer:  # noqa: S310  # an address of this test
+            with urlopen(f"{self.url}/health", timeout=30) as answer:  # noqa: S310  # an address of this test
                 return bool(answer.status == 200)
         except (URLError, HTTPException, ConnectionError, TimeoutError):
             return False
 
     def _said(self, pattern: str) -> str:
         """What it has printed; the first worker that can answer prints it a moment later."""
-        end = monotonic() + 10
+        end = monotonic() + PRINTED_SECONDS
         while not (found := re.search(pattern, self._output.read_text(errors="replace"))):
             if monotonic() > end:
                 raise NotStarted(self._output.read_text(errors="replace"))
