@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-GRANDCHILD = "import time; time.sleep(60)"
+GRANDCHILD = "import time; time.sleep(600)"
+GO = "go"
 
 
 def say(body: dict[str, object]) -> None:
@@ -59,10 +60,12 @@ def resume() -> None:
     result()
 
 
-def slow() -> None:
+def until_told() -> None:
+    """Goes on when there is a file beside the result whose name is GO."""
     trial(16)
     log("half way")
-    time.sleep(1)
+    while not Path(sys.argv[2]).with_name(GO).exists():
+        time.sleep(0.01)
     result()
 
 
@@ -104,7 +107,7 @@ def garbage() -> None:
 def hang() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     start_grandchild()
-    time.sleep(60)
+    time.sleep(600)
 
 
 def leave_grandchild() -> None:

@@ -213,6 +213,10 @@ def test_of_two_that_end_at_once_the_newest_counts() -> None:
 
 
 def _somebody_waits() -> bool:
+    """For this connection; another test run may use the same server."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_locks"
+            " WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))"
+        )
         return bool(cursor.fetchone()[0])

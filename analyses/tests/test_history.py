@@ -279,4 +279,4 @@ def test_adopted_ones_can_be_told_apart(page: Client, member: User) -> None:
         assert f"analysis-{shown.pk}" in html
         assert f"analysis-{hidden.pk}" not in html
     html = page.get(reverse("analyses:list"), {"columns": "adopted"}).content.decode()
-    assert f"{timezone.now():%Y-%m-%d}" in html
+    assert f"{adopted.adopted_at:%Y-%m-%d}" in html

@@ -85,7 +85,7 @@ def test_a_node_says_what_it_has_and_what_runs_there(db: None, here: nodes.Here)
     assert node.memory_bytes is not None
     assert node.memory_bytes > 2**30
     assert node.versions["torch"].startswith("2.")
-    assert timezone.now() - node.heartbeat_at < timedelta(seconds=5)
+    assert timezone.now() - node.heartbeat_at < timedelta(minutes=1)
     assert here.workers == 3  # two predictions and one measurement
 
 

@@ -40,7 +40,7 @@ def test_an_answer_is_given_at_once_and_to_anybody(member: User) -> None:
     assert first.trials.count() == 2
     assert f"answered in analysis {first.pk}" in second.log_lines.get().message
     assert second.finished_at is not None
-    assert timezone.now() - second.finished_at < timedelta(seconds=5)
+    assert timezone.now() - second.finished_at < timedelta(minutes=1)
     assert not OrmQ.objects.exists()
 
 

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -205,27 +206,42 @@ def _dripping(connection: socket.socket, first: bytes = b"") -> None:
         Event().wait(0.02)
 
 
-@pytest.mark.parametrize("behave", [_silent, _dripping])
-def test_a_slow_server_is_not_waited_for(
-    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, behave: Behaviour
-) -> None:
-    monkeypatch.setattr(webhook, "LIMIT_SECONDS", 0.3)
-    with pytest.raises(NotDelivered, match=r"no whole answer within 0\.3 s"):
-        _call(serve(behave).url)
+@pytest.fixture
+def _late_once_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still until there is a connection; then a tenth of a second is left."""
+    now, connect = [0.0], webhook._connect
+
+    def connected(*args: Any) -> socket.socket:
+        connection = connect(*args)
+        now[0] = webhook.LIMIT_SECONDS - 0.1
+        return connection
+
+    monkeypatch.setattr(webhook, "monotonic", lambda: now[0])
+    monkeypatch.setattr(webhook, "_connect", connected)
 
 
-def test_a_slow_handshake_is_not_waited_for(
-    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhook, "LIMIT_SECONDS", 0.3)
-    with pytest.raises(NotDelivered, match=r"within 0\.3 s"):
-        _call(serve(_silent).url.replace("http:", "https:"))
+@pytest.fixture
+def _each_look_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that passes as fast as it is looked at, which is once for each part of an answer."""
+    monkeypatch.setattr(webhook, "LIMIT_SECONDS", 60.0)
+    monkeypatch.setattr(webhook, "monotonic", count().__next__)
 
 
-def test_an_answer_without_end_is_an_answer(
-    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhook, "LIMIT_SECONDS", 0.5)
+@pytest.mark.usefixtures("_late_once_connected")
+@pytest.mark.parametrize("scheme", ["http:", "https:"])
+def test_a_silent_server_is_not_waited_for(serve: Callable[..., Server], scheme: str) -> None:
+    with pytest.raises(NotDelivered, match=r"no whole answer within 5 s"):
+        _call(serve(_silent).url.replace("http:", scheme))
+
+
+@pytest.mark.usefixtures("_each_look_takes_a_second")
+def test_a_slow_server_is_not_waited_for(serve: Callable[..., Server]) -> None:
+    with pytest.raises(NotDelivered, match=r"no whole answer within 60 s"):
+        _call(serve(_dripping).url)
+
+
+@pytest.mark.usefixtures("_each_look_takes_a_second")
+def test_an_answer_without_end_is_an_answer(serve: Callable[..., Server]) -> None:
     assert _call(serve(lambda it: _dripping(it, b"HTTP/1.1 200 OK\r\n\r\n")).url) == 200
     with pytest.raises(NotDelivered, match=r"HTTP 500 Oh no: H+$"):
         _call(serve(lambda it: _dripping(it, b"HTTP/1.1 500 Oh no\r\n\r\n")).url)
@@ -271,10 +287,11 @@ def test_any_other_answer_is_told(serve: Callable[..., Server], answer: bytes, w
 
 
 def test_nobody_there_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(NotDelivered, match=f"no connection to 127.0.0.1, port {port}"):
-        _call(f"http://127.0.0.1:{port}/")
+    with socket.socket() as held:  # nobody listens, and nobody else can
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        with pytest.raises(NotDelivered, match=f"no connection to 127.0.0.1, port {port}"):
+            _call(f"http://127.0.0.1:{port}/")
 
 
 def test_tls_is_verified_for_the_name(

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -45,11 +44,12 @@ def _is_alive(pid: int) -> bool:
 
 
 def _gone_soon(pid: int) -> bool:
-    for _ in range(50):
-        if not _is_alive(pid):
-            return True
+    until = time.monotonic() + 60
+    while _is_alive(pid):
+        if time.monotonic() > until:
+            return False
         time.sleep(0.05)
-    return False
+    return True
 
 
 def test_a_success_is_stored_whole(member: User, fake_engine: Behave) -> None:
@@ -136,38 +136,6 @@ def test_a_line_without_end_is_cut(member: User, fake_engine: Behave) -> None:
     assert [len(message) for message in _messages(analysis)] == [harvest.LONGEST_LOG_LINE]
 
 
-def test_trials_are_stored_while_the_engine_works(
-    member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_engine("slow")
-    stored: list[tuple[float, int]] = []
-    record = services.record
-
-    def spy(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
-        stored.append((time.monotonic(), len(list(trials))))
-        record(claim, trials, lines)
-
-    monkeypatch.setattr(services, "record", spy)
-    analysis = _run(member)
-
-    assert analysis.status == Status.SUCCEEDED
-    stored_at, trials = stored[0]
-    assert trials == 1
-    assert time.monotonic() - stored_at > 0.5  # well before the end
-
-
-def test_a_heartbeat_is_given_while_the_engine_is_silent(
-    member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_engine("slow")
-    monkeypatch.setattr(pace, "HEARTBEAT_SECONDS", 0.2)
-    beats: list[float] = []
-    monkeypatch.setattr(services, "heartbeat", lambda _claim: beats.append(time.monotonic()))
-    _run(member)
-
-    assert len(beats) >= 3
-
-
 def test_the_deadline_ends_the_engine_and_its_children(
     member: User,
     fake_engine: Behave,
@@ -175,14 +143,22 @@ def test_the_deadline_ends_the_engine_and_its_children(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake_engine("hang")
-    settings.ENGINE_DEADLINE_SECONDS = 1.2
+    settings.ENGINE_DEADLINE_SECONDS = 1200
+    now, record = [0.0], services.record
+
+    def an_hour_passes(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
+        record(claim, trials, lines)
+        now[0] = 3600.0  # once it has said who its child is
+
+    monkeypatch.setattr(supervisor, "monotonic", lambda: now[0] + time.monotonic())
+    monkeypatch.setattr(services, "record", an_hour_passes)
     monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
     monkeypatch.setattr(worker.engines, "take", lambda: engine)
     analysis = _run(member)
 
     assert analysis.failure_code == "deadline"
-    assert "1.2 seconds" in analysis.failure_reason
+    assert "1,200 seconds" in analysis.failure_reason
     grandchild = int(_messages(analysis)[0].removeprefix("grandchild "))
     assert _gone_soon(grandchild)
     assert _gone_soon(engine.pid)
@@ -195,7 +171,7 @@ def test_a_grandchild_that_holds_the_pipes_does_not_hold_the_analysis(
     started = time.monotonic()
     analysis = _run(member)
 
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 300
     assert analysis.failure_code == "crashed"
     assert _gone_soon(int(_messages(analysis)[0].removeprefix("grandchild ")))
 
@@ -230,27 +206,6 @@ def test_redelivery_is_harmless(member: User, fake_engine: Behave) -> None:
     assert analysis.trials.count() == 2
     analysis.refresh_from_db()
     assert analysis.status == Status.SUCCEEDED
-
-
-def test_a_lost_claim_ends_the_engine_and_changes_nothing(
-    member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_engine("slow")
-    analysis = make_analysis(member)
-    claim = services.claim
-
-    def claimed_by_another(*taken: Any) -> services.Claim | None:
-        mine = claim(*taken)
-        (pk, *_) = taken
-        Analysis.objects.filter(pk=pk).update(status=Status.FAILED, failure_code="worker_lost")
-        return mine
-
-    monkeypatch.setattr(services, "claim", claimed_by_another)
-    worker.run_analysis(analysis.pk)
-
-    analysis.refresh_from_db()
-    assert analysis.failure_code == "worker_lost"
-    assert not analysis.trials.exists()
 
 
 def test_the_task_returns_even_when_the_database_stays_away(
@@ -304,10 +259,15 @@ def test_a_stopped_worker_gives_its_analysis_back(
 ) -> None:
     fake_engine("hang")
     monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
-    stopping = threading.Event()
-    monkeypatch.setattr(worker, "_stopping", stopping)
+    monkeypatch.setattr(worker, "_stopping", threading.Event())
+    record = services.record
+
+    def stopped_by_then(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
+        record(claim, trials, lines)
+        worker.stop(15, None)
+
+    monkeypatch.setattr(services, "record", stopped_by_then)
     analysis = make_analysis(member)
-    threading.Timer(0.5, lambda: worker.stop(15, None)).start()
     with pytest.raises(SystemExit):
         worker.run_analysis(analysis.pk)
 

@@ -34,7 +34,7 @@ def pauses() -> list[float]:
 
 @pytest.fixture
 def connection(lab: FakeLab, pauses: list[float]) -> Connection:
-    return Connection(Settings(lab.url, TOKEN), timeout_seconds=5, pause=pauses.append)
+    return Connection(Settings(lab.url, TOKEN), timeout_seconds=60, pause=pauses.append)
 
 
 def test_it_asks_as_the_member(connection: Connection, lab: FakeLab) -> None:
@@ -110,10 +110,16 @@ def test_a_busy_lab_is_asked_again(
 
 @pytest.mark.parametrize("wanted", ["3", "date"])
 def test_it_waits_as_long_as_the_lab_asks(
-    connection: Connection, lab: FakeLab, pauses: list[float], wanted: str
+    connection: Connection,
+    lab: FakeLab,
+    pauses: list[float],
+    wanted: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if wanted == "date":
-        wanted = formatdate(time.time() + 4, usegmt=True)
+        now = time.time()
+        monkeypatch.setattr("engine.client.connection.time.time", lambda: now)
+        wanted = formatdate(now + 4, usegmt=True)
     lab.say((503, b"", {"Retry-After": wanted}), {"id": 1})
     connection.get("/models/")
 
@@ -147,12 +153,12 @@ def test_a_lab_that_failed_is_not_asked_again(connection: Connection, lab: FakeL
 
 
 def test_nobody_there(pauses: list[float]) -> None:
-    with FakeLab() as gone:
-        url = gone.url
-    connection = Connection(Settings(url, TOKEN), pause=pauses.append)
-
-    with pytest.raises(Unavailable, match="refused"):
-        connection.get("/models/")
+    with socket.socket() as held:  # nobody listens, and nobody else can
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        connection = Connection(Settings(url, TOKEN), pause=pauses.append)
+        with pytest.raises(Unavailable, match="refused"):
+            connection.get("/models/")
 
 
 def test_a_lab_that_says_nothing_is_not_waited_for(pauses: list[float]) -> None:

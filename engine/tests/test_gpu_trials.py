@@ -34,7 +34,7 @@ def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 def test_each_trial_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, SAYS % (True, 0))
     with Trials(os.environ, ahead=2) as ready:
-        found = [ready.measure(replace(ORDER, batch_size=size), 30) for size in (1, 2, 3, 4)]
+        found = [ready.measure(replace(ORDER, batch_size=size), 120) for size in (1, 2, 3, 4)]
     assert [one.batch_size for one in found] == [1, 2, 3, 4]
     assert len({one.peak_allocated_bytes for one in found}) == 4
     assert found[0].source is Source.MEASURED
@@ -43,39 +43,39 @@ def test_each_trial_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_does_not_fit_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, SAYS % (False, 3))
     with Trials(os.environ, ahead=0) as ready:
-        assert not ready.measure(ORDER, 30).fits
+        assert not ready.measure(ORDER, 120).fits
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    child(monkeypatch, "import time; input(); time.sleep(100)")
+    child(monkeypatch, "import time; input(); time.sleep(600)")
     begin = time.monotonic()
     with Trials(os.environ, ahead=1) as ready, pytest.raises(OutOfTime, match="within 1 s"):
         ready.measure(ORDER, 1)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 300
 
 
 def test_the_last_words_of_one_that_failed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import sys; input(); sys.exit('LoRA needs the package peft')")
     with Trials(os.environ, 0) as ready, pytest.raises(MeasurementFailed, match="package peft"):
-        ready.measure(ORDER, 30)
+        ready.measure(ORDER, 120)
     child(monkeypatch, "import sys; sys.exit('it died at once')")
     with Trials(os.environ, 1) as ready:
-        time.sleep(0.5)
+        ready._waiting[0]._process.wait(60)
         with pytest.raises(MeasurementFailed, match="died at once"):
-            ready.measure(ORDER, 30)
+            ready.measure(ORDER, 120)
 
 
 def test_one_that_the_operating_system_killed_did_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import os; input(); os.kill(os.getpid(), 9)")
     with Trials(os.environ, 0) as ready:
-        assert "host memory" in ready.measure(ORDER, 30).failure
+        assert "host memory" in ready.measure(ORDER, 120).failure
 
 
 def test_those_that_wait_end_with_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = f"import os; open(f'{tmp_path}/{{os.getpid()}}', 'w').close(); input()"
     child(monkeypatch, code)
     with Trials(os.environ, ahead=3):
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while len(list(tmp_path.iterdir())) < 3:
             assert time.monotonic() < until
             time.sleep(0.05)

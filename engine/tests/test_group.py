@@ -126,9 +126,11 @@ def test_one_gpu_alone_is_itself() -> None:
 # Processes side by side
 
 
-def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str) -> list[str]:
+def worker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str, grace_seconds: float = 0.5
+) -> list[str]:
     """A process that reads its order as ``order`` and goes on with the lines."""
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "GRACE_SECONDS", grace_seconds)
     script = tmp_path / "child.py"
     script.write_text("\n".join(["import json, os, sys, time", "order = input()", *lines]))
     command = [sys.executable, str(script)]
@@ -144,12 +146,12 @@ def test_each_gets_its_own_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_one_that_dies_leaves_none_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = worker(
-        monkeypatch, tmp_path, "if order == 'dies': sys.exit('no such kernel')", "time.sleep(60)"
+        monkeypatch, tmp_path, "if order == 'dies': sys.exit('no such kernel')", "time.sleep(600)"
     )
     begin = time.monotonic()
-    ended = run_together(command, ["waits", "dies", "waits"], {}, 60)
+    ended = run_together(command, ["waits", "dies", "waits"], {}, 600)
     assert ended == {1: Ended(1, "", "no such kernel")}
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 300
 
 
 def test_those_that_hang_together_are_ended_at_the_deadline(
@@ -172,6 +174,7 @@ def test_the_one_out_of_memory_is_believed_and_not_those_it_brought_down(
         "print(json.dumps({'batch_size': 3, 'fits': False, 'source': 'measured', 'failure': 'oom'}",
         "), flush=True)",
         f"os._exit({GAVE_UP})",
+        grace_seconds=60,  # it ends with the last of them, and starts when a busy machine lets it
     )
     found = measure(TrialOrder(shared("ddp"), BATCH_SIZE))
     assert not found.fits

@@ -207,13 +207,13 @@ def _alive(pid: int) -> bool:
 
 
 def _wait_for(ask: Callable[[], _Answer]) -> _Answer:
-    """The first answer that is not empty, within ten seconds."""
-    end = time.monotonic() + 10
+    """The first answer that is not empty; to load torch takes a busy machine a while."""
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         if answer := ask():
             return answer
         time.sleep(0.05)
-    pytest.fail("it did not happen within 10 s")
+    pytest.fail("it did not happen within 120 s")
 
 
 def test_a_fast_step_is_timed_five_times_and_told_with_quartiles() -> None:

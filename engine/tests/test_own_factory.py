@@ -70,7 +70,7 @@ class TestTheFactory:
             [sys.executable, str(folder / "script.py")],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             env={"PYTHONPATH": str(Path(engine.__file__).parent.parent)},
         )
         assert "(predicted)" in done.stdout, done.stderr

@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
-import threading
+from queue import SimpleQueue
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from engine import analysis as analyze_module
+from engine import lifeline
 from engine.advice import changes as changes_module
 from engine.events import Event, Log
 from engine.gpus import GPUS
@@ -22,30 +24,33 @@ from engine.run import run
 REQUEST = {"model": "bert", "gpu": "a10", "current_batch_size": 8, "sequence_length": 16}
 
 
-class Answers(io.StringIO):
-    """Takes the events, and closes the parent's pipe after so many final ones."""
+class Waiting(SimpleQueue[str | None]):
+    """The requests as they wait; the parent's pipe is closed when one more than it has is wanted.
 
-    def __init__(self, pipe: int, expected: int) -> None:
+    No sooner, as that would end the process: here, the one that runs these tests.
+    """
+
+    def __init__(self, pipe: int, count: int) -> None:
         super().__init__()
-        self._pipe, self._expected = pipe, expected
+        self._pipe, self._left = pipe, count
 
-    def write(self, text: str) -> int:
-        self._expected -= json.loads(text)["type"] in ("result", "answer", "error")
-        return super().write(text)
-
-    def flush(self) -> None:
-        if self._expected == 0:
-            self._expected = -1
-            threading.Timer(0.1, os.close, [self._pipe]).start()  # once it waits for the next one
+    def get(self, block: bool = True, timeout: float | None = None) -> str | None:
+        self._left -= 1
+        if self._left == -1:
+            os.close(self._pipe)
+        return super().get(block, timeout)
 
 
 def events_of(*lines: str, keep_traces: bool = False) -> list[dict[str, Any]]:
     """The events for some lines, asked by a parent that keeps its pipe open until the last."""
     reading, writing = os.pipe()
     os.write(writing, "".join(lines).encode())
-    output = Answers(writing, len(lines))
-    source = os.fdopen(reading, encoding="utf-8")
-    assert run(source, output, keep_traces=keep_traces) == 0
+    output = io.StringIO()
+    with (
+        os.fdopen(reading, encoding="utf-8") as source,
+        patch.object(lifeline, "SimpleQueue", lambda: Waiting(writing, len(lines))),
+    ):
+        assert run(source, output, keep_traces=keep_traces) == 0
     return [json.loads(event) for event in output.getvalue().splitlines()]
 
 
@@ -171,7 +176,7 @@ def engine() -> subprocess.Popen[str]:
 
 
 def test_a_process_that_is_never_asked_ends_quietly() -> None:
-    output, errors = engine().communicate(timeout=60)
+    output, errors = engine().communicate(timeout=300)
     assert (output, errors) == ("", "")
 
 
@@ -183,5 +188,5 @@ def test_a_process_nobody_waits_for_any_more_ends_itself() -> None:
         process.stdin.flush()
         process.stdout.readline()
         process.stdin.close()
-        assert process.wait(timeout=10) == 1
+        assert process.wait(timeout=120) == 1
         assert '"result"' not in process.stdout.read()

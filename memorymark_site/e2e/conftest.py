@@ -32,7 +32,7 @@ def browser_type_launch_args() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
     """A new lab whose first admin has set it up."""
-    site = Site(tmp_path_factory.mktemp("site"))
+    site = Site(tmp_path_factory.mktemp("site"), settings={"PREDICT_DEADLINE_SECONDS": "300"})
     try:
         page = browser.new_page(base_url=site.url)
         doing.set_up(page, site.setup_link, ADMIN, ADMIN_PASSWORD)
@@ -85,6 +85,7 @@ def open_page(browser: Browser, watch: Watch) -> Iterator[Open]:
     ) -> Page:
         options = browsing.context_options(site.url, screen, theme, javascript=javascript)
         context = browser.new_context(**options)
+        context.set_default_timeout(doing.PATIENCE_MS)
         watch.over(context)
         page = context.new_page()
         opened.append(page)

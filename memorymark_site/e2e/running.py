@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -20,6 +21,8 @@ START_SECONDS = 900.0
 """The demo is filled first: a minute or two, on a busy machine more."""
 
 STOP_SECONDS = 30.0
+PRINTED_SECONDS = 120.0
+"""For what the first worker prints, once another answers already."""
 
 
 class NotStarted(Exception):
@@ -46,7 +49,7 @@ class Site:
         Raises:
             NotStarted: It has ended, or is not healthy in time.
         """
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._data = folder / "data"
         self._settings = dict(settings or {})
@@ -116,14 +119,14 @@ class Site:
 
     def _is_healthy(self) -> bool:
         try:
-            with urlopen(f"{self.url}/health", timeout=5) as answer:  # noqa: S310  # an address of this test
+            with urlopen(f"{self.url}/health", timeout=30) as answer:  # noqa: S310  # an address of this test
                 return bool(answer.status == 200)
         except (URLError, HTTPException, ConnectionError, TimeoutError):
             return False
 
     def _said(self, pattern: str) -> str:
         """What it has printed; the first worker that can answer prints it a moment later."""
-        end = monotonic() + 10
+        end = monotonic() + PRINTED_SECONDS
         while not (found := re.search(pattern, self._output.read_text(errors="replace"))):
             if monotonic() > end:
                 raise NotStarted(self._output.read_text(errors="replace"))
@@ -131,8 +134,14 @@ class Site:
         return found.group()
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+def free_port() -> int:
+    """A port for a program that listens on it some time later.
+
+    It is none of those that a system gives to connections of its own accord (from 32768 on Linux,
+    49152 on macOS): one of these might be another's by then.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port

@@ -115,7 +115,7 @@ def test_compare_two_from_the_history(
     page.get_by_role("button", name="Compare").click()
 
     expect(page.get_by_role("heading", name=re.compile("Compare|side by side"))).to_be_visible()
-    assert re.search(r"ids=", page.url)
+    expect(page).to_have_url(re.compile("ids="))
     for name in ("A10", "T4"):
         expect(page.locator("table").first).to_contain_text(name)
     expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
@@ -178,7 +178,7 @@ def test_what_if_recomputes_in_place(site: Site, member: Account, open_page: Ope
 
     expect(page.locator("#worth")).to_contain_text("by other assumptions")
     assert page.locator("#worth").inner_text() != before
-    assert "runs_per_year=100000" in page.url
+    expect(page).to_have_url(re.compile("runs_per_year=100000"))
 
 
 def test_all_of_it_works_without_javascript(site: Site, member: Account, open_page: Open) -> None:

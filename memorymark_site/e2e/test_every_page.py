@@ -24,6 +24,7 @@ def window(
     screen, theme = request.param
     watch = Watch()
     context = browser.new_context(**browsing.context_options(demo.url, screen, theme))
+    context.set_default_timeout(doing.PATIENCE_MS)
     watch.over(context)
     page = context.new_page()
     doing.sign_in(page, demo_account.name, demo_account.password)

@@ -36,6 +36,7 @@ def test_an_admin_sets_defaults_and_prices_that_a_new_analysis_takes(
     admin.goto("/lab/")
     admin.get_by_label("Hours per run").fill("3")
     admin.get_by_role("button", name="Save").click()
+    expect(admin.get_by_text("It holds for what is submitted from now on")).to_be_visible()
     _set_price(admin, "NVIDIA L40S", "1.25")
 
     page = open_page(site, member)

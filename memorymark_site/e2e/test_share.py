@@ -34,6 +34,7 @@ def test_a_link_shows_the_answer_until_it_is_revoked(
 
     page.goto(f"/{pk}/")
     page.get_by_role("button", name="Revoke the link").click()
+    expect(page.get_by_text("The link is revoked")).to_be_visible()
     watch.expected_statuses = {404}
     stranger.reload()
     expect(stranger.get_by_role("heading", name="This link shows nothing")).to_be_visible()

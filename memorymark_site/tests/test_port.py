@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from memorymark_site.e2e.running import free_port
 from memorymark_site.port import problem
 
 
@@ -15,10 +16,7 @@ def _listener() -> socket.socket:
 
 
 def test_a_free_port_is_no_problem() -> None:
-    with _listener() as listener:
-        port = listener.getsockname()[1]
-
-    assert problem("127.0.0.1", str(port)) == ""
+    assert problem("127.0.0.1", str(free_port())) == ""
 
 
 def test_a_taken_port_is_told_with_a_way_out() -> None:

@@ -221,7 +221,7 @@ class SlowMailServer(BaseEmailBackend):
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
         """Take them."""
-        self.taken.append(self.told.wait(timeout=5))
+        self.taken.append(self.told.wait(timeout=60))
         return len(email_messages)
 
 

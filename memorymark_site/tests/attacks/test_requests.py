@@ -16,7 +16,7 @@ WITH_CSRF = (
 ).encode()
 """As one has who has opened the sign-in page: only then is a body looked at."""
 
-HELD_SECONDS = 30.0
+HELD_SECONDS = 120.0
 """For which the attackers go on, and a visitor of a site that is held would wait."""
 
 SMUGGLED = b"0\r\n\r\nGET /members/ HTTP/1.1\r\nHost: lab.example\r\n\r\n"
@@ -67,15 +67,17 @@ def test_a_head_that_is_too_large_or_none(site: Site, request_bytes: bytes, stat
 
 def test_threads_held_by_half_requests_and_drops_of_a_body(site: Site) -> None:
     """Slowloris, with more connections than the site has threads."""
-    half = (b"GET / HTTP/1.1\r\nHost: lab", *[b"."] * 100)
+    pause = 0.3
+    bits = round(HELD_SECONDS / pause)
+    half = (b"GET / HTTP/1.1\r\nHost: lab", *[b"."] * bits)
     drops = (
         b"POST /accounts/login/ HTTP/1.1\r\n" + HEAD + WITH_CSRF,
         b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 500\r\n\r\n",
-        *[b"a"] * 100,
+        *[b"a"] * bits,
     )
     with ThreadPoolExecutor(24) as attackers:
-        held = [attackers.submit(site.raw, *half, pause=0.3) for _ in range(12)]
-        held += [attackers.submit(site.raw, *drops, pause=0.3) for _ in range(12)]
+        held = [attackers.submit(site.raw, *half, pause=pause) for _ in range(12)]
+        held += [attackers.submit(site.raw, *drops, pause=pause) for _ in range(12)]
         visitor = site.raw(b"GET /live HTTP/1.1\r\n" + HEAD + b"\r\n", patience=HELD_SECONDS)
         ended = [attack.result() for attack in held]
 

@@ -47,7 +47,7 @@ def test_the_environment_of_the_engine_as_the_system_shows_it(engine: EngineProc
     shown = Path(f"/proc/{engine.pid}/environ")
     if not shown.exists():
         pytest.skip("this system shows no environments in /proc")
-    until = monotonic() + 30
+    until = monotonic() + 60
     while not (given := shown.read_bytes()) and monotonic() < until:
         sleep(0.05)  # the system fills it in a moment after the start
     assert [name for name in SECRETS if name.encode() in given] == []
@@ -62,7 +62,7 @@ def test_a_hub_id_where_the_hub_is_switched_off(engine: EngineProcess) -> None:
     """The switch reaches the engine: it refuses without asking anybody."""
     engine.send({"ask": "predict", "request": {"model": "acme/own", "gpu": "a10"}})
     said = ""
-    until = monotonic() + 60
+    until = monotonic() + 600
     while "error" not in said and monotonic() < until and not engine.silent:
         said += "".join(line.text for line in engine.read(1) if line.stream == "stdout")
     assert f"does not ask the hub ({SWITCH}=off)" in said
