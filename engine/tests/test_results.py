@@ -78,6 +78,16 @@ def test_a_table_that_is_not_known_is_named() -> None:
         filled("<!-- results other -->\n\n<!-- end -->")
 
 
+def test_a_file_that_lacks_what_a_table_tells_is_to_be_made_again() -> None:
+    def older(name: str) -> Result:
+        figures = {**read(name).figures, "asked_to_cancelled_seconds": None}
+        del figures["asked_to_cancelled_seconds"]
+        return replace(read(name), figures=figures)
+
+    with pytest.raises(ValueError, match="table workers has no 'asked_to_cancelled_seconds'"):
+        filled("<!-- results workers -->\n\n<!-- end -->", older)
+
+
 def test_a_changed_file_changes_the_table() -> None:
     def other(name: str) -> Result:
         figures = json.loads(json.dumps(read(name).figures))

@@ -23,14 +23,20 @@ def filled(text: str, read: Read = read) -> str:
     """A document's text, with every table made anew.
 
     Raises:
-        ValueError: If it asks for a table that is not known.
+        ValueError: If it asks for a table that is not known, or a file lacks what a table tells.
     """
 
     def table(found: re.Match[str]) -> str:
         name = found[2]
         if name not in BLOCKS:
             raise ValueError(f"no table is called {name}; there are {', '.join(BLOCKS)}")
-        return f"{found[1]}\n{BLOCKS[name](read)}\n{found[3]}"
+        try:
+            return f"{found[1]}\n{BLOCKS[name](read)}\n{found[3]}"
+        except KeyError as missing:
+            raise ValueError(
+                f"a file behind the table {name} has no {missing}, since it is older than the "
+                "table; run its command again"
+            ) from missing
 
     return _BLOCK.sub(table, text)
 
