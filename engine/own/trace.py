@@ -38,7 +38,7 @@ from engine.tracing.trace import (
     NotAffine,
     Trace,
     batch_norm_refuses,
-    in_place_of_one,
+    one_sample,
 )
 from engine.tracing.tracer import HIGH, LOW, TraceAt, fake_device
 
@@ -126,20 +126,13 @@ def trace_own_at_every_batch_size(
             f"a step of {factory.name} makes the same tensors at batch {LOW} and {HIGH}; its data "
             "must have as many samples as the batch_size that it is given"
         )
+    at: TraceAt = each
     try:
-        traces = _held_against(each(_CHECKED), each)
+        at = _held_against(each(_CHECKED), each).at
     except NotAffine as error:
         warn(f"{error}; tracing each batch size by itself")
-        return each
-
-    @cache
-    def single() -> Trace:
-        try:
-            return each(1)
-        except NeedsTwoSamples:
-            return in_place_of_one(each(LOW))
-
-    return lambda batch_size: single() if batch_size == 1 else traces.at(batch_size)
+    single = cache(lambda: one_sample(each, each(LOW)))
+    return lambda batch_size: single() if batch_size == 1 else at(batch_size)
 
 
 def _held_against(checked: Trace, each: TraceAt) -> AffineTrace | QuadraticTrace:

@@ -11,6 +11,7 @@ from engine.advice.plan import plan
 from engine.analysis import analyze
 from engine.cli.main import BAD_INPUT, OK, main
 from engine.errors import InvalidInput
+from engine.own.trace import trace_own_at_every_batch_size
 from engine.request import AnalysisRequest
 from engine.tests.own_code import written
 
@@ -69,6 +70,16 @@ def test_ones_own_code_is_told_the_same(folder: Path) -> None:
         name, gpu="t4", current_batch_size=65_536, memory_limit_bytes=160 * 2**20
     )
     assert found.largest_batch_size > 1
+
+
+def test_so_is_code_that_does_other_things_at_other_sizes(folder: Path) -> None:
+    """Each batch size is traced by itself there."""
+    unlike = NORMED.replace(
+        "zero_grad()", "zero_grad(), [torch.zeros(1) for _ in range(batch_size)]"
+    )
+    at = trace_own_at_every_batch_size(written(folder, unlike), None, lambda _: None)
+    assert at(1).stands_in
+    assert at(1).sizes == at(2).sizes
 
 
 def test_where_one_sample_has_values_enough_it_is_an_answer() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -158,12 +158,15 @@ def batch_norm_refuses(error: BaseException) -> bool:
     return isinstance(error, ValueError) and "more than 1 value per channel" in str(error)
 
 
-def in_place_of_one(trace: Trace) -> Trace:
-    """The trace of batch 2 as that of batch 1.
+def one_sample(trace: Callable[[int], Trace], two: Trace) -> Trace:
+    """The trace of batch 1; where PyTorch refuses that, the one of batch 2 in its place.
 
     It takes no less memory and no less time, so that no search ends at batch 1.
     """
-    return replace(trace, batch_size=1, stands_in=True)
+    try:
+        return trace(1)
+    except NeedsTwoSamples:
+        return replace(two, batch_size=1, stands_in=True)
 
 
 class NotAffine(EngineError):

@@ -25,7 +25,7 @@ from engine.tracing.trace import (
     NeedsTwoSamples,
     Trace,
     batch_norm_refuses,
-    in_place_of_one,
+    one_sample,
 )
 from engine.workload import Workload
 
@@ -86,18 +86,15 @@ def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) 
     Raises:
         NotAffine: If the step does other things at other batch sizes.
     """
-    low, high = (trace(workload, batch_size, behaviour) for batch_size in (LOW, HIGH))
+
+    def each(batch_size: int) -> Trace:
+        return trace(workload, batch_size, behaviour)
+
+    low, high = each(LOW), each(HIGH)
     traces: AffineTrace | QuadraticTrace = AffineTrace(low, high)
     if workload.task is Task.CONTRASTIVE:  # each sample is compared with every other
-        traces = QuadraticTrace(low, high, trace(workload, HIGH + 1, behaviour))
-
-    @cache
-    def single() -> Trace:
-        try:
-            return trace(workload, 1, behaviour)
-        except NeedsTwoSamples:
-            return in_place_of_one(low)
-
+        traces = QuadraticTrace(low, high, each(HIGH + 1))
+    single = cache(lambda: one_sample(each, low))
     return lambda batch_size: single() if batch_size == 1 else traces.at(batch_size)
 
 
