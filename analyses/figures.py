@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyses.charts.knee import knee_of
@@ -86,18 +87,30 @@ def has_gain(result: AnalysisResult) -> bool:
 
 def speedup_in_list(analysis: Analysis) -> str:
     """The speedup of a row in a list, told apart from noise as on the analysis's own page."""
+    return speedup_by(analysis, _assumed(analysis))
+
+
+def speedup_by(analysis: Analysis, assumed: Sequence[float | None]) -> str:
+    """The same, where the assumptions of the savings are at hand, and the request is not."""
     if analysis.speedup is None:
         return UNKNOWN
-    return times(analysis.speedup) if gain_of(analysis) else "no gain"
+    return times(analysis.speedup) if _is_gain(analysis, assumed) else "no gain"
 
 
 def gain_of(analysis: Analysis) -> bool | None:
     """Whether the speedup of a row is one beyond the noise; ``None`` where none is known."""
-    if analysis.speedup is None:
-        return None
-    assumed, price = analysis.request, analysis.request.get("price_per_hour_usd")
-    nothing_to_save = 0 in (assumed["hours_per_run"], assumed["runs_per_year"], price)
-    return analysis.speedup > 1 and ((analysis.usd_per_year or 0) > 0 or nothing_to_save)
+    return None if analysis.speedup is None else _is_gain(analysis, _assumed(analysis))
+
+
+def _assumed(analysis: Analysis) -> Sequence[float | None]:
+    request = analysis.request
+    return request["hours_per_run"], request["runs_per_year"], request.get("price_per_hour_usd")
+
+
+def _is_gain(analysis: Analysis, assumed: Sequence[float | None]) -> bool:
+    """The engine saves nothing by noise; nor by a gain where hours, runs or price are zero."""
+    saves = (analysis.usd_per_year or 0) > 0 or 0 in assumed
+    return (analysis.speedup or 0) > 1 and saves
 
 
 def _recommendation_note(result: AnalysisResult) -> str:

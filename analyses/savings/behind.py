@@ -11,6 +11,7 @@ from django.db.models import FloatField, QuerySet
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
+from analyses.figures import speedup_by
 from analyses.models import Analysis, CountedSavings
 from analyses.savings.selection import MONTH
 from analyses.savings.verified import by_a_training
@@ -36,6 +37,12 @@ class Behind:
     hours_per_run: float | None
     runs_per_year: float | None
     price_per_hour_usd: float | None
+
+    @property
+    def speedup(self) -> str:
+        """In words, as other lists have it."""
+        assumed = (self.hours_per_run, self.runs_per_year, self.price_per_hour_usd)
+        return speedup_by(self.analysis, assumed)
 
 
 def largest_first(counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:

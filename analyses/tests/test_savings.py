@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from analyses import services
+from analyses.formatting import times
 from analyses.models import Analysis, CountedSavings, Status
 from analyses.savings import views
 from analyses.savings.selection import Selection
@@ -215,6 +216,15 @@ def test_the_page_shows_totals_formula_and_the_analyses_behind(page: Client, mem
         'href="/savings/totals.csv?by=member"',
     ):
         assert text in html
+
+
+def test_noise_is_no_gain_as_in_the_history(page: Client, member: User) -> None:
+    succeeded(member, 1234.0, speedup=1.25)
+    assert times(1.25) in html_of(page)
+    succeeded(member, 0.0, 0.0, speedup=1.01, request=make_request(model="gpt2"))
+    html = html_of(page)
+    assert "no gain" in html
+    assert times(1.01) not in html
 
 
 def test_an_analysis_without_a_speedup_counts_as_nothing_saved(page: Client, member: User) -> None:
