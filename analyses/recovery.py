@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import F
 from django_q.models import OrmQ
 
-from analyses import log_context, queue, selectors, services
+from analyses import claims, log_context, queue, selectors
 from analyses.lifecycle import move
 from analyses.lookups import services as lookups
 from analyses.models import Analysis, Status
@@ -62,7 +62,7 @@ def let_go() -> LetGo:
     cancelled = move(Analysis.objects.all(), Status.CANCELLING, Status.CANCELLED)
     running = list(Analysis.objects.filter(status=Status.RUNNING).order_by("pk"))
     for analysis in running:
-        services.say(analysis, "Restored from a backup while this was running; it is queued again.")
+        claims.say(analysis, "Restored from a backup while this was running; it is queued again.")
     move(Analysis.objects.all(), Status.RUNNING, Status.QUEUED)
     return LetGo(
         [analysis.pk for analysis in running], cancelled, lookups.let_go(), delivery.let_go()
@@ -108,7 +108,7 @@ def _lose(pk: int, token: str) -> int:
         return 0
     with log_context.of_analysis(pk, analysis.request_id):
         logger.warning("analysis %d was lost by its worker on %s", pk, analysis.node)
-    services.say(analysis, reason)
+    claims.say(analysis, reason)
     if end == Status.QUEUED:
         queue.enqueue(analysis)
     return 1

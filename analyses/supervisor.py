@@ -16,11 +16,11 @@ from django import db
 from django.conf import settings
 from django.db import connection
 
-from analyses import pace, services
+from analyses import claims, pace
+from analyses.claims import Cancelled, Claim, Interrupted, Outcome
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess
 from analyses.harvest import Harvest
-from analyses.services import Cancelled, Claim, Interrupted, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Lease:
     def is_to_end(self) -> bool:
         """Whether the analysis is to be cancelled, as far as the database can be asked."""
         try:
-            return services.is_to_end(self.claim)
+            return claims.is_to_end(self.claim)
         except db.Error as error:
             self._endure(error)
             return False
@@ -148,10 +148,10 @@ def _listen(
 
 def _store(claim: Claim, harvest: Harvest) -> None:
     if harvest:
-        services.record(claim, harvest.trials, harvest.lines)
+        claims.record(claim, harvest.trials, harvest.lines)
         harvest.clear()
     else:
-        services.heartbeat(claim)
+        claims.heartbeat(claim)
 
 
 def _late() -> Failure:

@@ -19,13 +19,13 @@ from typing import Any
 from django import db
 from django.conf import settings
 
-from analyses import log_context, nodes, services
+from analyses import claims, log_context, nodes
+from analyses.claims import Claim, ClaimLost, Outcome
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess, Engines
 from analyses.environment import environment_here
 from analyses.models import Analysis
 from analyses.notifications import delivery
-from analyses.services import Claim, ClaimLost, Outcome
 from analyses.stored_result import tried_batch
 from analyses.supervisor import CRASHED, DEADLINE, Lease, LeaseExpired, follow
 from engine.result import AnalysisResult
@@ -80,7 +80,7 @@ def _claim(analysis_id: int) -> Claim | None:
     measured_gpu = Analysis.objects.values_list("measured_gpu", flat=True).get(pk=analysis_id)
     here = nodes.here()
     device = here.gpu_uuid if measured_gpu else ""
-    return services.claim(analysis_id, here.name, device, environment_here())
+    return claims.claim(analysis_id, here.name, device, environment_here())
 
 
 def _work_safely(claim: Claim) -> None:
@@ -89,7 +89,7 @@ def _work_safely(claim: Claim) -> None:
         logger.info("taken, attempt %d", claim.attempt)
         try:
             outcome = _work(lease)
-            lease.write_at_last(lambda: services.finish(claim, outcome))
+            lease.write_at_last(lambda: claims.finish(claim, outcome))
         except (ClaimLost, LeaseExpired) as error:
             # Whoever has taken it goes on with it; if nobody has, recovery finds it.
             logger.warning("%s; its engine was ended", error)

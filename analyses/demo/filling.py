@@ -17,6 +17,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from analyses.analysis_columns import answered, asked
 from analyses.demo.plan import Planned
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess
@@ -25,7 +26,6 @@ from analyses.harvest import Harvest
 from analyses.lab.defaults import Settled, settle
 from analyses.models import Analysis, LogLine, Status, Trial
 from analyses.savings.counting import counted_anew
-from analyses.services import answered, asked
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 

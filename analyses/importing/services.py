@@ -8,11 +8,11 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from analyses import log_context
+from analyses.analysis_columns import answered, asked
 from analyses.importing.document import Document
 from analyses.lab.defaults import Settled, settle
 from analyses.lifecycle import move
 from analyses.models import Analysis, LogLine, Push, Status, Trial
-from analyses.services import answered, asked
 from engine.answer import economics
 from engine.result import AnalysisResult
 

@@ -5,25 +5,25 @@ from collections.abc import Callable
 import pytest
 from django.contrib.auth.models import User
 
-from analyses import services
+from analyses import claims
+from analyses.claims import Claim, ClaimLost
 from analyses.engine_events import Failure
 from analyses.models import FINAL_STATUSES, Analysis, Status
-from analyses.services import Claim, ClaimLost
 from analyses.tests.factories import make_analysis, make_result, make_trial
 from engine.events import Log
 
 WRITES: list[Callable[[Claim], None]] = [
-    services.heartbeat,
-    lambda claim: services.record(claim, [make_trial(16)], [Log("hello")]),
-    lambda claim: services.finish(claim, make_result()),
-    lambda claim: services.finish(claim, Failure("crashed", "it crashed")),
-    lambda claim: services.finish(claim, services.Cancelled()),
-    lambda claim: services.finish(claim, services.Interrupted()),
+    claims.heartbeat,
+    lambda claim: claims.record(claim, [make_trial(16)], [Log("hello")]),
+    lambda claim: claims.finish(claim, make_result()),
+    lambda claim: claims.finish(claim, Failure("crashed", "it crashed")),
+    lambda claim: claims.finish(claim, claims.Cancelled()),
+    lambda claim: claims.finish(claim, claims.Interrupted()),
 ]
 
 
 def _claim(analysis: Analysis) -> Claim:
-    claim = services.claim(analysis.pk, "node-1")
+    claim = claims.claim(analysis.pk, "node-1")
     assert claim is not None
     return claim
 
@@ -43,7 +43,7 @@ def test_a_claim_makes_it_running(member: User) -> None:
 def test_only_a_queued_analysis_can_be_claimed(member: User, status: Status) -> None:
     analysis = make_analysis(member, status)
 
-    assert services.claim(analysis.pk, "node-1") is None
+    assert claims.claim(analysis.pk, "node-1") is None
     analysis.refresh_from_db()
     assert analysis.status == status
 
@@ -51,20 +51,20 @@ def test_only_a_queued_analysis_can_be_claimed(member: User, status: Status) -> 
 def test_of_two_claims_one_wins(member: User) -> None:
     analysis = make_analysis(member)
 
-    assert services.claim(analysis.pk, "node-1") is not None
-    assert services.claim(analysis.pk, "node-1") is None
+    assert claims.claim(analysis.pk, "node-1") is not None
+    assert claims.claim(analysis.pk, "node-1") is None
 
 
 def test_a_deleted_analysis_cannot_be_claimed(db: None) -> None:
-    assert services.claim(4711, "node-1") is None
+    assert claims.claim(4711, "node-1") is None
 
 
 def test_trials_and_log_are_stored_in_order(member: User) -> None:
     analysis = make_analysis(member)
     claim = _claim(analysis)
 
-    services.record(claim, [make_trial(16), make_trial(300)], [Log("a"), Log("b", "warning")])
-    services.record(claim, [make_trial(299)], [])
+    claims.record(claim, [make_trial(16), make_trial(300)], [Log("a"), Log("b", "warning")])
+    claims.record(claim, [make_trial(299)], [])
 
     assert [trial.batch_size for trial in analysis.trials.all()] == [16, 300, 299]
     first = analysis.trials.all()[0]
@@ -77,7 +77,7 @@ def test_trials_and_log_are_stored_in_order(member: User) -> None:
 def test_success_fills_the_columns(member: User) -> None:
     analysis = make_analysis(member)
     result = make_result()
-    services.finish(_claim(analysis), result)
+    claims.finish(_claim(analysis), result)
 
     analysis.refresh_from_db()
     assert analysis.status == Status.SUCCEEDED
@@ -94,7 +94,7 @@ def test_success_fills_the_columns(member: User) -> None:
 
 def test_success_without_savings(member: User) -> None:
     analysis = make_analysis(member)
-    services.finish(_claim(analysis), make_result(speedup=None, savings=None))
+    claims.finish(_claim(analysis), make_result(speedup=None, savings=None))
 
     analysis.refresh_from_db()
     assert analysis.status == Status.SUCCEEDED
@@ -103,7 +103,7 @@ def test_success_without_savings(member: User) -> None:
 
 def test_a_failure_keeps_code_and_reason(member: User) -> None:
     analysis = make_analysis(member)
-    services.finish(_claim(analysis), Failure("does_not_fit", "batch 1 needs 30 GiB"))
+    claims.finish(_claim(analysis), Failure("does_not_fit", "batch 1 needs 30 GiB"))
 
     analysis.refresh_from_db()
     assert analysis.status == Status.FAILED

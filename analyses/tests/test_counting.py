@@ -20,12 +20,12 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyses import services
+from analyses import claims, services
+from analyses.claims import Outcome
 from analyses.engine_events import Failure
 from analyses.history.selection import delete
 from analyses.models import Analysis, CountedSavings, Status
 from analyses.savings.counting import counted_anew
-from analyses.services import Outcome
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.result import Source
 
@@ -115,9 +115,9 @@ def one_of(owner: User, number: int) -> Analysis | None:
 
 
 def end(analysis: Analysis, outcome: Outcome) -> None:
-    claim = services.claim(analysis.pk, "node-1")
+    claim = claims.claim(analysis.pk, "node-1")
     assert claim is not None
-    services.finish(claim, outcome)
+    claims.finish(claim, outcome)
 
 
 STEPS = st.tuples(

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from analyses import services
+from analyses import claims, services
 from analyses.environment import environment_here
 from analyses.models import Status
 from analyses.presentation import environment_rows, verdict_of
@@ -36,19 +36,19 @@ def test_the_worker_that_takes_it_says_what_it_runs_with(member: User, fake_engi
 
 def test_the_next_worker_says_its_own(member: User) -> None:
     analysis = services.submit(member, ASKED)
-    claim = services.claim(analysis.pk, "one", environment=STORED)
+    claim = claims.claim(analysis.pk, "one", environment=STORED)
     assert claim is not None
-    services.finish(claim, services.Interrupted())
-    assert services.claim(analysis.pk, "two", environment=STORED | {"node": "two"}) is not None
+    claims.finish(claim, claims.Interrupted())
+    assert claims.claim(analysis.pk, "two", environment=STORED | {"node": "two"}) is not None
     analysis.refresh_from_db()
     assert analysis.environment["node"] == "two"
 
 
 def test_an_answer_from_the_store_keeps_what_it_was_computed_with(member: User) -> None:
     first = services.submit(member, ASKED)
-    claim = services.claim(first.pk, "gpu-1", environment=STORED)
+    claim = claims.claim(first.pk, "gpu-1", environment=STORED)
     assert claim is not None
-    services.finish(claim, make_result())
+    claims.finish(claim, make_result())
     second = services.submit(member, ASKED)
     assert second.answered_from == first
     assert second.environment == STORED

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from analyses import lifecycle, services
+from analyses import claims, lifecycle, services
 from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Status
 from analyses.tests.factories import make_analysis
 
@@ -67,10 +67,10 @@ def test_what_a_dead_worker_holds_is_cancelled_at_once(member: User) -> None:
 
 def test_a_gpu_is_held_once(member: User) -> None:
     first, second = (make_analysis(member, measured_gpu="NVIDIA A10") for _ in range(2))
-    mine = services.claim(first.pk, "node-1", "GPU-1")
+    mine = claims.claim(first.pk, "node-1", "GPU-1")
     assert mine is not None
 
-    assert services.claim(second.pk, "node-2", "GPU-1") is None
-    services.finish(mine, services.Interrupted())
-    assert services.claim(second.pk, "node-2", "GPU-1") is not None
+    assert claims.claim(second.pk, "node-2", "GPU-1") is None
+    claims.finish(mine, claims.Interrupted())
+    assert claims.claim(second.pk, "node-2", "GPU-1") is not None
     assert Analysis.objects.filter(status__in=AT_WORK).count() == 1

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_q.models import OrmQ
 from pytest_django import Settings
 
-from analyses import nodes, queue, recovery, selectors, services, worker
+from analyses import claims, nodes, queue, recovery, selectors, services, worker
 from analyses.engine_events import Failure
 from analyses.models import Analysis, Channel, Delivery, Notification, Status
 from analyses.notifications import channels, choices, delivery, message, outbox, webhook
@@ -56,15 +56,15 @@ def _queued(owner: User, seconds_ago: float = 120, **fields: Any) -> Analysis:
     return analysis
 
 
-def _claimed(owner: User, **fields: Any) -> services.Claim:
-    claim = services.claim(_queued(owner, **fields).pk, "node-1")
+def _claimed(owner: User, **fields: Any) -> claims.Claim:
+    claim = claims.claim(_queued(owner, **fields).pk, "node-1")
     assert claim is not None
     return claim
 
 
 def _failed(owner: User, **fields: Any) -> Analysis:
     claim = _claimed(owner, **fields)
-    services.finish(claim, Failure("crashed", "The engine crashed.\nTraceback: long"))
+    claims.finish(claim, Failure("crashed", "The engine crashed.\nTraceback: long"))
     return Analysis.objects.get(pk=claim.analysis_id)
 
 
@@ -83,7 +83,7 @@ def _pass_time(**ago: float) -> None:
 
 
 def test_success_failure_and_loss_are_told(told: User) -> None:
-    services.finish(_claimed(told), make_result())
+    claims.finish(_claimed(told), make_result())
     _failed(told)
     lost = _claimed(told)
     old = timezone.now() - timedelta(hours=1)
@@ -101,7 +101,7 @@ def test_one_that_is_tried_again_is_not_told(told: User) -> None:
     Analysis.objects.update(heartbeat_at=timezone.now() - timedelta(hours=1))
     recovery.reap()
     interrupted = _claimed(told)
-    services.finish(interrupted, services.Interrupted())
+    claims.finish(interrupted, claims.Interrupted())
 
     assert set(Analysis.objects.values_list("status", flat=True)) == {Status.QUEUED}
     assert claim != interrupted
@@ -117,7 +117,7 @@ def test_a_cancelled_one_is_told_unless_by_the_owner(
     analysis = Analysis.objects.get(pk=claim.analysis_id) if claim else _queued(told)
     services.cancel(analysis, told if by_owner else make_user("root", is_staff=True))
     if claim:
-        services.finish(claim, services.Cancelled())
+        claims.finish(claim, claims.Cancelled())
 
     analysis.refresh_from_db()
     assert analysis.status == Status.CANCELLED
@@ -143,9 +143,9 @@ def test_nobody_is_told_who_has_not_chosen_it(member: User) -> None:
 
 def test_an_answer_from_the_store_is_not_told(told: User) -> None:
     first = services.submit(told, {"model": "bert", "gpu": "a10"})
-    claim = services.claim(first.pk, "node-1")
+    claim = claims.claim(first.pk, "node-1")
     assert claim is not None
-    services.finish(claim, make_result())
+    claims.finish(claim, make_result())
     Notification.objects.all().delete()
 
     second = services.submit(told, {"model": "bert", "gpu": "a10"})
@@ -171,7 +171,7 @@ def test_the_end_and_its_notification_are_stored_together_or_not_at_all(
 def test_an_email_says_what_and_where(told: User, settings: Settings) -> None:
     settings.PUBLIC_URL = "https://lab.example"
     claim = _claimed(told, seconds_ago=185)
-    services.finish(claim, make_result())
+    claims.finish(claim, make_result())
     worker.deliver_notification(_by(Channel.EMAIL).pk)
 
     (sent,) = mail.outbox

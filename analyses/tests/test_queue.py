@@ -15,7 +15,7 @@ from django_q.conf import Conf
 from django_q.models import OrmQ
 from django_q.signing import SignedPackage
 
-from analyses import canary, nodes, pace, queue, services
+from analyses import canary, claims, nodes, pace, queue
 from analyses.engine_events import Failure
 from analyses.models import Analysis, Channel, Delivery, Node, Notification, Status
 from analyses.queue import LabBroker
@@ -57,10 +57,10 @@ def test_the_oldest_comes_first_and_the_next_when_it_is_done(
 
     assert _handed(broker) == first.pk
     assert _handed(broker) is None  # it is being taken
-    claim = services.claim(first.pk, here.name)
+    claim = claims.claim(first.pk, here.name)
     assert claim is not None
     assert _handed(broker) is None  # the one worker for predictions is busy
-    services.finish(claim, Failure("crashed", "it crashed"))
+    claims.finish(claim, Failure("crashed", "it crashed"))
     assert _handed(broker) == second.pk
 
 
@@ -69,7 +69,7 @@ def test_another_node_takes_what_waits_behind_a_busy_one(
 ) -> None:
     first, second = enqueue(), enqueue()
     assert _handed(LabBroker("predictions")) == first.pk
-    services.claim(first.pk, here.name)
+    claims.claim(first.pk, here.name)
 
     other = nodes.Here("lab-2", None, prediction_workers=1)
     monkeypatch.setattr(nodes, "here", lambda: other)
@@ -85,9 +85,9 @@ def test_predictions_do_not_wait_behind_a_measurement(here: nodes.Here, enqueue:
     )
 
     assert _handed(broker) == measured.pk
-    assert services.claim(measured.pk, here.name, here.gpu_uuid)
+    assert claims.claim(measured.pk, here.name, here.gpu_uuid)
     assert _handed(broker) == predicted.pk
-    services.claim(predicted.pk, here.name)
+    claims.claim(predicted.pk, here.name)
     assert _handed(broker) is None
     assert waiting.status == Status.QUEUED
 
@@ -105,11 +105,11 @@ def test_a_gpu_that_another_worker_measures_on_is_not_free(
 ) -> None:
     held, waiting = enqueue(measured_gpu="NVIDIA A10"), enqueue(measured_gpu="NVIDIA A10")
     OrmQ.objects.order_by("id").first().delete()
-    claim = services.claim(held.pk, "the same machine by another name", here.gpu_uuid)
+    claim = claims.claim(held.pk, "the same machine by another name", here.gpu_uuid)
     assert claim is not None
 
     assert _handed(LabBroker("predictions")) is None
-    services.finish(claim, Failure("crashed", "it crashed"))
+    claims.finish(claim, Failure("crashed", "it crashed"))
     assert _handed(LabBroker("predictions")) == waiting.pk
 
 
@@ -182,7 +182,7 @@ def test_a_canary_is_sent_while_a_worker_is_free(
     for gpu, device in (("", ""), ("NVIDIA A10", "GPU-1")):
         assert hands_a_canary()
         analysis = make_analysis(member, measured_gpu=gpu)
-        assert services.claim(analysis.pk, here.name, device)
+        assert claims.claim(analysis.pk, here.name, device)
     assert not hands_a_canary()  # both workers are busy
 
 
@@ -234,12 +234,12 @@ def test_a_notification_waits_for_a_free_worker(
     here: nodes.Here, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "here", lambda: nodes.Here("lab-1", None, prediction_workers=1))
-    claim = services.claim(make_analysis(member).pk, "lab-1")
+    claim = claims.claim(make_analysis(member).pk, "lab-1")
     notification = _notification(member)
     assert _handed(LabBroker("predictions")) is None
 
     assert claim is not None
-    services.finish(claim, Failure("crashed", "it crashed"))
+    claims.finish(claim, Failure("crashed", "it crashed"))
     assert _handed(LabBroker("predictions")) == notification.pk
 
 

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from analyses import queue, recovery, services
+from analyses import claims, queue, recovery, services
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_trial, make_analysis, make_trial
 
@@ -73,13 +73,13 @@ def test_what_is_alive_or_final_is_left_alone(member: User, status: Status) -> N
 
 def test_the_worker_that_was_given_up_can_write_nothing_more(member: User) -> None:
     analysis = make_analysis(member)
-    claim = services.claim(analysis.pk, "node-1")
+    claim = claims.claim(analysis.pk, "node-1")
     assert claim is not None
     Analysis.objects.update(heartbeat_at=timezone.now() - timedelta(seconds=120))
     recovery.reap()
 
-    with pytest.raises(services.ClaimLost):
-        services.finish(claim, services.Interrupted())
+    with pytest.raises(claims.ClaimLost):
+        claims.finish(claim, claims.Interrupted())
     assert _queued_ids() == [analysis.pk]
 
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from analyses import services, store
+from analyses import claims, services, store
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import make_result, make_trial, make_user
 
@@ -19,10 +19,10 @@ ASKED: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size":
 
 
 def _answer(analysis: Analysis) -> Analysis:
-    claim = services.claim(analysis.pk, "node-1")
+    claim = claims.claim(analysis.pk, "node-1")
     assert claim is not None
-    services.record(claim, [make_trial(16), make_trial(300)], [])
-    services.finish(claim, make_result())
+    claims.record(claim, [make_trial(16), make_trial(300)], [])
+    claims.finish(claim, make_result())
     analysis.refresh_from_db()
     return analysis
 

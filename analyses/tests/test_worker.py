@@ -14,7 +14,7 @@ from django.db import DatabaseError
 from django_q.models import OrmQ
 from pytest_django import Settings
 
-from analyses import harvest, pace, services, supervisor, worker
+from analyses import claims, harvest, pace, services, supervisor, worker
 from analyses.engine_process import TERM_GRACE_SECONDS
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_trial, make_analysis, make_trial
@@ -144,14 +144,14 @@ def test_the_deadline_ends_the_engine_and_its_children(
 ) -> None:
     fake_engine("hang")
     settings.ENGINE_DEADLINE_SECONDS = 1200
-    now, record = [0.0], services.record
+    now, record = [0.0], claims.record
 
-    def an_hour_passes(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
+    def an_hour_passes(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
         record(claim, trials, lines)
         now[0] = 3600.0  # once it has said who its child is
 
     monkeypatch.setattr(supervisor, "monotonic", lambda: now[0] + time.monotonic())
-    monkeypatch.setattr(services, "record", an_hour_passes)
+    monkeypatch.setattr(claims, "record", an_hour_passes)
     monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
     monkeypatch.setattr(worker.engines, "take", lambda: engine)
@@ -217,7 +217,7 @@ def test_the_task_returns_even_when_the_database_stays_away(
     fake_engine("success")
     monkeypatch.setattr(supervisor, "connection", SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(pace, "LEASE_SECONDS", 0.5)
-    monkeypatch.setattr(services, "record", away)
+    monkeypatch.setattr(claims, "record", away)
     analysis = _run(member)
 
     assert analysis.status == Status.RUNNING  # recovery finds it by its stale heartbeat
@@ -227,9 +227,9 @@ def test_a_database_that_was_away_gets_everything_when_it_is_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
-    record = services.record
+    record = claims.record
 
-    def away_at_first(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
+    def away_at_first(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
         tries.append(1)
         if len(tries) < 3:
             raise DatabaseError("away")
@@ -240,7 +240,7 @@ def test_a_database_that_was_away_gets_everything_when_it_is_back(
     monkeypatch.setattr(
         supervisor, "connection", SimpleNamespace(close=lambda: closed.append(True))
     )
-    monkeypatch.setattr(services, "record", away_at_first)
+    monkeypatch.setattr(claims, "record", away_at_first)
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
@@ -260,13 +260,13 @@ def test_a_stopped_worker_gives_its_analysis_back(
     fake_engine("hang")
     monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
     monkeypatch.setattr(worker, "_stopping", threading.Event())
-    record = services.record
+    record = claims.record
 
-    def stopped_by_then(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
+    def stopped_by_then(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
         record(claim, trials, lines)
         worker.stop(15, None)
 
-    monkeypatch.setattr(services, "record", stopped_by_then)
+    monkeypatch.setattr(claims, "record", stopped_by_then)
     analysis = make_analysis(member)
     with pytest.raises(SystemExit):
         worker.run_analysis(analysis.pk)
@@ -284,13 +284,13 @@ def test_a_cancelled_analysis_ends_its_engine_soon(
     monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
     monkeypatch.setattr(worker.engines, "take", lambda: engine)
-    check = services.is_to_end
+    check = claims.is_to_end
 
-    def cancelled_by_then(claim: services.Claim) -> bool:
+    def cancelled_by_then(claim: claims.Claim) -> bool:
         services.cancel(Analysis.objects.get(pk=claim.analysis_id), member)
         return check(claim)
 
-    monkeypatch.setattr(services, "is_to_end", cancelled_by_then)
+    monkeypatch.setattr(claims, "is_to_end", cancelled_by_then)
     analysis = _run(member)
 
     assert analysis.status == Status.CANCELLED

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
-from analyses import pace, services, worker
+from analyses import claims, pace, worker
 from analyses.models import Analysis, Status
 from analyses.tests.factories import make_analysis
 from analyses.tests.fake_engine import GO
@@ -37,14 +37,14 @@ def test_trials_are_stored_while_the_engine_works(
 ) -> None:
     fake_engine("until_told")
     stored: list[int] = []
-    record = services.record
+    record = claims.record
 
-    def spy(claim, trials, lines):  # type: ignore[no-untyped-def]  # as services.record
+    def spy(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
         stored.append(len(list(trials)))
         record(claim, trials, lines)
         go.touch()  # until then the engine does not end
 
-    monkeypatch.setattr(services, "record", spy)
+    monkeypatch.setattr(claims, "record", spy)
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
@@ -56,14 +56,14 @@ def test_a_heartbeat_is_given_while_the_engine_is_silent(
 ) -> None:
     fake_engine("until_told")
     monkeypatch.setattr(pace, "HEARTBEAT_SECONDS", 0.2)
-    beats: list[services.Claim] = []
+    beats: list[claims.Claim] = []
 
-    def beat(claim: services.Claim) -> None:
+    def beat(claim: claims.Claim) -> None:
         beats.append(claim)
         if len(beats) == 3:
             go.touch()
 
-    monkeypatch.setattr(services, "heartbeat", beat)
+    monkeypatch.setattr(claims, "heartbeat", beat)
 
     assert _run(member).status == Status.SUCCEEDED
     assert len(beats) >= 3
@@ -74,15 +74,15 @@ def test_a_lost_claim_ends_the_engine_and_changes_nothing(
 ) -> None:
     fake_engine("until_told")  # nobody does
     analysis = make_analysis(member)
-    claim = services.claim
+    claim = claims.claim
 
-    def claimed_by_another(*taken: Any) -> services.Claim | None:
+    def claimed_by_another(*taken: Any) -> claims.Claim | None:
         mine = claim(*taken)
         (pk, *_) = taken
         Analysis.objects.filter(pk=pk).update(status=Status.FAILED, failure_code="worker_lost")
         return mine
 
-    monkeypatch.setattr(services, "claim", claimed_by_another)
+    monkeypatch.setattr(claims, "claim", claimed_by_another)
     worker.run_analysis(analysis.pk)
 
     analysis.refresh_from_db()

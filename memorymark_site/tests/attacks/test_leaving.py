@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from analyses import services
+from analyses import claims
 from analyses.engine_events import Failure
 from analyses.models import Channel, Notification
 from analyses.notifications import choices, delivery, webhook
@@ -99,9 +99,9 @@ def test_a_message_that_was_on_its_way(
     monkeypatch.setattr(webhook, "call", lambda *asked: called.append(asked))
     chosen = {"by_email": True, "by_webhook": True, "webhook_url": "https://evil.example/"}
     choices.save(eve, chosen | {"only_after_seconds": 0})
-    claim = services.claim(make_analysis(eve).pk, "node-1")
+    claim = claims.claim(make_analysis(eve).pk, "node-1")
     assert claim is not None
-    services.finish(claim, Failure("crashed", "The engine crashed."))
+    claims.finish(claim, Failure("crashed", "The engine crashed."))
     assert Notification.objects.filter(channel=Channel.WEBHOOK).exists()
     members.deactivate(ada, eve)
     for notification in Notification.objects.all():
