@@ -320,7 +320,7 @@ def test_who_comes_by_invitation_may_set_one_up_at_once(db: None) -> None:
 
 
 def test_a_new_secret_key_locks_nobody_out(secret: str, settings: Settings) -> None:
-    settings.SECRET_KEY = "another one, as after a leak or in a restored lab"  # noqa: S105
+    settings.SECRET_KEY = "another one, as after a leak or in a restored lab"  # noqa: S105  # of this test
     client = Client()
     _password(client)
 
