@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ import psutil
 
 from analyses.drills.engine import Hold
 from analyses.drills.node import ROOT, Node
+from memorymark_site.e2e.running import free_port
 
 DRIVER = Path(__file__).parent / "driver"
 CLOCK = Path(__file__).parent / "clock"
@@ -125,9 +125,7 @@ class Lab:
 
     def start_site(self) -> str:
         """Start the site as ``make run`` does; returns its address once it answers."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         words = ["-m", "gunicorn", "--config", "memorymark_site/gunicorn_conf.py"]
         with (self.folder / "site.log").open("wb") as log:
             self._site = subprocess.Popen(
