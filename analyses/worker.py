@@ -19,7 +19,7 @@ from typing import Any
 from django import db
 from django.conf import settings
 
-from analyses import claims, log_context, nodes
+from analyses import canary, claims, log_context, nodes
 from analyses.claims import Claim, ClaimLost, Outcome
 from analyses.engine_events import Failure
 from analyses.engine_process import EngineProcess, Engines
@@ -65,6 +65,7 @@ def deliver_notification(notification_id: int) -> None:
 @contextmanager
 def _seen_through() -> Iterator[None]:
     """Keep TERM from ending the process before the task is done, or the analysis given back."""
+    canary.sing()  # where one task follows another at once, no canary of its own is sent
     _busy.set()
     try:
         yield
@@ -77,7 +78,8 @@ def _seen_through() -> Iterator[None]:
 def _claim(analysis_id: int) -> Claim | None:
     if _stopping.is_set():
         return None
-    measured_gpu = Analysis.objects.values_list("measured_gpu", flat=True).get(pk=analysis_id)
+    this = Analysis.objects.filter(pk=analysis_id)  # nothing, where it has been deleted
+    measured_gpu = this.values_list("measured_gpu", flat=True).first()
     here = nodes.here()
     device = here.gpu_uuid if measured_gpu else ""
     return claims.claim(analysis_id, here.name, device, environment_here())

@@ -14,7 +14,7 @@ from django.db import DatabaseError
 from django_q.models import OrmQ
 from pytest_django import Settings
 
-from analyses import claims, harvest, pace, services, supervisor, worker
+from analyses import canary, claims, harvest, pace, services, supervisor, worker
 from analyses.engine_process import TERM_GRACE_SECONDS
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_trial, make_analysis, make_trial
@@ -50,6 +50,24 @@ def _gone_soon(pid: int) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def test_the_node_hears_of_whatever_a_worker_gets(
+    member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a node that has one task after the other took its workers for hanging."""
+    sung: list[str] = []
+    monkeypatch.setattr(canary, "sing", lambda: sung.append("."))
+    fake_engine("success")
+    _run(member)
+    worker.deliver_notification(0)
+    assert len(sung) == 2
+
+
+def test_an_analysis_that_has_been_deleted_is_passed_over(db: None, fake_engine: Behave) -> None:
+    fake_engine("success")
+    worker.run_analysis(0)
+    assert not Analysis.objects.exists()
 
 
 def test_a_success_is_stored_whole(member: User, fake_engine: Behave) -> None:
