@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from analyses.analysis_columns import answered
 from analyses.models import Analysis, LogLine, Status, Trial
 from analyses.savings.counting import counted_anew
 from analyses.savings.workload_key import workload_key
@@ -207,15 +208,7 @@ def make_analysis(
     if status in (Status.SUCCEEDED, Status.FAILED):
         fields = {"finished_at": now} | fields
     if result:
-        fields = {
-            "result": result.to_dict(),
-            "source": result.source,
-            "largest_batch_size": result.largest_batch_size,
-            "recommended_batch_size": result.recommended_batch_size,
-            "speedup": result.speedup,
-            "usd_per_year": result.savings and result.savings.usd_per_year,
-            "gpu_hours_per_year": result.savings and result.savings.gpu_hours_per_year,
-        } | fields
+        fields = answered(result) | fields
     columns = ("model", "gpu", "precision", "optimizer", "current_batch_size")
     fields = {"workload_key": workload_key(request, fields.get("measured_gpu", ""))} | fields
     columns_from_request = {name: request[name] for name in columns}

@@ -5,11 +5,12 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+
+from memorymark_site.tests.programs import make_programs
 
 ROOT = Path(settings.BASE_DIR)
 
@@ -67,12 +68,7 @@ def test_a_missing_python_is_told(tmp_path: Path, python: str, message: str) -> 
 def test_the_database_of_the_file_is_the_one_prepared_and_served_but_not_by_the_demo(
     tmp_path: Path, target: str, database: str
 ) -> None:
-    programs = tmp_path / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    (programs / "honcho").symlink_to(Path(sys.executable).parent / "honcho")
-    python = programs / "python"
-    python.write_text('#!/bin/sh\necho "$2 on ${DATABASE_URL:-none}"\n')
-    python.chmod(0o755)
+    programs = make_programs(tmp_path, 'echo "$2 on ${DATABASE_URL:-none}"')
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "requirements.txt").touch()
     (programs.parent / "installed").touch()

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from memorymark_site.tests.programs import make_programs
+
 ROOT = Path(settings.BASE_DIR)
 SECRET = "of-the-file-alone"  # noqa: S105  # looked for in what is written
 
@@ -21,12 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="systemd is Linu
 @pytest.fixture
 def unit(tmp_path: Path) -> str:
     """The worker's unit, written by the guide's own lines for a copy of the repository."""
-    programs = tmp_path / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    (programs / "honcho").symlink_to(Path(sys.executable).parent / "honcho")
-    python = programs / "python"
-    python.write_text("#!/bin/sh\necho ours: $*\n")
-    python.chmod(0o755)
+    programs = make_programs(tmp_path, "echo ours: $*")
     shutil.copy(ROOT / "Procfile", tmp_path)
     (tmp_path / ".env").write_text(f"PATH={programs}:/usr/bin:/bin\nSECRET_KEY={SECRET}\n")
     units = tmp_path / "units"
