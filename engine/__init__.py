@@ -3,8 +3,8 @@
 Plain Python with no Django. The data classes (:mod:`engine.workload`, :mod:`engine.gpus`,
 :mod:`engine.result`) import neither torch nor transformers, so a web process can use them.
 
-:func:`analyze` is for a person's own training code; :func:`engine.analysis.analyze` answers for the
-models that the engine knows.
+:func:`analyze` is for your own training code, :func:`engine.analysis.analyze` for the models that
+the engine knows.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ def analyze(
 ) -> AnalysisResult:
     """Find the largest and the recommended batch of your own PyTorch training.
 
-    ``make_step(batch_size)`` makes model, optimizer and data, and returns a function without
-    arguments; each call of that runs one whole training step. ``engine/examples/my_training.py``
-    shows one. Everything has to be made inside it: each trial calls it in a fresh process.
+    ``make_step(batch_size)`` creates model, optimizer and data, and returns a function without
+    arguments that runs one whole training step. It must create everything itself, since each trial
+    calls it in a fresh process. ``engine/examples/my_training.py`` is an example.
 
     Args:
-        make_step: The factory as ``module:function``, or a function at the top level of a module.
-            Called from a script, put the call under ``if __name__ == "__main__":``.
-        gpu: ``local`` measures on this machine's device; a GPU of the catalogue (``python -m engine
+        make_step: ``module:function``, or a function at the top level of a module. In a script,
+            call :func:`analyze` under ``if __name__ == "__main__":``.
+        gpu: ``local`` measures on this machine's device; a catalogue GPU (``python -m engine
             devices``) is predicted, if the code can be traced without running it.
         current_batch_size: The batch size used today.
-        batch_multiple: Only multiples of it are tried and recommended.
-        memory_limit_bytes: Emulates a smaller GPU; needed on a machine with no GPU.
-        gradient_accumulation: Micro-batches to a step today. More than one is given to the
-            factory, which needs an argument of this name for it.
-        global_batch_size: Samples per optimizer step to keep, by accumulating as many micro-batches
-            as that takes; the factory needs the argument above.
-        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them.
-        hours_per_run: GPU-hours of one training run today; 8 is assumed.
-        runs_per_year: How many such runs there are; 100 is assumed.
-        price_per_hour_usd: Of one GPU-hour; the catalogue's is assumed.
+        batch_multiple: Only multiples of this are tried and recommended.
+        memory_limit_bytes: Emulates a smaller GPU; required on a machine without a GPU.
+        gradient_accumulation: Micro-batches per step today. If more than one, it is passed to the
+            factory, which needs an argument with this name.
+        global_batch_size: Samples per optimizer step to keep by accumulating micro-batches; the
+            factory needs the argument above.
+        allocator: Options of the caching allocator, as in ``PYTORCH_ALLOC_CONF``.
+        hours_per_run: GPU-hours per training run today; 8 if not set.
+        runs_per_year: Number of such runs; 100 if not set.
+        price_per_hour_usd: Per GPU; the catalogue price if not set.
         emit: Receives log lines and trials as they come.
 
     Raises:
         InvalidInput: With a message for each wrong argument.
-        OwnCodeFailed: If the code raised an error, or returns no step.
+        ScriptFailed: If the code raised an error, or did not return a step.
         CannotTrace: If it cannot be predicted.
         DoesNotFit: If not even the smallest batch does.
-        MeasurementFailed: If a trial ended for another reason than memory.
+        MeasurementFailed: If a trial failed for a reason other than memory.
     """
-    # These load torch, which whoever imports the package for its data classes does not want.
-    from engine.own.analysis import analyze_own_code
-    from engine.own.factory import Factory
-    from engine.own.request import OwnCodeRequest
+    # These load torch, which users of the data classes do not need.
+    from engine.analysis import analyze_script
+    from engine.script.factory import Factory
+    from engine.script.request import ScriptRequest
 
     given = {
         "gpu": gpu,
@@ -82,4 +82,4 @@ def analyze(
         "runs_per_year": runs_per_year,
         "price_per_hour_usd": price_per_hour_usd,
     }
-    return analyze_own_code(OwnCodeRequest.parse(Factory.of(make_step), given), emit)
+    return analyze_script(ScriptRequest.parse(Factory.of(make_step), given), emit)

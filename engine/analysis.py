@@ -1,18 +1,50 @@
-"""One analysis from question to answer."""
+"""One analysis, from request to result: of a model that the engine builds, or of a script.
+
+A script is measured on this machine, or predicted for a catalogue GPU.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
-from engine.events import Event
-from engine.gpus import LOCAL
-from engine.measurement.analysis import analyze_measured
-from engine.models.building import blaming_the_config
-from engine.models.hub import resolve
-from engine.prediction.analysis import TraceRequest, analyze_predicted
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, Source, Trial
+import torch
+
+from engine.allocator.options import AllocatorOptions
+from engine.answer.certificate import repeat_commands
+from engine.answer.conclusion import Findings, answer
+from engine.answer.recommendation import recommend_measured
+from engine.answer.search import SearchOutcome, find_largest
+from engine.errors import DoesNotFit
+from engine.events import Event, Log
+from engine.gpus import LOCAL, Gpu
+from engine.hub import resolve
+from engine.measurement.analysis import On, analyze_measured, findings
+from engine.measurement.device import device_for
+from engine.measurement.parent import local_device, measure
+from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.prediction.analysis import (
+    analyze_predicted,
+    catalogue_gpu,
+    curve,
+    gpu_facts,
+    predict_findings,
+    reporting_probe,
+)
+from engine.prediction.probe import predict_live_memory, predict_memory, timed
+from engine.prediction.step_time import predict_step_seconds
+from engine.prediction.tracer import TraceAt
+from engine.prediction.traces import TraceRequest
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest
+from engine.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.script.factory import ScriptFailed, refuse_while_loading
+from engine.script.request import ScriptRequest
+from engine.script.trace import CannotTrace, trace_request
+from engine.step.building import blaming_the_config
+from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.tracing.trace import Category, Trace
+from engine.workload import Precision
 
 
 def analyze(
@@ -21,18 +53,18 @@ def analyze(
     known: Sequence[Trial] = (),
     traced: TraceRequest | None = None,
 ) -> AnalysisResult:
-    """Answer a request: by prediction for a GPU of the catalogue, by measurement for ``local``.
+    """Run an analysis: a prediction for a catalogue GPU, measurements for ``local``.
 
     Args:
-        request: The question.
+        request: What to analyse.
         emit: Receives log lines and trials as they come.
-        known: Trials from an earlier try at the same request, which are not made again.
-        traced: Gives the traces of a prediction; ``None`` makes them.
+        known: Trials from an earlier attempt at the same request, which are not repeated.
+        traced: Returns the traces of a prediction; ``None`` traces anew each time.
 
     Raises:
-        InvalidInput: If the model's config cannot be had, or no model can be trained of it.
+        InvalidInput: If the model's config cannot be fetched or trained.
         DoesNotFit: If not even the smallest batch fits.
-        MeasurementFailed: If a measured trial ended for another reason than memory.
+        MeasurementFailed: If a measured trial failed for a reason other than memory.
     """
     request = replace(request, workload=resolve(request.workload))
     with blaming_the_config(request.workload):
@@ -43,3 +75,251 @@ def analyze(
 
 def _by_size(known: Sequence[Trial], source: Source) -> dict[int, Trial]:
     return {trial.batch_size: trial for trial in known if trial.source is source}
+
+
+Emit = Callable[[Event], None]
+
+
+def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
+    """Find the batch sizes for a script.
+
+    Args:
+        request: What to analyse.
+        emit: Receives log lines and trials as they come.
+
+    Raises:
+        InvalidInput: If the factory does not exist, cannot accumulate but has to, or the memory
+            limit is missing or too high.
+        ScriptFailed: If the script raised an error while it was traced.
+        CannotTrace: If it cannot be predicted.
+        DoesNotFit: If not even the smallest batch fits.
+        MeasurementFailed: If a measured trial failed for a reason other than memory.
+    """
+    refuse_while_loading()
+    if request.global_batch_size is not None:
+        # Otherwise the error would come only when the search reaches a batch that accumulates.
+        replace(request.factory, gradient_accumulation=2).load()
+    found = (measure_script if request.gpu == LOCAL else _predicted)(request, emit)
+    settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
+    changed = {name: value for name, value in settings.items() if value}
+    trained = ["--factory", request.factory.name]
+    commands = repeat_commands(request, trained, changed, found.source, found.sides)
+    return answer(request, found, request.factory.name, commands)
+
+
+def predict_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, Trial]:
+    """Predict one batch size, the request's current one, on a catalogue GPU.
+
+    Raises:
+        InvalidInput: If the factory does not exist, or cannot accumulate but has to.
+        ScriptFailed: If the script raised an error.
+        CannotTrace: If it cannot be predicted.
+    """
+    refuse_while_loading()
+    gpu = catalogue_gpu(request)
+    trace_at = _traces(request, gpu, emit)
+    trace_at(request.current_batch_size).check_runnable()
+    return gpu_facts(gpu), _prediction(request, gpu, trace_at, request.current_batch_size)
+
+
+def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
+    """Predict from a trace, with the same search as for a known model."""
+    gpu = catalogue_gpu(request)
+    trace_at = _traces(request, gpu, emit)
+
+    @cache
+    def predict(batch_size: int) -> Trial:
+        return _prediction(request, gpu, trace_at, batch_size)
+
+    def refusal(smallest: Trial) -> DoesNotFit:
+        return does_not_fit(request, smallest, gpu.display_name)
+
+    found = predict_findings(request, gpu, predict, trace_at, refusal, emit)
+    step = trace_at(found.recommended.batch_size)
+    return replace(found, caveats=[*_about_the_trace(step), *found.caveats])
+
+
+def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
+    emit(Log(f"Tracing {request.factory.name} on fake tensors; none of its steps are run"))
+    behaviour = cuda_behaviour(gpu.compute_capability)
+    return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
+
+
+def _prediction(request: ScriptRequest, gpu: Gpu, trace_at: TraceAt, batch_size: int) -> Trial:
+    trace = trace_at(batch_size)
+    trial = predict_memory(gpu_facts(gpu), trace, AllocatorOptions.parse(request.allocator))
+    if not trial.fits:  # a step that cannot run takes no time
+        return trial
+    accumulated = request.accumulation_at(batch_size)
+    seconds = predict_step_seconds(trace.operations, gpu, _precision(), accumulated)
+    return timed(trial, seconds, batch_size * accumulated)
+
+
+def _precision() -> Precision:
+    """Whether fp32 matrix products may use TF32, as the script has set it."""
+    return Precision.TF32 if torch.backends.cuda.matmul.allow_tf32 else Precision.FP32
+
+
+def _about_the_trace(trace: Trace) -> list[str]:
+    caveats = [
+        "Nothing was run: the script was traced on fake tensors, and memory comes from a replay "
+        "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
+        "operators are not seen.",
+        "Memory is attributed from the outside: whatever the factory creates besides parameters "
+        "and optimizer state counts as inputs.",
+    ]
+    if Category.PARAMETERS not in trace.categories:
+        caveats.append(
+            "The factory created no torch.nn.Module with parameters, so parameters and gradients "
+            "cannot be told apart from inputs and activations."
+        )
+    if "optimizer" not in (phase for _, phase in trace.phases):
+        caveats.append(
+            "No torch.optim.Optimizer took a step, so optimizer state cannot be told apart from "
+            "inputs and activations."
+        )
+    return caveats
+
+
+_STRIDE = 4
+"""Without a prediction, the next batch tried is at most this many times the one before. Memory
+curves upwards, so a line through two small batches would overshoot the limit by far."""
+
+Probe = Callable[[int], Trial]
+
+
+def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
+    """Find the largest batch by trials, guided by a prediction where the script can be traced.
+
+    Args:
+        request: What to analyse; its GPU is ``local``.
+        emit: Receives log lines and trials as they come.
+
+    Raises:
+        InvalidInput: If the factory does not exist, or the memory limit is missing or too high.
+        ScriptFailed: If the factory returns no steps.
+        DoesNotFit: If not even the smallest batch fits.
+        MeasurementFailed: If a trial failed for a reason other than memory.
+    """
+    device = local_device()
+    gpu = device_for(request, device, None)
+    predict = _predictor(request, device, gpu, emit)
+    emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
+
+    def order(batch_size: int) -> TrialOrder:
+        factory = request.factory_at(batch_size)
+        limit = request.memory_limit_bytes
+        return TrialOrder(factory, batch_size, limit, allocator=request.allocator)
+
+    probe = reporting_probe(lambda batch_size: measure(order(batch_size)), emit)
+    outcome = _search(request, gpu, probe, predict)
+    if outcome.largest_batch_size == 0:
+        raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
+    chosen = recommend_measured(request, outcome)
+    found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
+    caveats = [*_caveats(predict is not None), *found.caveats]
+    points = curve(predict, outcome, request) if predict else _in_order(outcome.trials)
+    return replace(found, curve=points, caveats=caveats)
+
+
+def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNotFit:
+    return DoesNotFit(
+        f"{request.factory.name} does not fit on {device}: batch {smallest.batch_size} ends with "
+        f"{smallest.failure}. Use a GPU with more memory, or make the step smaller."
+    )
+
+
+def _predictor(
+    request: ScriptRequest, device: DeviceFacts, gpu: GpuFacts, emit: Emit
+) -> Probe | None:
+    """Predicts the memory of a batch on this device; ``None`` if the script cannot be traced."""
+    behaviour: CudaBehaviour | None = None
+    if device.kind == "cuda":
+        behaviour = cuda_behaviour(device.compute_capability)
+    try:
+        trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
+        trace_at(request.batch_multiple)
+    except CannotTrace as error:
+        emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
+        return None
+    if behaviour is not None:
+        options = AllocatorOptions.parse(request.allocator)
+        return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
+    return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
+
+
+def _search(
+    request: ScriptRequest, gpu: GpuFacts, probe: Probe, predict: Probe | None
+) -> SearchOutcome:
+    multiple, limit = request.batch_multiple, gpu.usable_bytes
+    known = [probe(request.current_batch_size)]
+    if predict is not None:
+        guess: int | None = find_largest(
+            predict, batch_multiple=multiple, limit_bytes=limit
+        ).largest_batch_size
+    else:
+        guess = _approach(known, probe, multiple, limit)
+    return find_largest(probe, batch_multiple=multiple, guess=guess, limit_bytes=limit, known=known)
+
+
+def _approach(known: list[Trial], probe: Probe, multiple: int, limit_bytes: int) -> int | None:
+    """Try growing batches until a line through the last two meets the limit close by.
+
+    Args:
+        known: The first trial; receives the others.
+        probe: Tries a batch size.
+        multiple: Of the sizes tried.
+        limit_bytes: Memory that a step may use.
+
+    Returns:
+        Where the line meets the limit; ``None`` if a batch failed before that.
+    """
+    largest = LARGEST_BATCH_SIZE // multiple * multiple
+    while known[-1].fits:
+        size = known[-1].batch_size
+        crossing = _crossing(known[-2:], limit_bytes)
+        if crossing is not None and crossing <= _STRIDE * size:
+            return crossing
+        if size >= largest:
+            _check_growth(known)
+            return largest
+        known.append(probe(min(-(-_STRIDE * size // multiple) * multiple, largest)))
+    return None
+
+
+def _check_growth(trials: list[Trial]) -> None:
+    """Refuse steps that use the same memory at the smallest and the largest possible batch."""
+    first, last = trials[0], trials[-1]
+    peaks = (first.peak_allocated_bytes, last.peak_allocated_bytes)
+    if len(trials) > 1 and None not in peaks and peaks[0] == peaks[1]:
+        raise ScriptFailed(
+            f"a step uses as much memory at batch {last.batch_size:,} as at "
+            f"{first.batch_size:,}; its data must have as many samples as the batch_size passed "
+            "to the factory"
+        )
+
+
+def _crossing(pair: Sequence[Trial], limit_bytes: int) -> int | None:
+    """The batch size at which a straight line through two trials reaches the memory limit."""
+    points = [
+        (trial.batch_size, trial.peak_reserved_bytes or trial.peak_allocated_bytes or 0)
+        for trial in pair
+    ]
+    if len(points) < 2:
+        return None
+    (size, used), (next_size, next_used) = points
+    if next_used <= used:
+        return None
+    return size + (limit_bytes - used) * (next_size - size) // (next_used - used)
+
+
+def _in_order(trials: Sequence[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: trial.batch_size)
+
+
+def _caveats(predicted: bool) -> list[str]:
+    curve_too = " The curve between the trials is predicted." if predicted else ""
+    return [
+        "Each trial ran in its own process: the factory, two warm-up steps and up to five timed "
+        f"ones, with torch {torch.__version__}.{curve_too}"
+    ]

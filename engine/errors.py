@@ -1,4 +1,4 @@
-"""What can go wrong in the engine, told apart so that every front can say it in its own way."""
+"""The engine's errors, by kind, so that each front end can report them in its own way."""
 
 import sys
 import traceback
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class EngineError(Exception):
-    """A failure the engine can put in words for a person.
+    """A failure with a message for a person.
 
     Attributes:
         code: A stable word for programs (``failed``, ``invalid_input``, …).
@@ -16,7 +16,7 @@ class EngineError(Exception):
 
 
 class InvalidInput(EngineError):
-    """The question itself is wrong; nothing was run.
+    """The request is wrong; nothing was run.
 
     Attributes:
         fields: One message per wrong field, keyed by the field's name.
@@ -41,11 +41,11 @@ class MeasurementFailed(EngineError):
     code = "measurement_failed"
 
 
-def tell_unexpected(error: BaseException) -> None:
-    """Write an error that nobody foresaw to standard error, what it says in short as the last line.
+def report_unexpected(error: BaseException) -> None:
+    """Write an unexpected error to standard error, with a short summary as the last line.
 
-    That line is what the process that started this one tells people, and CUDA's errors end with
-    advice for those who write kernels.
+    The parent process shows that line to users; CUDA's errors end with advice for kernel
+    developers instead.
     """
     traceback.print_exception(error)
     first = str(error).strip().partition("\n")[0]

@@ -1,11 +1,11 @@
-"""What a running analysis says: the one language the engine and the worker share.
+"""The events of a running analysis, as the engine writes them and the worker reads them.
 
-On the wire an event is one JSON object a line, told apart by ``type``:
+An event is one JSON object a line; its ``type`` says which:
 
 * ``{"type": "log", "level": "info" | "warning", "message": …}``
 * ``{"type": "trial", "trial": {fields of Trial}}``
 * ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of an analysis
-* ``{"type": "answer", "answer": {…}}``: the last event of a lookup, see :class:`Answer`
+* ``{"type": "answer", "answer": {…}}``: the last event of a query, see :class:`Answer`
 * ``{"type": "error", "code": …, "message": …, "fields": {…}}``: the last event of a failure
 """
 
@@ -29,11 +29,10 @@ class Log:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a lookup has found, as plain JSON values.
+    """The answer to a query, as plain JSON values.
 
     Attributes:
-        body: Of ``predict`` an object with ``gpu``, the fields of ``GpuFacts``, and ``trial``, the
-            fields of ``Trial``; of ``plan`` the fields of ``engine.advice.plan.Plan``.
+        body: The fields of ``engine.run.Predicted``, or of ``engine.prediction.plan.Plan``.
     """
 
     body: Mapping[str, object]
@@ -43,7 +42,6 @@ Event = Log | Trial | AnalysisResult | Answer | EngineError
 
 
 def to_json_line(event: Event) -> str:
-    """The event as one line of JSON, without the line's end."""
     match event:
         case Log():
             body: dict[str, object] = {"type": "log"} | asdict(event)

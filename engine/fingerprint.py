@@ -1,4 +1,4 @@
-"""What a prediction depends on besides its question: the engine's code and data, and torch's."""
+"""A hash of everything a prediction depends on besides its request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PACKAGES = ("torch", "transformers", "peft", "pillow")
 
 
 def fingerprint() -> str:
-    """A word that changes when the engine, its tables or the libraries it traces do.
+    """Changes with the engine's code and tables and the versions of the libraries it traces.
 
-    It reads some 1 MB of files and loads neither torch nor transformers.
+    Reads about 1 MB of files and loads neither torch nor transformers.
     """
     from engine.prediction.intervals import OWN
 

@@ -14,7 +14,7 @@ from engine.parsing import shown
 GIB = 1024**3
 
 LOCAL = "local"
-"""Stands for the device of the machine that runs the analysis, instead of a catalogue name."""
+"""Instead of a catalogue name: the device of the machine that runs the analysis."""
 
 _CATALOGUE = Path(__file__).with_name("gpus.toml")
 
@@ -27,19 +27,18 @@ class Gpu:
         name: Short name used on the command line and in the API (``a10``).
         display_name: As the vendor writes it.
         total_bytes: What ``torch.cuda.get_device_properties().total_memory`` reports: less than
-            the advertised size, since the driver and ECC keep a share.
-        context_bytes: What a process holds besides PyTorch's own memory: the CUDA context, the
-            kernels loaded so far and the libraries, with lazy loading (the default since CUDA
-            12.2).
+            the advertised size, since the driver and ECC use some.
+        context_bytes: Used by a process besides PyTorch's own memory: CUDA context, kernels and
+            libraries, with lazy loading (the default since CUDA 12.2).
         compute_capability: Such as ``8.6``; decides kernels and workspaces.
         fp32_flops, tf32_flops, bf16_flops, fp16_flops: Dense peak rates in FLOP/s with fp32
-            accumulation; ``tf32_flops`` and ``bf16_flops`` are ``None`` where there is no such
+            accumulation; ``tf32_flops`` and ``bf16_flops`` are ``None`` without the
             hardware.
         memory_bytes_per_second: Peak memory bandwidth.
         price_per_hour_usd: An on-demand cloud price for one GPU, assumed unless the lab sets its
             own.
-        sources: Field name to source and date, as a person can check it; one that starts with
-            ``assumed`` says what the value was derived from.
+        sources: Source and date of each field, to check it; one that starts with ``assumed`` says
+            what the value was derived from.
     """
 
     name: str
@@ -57,22 +56,16 @@ class Gpu:
 
     @property
     def usable_bytes(self) -> int:
-        """What is left for PyTorch's caching allocator, in bytes."""
+        """What is left for PyTorch's caching allocator."""
         return self.total_bytes - self.context_bytes
 
 
 def read_catalogue(text: str) -> dict[str, Gpu]:
-    """Read a catalogue in the form of ``gpus.toml``.
-
-    Args:
-        text: TOML with one table per kind of GPU, its keys being the fields of :class:`Gpu`.
-
-    Returns:
-        The GPUs by name, in the order of the file.
+    """Read ``gpus.toml``: one table per GPU, with the fields of :class:`Gpu`.
 
     Raises:
-        ValueError: A table lacks a field, has an unknown one, or does not name a source for
-            exactly the fields it gives.
+        ValueError: If a table lacks a field, has an unknown one, or its sources do not match its
+            fields.
     """
     tables: dict[str, dict[str, Any]] = tomllib.loads(text)
     for name, table in tables.items():
@@ -93,20 +86,19 @@ def _check_keys(name: str, table: Mapping[str, Any]) -> None:
 
 
 _DRIVER_NAMES = {"NVIDIA H100 80GB HBM3": "h100"}
-"""What drivers call GPUs whose names are not those of their data sheets."""
+"""Driver names that differ from the data sheet."""
 
 GPUS: dict[str, Gpu] = read_catalogue(_CATALOGUE.read_text(encoding="utf-8"))
 
 
 def canonical_name(text: object) -> str:
-    """The catalogue's name (or ``local``) for what a person typed.
+    """The catalogue name (or ``local``) for user input.
 
-    Upper case, blanks, underscores and a missing hyphen do not matter (``A100-80GB``,
-    ``RTX 4090``, ``rtx4090``), nor do the vendor's words in front (``NVIDIA GeForce``, ``Tesla``),
-    nor a missing ``rtx-``.
+    Case, blanks, underscores and hyphens do not matter (``A100-80GB``, ``RTX 4090``, ``rtx4090``),
+    nor do vendor prefixes (``NVIDIA GeForce``, ``Tesla``) or a missing ``rtx-``.
 
     Raises:
-        InvalidInput: No GPU has that name, or several do: the message lists them.
+        InvalidInput: If no GPU or several match; the message lists them.
     """
     names = [*GPUS, LOCAL]
     wanted = _bare(str(text))
@@ -122,11 +114,7 @@ def canonical_name(text: object) -> str:
 
 
 def catalogue_name(device_name: str) -> str | None:
-    """The catalogue's name of a GPU that a driver calls ``device_name``.
-
-    Returns:
-        ``None`` where the catalogue has no such GPU.
-    """
+    """The catalogue name for a driver's device name; ``None`` if it is not in the catalogue."""
     reported = _bare(_DRIVER_NAMES.get(device_name, device_name))
     for name, gpu in GPUS.items():
         if reported in (_bare(name), _bare(gpu.display_name)):

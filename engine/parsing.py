@@ -1,4 +1,7 @@
-"""Checks of single untrusted values, with messages that say what to do."""
+"""Checks of single untrusted values, for training jobs: with the standard library alone.
+
+Elsewhere :mod:`engine.border` checks whole data classes with pydantic, with similar messages.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -10,9 +13,11 @@ from engine.errors import InvalidInput
 _Made = TypeVar("_Made")
 _MOST_NAMED = 10
 
+LONGEST_TEXT = 500
+
 
 def collect(make: Callable[[], _Made], wrong: dict[str, str]) -> _Made | None:
-    """What ``make`` makes; where its input is invalid, the messages go into ``wrong``."""
+    """The result of ``make``; if its input is invalid, ``None``, and its messages in ``wrong``."""
     try:
         return make()
     except InvalidInput as error:
@@ -21,10 +26,10 @@ def collect(make: Callable[[], _Made], wrong: dict[str, str]) -> _Made | None:
 
 
 def unknown_fields(given: Iterable[object], known: Iterable[str]) -> dict[str, str]:
-    """Messages for the fields that there are none of; of many, the first are named.
+    """Messages for unknown fields, at most a few.
 
-    Each message names the fields there are, so that one for each of 100,000 would make 85 MB of a
-    request of one.
+    Each message lists the known fields, so a 1 MB request with 100,000 unknown ones would get an
+    85 MB response.
     """
     names = sorted({str(name) for name in given} - set(known))
     message = f"unknown field; known are {', '.join(sorted(known))}"
@@ -35,11 +40,11 @@ def unknown_fields(given: Iterable[object], known: Iterable[str]) -> dict[str, s
 
 
 def choice(name: str, value: object, allowed: Iterable[str], wrong: dict[str, str]) -> bool:
-    """Whether ``value`` is one of ``allowed``; if not, a message is put into ``wrong[name]``."""
+    """Whether ``value`` is one of ``allowed``; if not, ``wrong[name]`` says which are."""
     options = [str(option) for option in allowed]
     if isinstance(value, str) and str(value) in options:
         return True
-    wrong[name] = f"unknown {name} {shown(value)}; choose one of {', '.join(options)}"
+    wrong[name] = f"choose one of {', '.join(options)}"
     return False
 
 
@@ -59,8 +64,7 @@ def whole_number(
             number = int(value)
     if number is not None and smallest <= number <= largest:
         return number
-    bounds = f"a whole number from {smallest:,} to {largest:,}"
-    wrong[name] = f"{shown(value)} is not possible here; give {bounds}"
+    wrong[name] = f"enter a whole number from {smallest:,} to {largest:,}"
     return None
 
 
@@ -76,28 +80,28 @@ def positive_number(
             number = None
     if number is not None and 0 <= number <= largest:
         return number
-    wrong[name] = f"{shown(value)} is not possible here; give a number from 0 to {largest:,.0f}"
+    wrong[name] = f"enter a number from 0 to {largest:,.0f}"
     return None
 
 
 def yes_or_no(name: str, value: object, wrong: dict[str, str]) -> bool:
-    """``value`` as a truth value; anything but ``true``, ``false`` and their like is a mistake."""
+    """``value`` as a switch: ``true``, ``yes``, ``on``, ``1`` or their opposites."""
     word = str(value).strip().lower()
     if word in ("true", "yes", "on", "1"):
         return True
     if word not in ("false", "no", "off", "0"):
-        wrong[name] = f"{shown(value)} is not possible here; give true or false"
+        wrong[name] = "enter true or false"
     return False
 
 
 def plain_text(name: str, value: object, wrong: dict[str, str]) -> None:
-    """Checks that ``value`` is printable text of at most 500 characters."""
-    if not (isinstance(value, str) and value.isprintable() and 0 < len(value) <= 500):
-        wrong[name] = f"{shown(value)} is not possible here; give at most 500 characters of text"
+    """Check that ``value`` is printable text of bounded length."""
+    if not (isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_TEXT):
+        wrong[name] = f"enter at most {LONGEST_TEXT} characters of text"
 
 
 def shown(value: object) -> str:
-    """``value`` as it may appear in a message: quoted, and cut if it is long."""
+    """``value`` for a message: quoted, and cut if it is long."""
     return repr(_cut(str(value)))
 
 
@@ -110,11 +114,11 @@ _POWERS = "bkmgt"
 
 
 def bytes_of(size: str) -> int | str:
-    """The bytes a person means by ``8GiB``, ``500 MiB`` or ``16GB``.
+    """The bytes in ``8GiB``, ``500 MiB`` or ``16GB``.
 
     Args:
         size: A number with a unit (powers of 1024 with an ``i``, of 1000 without), or a plain
-            number, which is handed through for a check of its bounds.
+            number, which is returned as it is, to be checked later.
 
     Raises:
         InvalidInput: It is neither.

@@ -1,198 +1,211 @@
-"""The question of one analysis: a workload, a GPU, the batch size used today, what time costs."""
+"""The request for one analysis: workload, GPU, current batch size and costs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from engine.allocator.options import AllocatorOptions
+from engine.border import read, settle
 from engine.errors import InvalidInput
+from engine.fields import Described, Field, Group, described_fields
 from engine.gpus import GPUS, LOCAL, Gpu, canonical_name
-from engine.models.presets import PRESETS
-from engine.parsing import bytes_of, collect, positive_number, unknown_fields, whole_number
-from engine.workload import Attention, Precision, Workload
+from engine.models.kinds import Kind
+from engine.models.presets import PRESETS, find_model
+from engine.parsing import bytes_of, collect, unknown_fields
+from engine.workload import LARGEST_ACCUMULATION, Attention, Precision, Workload
 
 LARGEST_BATCH_SIZE = 65_536
-"""Upper bound of every batch size, so that no extrapolation runs away."""
-
-LARGEST_ACCUMULATION = 1024
-_LARGEST_GLOBAL_BATCH_SIZE = LARGEST_BATCH_SIZE * LARGEST_ACCUMULATION
-
-_SMALLEST_MEMORY_LIMIT = 2**20
-_LARGEST_MEMORY_LIMIT = 2**44
+"""Upper bound of all batch sizes, so that no extrapolation runs away."""
 
 
 @dataclass(frozen=True)
 class Assumptions:
     """What the user or the lab assumes about a year of training.
 
-    Attributes:
-        hours_per_run: GPU-hours one training run takes today, at the current batch size.
-        runs_per_year: How many such runs there are in a year.
-        price_per_hour_usd: Price of one GPU-hour; ``None`` takes the catalogue's.
+    Raises:
+        InvalidInput: On construction, with a message for each wrong field.
     """
 
-    hours_per_run: float = 8.0
-    runs_per_year: float = 100.0
-    price_per_hour_usd: float | None = None
+    hours_per_run: Annotated[
+        float,
+        Interval(ge=0, le=100_000),
+        Described(
+            "Hours per run",
+            "GPU-hours per training run today, summed over all GPUs.",
+            Group.COST,
+            metavar="HOURS",
+        ),
+    ] = 8.0
+    runs_per_year: Annotated[
+        float,
+        Interval(ge=0, le=1_000_000),
+        Described("Runs per year", "How many such runs your lab starts in a year.", Group.COST),
+    ] = 100.0
+    price_per_hour_usd: Annotated[
+        float | None,
+        Interval(ge=0, le=10_000),
+        Described(
+            "Price per GPU-hour",
+            "Per GPU.",
+            Group.COST,
+            unit="USD",
+            empty="the catalogue price",
+            flag="--price-per-hour",
+            metavar="USD",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        for name, largest in (
-            ("hours_per_run", 100_000.0),
-            ("runs_per_year", 1_000_000.0),
-            ("price_per_hour_usd", 10_000.0),
-        ):
-            value = getattr(self, name)
-            if value is None and name == "price_per_hour_usd":
-                continue
-            object.__setattr__(self, name, positive_number(name, value, largest, wrong))
+        settle(self, wrong)
         if wrong:
             raise InvalidInput(wrong)
 
 
-class Question(Protocol):
-    """What every question has in common, whatever is trained."""
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The settings of every analysis, of a known model or a script."""
 
-    @property
-    def gpu(self) -> str:
-        """A name of the catalogue, or ``local`` for the device of the machine that runs it."""
+    gpu: Annotated[
+        str,
+        Described(
+            "GPU",
+            "Memory as reported by CUDA; price per hour is assumed. You don't need to have the "
+            "GPU.",
+            Group.GPU,
+            metavar="NAME",
+        ),
+    ]
+    current_batch_size: Annotated[
+        int,
+        Interval(ge=1, le=LARGEST_BATCH_SIZE),
+        Described(
+            "Current batch size",
+            "What you use today, per GPU. Speedup is relative to this.",
+            Group.GPU,
+            unit="samples",
+        ),
+    ] = 16
+    batch_multiple: Annotated[
+        int,
+        Interval(ge=1, le=1024),
+        Described(
+            "Batch multiple",
+            "Only multiples of this are tried. 8 suits tensor cores; 1 allows any size.",
+            Group.GPU,
+        ),
+    ] = 1
+    memory_limit_bytes: Annotated[
+        int | None,
+        Interval(ge=2**20, le=2**44),
+        Described(
+            "Memory limit",
+            "Emulates a smaller GPU: 8GiB, 500MiB, 16GB or plain bytes.",
+            Group.LIMIT,
+            empty="the whole GPU",
+            flag="--memory-limit",
+            metavar="SIZE",
+        ),
+    ] = None
+    assumptions: Assumptions = field(default_factory=Assumptions)
+    global_batch_size: Annotated[
+        int | None,
+        Interval(ge=1, le=LARGEST_BATCH_SIZE * LARGEST_ACCUMULATION),
+        Described(
+            "Global batch to keep",
+            "Samples per optimizer step over all micro-batches and GPUs. It is kept by "
+            "accumulating as many micro-batches as that takes.",
+            Group.OPTIONS,
+            unit="samples",
+            empty="none",
+        ),
+    ] = None
+    allocator: Annotated[
+        str,
+        Described(
+            "Allocator options",
+            "As in PYTORCH_ALLOC_CONF, such as expandable_segments:True.",
+            Group.LIMIT,
+            empty="PyTorch's default",
+            metavar="OPTIONS",
+        ),
+    ] = ""
 
-    @property
-    def current_batch_size(self) -> int:
-        """The batch size used today."""
-
-    @property
-    def batch_multiple(self) -> int:
-        """Only multiples of it are tried and recommended."""
-
-    @property
-    def memory_limit_bytes(self) -> int | None:
-        """Emulates a smaller GPU; needed on a machine with no GPU."""
-
-    @property
-    def assumptions(self) -> Assumptions:
-        """What the user assumes about a year of training."""
-
-    @property
-    def global_batch_size(self) -> int | None:
-        """Samples per optimizer step to keep, over micro-batches and GPUs; ``None`` keeps none."""
-
-    @property
-    def allocator(self) -> str:
-        """Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them."""
+    def __post_init__(self) -> None:
+        wrong: dict[str, str] = {}
+        self._check(wrong)
+        if wrong:
+            raise InvalidInput(wrong)
 
     @property
     def gradient_accumulation(self) -> int:
-        """Micro-batches to one optimizer step today."""
+        raise NotImplementedError
 
     @property
     def world_size(self) -> int:
-        """GPUs that share a step."""
+        raise NotImplementedError
 
     def accumulation_at(self, batch_size: int) -> int:
-        """Micro-batches of a size to one optimizer step."""
+        """Micro-batches per optimizer step at a batch size, to keep the global batch.
 
-
-class KeepsGlobalBatch:
-    """The part of a question that answers for its global batch."""
-
-    def accumulation_at(self: Question, batch_size: int) -> int:
-        """Micro-batches of a size to one optimizer step: as many as keep the global batch.
-
-        Rounded up where they do not divide it evenly; those of today without a global batch.
+        Rounded up if they do not divide it evenly; as today if no global batch is set.
         """
         if self.global_batch_size is None:
             return self.gradient_accumulation
         return -(-self.global_batch_size // (batch_size * self.world_size))
 
+    def _check(self, wrong: dict[str, str]) -> None:
+        """Check every field and store the parsed values."""
+        if (gpu := collect(partial(canonical_name, self.gpu), wrong)) is not None:
+            object.__setattr__(self, "gpu", gpu)
+        settle(self, wrong, but=("gpu", "memory_limit_bytes", "allocator"))
+        if self.memory_limit_bytes is not None:
+            self._check_memory_limit(self.memory_limit_bytes, wrong)
+        collect(partial(AllocatorOptions.parse, self.allocator), wrong)
+        if self.global_batch_size is not None and not wrong:
+            self._check_global_batch(self.global_batch_size, wrong)
 
-def settle_gpu_and_sizes(question: Question, wrong: dict[str, str]) -> None:
-    """Check the GPU and the sizes of a question under construction, and put them right.
+    def _check_memory_limit(self, limit: int | str, wrong: dict[str, str]) -> None:
+        read_limit = collect(partial(bytes_of, limit), wrong) if isinstance(limit, str) else limit
+        if read_limit is not None:
+            size = read(described_fields(Request)["memory_limit_bytes"], read_limit, wrong)
+            object.__setattr__(self, "memory_limit_bytes", size)
 
-    Args:
-        question: A data class whose values are still untrusted.
-        wrong: Receives a message for each wrong field.
-    """
-    try:
-        object.__setattr__(question, "gpu", canonical_name(question.gpu))
-    except InvalidInput as error:
-        wrong |= error.fields
-    for name, smallest, largest in (
-        ("current_batch_size", 1, LARGEST_BATCH_SIZE),
-        ("batch_multiple", 1, 1024),
-        ("memory_limit_bytes", _SMALLEST_MEMORY_LIMIT, _LARGEST_MEMORY_LIMIT),
-    ):
-        value = getattr(question, name)
-        if isinstance(value, str) and name == "memory_limit_bytes":
-            value = collect(partial(bytes_of, value), wrong)
-        if name not in wrong and (value is not None or name != "memory_limit_bytes"):
-            number = whole_number(name, value, smallest, largest, wrong)
-            object.__setattr__(question, name, number)
-    collect(lambda: AllocatorOptions.parse(question.allocator), wrong)
-    if question.global_batch_size is not None:
-        size = whole_number(
-            "global_batch_size", question.global_batch_size, 1, _LARGEST_GLOBAL_BATCH_SIZE, wrong
-        )
-        object.__setattr__(question, "global_batch_size", size)
-        if size is not None and not wrong:
-            _check_global_batch(question, size, wrong)
-
-
-def _check_global_batch(question: Question, size: int, wrong: dict[str, str]) -> None:
-    """Whether today's micro-batches make up the global batch."""
-    current, accumulated = question.current_batch_size, question.gradient_accumulation
-    gpus = question.world_size
-    today = current * accumulated * gpus
-    if accumulated > 1 and size != today:
-        wrong["global_batch_size"] = (
-            f"{accumulated} micro-batches of {current:,} on {gpus} GPU(s) make {today:,}, not "
-            f"{size:,}; give that, or leave gradient_accumulation out"
-        )
-    elif size % today:
-        wrong["global_batch_size"] = (
-            f"{size:,} is no multiple of the {today:,} samples of a micro-batch of {current:,} on "
-            f"{gpus} GPU(s); correct it or current_batch_size"
-        )
+    def _check_global_batch(self, size: int, wrong: dict[str, str]) -> None:
+        """Refuse a global batch that today's micro-batches do not add up to."""
+        current, accumulated = self.current_batch_size, self.gradient_accumulation
+        gpus = self.world_size
+        today = current * accumulated * gpus
+        if accumulated > 1 and size != today:
+            wrong["global_batch_size"] = (
+                f"{accumulated} micro-batches of {current:,} on {gpus} GPU(s) make {today:,}, not "
+                f"{size:,}; enter that, or leave gradient_accumulation out"
+            )
+        elif size % today:
+            wrong["global_batch_size"] = (
+                f"{size:,} is not a multiple of the {today:,} samples of a micro-batch of "
+                f"{current:,} on {gpus} GPU(s); change it or current_batch_size"
+            )
 
 
 @dataclass(frozen=True)
-class AnalysisRequest(KeepsGlobalBatch):
-    """One question put to the engine.
-
-    Attributes:
-        gpu: A name of the catalogue, or ``local`` for the device of the machine that runs it.
-        current_batch_size: The batch size used today.
-        batch_multiple: Only multiples of it are tried and recommended.
-        memory_limit_bytes: Emulates a smaller GPU; needed on a machine with no GPU.
-        global_batch_size: Samples per optimizer step over all micro-batches and GPUs, to be kept:
-            batch size, gradient accumulation and world size multiplied. Where the workload does not
-            accumulate, its accumulation today follows from this. ``None`` keeps none.
-        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them; empty for
-            PyTorch's default.
-    """
+class AnalysisRequest(Request):
+    """A request for a known model, from a form, the API or the command line."""
 
     workload: Workload
-    gpu: str
-    current_batch_size: int = 16
-    batch_multiple: int = 1
-    memory_limit_bytes: int | None = None
-    assumptions: Assumptions = Assumptions()
-    global_batch_size: int | None = None
-    allocator: str = ""
 
-    def __post_init__(self) -> None:
-        wrong: dict[str, str] = {}
-        settle_gpu_and_sizes(self, wrong)
+    def _check(self, wrong: dict[str, str]) -> None:
+        super()._check(wrong)
         if self.gpu != LOCAL and "gpu" not in wrong:
             self._check_gpu(GPUS[self.gpu], wrong)
-        if wrong:
-            raise InvalidInput(wrong)
 
     def _check_gpu(self, gpu: Gpu, wrong: dict[str, str]) -> None:
-        """Refuse what a GPU of the catalogue cannot do, or what cannot be predicted."""
+        """Refuse what the GPU cannot run, or the engine cannot predict."""
         precision = self.workload.precision
         if precision in (Precision.BF16_MIXED, Precision.BF16_TRUE) and gpu.bf16_flops is None:
             wrong["precision"] = f"{gpu.display_name} has no bf16; choose fp16-mixed or fp32"
@@ -202,22 +215,19 @@ class AnalysisRequest(KeepsGlobalBatch):
             wrong["attention"] = f"{gpu.display_name} cannot run FlashAttention; choose sdpa"
         if self.workload.compile:
             wrong["compile"] = (
-                "what a compiler does with a step is not predicted; measure it (gpu local), or "
-                "leave it off for the memory of the step as it is written"
+                "compiled steps cannot be predicted; measure them (gpu local), or leave it off to "
+                "predict the eager step"
             )
 
     @property
     def gradient_accumulation(self) -> int:
-        """The workload's."""
         return self.workload.gradient_accumulation
 
     @property
     def world_size(self) -> int:
-        """The workload's."""
         return self.workload.world_size
 
     def workload_at(self, batch_size: int) -> Workload:
-        """The workload with the accumulation of a micro-batch of that size."""
         accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)
         if accumulated == self.workload.gradient_accumulation:
             return self.workload
@@ -228,32 +238,28 @@ class AnalysisRequest(KeepsGlobalBatch):
         """Build a request from untrusted, flat fields.
 
         Args:
-            given: The fields of :class:`~engine.workload.Workload`, of :class:`Assumptions` and of
-                this class, side by side, as a form, the API and the command line have them. Empty
-                text and ``None`` mean "the default".
+            given: Values of :data:`FIELDS` by name. Empty text and ``None`` mean the default.
 
         Raises:
-            InvalidInput: With a message for each wrong or unknown field of all three.
+            InvalidInput: With a message for each wrong or unknown field.
         """
-        filled = {name: value for name, value in given.items() if value not in (None, "")}
-        own = _OWN_FIELDS & filled.keys()
-        assumed = _ASSUMED_FIELDS & filled.keys()
-        trained = _WORKLOAD_FIELDS & filled.keys()
-        known = _OWN_FIELDS | _ASSUMED_FIELDS | _WORKLOAD_FIELDS
-        wrong = unknown_fields(filled, known)
+        filled: dict[str, Any] = {n: value for n, value in given.items() if value not in (None, "")}
+        wrong = unknown_fields(filled, FIELDS)
         if "gpu" not in filled:
-            wrong["gpu"] = f"name a GPU: {', '.join([*GPUS, LOCAL])}"
-        workload = collect(lambda: Workload.parse({name: filled[name] for name in trained}), wrong)
-        taken: dict[str, Any] = {name: filled[name] for name in assumed}
-        assumptions = collect(lambda: Assumptions(**taken), wrong)
+            wrong["gpu"] = f"choose a GPU: {', '.join([*GPUS, LOCAL])}"
+
+        def of(kind: type) -> dict[str, Any]:
+            return {name: filled[name] for name in described_fields(kind) if name in filled}
+
+        workload = collect(lambda: Workload.parse(of(Workload)), wrong)
+        assumptions = collect(lambda: Assumptions(**of(Assumptions)), wrong)
         # Stand-ins let the other fields be checked where some are wrong, so that a form shows every
         # mistake at once.
-        fields_of_own: dict[str, Any] = {"gpu": LOCAL} | {name: filled[name] for name in own}
         request = collect(
             lambda: cls(
-                workload=workload or Workload(next(iter(PRESETS))),
+                workload or Workload(next(iter(PRESETS))),
                 assumptions=assumptions or Assumptions(),
-                **fields_of_own,
+                **{"gpu": LOCAL} | of(Request),
             ),
             wrong,
         )
@@ -262,15 +268,63 @@ class AnalysisRequest(KeepsGlobalBatch):
         return request
 
     def to_dict(self) -> dict[str, object]:
-        """The flat fields that :meth:`parse` takes back."""
+        """The flat fields; the inverse of :meth:`parse`."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         nested = {"workload", "assumptions"}
         flat = {name: value for name, value in own.items() if name not in nested}
         return flat | self.workload.to_dict() | asdict(self.assumptions)
 
 
-_OWN_FIELDS = {
-    field.name for field in fields(AnalysisRequest) if field.name not in ("workload", "assumptions")
-}
-_ASSUMED_FIELDS = {field.name for field in fields(Assumptions)}
-_WORKLOAD_FIELDS = {field.name for field in fields(Workload)}
+def _on_form() -> dict[str, Field]:
+    described = described_fields(Workload) | described_fields(Request)
+    described |= described_fields(Assumptions)
+    order = list(Group)
+    placed = sorted(described.values(), key=lambda one: (order.index(one.group), one.is_switch))
+    return {one.name: one for one in placed}
+
+
+FIELDS = _on_form()
+"""Every field of an :class:`AnalysisRequest` by name, in the order of the form."""
+
+TRIAL_FIELDS = (
+    "current_batch_size",
+    *described_fields(Workload),
+    "memory_limit_bytes",
+    "allocator",
+)
+"""The fields that decide one trial, besides its GPU; others decide which batches are tried."""
+
+DEFAULTS: dict[str, Any] = {name: described.default for name, described in FIELDS.items()}
+
+
+def usual_values(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a request in which only the model was chosen.
+
+    Args:
+        request: Stored fields; an older version may lack some.
+    """
+    try:
+        model = find_model(request["model"], request.get("config"))
+    except InvalidInput:  # stored by a version with other models
+        return DEFAULTS
+    if model.kind is Kind.UNKNOWN:  # on the Hub: its task and labels are not known here
+        return DEFAULTS
+    task = next((task for task in model.tasks if task == request.get("task")), model.task)
+    return DEFAULTS | {"task": model.task, "label_count": model.label_count_for(task)}
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """The command-line flags for these fields, without the model; a config is a file."""
+    words = []
+    for name, described in FIELDS.items():
+        if name != "model" and values.get(name) is not None:
+            words += [described.flag, _as_word(name, values[name])]
+    return words
+
+
+def _as_word(name: str, value: object) -> str:
+    if name == "config":  # too long for a command line
+        return "config.json"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

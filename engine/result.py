@@ -1,4 +1,4 @@
-"""What an analysis answers: trials, the verdict and what it is worth, as plain data."""
+"""The result of an analysis as plain data: trials, verdict and savings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.workload import Workload
 
 
 class Source(StrEnum):
-    """Where a figure comes from."""
+    """Where a number comes from."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
@@ -23,28 +23,26 @@ class Trial:
     Attributes:
         batch_size: Samples per step.
         fits: Whether two whole training steps ran within the GPU's memory.
-        source: Whether the figures were measured or predicted.
-        peak_allocated_bytes: Most bytes held by tensors at once. Where the batch does not fit:
-            what it would need, if that is known.
-        peak_reserved_bytes: Most bytes the caching allocator held. ``None`` where there is no such
-            allocator (CPU).
+        source: Measured or predicted.
+        peak_allocated_bytes: Most bytes held by tensors at once. If the batch does not fit: what it
+            would need, if known.
+        peak_reserved_bytes: Most bytes held by the caching allocator; ``None`` on the CPU, which
+            has none.
         device_used_bytes: Reserved plus CUDA context and libraries. ``None`` as above.
         step_seconds: Time of one training step; median if measured.
-        samples_per_second: Samples of one training step, over its micro-batches and GPUs, per
-            second of it.
+        samples_per_second: Over all micro-batches and GPUs of a step.
         device_used_low_bytes, device_used_high_bytes: The interval of a predicted
-            ``device_used_bytes``, from the residuals seen so far; ``None`` for measured figures.
-        step_seconds_low, step_seconds_high: The interval of a predicted ``step_seconds``; of a
-            measured one, the quartiles of its steps' times: half of the steps lie between. ``None``
-            where a single step was timed.
+            ``device_used_bytes``, from known residuals; ``None`` if measured.
+        step_seconds_low, step_seconds_high: The interval of a predicted ``step_seconds``; the
+            quartiles of a measured one, ``None`` if only one step was timed.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
-            ``activations``: what one phase of the step leaves to the next, ``temporaries``: what is
-            made and freed within one, ``inputs``, ``workspaces``), which add up to
-            ``peak_allocated_bytes``; empty where it is not known.
-        alloc_retries: How often the caching allocator had to give its cache back to CUDA to serve
-            a request: above zero it fits, but slowly. ``None`` where it is not known.
-        failure: Why it does not fit, in words; empty if it fits.
+            ``activations``: kept from one phase of the step to the next, ``temporaries``: created
+            and freed within one, ``inputs``, ``workspaces``), which add up to
+            ``peak_allocated_bytes``; empty if unknown.
+        alloc_retries: How often the caching allocator had to release its cache to serve a
+            request: above zero the batch fits, but slowly. ``None`` if unknown.
+        failure: Why it does not fit; empty if it fits.
     """
 
     batch_size: int
@@ -66,10 +64,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Savings:
-    """GPU-hours and money per year, going from the current to the recommended batch.
+    """GPU-hours and money saved per year by the recommended batch.
 
-    All are zero where there is no gain. ``source`` is that of the speedup; hours, runs and price
-    are always assumptions, repeated here as they were used.
+    Savings are zero without a gain. ``source`` is that of the speedup; hours, runs and price are
+    always assumptions, repeated here as used.
     """
 
     source: Source
@@ -84,13 +82,12 @@ class Savings:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """The GPU an analysis was made for.
+    """The GPU of an analysis.
 
     Attributes:
-        name: Its name as people know it.
-        total_bytes: Its memory, or the memory limit that was given.
-        usable_bytes: What the caching allocator can have of it: the line a peak reserved must stay
-            under.
+        name: For people to read.
+        total_bytes: Its memory, or the memory limit.
+        usable_bytes: Available to the caching allocator: the limit of the peak reserved.
     """
 
     name: str
@@ -100,14 +97,13 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class TimelinePoint:
-    """Bytes alive at one moment of a training step.
+    """Live bytes at one moment of a training step.
 
     Attributes:
-        at: Where in the step, from 0 (its begin) to 1 (its end), counted in allocations and frees.
+        at: Progress through the step from 0 to 1, counted in allocations and frees.
         phase: ``inputs``, ``forward``, ``backward`` or ``optimizer``.
-        bytes: Bytes of the tensors by category, the names of ``Trial.breakdown``; the caching
-            allocator rounds each tensor up, so the highest point lies a little below the peak
-            allocated.
+        bytes: By category, named as in ``Trial.breakdown``. The caching allocator rounds each
+            tensor up, so the highest point is a little below the peak allocated.
     """
 
     at: float
@@ -120,11 +116,10 @@ class LargeTensor:
     """One of the largest tensors alive at the peak.
 
     Attributes:
-        size_bytes: Its bytes.
         category: As in ``Trial.breakdown``.
-        module: The module that made it, as ``model.named_modules()`` names it, or that a parameter,
-            its gradient and its optimizer state belong to; empty if there is none.
-        operation: The operator that made it, such as ``aten.addmm``; empty for parameters.
+        module: The module that created it, or that owns the parameter, gradient or optimizer
+            state, named as in ``model.named_modules()``; empty if there is none.
+        operation: The operator that created it, such as ``aten.addmm``; empty for parameters.
     """
 
     size_bytes: int
@@ -135,12 +130,12 @@ class LargeTensor:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Current and recommended batch measured in turn, so that drift does not pass for a gain.
+    """Interleaved measurements of both batches, so that drift does not look like a gain.
 
     Attributes:
         current_samples_per_second: At the current batch, by round; each a trial in a fresh process.
         recommended_samples_per_second: At the recommended batch, by round.
-        coverage: How sure it is that the true speedup lies within its interval, from 0 to 1.
+        coverage: Probability that the interval contains the true speedup, from 0 to 1.
     """
 
     current_samples_per_second: list[float]
@@ -150,25 +145,21 @@ class Comparison:
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """What a measurement ran on.
-
-    What belongs to CUDA is ``None`` or empty where there is none, or where it is not told.
+    """What a measurement ran on. CUDA's fields are ``None`` or empty if unknown or without CUDA.
 
     Attributes:
-        device: As its driver names it; ``cpu`` or ``mps`` without CUDA.
+        device: The driver's name for it; ``cpu`` or ``mps`` without CUDA.
         torch, transformers: Versions.
-        cpu_threads: Threads that PyTorch computes with on the host.
+        cpu_threads: PyTorch's threads on the host.
         compute_capability: Such as ``8.6``.
         driver, cuda, cudnn: Versions of NVIDIA's driver, of CUDA and of cuDNN in PyTorch.
-        allocator: Options of the caching allocator, as ``PYTORCH_ALLOC_CONF`` has them; empty for
-            PyTorch's default.
-        matmul_precision, convolution_precision: What fp32 matrix products and convolutions may be
-            computed in: ``tf32``, ``ieee``, or ``none`` for PyTorch's default.
-        cudnn_benchmark: Whether cuDNN tries its algorithms out.
+        allocator: Options as in ``PYTORCH_ALLOC_CONF``; empty for PyTorch's default.
+        matmul_precision, convolution_precision: Format allowed for fp32 matrix products and
+            convolutions: ``tf32``, ``ieee``, or ``none`` for PyTorch's default.
+        cudnn_benchmark: Whether cuDNN benchmarks its algorithms.
         deterministic: Whether only deterministic algorithms are allowed.
-        power_limit_watts: What the driver lets the GPU draw.
-        clock_mhz, largest_clock_mhz: Of the multiprocessors: just before a step, and the most
-            there is.
+        power_limit_watts: Enforced by the driver.
+        clock_mhz, largest_clock_mhz: Multiprocessor clock just before a step, and its maximum.
     """
 
     device: str
@@ -194,10 +185,10 @@ class GlobalBatch:
     """How the user's global batch is kept at the recommended batch.
 
     Attributes:
-        size: Samples per optimizer step that were asked for, over micro-batches and GPUs.
-        gradient_accumulation: Micro-batches of the recommended size to one optimizer step.
-        kept_size: Samples per optimizer step that makes; more than ``size`` only where no allowed
-            batch size divides it evenly.
+        size: Requested samples per optimizer step, over micro-batches and GPUs.
+        gradient_accumulation: Micro-batches of the recommended size per optimizer step.
+        kept_size: Resulting samples per optimizer step; above ``size`` only if no allowed batch
+            size divides it evenly.
         otherwise: What changes without accumulation, in a sentence.
     """
 
@@ -209,38 +200,37 @@ class GlobalBatch:
 
 @dataclass(frozen=True)
 class AnalysisResult:
-    """The answer to one analysis.
+    """The result of one analysis.
 
     Attributes:
-        model_name: The model's name as people know it; of a person's own code, its factory.
-        workload: What is trained and how; ``None`` for a person's own code.
+        model_name: The model's display name; for a script, its factory.
+        workload: What is trained and how; ``None`` for a script.
         source: ``measured`` if both sides of the limit were measured, else ``predicted``.
-        largest_batch_size: The largest batch size that fits.
         next_batch_size: The next one up (by the batch multiple).
-        next_batch_size_fails: Whether that one was tried and does not fit; false only where the
-            search ended at its upper bound.
-        recommended_batch_size: The smallest within 5 % of the best samples per second.
+        next_batch_size_fails: Whether that one was tried and does not fit; false only if the search
+            ended at its upper bound.
+        recommended_batch_size: The batch size to train with.
         current_headroom_bytes: Device memory left unused at the current batch; ``None`` if the
             current batch does not fit.
         largest_headroom_bytes: The same at the largest batch.
-        speedup: Samples per second at the recommended batch over those at the current batch;
-            ``None`` if the current batch does not fit.
-        verdict: The answer in one sentence.
-        curve: Points of memory against batch for a chart; trials, but not part of the search.
+        speedup: Samples per second at the recommended over the current batch; ``None`` if the
+            current batch does not fit.
+        verdict: The result in one sentence.
+        curve: Memory vs. batch size for a chart; not part of the search.
         trials: Every batch size tried, in the order of trying.
-        caveats: What a reader has to know about these figures, one sentence each.
-        timeline: Memory along one step at the recommended batch, for a chart.
+        caveats: What to know about these numbers.
+        timeline: Memory over one step at the recommended batch, for a chart.
         largest_tensors: The largest tensors alive at its peak, largest first.
         certificate: Commands that repeat the trials on both sides of the limit.
         safe_batch_size: The largest batch that fits even at the high end of its prediction;
-            ``None`` where the limit was measured. The recommended batch is never larger, unless
-            this is zero.
-        global_batch: How the global batch is kept; ``None`` if none was asked for.
-        speedup_low, speedup_high: The interval of ``speedup``; a speedup whose low end is not above
-            1 is no gain. ``None`` where there is no speedup.
-        comparison: What a measured speedup was computed from; ``None`` where the two batches are
-            the same, one does not fit, or nothing was measured.
-        measured_on: What the measurements ran on; ``None`` where nothing was measured.
+            ``None`` if the limit was measured. The recommended batch is never larger, unless this
+            is zero.
+        global_batch: How the global batch is kept; ``None`` if none is set.
+        speedup_low, speedup_high: The interval of ``speedup``; if its low end is not above 1,
+            there is no gain. ``None`` without a speedup.
+        comparison: The basis of a measured speedup; ``None`` if the two batches are the same, one
+            does not fit, or nothing was measured.
+        measured_on: ``None`` if nothing was measured.
     """
 
     model_name: str
@@ -271,5 +261,4 @@ class AnalysisResult:
     measured_on: MeasuredOn | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """The result as plain JSON values."""
         return asdict(self)

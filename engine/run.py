@@ -1,59 +1,83 @@
-"""``python -m engine run``: analyses and lookups for another program, by JSON lines.
+"""``python -m engine run``: analyses, predictions and plans for another program, as JSON lines.
 
-Torch is loaded before the first request is read, and the process waits for the next one when it
-has answered, so that a parent may keep one warm and ask when there is something to ask.
+The process loads torch before it reads the first order, and stays for further orders, so that a
+parent can keep it warm.
 """
 
 from __future__ import annotations
 
-import json
 import select
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
+from engine.border import read_json
 from engine.errors import EngineError, InvalidInput
 from engine.events import Answer, Event, to_json_line
 from engine.gpus import LOCAL
-from engine.lifeline import lines_of
+from engine.process import lines_of
 from engine.request import AnalysisRequest
-from engine.result import Source, Trial
+from engine.result import GpuFacts, Trial
 
 if TYPE_CHECKING:
-    from engine.prediction.analysis import TraceRequest
+    from engine.prediction.traces import TraceRequest
 
-Asked = Mapping[str, Any]
 Emit = Callable[[Event], None]
 
 
+class Command(StrEnum):
+    """What to do with a request."""
+
+    ANALYZE = "analyze"
+    PREDICT = "predict"
+    PLAN = "plan"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One line from the parent.
+
+    Attributes:
+        request: The fields of an :class:`~engine.request.AnalysisRequest`.
+        trials: Of an earlier attempt at the analysis.
+    """
+
+    request: dict[str, Any]
+    ask: Command = Command.ANALYZE
+    trials: list[Trial] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The answer to ``predict``."""
+
+    gpu: GpuFacts
+    trial: Trial
+
+
 def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int:
-    """Answer one request after the other, until nobody asks any more.
+    """Carry out one order after another, until the parent closes the pipe; returns status 0.
 
     Args:
-        requests: A pipe with a line of JSON for each request: an object with ``request``, the
-            fields of ``AnalysisRequest``, and two that may be left out: ``ask``, a name of
-            :data:`ASKS`, and ``trials``, those of an analysis known from an earlier try. Its end
-            means that nobody waits for an answer, and ends the process at once.
-        events: Receives the events, one JSON object a line. The last of a request is its
-            ``result``, its ``answer`` or its ``error``.
-        keep_traces: Whether to keep the traces of the last workloads, for a parent that asks about
-            them again: at other batch sizes, or on several GPUs in turn. The first answer takes
-            longer, the others are quick.
-
-    Returns:
-        The exit status 0.
+        requests: A pipe with an :class:`Order` per line, as JSON. If it ends during an order, this
+            process ends at once.
+        events: Receives one JSON object per line. The last event of an order is its ``result``,
+            ``answer`` or ``error``.
+        keep_traces: Whether to keep the traces of the last workloads, for the same workloads at
+            other batch sizes or on other GPUs. The first answer takes longer, the others less.
     """
     # These load torch; see above.
-    from engine.prediction.reuse import KeptTraces
-    from engine.tracing.tracer import warm_up
+    from engine.prediction.tracer import warm_up
+    from engine.prediction.traces import KeptTraces
 
     def emit(event: Event) -> None:
         events.write(to_json_line(event) + "\n")
         events.flush()
 
-    if not select.select([requests], [], [], 0)[0]:  # nobody asks yet: there is time
+    if not select.select([requests], [], [], 0)[0]:  # no order yet, so there is time
         warm_up()
     traced = KeptTraces() if keep_traces else None
     for line in lines_of(requests):
@@ -63,8 +87,8 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
 
 def _answer(line: str, emit: Emit, traced: TraceRequest | None) -> Event:
     try:
-        asked = _asked(line)
-        return ASKS[asked.get("ask", ANALYZE)](asked, emit, traced)
+        order = _order(line)
+        return _ANSWERS[order.ask](order, AnalysisRequest.parse(order.request), emit, traced)
     except EngineError as error:
         return error
     except Exception as error:
@@ -72,52 +96,47 @@ def _answer(line: str, emit: Emit, traced: TraceRequest | None) -> Event:
         return EngineError(f"the engine failed: {type(error).__name__}: {error}")
 
 
-def _asked(line: str) -> dict[str, Any]:
+def _order(line: str) -> Order:
     try:
-        asked = json.loads(line)
-    except ValueError as error:
-        raise InvalidInput({"request": f"not JSON: {error}"}) from error
-    if not isinstance(asked, dict) or not isinstance(asked.get("request"), dict):
-        raise InvalidInput({"request": "not a JSON object with the object 'request'"})
-    if asked.get("ask", ANALYZE) not in list(ASKS):  # what was sent may not be hashable
-        raise InvalidInput({"ask": f"choose one of {', '.join(ASKS)}"})
-    return asked
+        return read_json(Order, line)
+    except InvalidInput as error:
+        known = Order.__dataclass_fields__
+        wrong = {}
+        for path, message in error.fields.items():
+            name = path.partition(".")[0]
+            wrong[name if name in known else "request"] = f"{path}: {message}"
+        raise InvalidInput(wrong) from error
 
 
-def _analyze(asked: Asked, emit: Emit, traced: TraceRequest | None) -> Event:
+def _analyze(
+    order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
+) -> Event:
     from engine.analysis import analyze
 
-    request = AnalysisRequest.parse(asked["request"])
-    return analyze(request, emit, [_trial(row) for row in asked.get("trials", [])], traced)
+    return analyze(request, emit, order.trials, traced)
 
 
-def _predict(asked: Asked, emit: Emit, traced: TraceRequest | None) -> Event:
+def _predict(
+    _order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
+) -> Event:
     from engine.prediction.analysis import predict_batch
 
-    request = AnalysisRequest.parse(asked["request"])
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
     gpu, trial = predict_batch(request, emit, traced)
-    return Answer({"gpu": asdict(gpu), "trial": asdict(trial)})
+    return Answer(asdict(Predicted(gpu, trial)))
 
 
-def _plan(asked: Asked, emit: Emit, _traced: TraceRequest | None) -> Event:
-    from engine.advice.plan import plan
+def _plan(
+    _order: Order, request: AnalysisRequest, emit: Emit, _traced: TraceRequest | None
+) -> Event:
+    from engine.prediction.plan import plan
 
-    return Answer(plan(AnalysisRequest.parse(asked["request"]), emit).to_dict())
+    return Answer(plan(request, emit).to_dict())
 
 
-ANALYZE, PREDICT, PLAN = "analyze", "predict", "plan"
-ASKS: Mapping[str, Callable[[Asked, Emit, TraceRequest | None], Event]] = {
-    ANALYZE: _analyze,
-    PREDICT: _predict,
-    PLAN: _plan,
+_ANSWERS: Mapping[Command, Callable[[Order, AnalysisRequest, Emit, TraceRequest | None], Event]] = {
+    Command.ANALYZE: _analyze,
+    Command.PREDICT: _predict,
+    Command.PLAN: _plan,
 }
-"""What can be asked, by the word for it; without one it is an analysis."""
-
-
-def _trial(row: dict[str, Any]) -> Trial:
-    try:
-        return Trial(**(row | {"source": Source(row["source"])}))
-    except (TypeError, KeyError, ValueError) as error:
-        raise InvalidInput({"trials": f"not a trial: {error}"}) from error

@@ -2,145 +2,269 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
+from annotated_types import Interval
+
+from engine.border import read, settle
 from engine.errors import InvalidInput
+from engine.fields import Choice, Described, Group, described_fields
 from engine.models.config import LARGEST_LABEL_COUNT, parse_config
-from engine.models.kinds import Kind, Model, Task, hub_model
+from engine.models.kinds import (
+    LARGEST_IMAGE_SIZE,
+    LARGEST_SEQUENCE_LENGTH,
+    Kind,
+    Model,
+    Task,
+    hub_model,
+)
 from engine.models.presets import PRESETS, find_model
-from engine.parsing import choice, collect, plain_text, unknown_fields, whole_number, yes_or_no
+from engine.parsing import collect, unknown_fields
+
+LARGEST_ACCUMULATION = 1024
 
 OWN_CONFIG = "own-config"
-"""What a model is called that is given by its config alone."""
+"""Name of a model that is known only by its config."""
 
 
-class Precision(StrEnum):
+class Precision(Choice):
     """Number formats of a training step, named as Lightning and PyTorch users name them."""
 
-    FP32 = "fp32"
-    TF32 = "tf32"
-    BF16_MIXED = "bf16-mixed"
-    FP16_MIXED = "fp16-mixed"
-    BF16_TRUE = "bf16-true"
+    FP32 = "fp32", "fp32: 32-bit floats throughout"
+    TF32 = "tf32", "tf32: fp32 with TF32 matrix units"
+    BF16_MIXED = "bf16-mixed", "bf16-mixed: autocast to bfloat16"
+    FP16_MIXED = "fp16-mixed", "fp16-mixed: autocast to float16, scaled loss"
+    BF16_TRUE = "bf16-true", "bf16-true: weights in bfloat16 too"
 
 
-class Optimizer(StrEnum):
+class Optimizer(Choice):
     """Optimizers; ``none`` runs forward, loss and backward only."""
 
-    NONE = "none"
-    SGD = "sgd"
-    SGD_MOMENTUM = "sgd-momentum"
-    ADAMW = "adamw"
-    ADAMW_FOREACH = "adamw-foreach"
-    ADAMW_8BIT = "adamw-8bit"
-    ADAFACTOR = "adafactor"
-    LION = "lion"
-    RMSPROP = "rmsprop"
-    ADAGRAD = "adagrad"
+    ADAMW = "adamw", "AdamW, fused"
+    ADAMW_FOREACH = "adamw-foreach", "AdamW, foreach"
+    ADAMW_8BIT = "adamw-8bit", "AdamW, 8-bit (bitsandbytes)"
+    ADAFACTOR = "adafactor", "Adafactor"
+    LION = "lion", "Lion"
+    SGD_MOMENTUM = "sgd-momentum", "SGD with momentum"
+    SGD = "sgd", "SGD"
+    RMSPROP = "rmsprop", "RMSprop"
+    ADAGRAD = "adagrad", "Adagrad"
+    NONE = "none", "none: forward, loss and backward only"
 
 
-class Mode(StrEnum):
+class Mode(Choice):
     """Module mode. ``eval`` switches dropout off and still runs backward."""
 
-    TRAIN = "train"
-    EVAL = "eval"
+    TRAIN = "train", "train: dropout on"
+    EVAL = "eval", "eval: dropout off, backward still runs"
 
 
-class Attention(StrEnum):
+class Attention(Choice):
     """How attention is computed: PyTorch's choice of kernels, all scores kept, or flash only."""
 
-    SDPA = "sdpa"
-    EAGER = "eager"
-    FLASH = "flash"
+    SDPA = "sdpa", "sdpa: PyTorch chooses the kernel"
+    EAGER = "eager", "eager: every score is kept"
+    FLASH = "flash", "flash: FlashAttention only"
 
 
-class Parallelism(StrEnum):
+class Parallelism(Choice):
     """How several GPUs share the work: whole copies, or everything sharded."""
 
-    NONE = "none"
-    DDP = "ddp"
-    FSDP = "fsdp"
+    NONE = "none", "none: one GPU"
+    DDP = "ddp", "DDP: a whole copy on each GPU"
+    FSDP = "fsdp", "FSDP: everything sharded"
 
 
 @dataclass(frozen=True)
 class Workload:
     """One way of training one model.
 
-    What is left at ``None`` takes the model's default, so a constructed workload is always
-    concrete. Only a model of the hub keeps its gaps until ``engine.models.hub.resolve`` has its
-    config.
-
-    Attributes:
-        model: A preset's name, the id of a model of the Hugging Face hub (``org/name``), or, with
-            a config, any name for it.
-        sequence_length: Tokens per sample, of a model that reads or writes text.
-        image_size: Pixels per side, of a model that reads images.
-        task: What the model is trained to do.
-        label_count: Labels of a classifier; one makes it a regression.
-        config: The model's ``config.json``, as an object or as its text, where it is no preset.
-        attention: ``eager`` keeps every score, ``flash`` refuses what FlashAttention cannot do.
-        gradient_checkpointing: Whether activations are recomputed in backward, layer by layer.
-        gradient_accumulation: Micro-batches to one optimizer step; batch sizes are micro-batches.
-        lora_rank: Rank of LoRA adapters; ``None`` trains without them.
-        lora_targets: Names of the modules that get adapters, separated by commas, or
-            ``all-linear``.
-        frozen_backbone: Whether only the head is trained.
-        compile: Whether the model is compiled by ``torch.compile``.
-        parallelism: How ``world_size`` GPUs share the work; batch sizes are per GPU.
-        gradient_as_bucket_view: Whether DDP's gradients lie in its buckets, instead of being copied
-            there and back.
+    Fields left at ``None`` take the model's defaults, so a constructed workload is concrete. Only
+    for a Hub model they stay empty, until ``engine.hub.resolve`` has its config.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
     """
 
-    model: str
-    precision: Precision = Precision.FP32
-    optimizer: Optimizer = Optimizer.ADAMW
-    mode: Mode = Mode.TRAIN
-    sequence_length: int | None = None
-    image_size: int | None = None
-    task: Task | None = None
-    label_count: int | None = None
-    attention: Attention = Attention.SDPA
-    gradient_checkpointing: bool = False
-    gradient_accumulation: int = 1
-    lora_rank: int | None = None
-    lora_targets: str = "all-linear"
-    frozen_backbone: bool = False
-    compile: bool = False
-    parallelism: Parallelism = Parallelism.NONE
-    world_size: int = 1
-    gradient_as_bucket_view: bool = False
-    config: dict[str, Any] | None = field(default=None, hash=False)
+    model: Annotated[
+        str,
+        Described(
+            "Model",
+            "A preset's name or the ID of a model on the Hugging Face Hub (org/name); with a "
+            "config, any name for it.",
+            Group.MODEL,
+        ),
+    ]
+    precision: Annotated[
+        Precision,
+        Described(
+            "Precision",
+            "Match your training script. bf16 needs Ampere or newer.",
+            Group.TRAINING,
+            is_column=True,
+        ),
+    ] = Precision.FP32
+    optimizer: Annotated[
+        Optimizer,
+        Described(
+            "Optimizer",
+            "AdamW stores two extra values per weight; plain SGD stores none.",
+            Group.TRAINING,
+            is_column=True,
+        ),
+    ] = Optimizer.ADAMW
+    mode: Annotated[
+        Mode,
+        Described("Mode", "Use train for training; eval only turns dropout off.", Group.OPTIONS),
+    ] = Mode.TRAIN
+    sequence_length: Annotated[
+        int | None,
+        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Described(
+            "Sequence length",
+            "Tokens per sample, for a model that reads or writes text.",
+            Group.TRAINING,
+            unit="tokens",
+            empty="the model's own",
+            metavar="TOKENS",
+        ),
+    ] = None
+    image_size: Annotated[
+        int | None,
+        Interval(ge=1, le=LARGEST_IMAGE_SIZE),
+        Described(
+            "Image size",
+            "Pixels per side, for a model that reads images.",
+            Group.TRAINING,
+            unit="pixels per side",
+            empty="the model's own",
+            metavar="PIXELS",
+        ),
+    ] = None
+    task: Annotated[
+        Task | None,
+        Described(
+            "Task",
+            "What the model is trained to do. It decides the head and the loss.",
+            Group.TASK,
+            empty="the model's own",
+        ),
+    ] = None
+    label_count: Annotated[
+        int | None,
+        Interval(ge=1, le=LARGEST_LABEL_COUNT),
+        Described(
+            "Labels",
+            "Classes of a classifier; one makes it a regression.",
+            Group.TASK,
+            empty="the model's own",
+        ),
+    ] = None
+    attention: Annotated[
+        Attention,
+        Described(
+            "Attention",
+            "How attention scores are computed. transformers uses sdpa by default.",
+            Group.OPTIONS,
+        ),
+    ] = Attention.SDPA
+    gradient_checkpointing: Annotated[
+        bool,
+        Described(
+            "Gradient checkpointing",
+            "Recomputes activations in backward, layer by layer: less memory, slower.",
+            Group.OPTIONS,
+        ),
+    ] = False
+    gradient_accumulation: Annotated[
+        int,
+        Interval(ge=1, le=LARGEST_ACCUMULATION),
+        Described(
+            "Gradient accumulation",
+            "Micro-batches per optimizer step. Batch sizes here are per micro-batch.",
+            Group.OPTIONS,
+            unit="micro-batches per step",
+        ),
+    ] = 1
+    lora_rank: Annotated[
+        int | None,
+        Interval(ge=1, le=1024),
+        Described(
+            "LoRA rank",
+            "Trains small adapters of this rank, such as 8 or 16, and freezes the rest.",
+            Group.OPTIONS,
+            empty="no LoRA",
+        ),
+    ] = None
+    lora_targets: Annotated[
+        str,
+        Described(
+            "LoRA targets",
+            "Names of the modules that get adapters, separated by commas, or all-linear.",
+            Group.OPTIONS,
+            metavar="NAMES",
+        ),
+    ] = "all-linear"
+    frozen_backbone: Annotated[
+        bool,
+        Described(
+            "Frozen backbone",
+            "Trains only the head: no gradients for the rest.",
+            Group.OPTIONS,
+        ),
+    ] = False
+    compile: Annotated[
+        bool,
+        Described(
+            "torch.compile",
+            "A compiled step can only be measured, on a GPU of your lab.",
+            Group.OPTIONS,
+        ),
+    ] = False
+    parallelism: Annotated[
+        Parallelism,
+        Described(
+            "Parallelism",
+            "How several GPUs share the work. Batch sizes are per GPU.",
+            Group.SEVERAL,
+        ),
+    ] = Parallelism.NONE
+    world_size: Annotated[
+        int,
+        Interval(ge=1, le=1024),
+        Described("Number of GPUs", "How many share the work.", Group.SEVERAL),
+    ] = 1
+    gradient_as_bucket_view: Annotated[
+        bool,
+        Described(
+            "Gradients as bucket views",
+            "Lets DDP hold gradients once, in its buckets, instead of twice.",
+            Group.SEVERAL,
+        ),
+    ] = False
+    config: Annotated[
+        dict[str, Any] | None,
+        Described(
+            "config.json",
+            "For a model that is not on the Hub, or where the Hub cannot be reached.",
+            Group.MODEL,
+            metavar="FILE",
+        ),
+    ] = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        for name, words in _CHOICES.items():
-            choice(name, getattr(self, name), words, wrong)
-        self._settle("gradient_accumulation", whole_number, 1, 1024, wrong)
-        self._settle("world_size", whole_number, 1, 1024, wrong)
-        if self.lora_rank is not None:
-            self._settle("lora_rank", whole_number, 1, 1024, wrong)
-        for name in _SWITCHES:
-            self._settle(name, yes_or_no, wrong)
-        plain_text("lora_targets", self.lora_targets, wrong)
+        settle(self, wrong, but=("model", "config", "task", "label_count", *_SIZES))
         self._settle_model(wrong)
+        if not wrong:
+            wrong = self._contradictions()
         if wrong:
             raise InvalidInput(wrong)
-        for name, words in _CHOICES.items():
-            object.__setattr__(self, name, words(getattr(self, name)))
-        if contradictions := self._contradictions():
-            raise InvalidInput(contradictions)
-
-    def _settle(self, name: str, check: Callable[..., object], *bounds: Any) -> None:
-        object.__setattr__(self, name, check(name, getattr(self, name), *bounds))
 
     def _contradictions(self) -> dict[str, str]:
-        """Settings that do not go together, by the field to change."""
+        """Settings that contradict each other, by the field to change."""
         wrong = {}
         half = self.precision not in (Precision.FP32, Precision.TF32)
         if self.lora_rank is not None and self.frozen_backbone:
@@ -160,63 +284,71 @@ class Workload:
     def _settle_model(self, wrong: dict[str, str]) -> None:
         model = collect(self._model, wrong)
         if model is not None:
-            object.__setattr__(self, "model", model.name)
-        # A model of which nothing is known yet lets the other fields be checked all the same.
+            self._set("model", model.name)
+        # An unknown model lets the other fields be checked all the same.
         self._settle_task(model or _UNKNOWN, wrong)
         self._settle_sizes(model or _UNKNOWN, wrong)
 
     def _model(self) -> Model:
         if self.config is not None:
-            object.__setattr__(self, "config", parse_config(self.config))
+            self._set("config", parse_config(self.config))
         return find_model(self.model, self.config)
 
     def _settle_task(self, model: Model, wrong: dict[str, str]) -> None:
         if self.task is None and model.kind is not Kind.UNKNOWN:
-            object.__setattr__(self, "task", model.task)
-        if self.task is not None and choice("task", self.task, model.tasks, wrong):
-            object.__setattr__(self, "task", Task(self.task))
+            self._set("task", model.task)
+        if self.task is not None and self.task not in model.tasks:
+            wrong["task"] = f"choose one of {', '.join(model.tasks)}"
+        elif self.task is not None:
+            self._set("task", Task(self.task))
             usual = model.label_count_for(self.task)
             if self.label_count is None:
-                object.__setattr__(self, "label_count", usual)
+                self._set("label_count", usual)
             elif usual is None:
                 wrong["label_count"] = f"{self.task} has no labels to count; leave it empty"
                 return
         if self.label_count is not None:
-            self._settle("label_count", whole_number, 1, LARGEST_LABEL_COUNT, wrong)
+            self._read("label_count", wrong)
 
     def _settle_sizes(self, model: Model, wrong: dict[str, str]) -> None:
-        for name in ("sequence_length", "image_size"):
+        for name in _SIZES:
             limits = getattr(model, name)
-            value = getattr(self, name)
             if limits is None:
-                if value is not None:
+                if getattr(self, name) is not None:
                     kind = name.replace("_", " ")
                     wrong[name] = f"{model.display_name} takes no {kind}; leave it empty"
-            elif value is not None:
-                self._settle(name, whole_number, limits.smallest, limits.largest, wrong)
+            elif getattr(self, name) is not None:
+                self._read(name, wrong, Interval(ge=limits.smallest, le=limits.largest))
             elif model.kind is not Kind.UNKNOWN:
-                object.__setattr__(self, name, limits.default)
+                self._set(name, limits.default)
+
+    def _read(self, name: str, wrong: dict[str, str], bounds: Interval | None = None) -> None:
+        field = described_fields(type(self))[name]
+        self._set(name, read(field, getattr(self, name), wrong, bounds))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> Workload:
         """Build a workload from untrusted fields (JSON, a form, the command line).
 
         Args:
-            given: Field names to values. Numbers may be text; empty text and ``None`` mean
-                "the default".
+            given: Values by field name. Numbers may be text; empty text and ``None`` mean the
+                default.
 
         Raises:
             InvalidInput: With a message for each wrong or unknown field.
         """
-        known = {field.name for field in fields(cls)}
+        known = described_fields(cls)
         wrong = unknown_fields(given, known)
         values: dict[str, Any] = {
-            name: given[name] for name in given.keys() & known if given[name] not in (None, "")
+            name: given[name] for name in known if given.get(name) not in (None, "")
         }
         if "model" not in values and "config" in values:
             values["model"] = OWN_CONFIG
         elif "model" not in values:
-            wrong["model"] = f"name a model: {', '.join(PRESETS)}"
+            wrong["model"] = f"choose a model: {', '.join(PRESETS)}"
             values["model"] = next(iter(PRESETS))  # lets the other fields be checked
         workload = collect(lambda: cls(**values), wrong)
         if wrong or workload is None:
@@ -225,25 +357,16 @@ class Workload:
 
     @property
     def preset(self) -> Model:
-        """What is known of the model: its preset, or what its config says."""
+        """The model's preset, or the facts from its config."""
         return find_model(self.model, self.config)
 
     def to_dict(self) -> dict[str, object]:
-        """The fields as plain JSON values; ``Workload.parse`` takes them back."""
+        """The fields as plain JSON values; the inverse of :meth:`parse`."""
         return asdict(self)
 
 
 _UNKNOWN = hub_model("")
-
-_SWITCHES = ("gradient_checkpointing", "frozen_backbone", "compile", "gradient_as_bucket_view")
+_SIZES = ("sequence_length", "image_size")
 _NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
 # end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).
-
-_CHOICES: dict[str, type[StrEnum]] = {
-    "precision": Precision,
-    "optimizer": Optimizer,
-    "mode": Mode,
-    "attention": Attention,
-    "parallelism": Parallelism,
-}

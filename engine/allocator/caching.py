@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.allocator.expandable import ExpandablePool
 from engine.allocator.options import AllocatorOptions
-from engine.allocator.segments import (
+from engine.allocator.pools import (
     ADDRESS_BITS,
     BLOCK_BYTES,
     SHARED_SEGMENT_BYTES,
     SMALL_REQUEST_BYTES,
     SMALL_SEGMENT_BYTES,
     Block,
+    ExpandablePool,
     Pool,
     UnsplitPool,
 )

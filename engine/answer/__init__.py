@@ -1,1 +1,4 @@
-"""From trials to an answer: search, recommendation, savings, verdict. Pure functions."""
+"""From trials to an answer: search, recommendation, savings, verdict, check.
+
+Pure functions, alike for predicted and measured trials.
+"""

@@ -1,28 +1,27 @@
-"""The commands that repeat the trials on both sides of the limit."""
+"""How to reproduce an answer: commands for both sides of the limit, and what it was measured on."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 
-from engine.cli.flags import FLAG_OF_FIELD, MEASURE, PREDICT
-from engine.request import LARGEST_ACCUMULATION, AnalysisRequest, Question
-from engine.result import Source
-from engine.workload import Workload
+from engine.request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
+from engine.result import MeasuredOn, Source
+from engine.workload import LARGEST_ACCUMULATION, Workload
 
 
-def certificate(
+def model_commands(
     request: AnalysisRequest, source: Source, batch_sizes: tuple[int, ...]
 ) -> list[str]:
-    """The commands for a model that the engine knows; arguments as for :func:`repeating`."""
+    """The commands for a model; arguments as for :func:`repeat_commands`."""
     plain = Workload(request.workload.model, config=request.workload.config)
-    usual = AnalysisRequest(plain, request.gpu).to_dict() | {"config": None}
-    changed = {n: value for n, value in request.to_dict().items() if value != usual.get(n)}
-    return repeating(request, [request.workload.model], changed, source, batch_sizes)
+    defaults = AnalysisRequest(plain, gpu=request.gpu).to_dict() | {"config": None}
+    changed = {n: value for n, value in request.to_dict().items() if value != defaults.get(n)}
+    return repeat_commands(request, [request.workload.model], changed, source, batch_sizes)
 
 
-def repeating(
-    request: Question,
+def repeat_commands(
+    request: Request,
     trained: Sequence[str],
     changed: Mapping[str, object],
     source: Source,
@@ -31,31 +30,78 @@ def repeating(
     """One command for each batch size.
 
     Args:
-        request: What was asked.
-        trained: The words that say what is trained.
-        changed: Its fields that are not at their default; those that a command has no flag for are
-            left out.
+        request: The GPU and the accumulation.
+        trained: The arguments that name the model or the factory.
+        changed: The request's fields that are not at their defaults; those without a flag are left
+            out.
         source: ``measured`` gives commands that measure, anything else commands that predict.
         batch_sizes: Those to repeat.
     """
     measured = source is Source.MEASURED
-    known = {flag.field for flag in (MEASURE if measured else PREDICT)}
+    known = TRIAL_FIELDS if measured else ("gpu", *TRIAL_FIELDS)
 
     def command(batch_size: int) -> str:
         words = ["python", "-m", "engine", "measure" if measured else "predict", *trained]
-        # As many as keep the global batch with micro-batches of this size, whatever it is today.
+        # The number that keeps the global batch at this size, not today's.
         accumulated = min(request.accumulation_at(batch_size), LARGEST_ACCUMULATION)
-        accumulation = {"gradient_accumulation": accumulated if accumulated > 1 else None}
-        given = {**changed, "gpu": request.gpu, **accumulation, "current_batch_size": None}
-        for field, flag in FLAG_OF_FIELD.items():
-            if field in known and given.get(field) is not None:
-                words += [flag, _word(field, given[field])]
+        given = {
+            **changed,
+            "gpu": request.gpu,
+            "gradient_accumulation": accumulated if accumulated > 1 else None,
+            "current_batch_size": None,
+        }
+        words += as_flags({name: value for name, value in given.items() if name in known})
         return shlex.join([*words, "--batch-size", str(batch_size)])
 
     return [command(size) for size in batch_sizes]
 
 
-def _word(field: str, value: object) -> str:
-    if field == "config":  # too long for a command line; the file has to be saved
-        return "config.json"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def measured_on_rows(found: MeasuredOn) -> list[tuple[str, str]]:
+    """Device, libraries and settings, each with its label; what is not known is left out."""
+    rows = [
+        ("Device", _joined(found.device, _named("compute capability", found.compute_capability))),
+        (
+            "Libraries",
+            _joined(
+                f"torch {found.torch}",
+                f"transformers {found.transformers}",
+                _named("CUDA", found.cuda),
+                _named("driver", found.driver),
+            ),
+        ),
+        (
+            "fp32 products",
+            found.matmul_precision
+            and f"matrix {found.matmul_precision}, convolution {found.convolution_precision}",
+        ),
+        ("cuDNN", _cudnn(found)),
+        ("Allocator options", (found.allocator or "PyTorch's default") if found.cuda else ""),
+        ("Power and clock", _power(found)),
+        ("Host threads", f"{found.cpu_threads:,}"),
+    ]
+    return [(label, value) for label, value in rows if value]
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _named(name: str, value: str) -> str:
+    return f"{name} {value}" if value else ""
+
+
+def _cudnn(found: MeasuredOn) -> str:
+    if not found.cudnn:
+        return ""
+    benchmark = "on" if found.cudnn_benchmark else "off"
+    deterministic = "only" if found.deterministic else "not required"
+    return f"{found.cudnn}, benchmark {benchmark}, deterministic algorithms {deterministic}"
+
+
+def _power(found: MeasuredOn) -> str:
+    watts, clock, largest = found.power_limit_watts, found.clock_mhz, found.largest_clock_mhz
+    return _joined(
+        "" if watts is None else f"limit {watts:,.0f} W",
+        "" if clock is None else f"{clock:,} MHz before a step",
+        "" if largest is None else f"at most {largest:,} MHz",
+    )

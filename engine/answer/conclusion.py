@@ -1,17 +1,20 @@
-"""From trials to the answer: a pure function, the same for predicted and for measured figures."""
+"""From trials to the answer: a pure function, the same for predicted and measured trials."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.answer.certificate import certificate
-from engine.answer.comparison import speedup_in_turn
-from engine.answer.economics import PREDICTED_NOISE, Speedup, savings, speedup
-from engine.answer.recommendation import Bound, changed_global_batch, kept_global_batch
+from engine.answer.certificate import model_commands
+from engine.answer.economics import PREDICTED_NOISE, Speedup, savings, speedup, speedup_in_turn
+from engine.answer.recommendation import (
+    ENOUGH_SPEED,
+    Bound,
+    global_batch_caveat,
+    kept_global_batch,
+)
 from engine.answer.search import SearchOutcome
-from engine.answer.verdict import verdict
-from engine.request import AnalysisRequest, Question
+from engine.request import AnalysisRequest, Request
 from engine.result import (
     AnalysisResult,
     Comparison,
@@ -24,24 +27,30 @@ from engine.result import (
 )
 from engine.workload import Workload
 
+_GIB = 2**30
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_TOP_SPEED = f"within {100 * (1 - ENOUGH_SPEED):.0f}% of this GPU's top speed"
+_LARGER_IS_FASTER = {
+    Bound.MEMORY: "Larger batches would be faster, but are not safe in memory.",
+    Bound.GLOBAL_BATCH: "Larger batches would be faster, but do not keep the global batch.",
+}
+
 
 @dataclass(frozen=True)
 class Findings:
-    """What an analysis found out, before it is put into an answer.
+    """What an analysis found, before it becomes an answer.
 
     Attributes:
-        gpu: What it was made for.
         outcome: The search, with every trial made.
         current: The trial of the current batch size.
         recommended: The trial of the recommended batch size.
-        curve: Points for the chart of memory against batch.
-        price_per_hour_usd: Of one hour of that GPU.
+        curve: Points for the chart of memory vs. batch size.
+        price_per_hour_usd: Of one hour of the GPU.
         source: Of the limit and of the speeds.
         noise: Half the width of the speedup's interval, as a share, where nothing was compared in
             turn.
         comparison: Current and recommended batch, measured in turn; ``None`` if they were not.
         measured_on: What the trials ran on; ``None`` where nothing was measured.
-        caveats: What a reader has to know.
         bound: What decided the recommended batch.
         safe_batch_size: The largest that fits even at the high end of its prediction; ``None``
             where the limit was measured.
@@ -70,36 +79,54 @@ class Findings:
         """The batch sizes on both sides of the limit."""
         return self.outcome.largest_batch_size, self.outcome.next_batch_size
 
+    @property
+    def speedup(self) -> Speedup | None:
+        """Of the recommended over the current batch: from the comparison in turn, if there is one.
+
+        ``None`` if the current batch does not fit, or a speed is not known.
+        """
+        if self.comparison is not None:
+            return speedup_in_turn(self.comparison)
+        speeds = (self.current.samples_per_second, self.recommended.samples_per_second)
+        if not (self.current.fits and speeds[0] and speeds[1]):
+            return None
+        return speedup(speeds[0], speeds[1], self.noise)
+
 
 def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:
-    """The answer to a request for a model that the engine knows, from what was found out."""
-    commands = certificate(request, found.source, found.sides)
+    """The answer to a request for a model."""
+    commands = model_commands(request, found.source, found.sides)
     workload = request.workload
     return answer(request, found, workload.preset.display_name, commands, workload)
 
 
 def answer(
-    request: Question,
+    request: Request,
     found: Findings,
     model_name: str,
     commands: list[str],
     workload: Workload | None = None,
 ) -> AnalysisResult:
-    """The answer, whatever is trained.
+    """The answer for a model or a custom step.
 
     Args:
-        request: What was asked.
-        found: What was found out.
-        model_name: What is trained, as people know it.
+        request: The current batch, the global batch and the assumptions.
+        found: What was found.
+        model_name: The display name.
         commands: Those that repeat the trials on both sides of the limit.
-        workload: What is trained and how; ``None`` for a person's own code.
+        workload: ``None`` for a custom step.
     """
-    current, recommended = found.current, found.recommended
-    gained = _gained(found)
+    current, recommended, gained = found.current, found.recommended, found.speedup
     saved = None
     if gained is not None:
         saved = savings(request.assumptions, found.price_per_hour_usd, gained, found.source)
-    largest = _trial_of(found.outcome.largest_batch_size, found.outcome.trials)
+    largest = next(
+        trial
+        for trial in found.outcome.trials
+        if trial.batch_size == found.outcome.largest_batch_size
+    )
+    trials = {t.batch_size: t for t in (*found.outcome.trials, current, recommended)}
+    caveat = global_batch_caveat(request, recommended.batch_size)
     return AnalysisResult(
         model_name=model_name,
         workload=workload,
@@ -114,18 +141,10 @@ def answer(
         largest_headroom_bytes=_headroom(largest, found.gpu),
         speedup=None if gained is None else gained.ratio,
         savings=saved,
-        verdict=verdict(
-            found.outcome,
-            recommended_batch_size=recommended.batch_size,
-            current_batch_size=current.batch_size,
-            speedup=gained,
-            source=found.source,
-            bound=found.bound,
-            safe_batch_size=found.safe_batch_size,
-        ),
+        verdict=verdict(found),
         curve=list(found.curve),
-        trials=_in_order(found.outcome.trials, current, recommended),
-        caveats=[*found.caveats, *_about_global_batch(request, recommended.batch_size)],
+        trials=list(trials.values()),
+        caveats=[*found.caveats, *([caveat] if caveat else [])],
         timeline=list(found.timeline),
         largest_tensors=list(found.largest_tensors),
         certificate=commands,
@@ -138,38 +157,56 @@ def answer(
     )
 
 
-def _gained(found: Findings) -> Speedup | None:
-    """What the recommended batch gains: of what was measured in turn, if it was."""
-    if found.comparison is not None:
-        return speedup_in_turn(found.comparison)
-    current, recommended = found.current, found.recommended
-    if not (current.fits and current.samples_per_second and recommended.samples_per_second):
-        return None
-    return speedup(current.samples_per_second, recommended.samples_per_second, found.noise)
-
-
-def _about_global_batch(request: Question, recommended: int) -> list[str]:
-    changed = changed_global_batch(request, recommended)
-    kept = kept_global_batch(request, recommended)
-    if kept is not None and kept.kept_size != kept.size:
-        return [
-            f"No allowed batch divides the global batch of {kept.size:,} evenly: "
-            f"{kept.gradient_accumulation:,} micro-batches of {recommended:,} make "
-            f"{kept.kept_size:,}."
-        ]
-    return [changed] if changed else []
-
-
 def _headroom(trial: Trial, gpu: GpuFacts) -> int:
     """Bytes left unused on the device; of tensor memory, where there is no allocator."""
     used = trial.device_used_bytes
     return gpu.total_bytes - (used if used is not None else trial.peak_allocated_bytes or 0)
 
 
-def _trial_of(batch_size: int, trials: Sequence[Trial]) -> Trial:
-    return next(trial for trial in trials if trial.batch_size == batch_size)
+def verdict(found: Findings) -> str:
+    """The answer in a few short sentences: which batch to use, why, and what fits."""
+    limit = f"Up to {found.outcome.largest_batch_size:,} fits"
+    if found.outcome.next_batch_size_fails:
+        limit += f"; {found.outcome.next_batch_size:,} does not."
+    else:
+        limit += "; nothing larger was tried."
+    return f"{_advice(found)} {limit} ({found.source.capitalize()})"
 
 
-def _in_order(trials: Sequence[Trial], *others: Trial) -> list[Trial]:
-    """Every trial once, in the order of trying."""
-    return list({trial.batch_size: trial for trial in (*trials, *others)}.values())
+def _advice(found: Findings) -> str:
+    """Which batch to use instead of the current one, or that the current one is to be kept."""
+    batch, current = found.recommended.batch_size, found.current.batch_size
+    gained, safe = found.speedup, found.safe_batch_size
+    why = _LARGER_IS_FASTER.get(found.bound, f"That is {_TOP_SPEED}.")
+    if safe == 0:
+        why = f"No batch is certain to fit; {batch:,} has the best chance."
+        if found.current.fits:
+            return why
+    if gained is None:
+        return f"Use batch {batch:,}: {current:,} runs out of memory. {why}"
+    if gained.is_gain:
+        return f"Use batch {batch:,}: {gained.ratio:.2f}{_TIMES} faster than {current:,}. {why}"
+    if safe is not None and current > safe:
+        return (
+            f"Drop to batch {batch:,}. {current:,} may run out of memory; {batch:,} is safe, "
+            f"{_loss(gained)}."
+        )
+    keep = f"Keep batch {current:,}."
+    if batch < current:
+        only = "; nothing larger is worth it" if found.bound is Bound.SPEED else ""
+        return f"{keep} Batch {batch:,} would be {_loss(gained)}{_freed(found)}{only}."
+    if batch > current:
+        return f"{keep} Batch {batch:,} would be no faster."
+    return f"{keep} {_LARGER_IS_FASTER.get(found.bound, f'It already runs {_TOP_SPEED}.')}"
+
+
+def _loss(gained: Speedup) -> str:
+    percent = round(100 * (1 - gained.ratio))
+    return f"{percent}% slower" if percent > 0 else "at the same speed"
+
+
+def _freed(found: Findings) -> str:
+    """How much memory the recommended batch frees, if that shows in gibibytes."""
+    used = [trial.device_used_bytes for trial in (found.current, found.recommended)]
+    freed = 0 if None in used else ((used[0] or 0) - (used[1] or 0)) / _GIB
+    return f" and free {freed:.1f} GiB" if freed >= 0.05 else ""

@@ -1,18 +1,20 @@
-"""What a faster batch size is worth: GPU-hours and money in a year.
+"""Speedups with their intervals, and the GPU-hours and money that they save in a year.
 
-Only speed is worth money. Memory left unused (headroom) costs nothing and is never counted.
+Only speed saves money. Unused memory (headroom) costs nothing and is never counted.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from engine.request import Assumptions
-from engine.result import Savings, Source
+from engine.result import Comparison, Savings, Source
 
 PREDICTED_NOISE = 0.02
-"""A predicted speedup within so much of 1 is no gain (house rule)."""
+"""A predicted speedup this close to 1 is no gain (house rule)."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Speedup:
 
     Attributes:
         ratio: Of samples per second; never of the batch sizes.
-        low, high: Between which the true ratio is taken to lie.
+        low, high: The interval that is assumed to hold the true ratio.
     """
 
     ratio: float
@@ -30,7 +32,7 @@ class Speedup:
 
     @property
     def is_gain(self) -> bool:
-        """Whether it is more than noise: the one rule, wherever the interval comes from."""
+        """Whether it is more than noise, wherever the interval comes from."""
         return self.low > 1
 
 
@@ -44,8 +46,7 @@ def speedup(
     Args:
         current_samples_per_second: Speed at the current batch.
         recommended_samples_per_second: Speed at the recommended batch.
-        noise: Half the width of the interval, as a share: by so much the ratio may be too high or
-            too low.
+        noise: Half the width of the interval, as a share of the ratio.
 
     Raises:
         ValueError: If a speed is not a positive number.
@@ -55,6 +56,52 @@ def speedup(
             raise ValueError(f"a speed must be a positive number of samples per second: {speed}")
     ratio = recommended_samples_per_second / current_samples_per_second
     return Speedup(ratio, ratio / (1 + noise), ratio * (1 + noise))
+
+
+def compare(current: Sequence[float], recommended: Sequence[float]) -> Comparison:
+    """The comparison of two batches, each measured once in every round.
+
+    Args:
+        current: Samples per second at the current batch, by round.
+        recommended: The same at the recommended batch.
+
+    Raises:
+        ValueError: If there are no rounds, or one lacks a side.
+    """
+    if not current or len(current) != len(recommended):
+        raise ValueError("a comparison needs at least one whole round")
+    return Comparison(list(current), list(recommended), coverage(len(current)))
+
+
+def speedup_in_turn(comparison: Comparison) -> Speedup:
+    """The ratio of the median speeds, with the lowest and the highest ratio of a round.
+
+    The two trials of a round run back to back, so whatever drifts more slowly (clock, heat,
+    neighbours) affects both and drops out of their ratio. The ratio of the medians always lies
+    between the two ends.
+    """
+    ratios = [
+        fast / slow
+        for slow, fast in zip(
+            comparison.current_samples_per_second,
+            comparison.recommended_samples_per_second,
+            strict=True,
+        )
+    ]
+    ratio = median(comparison.recommended_samples_per_second) / median(
+        comparison.current_samples_per_second
+    )
+    return Speedup(ratio, min(ratios), max(ratios))
+
+
+def coverage(rounds: int) -> float:
+    """The probability that the true median ratio lies between the lowest and the highest seen.
+
+    It lies outside only if all rounds fall on the same side of it, which is as likely as n equal
+    coin tosses: 1 - 2·(1/2)^n for any distribution of the ratios (the sign test's interval; David
+    and Nagaraja, Order Statistics, 3rd edition, section 7.1).
+    """
+    return float(1 - 2.0 ** (1 - rounds))
 
 
 def usd_per_million_samples(price_per_hour_usd: float, samples_per_second: float) -> float:
@@ -75,7 +122,7 @@ def usd_per_million_samples(price_per_hour_usd: float, samples_per_second: float
 def savings(
     assumptions: Assumptions, price_per_hour_usd: float, gained: Speedup, source: Source
 ) -> Savings:
-    """What a year at the recommended batch saves against a year at the current one.
+    """What a year at the recommended batch saves, compared with the current one.
 
     A run takes ``hours_per_run`` GPU-hours today and ``hours_per_run / s`` at speedup ``s``::
 
@@ -86,9 +133,9 @@ def savings(
 
     Args:
         assumptions: Hours and runs.
-        price_per_hour_usd: The price that holds: the one assumed, or the catalogue's.
-        gained: What the recommended batch gains.
-        source: Where the speedup comes from.
+        price_per_hour_usd: Of one GPU.
+        gained: The recommended batch's speedup.
+        source: Of the speedup.
     """
     saved_share = 1 - 1 / gained.ratio if gained.is_gain else 0.0
     gpu_hours = assumptions.runs_per_year * assumptions.hours_per_run * saved_share

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.request import Question
+from engine.answer.search import SearchOutcome
+from engine.request import Request
 from engine.result import GlobalBatch
 
 ENOUGH_SPEED = 0.95
@@ -28,8 +30,8 @@ class Recommendation:
 
     Attributes:
         batch_size: Samples per micro-batch.
-        bound: ``speed`` if the fastest size that it was chosen among reaches :data:`ENOUGH_SPEED`
-            of the largest batch's; else what keeps those from that.
+        bound: ``speed`` if the fastest of the sizes to choose from reaches :data:`ENOUGH_SPEED` of
+            the largest batch's speed; else what keeps them from it.
     """
 
     batch_size: int
@@ -39,13 +41,13 @@ class Recommendation:
 def recommend_batch(
     sizes: Sequence[int], speed: Callable[[int], float], largest: int, safe: int
 ) -> Recommendation:
-    """The smallest batch within 5 % of the best speed among those that are safe in memory.
+    """The smallest batch within 5% of the best speed among those that are safe in memory.
 
     Args:
         sizes: The batch sizes to choose from, growing, as :func:`micro_batches` gives them.
-        speed: Samples per second at a batch size; taken to rise with it, as it does where fixed
-            costs are shared by more samples, and, where samples are compared with one another,
-            to fall again from some size on.
+        speed: Samples per second at a batch size. Assumed to rise with it, as fixed costs are
+            shared by more samples, and, where samples are compared with one another, to fall
+            again from some size on.
         largest: The largest batch that fits.
         safe: The largest that fits even at the high end of a prediction; if none of the sizes is
             that small, the smallest is chosen.
@@ -74,10 +76,10 @@ def _fastest(sizes: Sequence[int], speed: Callable[[int], float]) -> int:
     return low
 
 
-def micro_batches(request: Question, largest: int) -> Sequence[int]:
+def micro_batches(request: Request, largest: int) -> Sequence[int]:
     """The batch sizes to choose from, growing: multiples up to the limit and the global batch.
 
-    Those that divide the global batch evenly, where there are any.
+    If any of them divide the global batch evenly, only those.
     """
     if request.global_batch_size is None:
         return range(request.batch_multiple, largest + 1, request.batch_multiple)
@@ -87,7 +89,53 @@ def micro_batches(request: Question, largest: int) -> Sequence[int]:
     return [size for size in multiples if per_gpu % size == 0] or multiples
 
 
-def kept_global_batch(request: Question, batch_size: int) -> GlobalBatch | None:
+def recommend_measured(request: Request, outcome: SearchOutcome) -> Recommendation:
+    """The recommended batch after a measured search, by a line through its step times."""
+    largest = outcome.largest_batch_size
+    sizes = micro_batches(request, largest)
+    times = [
+        (trial.batch_size, trial.step_seconds / request.accumulation_at(trial.batch_size))
+        for trial in outcome.trials
+        if trial.step_seconds
+    ]
+    if len({batch_size for batch_size, _ in times}) < 2:  # no line: take what is likely fastest
+        alone = request.global_batch_size is None
+        return Recommendation(sizes[-1], Bound.SPEED if alone else Bound.GLOBAL_BATCH)
+    alpha, beta = fit_step_time(times)
+    return recommend_batch(sizes, lambda size: size / (alpha + beta * size), largest, largest)
+
+
+def fit_step_time(points: Iterable[tuple[int, float]]) -> tuple[float, float]:
+    """Fit the step time t(b) = alpha + beta * b by least squares, with alpha, beta >= 0.
+
+    Args:
+        points: Batch sizes with the seconds of one step.
+
+    Returns:
+        ``alpha`` in seconds per step and ``beta`` in seconds per sample.
+
+    Raises:
+        ValueError: If there are fewer than two batch sizes, or a time is not positive.
+    """
+    timed = list(points)
+    if len({batch_size for batch_size, _ in timed}) < 2:
+        raise ValueError("times of at least two different batch sizes are needed")
+    if not all(seconds > 0 for _, seconds in timed):
+        raise ValueError("a step takes more than 0 seconds")
+    mean_size = math.fsum(size for size, _ in timed) / len(timed)
+    mean_seconds = math.fsum(seconds for _, seconds in timed) / len(timed)
+    beta = math.fsum((b - mean_size) * (t - mean_seconds) for b, t in timed) / math.fsum(
+        (b - mean_size) ** 2 for b, _ in timed
+    )
+    alpha = mean_seconds - beta * mean_size
+    if beta < 0:
+        return mean_seconds, 0.0
+    if alpha < 0:
+        return 0.0, math.fsum(b * t for b, t in timed) / math.fsum(b * b for b, _ in timed)
+    return alpha, beta
+
+
+def kept_global_batch(request: Request, batch_size: int) -> GlobalBatch | None:
     """How the request's global batch is kept at a batch size; ``None`` if it has none."""
     wanted = request.global_batch_size
     if wanted is None:
@@ -95,25 +143,34 @@ def kept_global_batch(request: Question, batch_size: int) -> GlobalBatch | None:
     accumulated = request.accumulation_at(batch_size)
     at_once = batch_size * request.world_size
     if accumulated == 1:
-        otherwise = f"Batch {batch_size:,} is the whole global batch: nothing is accumulated."
+        otherwise = f"Batch {batch_size:,} is the whole global batch, so nothing is accumulated."
     else:
         otherwise = (
-            f"Without accumulation an optimizer step sees {at_once:,} samples instead of "
-            f"{at_once * accumulated:,}: {accumulated:,} times as many optimizer steps in an "
-            "epoch, each with a noisier gradient, so the learning rate has to be tuned again."
+            f"Without accumulation, an optimizer step would see {at_once:,} samples instead of "
+            f"{at_once * accumulated:,}: {accumulated:,} times as many optimizer steps per epoch, "
+            "each with a noisier gradient, so the learning rate would have to be retuned."
         )
     return GlobalBatch(wanted, accumulated, at_once * accumulated, otherwise)
 
 
-def changed_global_batch(request: Question, batch_size: int) -> str:
-    """What changes with the batch size where no global batch is kept; empty if nothing does."""
-    if request.global_batch_size is not None or batch_size == request.current_batch_size:
+def global_batch_caveat(request: Request, batch_size: int) -> str:
+    """What a batch size does to the global batch, if it does not stay what it was; else empty."""
+    kept = kept_global_batch(request, batch_size)
+    if kept is not None:
+        if kept.kept_size == kept.size:
+            return ""
+        return (
+            f"No allowed batch divides the global batch of {kept.size:,} evenly: "
+            f"{kept.gradient_accumulation:,} micro-batches of {batch_size:,} make "
+            f"{kept.kept_size:,}."
+        )
+    if batch_size == request.current_batch_size:
         return ""
     shared = request.gradient_accumulation * request.world_size
     now, then = request.current_batch_size * shared, batch_size * shared
-    fewer = "fewer" if then > now else "more"
+    changes, fewer = ("raises", "fewer") if then > now else ("lowers", "more")
     return (
-        f"Batch {batch_size:,} changes the global batch from {now:,} to {then:,}: {fewer} "
-        "optimizer steps in an epoch, and the learning rate may have to be tuned again. Name a "
-        "global batch to keep it."
+        f"Batch {batch_size:,} {changes} the global batch from {now:,} to {then:,}. You will take "
+        f"{fewer} optimizer steps per epoch and may need to retune the learning rate. To avoid "
+        "this, set a global batch."
     )

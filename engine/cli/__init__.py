@@ -1,1 +1,4 @@
-"""The command line, and its tables."""
+"""The command line, ``python -m engine``: flags in, tables or JSON out.
+
+``main`` parses, ``commands`` and ``validate`` run, ``render`` and ``plan`` make the tables.
+"""

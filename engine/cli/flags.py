@@ -1,12 +1,13 @@
-"""The flags of the command line, each for one field of an ``AnalysisRequest``."""
+"""The flags of the command line, each for one field of a request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engine.fields import described_fields
 from engine.gpus import LOCAL
-from engine.models.kinds import Task
-from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
+from engine.request import FIELDS, Assumptions
+from engine.workload import Workload
 
 PUBLISHED_GPU = "a10"
 """The GPU whose measurement of forward against backward is published."""
@@ -14,7 +15,7 @@ PUBLISHED_GPU = "a10"
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of the command line for one field of ``AnalysisRequest``."""
+    """A flag of the command line for one field of :data:`engine.request.FIELDS`."""
 
     flag: str
     field: str
@@ -24,71 +25,19 @@ class Flag:
     default: str | None = None
 
 
-CATALOGUE_GPU = Flag("--gpu", "gpu", "NAME", "a GPU that `devices` lists", required=True)
+def _flag(name: str) -> Flag:
+    field = FIELDS[name]
+    return Flag(field.flag, name, field.metavar, field.usage)
+
+
+CATALOGUE_GPU = replace(_flag("gpu"), help="a GPU that `devices` lists", required=True)
 BATCH_SIZE = Flag("--batch-size", "current_batch_size", "N", "samples per step", required=True)
-MEMORY_LIMIT = Flag(
-    "--memory-limit",
-    "memory_limit_bytes",
-    "SIZE",
-    "use no more memory than this: 8GiB, 500MiB, 16GB or plain bytes",
-)
-WORKLOAD = (
-    Flag("--precision", "precision", "NAME", f"{', '.join(Precision)}; default fp32"),
-    Flag("--optimizer", "optimizer", "NAME", f"{', '.join(Optimizer)}; default adamw"),
-    Flag("--mode", "mode", "NAME", f"{', '.join(Mode)}; default train"),
-    Flag("--sequence-length", "sequence_length", "TOKENS", "tokens per sample of a text model"),
-    Flag("--image-size", "image_size", "PIXELS", "pixels per side of an image"),
-    Flag("--task", "task", "NAME", f"{', '.join(Task)}; default: the model's usual one"),
-    Flag("--label-count", "label_count", "N", "labels of a classifier; default: the model's"),
-    Flag("--config", "config", "FILE", "a config.json, which makes MODEL any name you like"),
-    Flag("--attention", "attention", "NAME", f"{', '.join(Attention)}; default sdpa"),
-    Flag(
-        "--gradient-checkpointing",
-        "gradient_checkpointing",
-        "true|false",
-        "recompute activations in backward; default false",
-    ),
-    Flag(
-        "--gradient-accumulation",
-        "gradient_accumulation",
-        "N",
-        "micro-batches to one optimizer step; default 1",
-    ),
-    Flag("--lora-rank", "lora_rank", "N", "train LoRA adapters of this rank only"),
-    Flag("--lora-targets", "lora_targets", "NAMES", "modules that get them; default all-linear"),
-    Flag(
-        "--frozen-backbone", "frozen_backbone", "true|false", "train the head only; default false"
-    ),
-    Flag("--compile", "compile", "true|false", "torch.compile, measured only; default false"),
-    Flag("--parallelism", "parallelism", "NAME", f"{', '.join(Parallelism)}; default none"),
-    Flag("--world-size", "world_size", "N", "GPUs that share the work; default 1"),
-    Flag(
-        "--gradient-as-bucket-view",
-        "gradient_as_bucket_view",
-        "true|false",
-        "DDP's gradients lie in its buckets; default false",
-    ),
-)
-ALLOCATOR = Flag(
-    "--allocator",
-    "allocator",
-    "OPTIONS",
-    "as in PYTORCH_ALLOC_CONF, such as expandable_segments:True",
-)
-GLOBAL_BATCH = (
-    Flag("--batch-multiple", "batch_multiple", "N", "only try multiples of N; default 1"),
-    Flag(
-        "--global-batch-size",
-        "global_batch_size",
-        "N",
-        "samples per optimizer step to keep, by accumulating micro-batches",
-    ),
-)
-ECONOMICS = (
-    Flag("--hours-per-run", "hours_per_run", "HOURS", "GPU-hours of one run now; default 8"),
-    Flag("--runs-per-year", "runs_per_year", "N", "such runs in a year; default 100"),
-    Flag("--price-per-hour", "price_per_hour_usd", "USD", "of a GPU-hour; default: catalogue's"),
-)
+CURRENT_BATCH_SIZE = _flag("current_batch_size")
+MEMORY_LIMIT = _flag("memory_limit_bytes")
+ALLOCATOR = _flag("allocator")
+WORKLOAD = tuple(_flag(name) for name in described_fields(Workload) if name != "model")
+GLOBAL_BATCH = (_flag("batch_multiple"), _flag("global_batch_size"))
+ECONOMICS = tuple(map(_flag, described_fields(Assumptions)))
 ANALYZE = (
     replace(
         CATALOGUE_GPU,
@@ -96,7 +45,7 @@ ANALYZE = (
         required=False,
         default=LOCAL,
     ),
-    Flag("--current-batch-size", "current_batch_size", "N", "what you use now; default 16"),
+    CURRENT_BATCH_SIZE,
     *WORKLOAD,
     *GLOBAL_BATCH,
     MEMORY_LIMIT,
@@ -112,7 +61,7 @@ PLAN = (
         required=False,
         default=LOCAL,
     ),
-    Flag("--current-batch-size", "current_batch_size", "N", "what you use now; default 16"),
+    CURRENT_BATCH_SIZE,
     *WORKLOAD,
     *GLOBAL_BATCH,
     *ECONOMICS,
@@ -140,6 +89,3 @@ VALIDATE_BACKWARD = (
     ),
     *WORKLOAD,
 )
-
-FLAG_OF_FIELD = {flag.field: flag.flag for flag in (*ANALYZE, *PREDICT)}
-"""The flag for each field that can be given on the command line."""

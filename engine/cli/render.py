@@ -1,22 +1,20 @@
-"""The engine's answers as rich tables for a terminal. Each figure says where it comes from."""
+"""The engine's answers as tables for a terminal. Each number says where it comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.answer.measured_on import measured_on_in_words
-from engine.cli import tables
-from engine.gpus import GIB
+from engine.answer.certificate import measured_on_rows
+from engine.cli import terminal
+from engine.gpus import GIB, LOCAL, Gpu
+from engine.models.kinds import SizeLimits
+from engine.models.presets import Preset
 from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
 from engine.workload import Optimizer, Workload
-
-if TYPE_CHECKING:
-    from engine.validation.backward import BackwardCheck  # loads torch
 
 _NOT_KNOWN = "-"
 _BAR_WIDTH = 20
@@ -27,49 +25,48 @@ _RANGE_OF_TIMES = {
 
 
 def render_analysis(result: AnalysisResult) -> RenderableType:
-    """The answer to an analysis: verdict, key figures, trials, memory, caveats."""
     recommended = _trial_of(result, result.recommended_batch_size)
     parts: list[RenderableType] = [
-        _question(result.workload or result.model_name, result.gpu),
+        _settings(result.workload or result.model_name, result.gpu),
         Text(result.verdict, style="bold green"),
-        tables.section("Key figures", _key_figures(result)),
-        tables.section("Trials", _trials(result)),
-        tables.section(
+        terminal.section("Key numbers", _key_numbers(result)),
+        terminal.section("Trials", _trials(result)),
+        terminal.section(
             f"Memory at the peak of a step at batch {recommended.batch_size:,} (recommended)",
             _memory(recommended, result.gpu.total_bytes),
         ),
     ]
     if result.measured_on is not None:
-        parts.append(tables.section("Measured on", _measured_on(result.measured_on)))
+        parts.append(terminal.section("Measured on", _measured_on(result.measured_on)))
     if result.caveats:
-        parts.append(tables.section("To know about these figures", tables.bullets(result.caveats)))
+        parts.append(terminal.section("About these numbers", terminal.bullets(result.caveats)))
     return Group(*parts)
 
 
 def render_trial(
     trial: Trial, workload: Workload | str, gpu: GpuFacts, measured_on: MeasuredOn | None = None
 ) -> RenderableType:
-    """One batch size on one GPU: whether it fits, its memory figures and step time.
+    """One batch size on one GPU: whether it fits, its memory and step time.
 
     Args:
-        trial: What was found.
-        workload: What is trained; of a person's own code, its factory.
-        gpu: On what.
-        measured_on: What a measured trial ran on, if that is known.
+        trial: Measured or predicted.
+        workload: What is trained; for a script, the name of its factory.
+        gpu: Where it is trained.
+        measured_on: What a measured trial ran on, if known.
     """
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
-    figures = _figures()
+    figures = figures_table()
     for name, size in (
         ("Peak allocated", trial.peak_allocated_bytes),
         ("Peak reserved", trial.peak_reserved_bytes),
         ("Device used", trial.device_used_bytes),
     ):
         if size is not None:
-            figures.add_row(name, _gib(size), trial.source)
+            figures.add_row(name, gib(size), trial.source)
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
     if low is not None and high is not None:
-        figures.add_row("Device used, range", f"{low / GIB:.2f} to {_gib(high)}", trial.source)
+        figures.add_row("Device used, range", f"{low / GIB:.2f} to {gib(high)}", trial.source)
     if trial.fits and trial.step_seconds is not None:
         figures.add_row("Step time", f"{_milliseconds(trial.step_seconds)} ms", trial.source)
     slowest = trial.step_seconds_high
@@ -82,48 +79,29 @@ def render_trial(
         figures.add_row("Allocator retries", f"{trial.alloc_retries:,}", trial.source)
     title = "Memory at the peak of a step"
     parts: list[RenderableType] = [
-        _question(workload, gpu),
+        _settings(workload, gpu),
         Text(head, style="bold green" if trial.fits else "bold red"),
         *([Text(_sentence(trial.failure))] if trial.failure else []),
-        tables.section("Figures" if trial.fits else "Figures: what it would need", figures),
-        tables.section(
+        terminal.section("Numbers" if trial.fits else "What it would need", figures),
+        terminal.section(
             title if trial.fits else f"{title}, if it fitted", _memory(trial, gpu.total_bytes)
         ),
     ]
     if measured_on is not None:
-        parts.append(tables.section("Measured on", _measured_on(measured_on)))
+        parts.append(terminal.section("Measured on", _measured_on(measured_on)))
     return Group(*parts)
 
 
-def render_backward(check: BackwardCheck, workload: Workload, where: str) -> RenderableType:
-    """Memory of the forward pass alone against that of the whole training step.
-
-    Args:
-        check: What was found.
-        workload: What is trained.
-        where: The device's name as people know it.
-    """
-    figures = _figures()
-    figures.add_row("Forward pass alone", _gib(check.forward_bytes), check.source)
-    figures.add_row("Whole training step", _gib(check.training_bytes), check.source)
-    figures.add_row("Ratio", f"{check.ratio:.2f}", check.source)
-    return Group(
-        Text(f"{_describe(workload)}, on {where}"),
-        Text(check.verdict, style="bold green" if check.passed else "bold red"),
-        tables.section(f"Peak allocated at batch {check.batch_size:,}", figures),
-    )
-
-
 def where_memory_goes(trial: Trial, total_bytes: int) -> list[tuple[str, int]]:
-    """Every byte of the device at the peak of a trial, by what holds it.
+    """Every byte of the device at the peak of a trial, by what it is used for.
 
     Args:
-        trial: With its peak allocated known, or else there is nothing to tell.
+        trial: Nothing is returned unless its peak allocated is known.
         total_bytes: The device's memory.
 
     Returns:
-        Labels and bytes that add up to ``total_bytes``. The last is what is free, or, below zero,
-        what is missing.
+        Labels and bytes that add up to ``total_bytes``. The last entry is what is free or, below
+        zero, what is missing.
     """
     allocated = trial.peak_allocated_bytes
     if allocated is None:
@@ -141,15 +119,15 @@ def where_memory_goes(trial: Trial, total_bytes: int) -> list[tuple[str, int]]:
     return [*parts, ("free" if free >= 0 else "missing", free)]
 
 
-def _key_figures(result: AnalysisResult) -> Table:
-    table = _figures()
+def _key_numbers(result: AnalysisResult) -> Table:
+    table = figures_table()
     next_one = f"{result.next_batch_size:,}"
-    fails = f"{next_one} does not fit" if result.next_batch_size_fails else "no larger one is tried"
+    fails = f"{next_one} does not fit" if result.next_batch_size_fails else "none larger is tried"
     table.add_row("Largest batch", f"{result.largest_batch_size:,} ({fails})", result.source)
     table.add_row("Recommended batch", f"{result.recommended_batch_size:,}", result.source)
     if result.safe_batch_size is not None:
         safe = f"{result.safe_batch_size:,}" if result.safe_batch_size else "none"
-        table.add_row("Fits even at the high end", safe, result.source)
+        table.add_row("Safe batch", safe, result.source)
     if result.global_batch is not None:
         kept = f"{result.global_batch.kept_size:,} samples per optimizer step"
         kept += f", {result.global_batch.gradient_accumulation:,} micro-batches"
@@ -158,36 +136,36 @@ def _key_figures(result: AnalysisResult) -> Table:
     fits = "" if current.fits else " (does not fit)"
     table.add_row("Current batch", f"{result.current_batch_size:,}{fits}", current.source)
     for name, batch_size, headroom in (
-        ("Headroom, current batch", result.current_batch_size, result.current_headroom_bytes),
-        ("Headroom, largest batch", result.largest_batch_size, result.largest_headroom_bytes),
+        ("Free at current batch", result.current_batch_size, result.current_headroom_bytes),
+        ("Free at largest batch", result.largest_batch_size, result.largest_headroom_bytes),
     ):
         if headroom is not None:
-            share = f"{_gib(headroom)} ({_percent(headroom, result.gpu.total_bytes)})"
+            share = f"{gib(headroom)} ({_percent(headroom, result.gpu.total_bytes)})"
             table.add_row(name, share, _trial_of(result, batch_size).source)
     if result.speedup is None:
         why = "the current batch does not fit" if not current.fits else "its speed is not known"
-        table.add_row("Speedup", f"none to give: {why}", "")
+        table.add_row("Speedup", f"unknown: {why}", "")
     else:
         table.add_row("Speedup", _speedup(result, result.speedup), result.source)
     if result.comparison is not None:
         rounds = len(result.comparison.current_samples_per_second)
-        sure = f"true speedup in that range with {100 * result.comparison.coverage:.0f} %"
-        table.add_row("Compared in turn", f"{rounds} rounds; {sure}", result.source)
+        sure = f"{100 * result.comparison.coverage:.0f}% confidence in that range"
+        table.add_row("Interleaved runs", f"{rounds} rounds, {sure}", result.source)
     if result.savings is not None:
         _add_savings(table, result.savings)
     return table
 
 
 def _speedup(result: AnalysisResult, speedup: float) -> str:
-    said = f"{speedup:.2f} times the current speed"
+    text = f"{speedup:.2f}× the current speed"
     if result.speedup_low is None or result.speedup_high is None:
-        return said
-    said += f", {result.speedup_low:.2f} to {result.speedup_high:.2f}"
-    return said if result.speedup_low > 1 else f"{said}: no gain"
+        return text
+    text += f", range {result.speedup_low:.2f}–{result.speedup_high:.2f}"
+    return text if result.speedup_low > 1 else f"{text}: no gain"
 
 
 def _add_savings(table: Table, savings: Savings) -> None:
-    """What the speedup is worth. A device without a known price counts in hours alone."""
+    """What the speedup saves: only hours where the price of the device is not known."""
     source = f"{savings.source}, {Source.ASSUMED} use"
     priced = savings.price_per_hour_usd > 0
     saved = "none"
@@ -199,14 +177,14 @@ def _add_savings(table: Table, savings: Savings) -> None:
         cost = f"{savings.recommended_usd_per_run:,.2f} USD"
         if saved != "none":
             cost += f", now {savings.current_usd_per_run:,.2f} USD"
-        table.add_row("Cost of a run", cost, source)
+        table.add_row("Cost per run", cost, source)
     use = f"{savings.runs_per_year:,g} runs a year of {savings.hours_per_run:,g} h"
     price = f"{savings.price_per_hour_usd:,.2f} USD per GPU-hour" if priced else "no price known"
     table.add_row("Assumed use", f"{use}, {price}", Source.ASSUMED)
 
 
 def _trials(result: AnalysisResult) -> RenderableType:
-    table = tables.table(dense=True)  # nine columns in a terminal of 80
+    table = terminal.table(dense=True)  # nine columns in a terminal of 80
     for heading in (
         "batch",
         "fits",
@@ -225,21 +203,21 @@ def _trials(result: AnalysisResult) -> RenderableType:
 
 
 def _notes(trials: Sequence[Trial]) -> list[str]:
-    """What the table of trials does not say by itself."""
+    """Explanations below the table of trials."""
     notes = []
     if any(not trial.fits and trial.peak_allocated_bytes is not None for trial in trials):
-        notes.append("Where a batch does not fit, memory is what it would need.")
+        notes.append("For batches that do not fit, memory is what they would need.")
     slowed = [trial for trial in trials if trial.fits and trial.alloc_retries]
     notes += [
-        f"Batch {trial.batch_size:,} fits, but the caching allocator had to give its cache back "
-        f"{trial.alloc_retries:,} times, which slows it down."
+        f"Batch {trial.batch_size:,} fits, but the caching allocator had to release its cache "
+        f"{trial.alloc_retries:,} times, which slows training down."
         for trial in slowed
     ]
     return notes
 
 
 def _trial_row(trial: Trial) -> list[str]:
-    # What does not fit never runs, so it has no speed, whatever was predicted for it.
+    # A batch that does not fit never runs, so it has no speed, whatever was predicted.
     timed = trial if trial.fits else None
     return [
         f"{trial.batch_size:,}",
@@ -268,10 +246,10 @@ def _role(trial: Trial, result: AnalysisResult) -> str:
 
 
 def _memory(trial: Trial, total_bytes: int) -> Table:
-    table = tables.table()
-    table.add_column("held by", no_wrap=True)
+    table = terminal.table()
+    table.add_column("used for", no_wrap=True)
     table.add_column("GiB", justify="right", no_wrap=True)
-    table.add_column("% of all", justify="right", no_wrap=True)
+    table.add_column("% of GPU", justify="right", no_wrap=True)
     table.add_column("")
     table.add_column("source", no_wrap=True)
     for name, size in where_memory_goes(trial, total_bytes):
@@ -284,29 +262,29 @@ def _memory(trial: Trial, total_bytes: int) -> Table:
             style={"free": "green", "missing": "red"}.get(name, ""),
         )
     table.add_section()
-    table.add_row("all of the memory", f"{total_bytes / GIB:.2f}", "100.0")
+    table.add_row("total", f"{total_bytes / GIB:.2f}", "100.0")
     return table
 
 
-def _figures() -> Table:
-    table = tables.table(show_header=False)
+def figures_table() -> Table:
+    table = terminal.table(show_header=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
     table.add_column(style="dim")
     return table
 
 
-def _question(workload: Workload | str, gpu: GpuFacts) -> Text:
-    memory = _gib(gpu.total_bytes)
+def _settings(workload: Workload | str, gpu: GpuFacts) -> Text:
+    memory = gib(gpu.total_bytes)
     # A limited GPU already has its memory in its name.
     where = gpu.name if memory in gpu.name else f"{gpu.name} ({memory})"
-    return Text(f"{_describe(workload)}, on {where}")
+    return Text(f"{describe(workload)}, on {where}")
 
 
-def _describe(workload: Workload | str) -> str:
-    """What is trained and how; of a person's own code, its factory."""
+def describe(workload: Workload | str) -> str:
+    """What is trained and how; for a script, its factory."""
     if isinstance(workload, str):
-        return f"{workload} (own code)"
+        return f"{workload} (script)"
     optimizer = "no" if workload.optimizer is Optimizer.NONE else workload.optimizer
     parts = [workload.preset.display_name, workload.precision, f"{optimizer} optimizer"]
     parts.append(f"{workload.mode} mode")
@@ -325,12 +303,12 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _gib(size: int) -> str:
+def gib(size: int) -> str:
     return f"{size / GIB:.2f} GiB"
 
 
 def _at_least(number: float, decimals: int) -> str:
-    """Rounded, but never to a zero that hides something."""
+    """Rounded, but never to a zero that hides a small amount."""
     smallest = 10**-decimals
     if 0 < number < smallest / 2:
         return f"< {smallest}"
@@ -338,7 +316,7 @@ def _at_least(number: float, decimals: int) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %"
+    return f"{100 * part / whole:.1f}%"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -346,14 +324,68 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _speed(samples_per_second: float) -> str:
-    """Samples per second; a decimal where a slow device would otherwise show a bare digit."""
+    """Samples per second, with a decimal below 100."""
     return f"{samples_per_second:,.{0 if samples_per_second >= 100 else 1}f}"
 
 
 def _measured_on(found: MeasuredOn) -> Table:
-    table = tables.table(show_header=False)
+    table = terminal.table(show_header=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
-    for label, said in measured_on_in_words(found):
-        table.add_row(label, said)
+    for label, text in measured_on_rows(found):
+        table.add_row(label, text)
     return table
+
+
+def render_models(presets: Sequence[Preset]) -> RenderableType:
+    table = terminal.table()
+    table.add_column("name", no_wrap=True, style="cyan")
+    table.add_column("model", no_wrap=True)
+    table.add_column("description")
+    table.add_column("input size\n(default)")
+    for preset in presets:
+        hub = Text(f"\n{preset.hub_id}", style="dim")
+        table.add_row(
+            preset.name,
+            Text(preset.display_name).append_text(hub),
+            preset.description,
+            _input_size(preset),
+        )
+    return table
+
+
+def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
+    table = terminal.table()
+    table.add_column("name", no_wrap=True, style="cyan")
+    table.add_column("GPU")
+    for heading in ("memory\nGiB", "usable\nGiB", "compute\ncapability", "bf16", "USD\nper hour"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for gpu in gpus:
+        table.add_row(
+            gpu.name,
+            gpu.display_name,
+            f"{gpu.total_bytes / GIB:.2f}",
+            f"{gpu.usable_bytes / GIB:.2f}",
+            f"{gpu.compute_capability:.1f}",
+            "yes" if gpu.bf16_flops is not None else "no",
+            f"{gpu.price_per_hour_usd:.2f}",
+        )
+    notes = (
+        "Memory is what CUDA reports; usable is what its context leaves to PyTorch. Prices are "
+        "assumed; set your own with --price-per-hour. --json gives the source of each number. "
+        f"--gpu {LOCAL} measures on this machine's device instead."
+    )
+    return Group(table, Text(f"\n{notes}", style="dim"))
+
+
+def _input_size(preset: Preset) -> str:
+    sizes = []
+    if preset.sequence_length is not None:
+        sizes.append(f"{_limits(preset.sequence_length)} tokens")
+    if preset.image_size is not None:
+        sizes.append(f"{_limits(preset.image_size)} pixels per side")
+    return ", ".join(sizes)
+
+
+def _limits(limits: SizeLimits) -> str:
+    return f"{limits.smallest} to {limits.largest} ({limits.default})"

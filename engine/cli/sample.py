@@ -1,10 +1,10 @@
-"""The command line's side of data samples: ``sample FILE``, and ``--sample FILE`` elsewhere."""
+"""Data samples on the command line: ``sample FILE``, and ``--sample FILE`` of other commands."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from engine.cli.terminal import answer
 from engine.errors import InvalidInput
 from engine.models.kinds import Model
 
 if TYPE_CHECKING:
-    from engine.samples.sample import DataSample
-
-Answer = Callable[[argparse.Namespace, object, Callable[[], RenderableType]], None]
-"""Prints an answer: the options, its plain form, and what renders it."""
+    from engine.script.samples import DataSample
 
 FLAGS = {
     "sample": "--sample",
@@ -29,16 +27,15 @@ FLAGS = {
     "percentile": "--percentile",
     "tokenizer": "--tokenizer",
 }
-"""The flag of each field, for messages."""
+"""Flags by field, for messages."""
 
-_ABOUT = "text file (a sample a line), JSON lines, CSV, or a folder or zip of images"
+_ABOUT = "text file (one sample per line), JSON lines, CSV, or a folder or zip of images"
 _FIELD = "field or column that holds the text"
-_PERCENTILE = "percentage of the samples that must fit uncut; default 95"
-_TOKENIZER = "tokenizer.json to count tokens with; else 4 characters each are assumed"
+_PERCENTILE = "percentage of samples that must fit uncut; default 95"
+_TOKENIZER = "tokenizer.json to count tokens with; otherwise 4 characters per token are assumed"
 
 
-def add_sample_command(commands: Any, answer: Answer) -> None:
-    """Add ``sample FILE``: what sizes a data sample has."""
+def add_sample_command(commands: Any) -> None:
     parser = commands.add_parser(
         "sample",
         help="find the input sizes in a data sample",
@@ -50,13 +47,12 @@ def add_sample_command(commands: Any, answer: Answer) -> None:
     parser.add_argument("--field", dest="sample_field", metavar="NAME", help=_FIELD)
     parser.add_argument("--percentile", default="95", metavar="P", help=_PERCENTILE)
     parser.add_argument("--tokenizer", metavar="FILE", help=_TOKENIZER)
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     names = FLAGS | {"sample": "FILE", "sample_field": "--field"}
-    parser.set_defaults(command=lambda options: _sample(options, answer), names=names)
+    parser.set_defaults(command=_sample, names=names)
 
 
 def add_sample_flags(parser: argparse.ArgumentParser) -> None:
-    """Add ``--sample FILE`` and its companions to a command that takes a workload."""
     parser.add_argument("--sample", metavar="FILE", help=f"take the input size from a {_ABOUT}")
     parser.add_argument("--sample-field", metavar="NAME", help=_FIELD)
     parser.add_argument("--percentile", metavar="P", help=_PERCENTILE)
@@ -66,34 +62,34 @@ def add_sample_flags(parser: argparse.ArgumentParser) -> None:
 def size_by_sample(
     options: argparse.Namespace, model: Model, given: Mapping[str, object]
 ) -> dict[str, int]:
-    """The input size that the ``--sample`` of a command asks for; says so on stderr.
+    """The input size that ``--sample`` leads to; explained on stderr.
 
     Args:
-        options: Of a command with the flags of :func:`add_sample_flags`.
-        model: Whose input it is.
+        options: Those of a command with the flags of :func:`add_sample_flags`.
+        model: The model that takes the input.
         given: The other fields of the request.
 
     Returns:
-        A field of the workload with its value; nothing without ``--sample``.
+        One field of the workload; empty without ``--sample``.
 
     Raises:
-        InvalidInput: For a field of :data:`FLAGS`, or a size that is named besides the sample.
+        InvalidInput: For a field of :data:`FLAGS`, or a size given in addition to the sample.
     """
     if getattr(options, "sample", None) is None:
         for name in ("sample_field", "percentile", "tokenizer"):
             if getattr(options, name, None) is not None:
-                raise InvalidInput({name: "it goes with --sample; name the sample too"})
+                raise InvalidInput({name: "only works with --sample; give a sample too"})
         return {}
-    from engine.samples.sample import LIMIT_OF, input_size  # loads Pillow
+    from engine.script.samples import LIMIT_OF, input_size  # loads Pillow
 
     percent, sample = _read(options)
     field = LIMIT_OF[sample.kind]
     limits = getattr(model, field)
     if limits is None:
-        message = f"it holds {sample.kind}s, and {model.display_name} takes none"
+        message = f"it contains {sample.kind}s, which {model.display_name} does not take"
         raise InvalidInput({"sample": message})
     if given.get(field) is not None:
-        raise InvalidInput({field: "the sample says it; leave it out"})
+        raise InvalidInput({field: "the sample determines it; leave it out"})
     wanted = input_size(sample, percent, limits)
     what = field.replace("_", " ").capitalize()
     for sentence in (f"{what} {wanted.size:,}: {wanted.note}", *sample.notes):
@@ -101,7 +97,7 @@ def size_by_sample(
     return {field: wanted.size}
 
 
-def _sample(options: argparse.Namespace, answer: Answer) -> int:
+def _sample(options: argparse.Namespace) -> int:
     percent, sample = _read(options)
     plain = {
         "kind": sample.kind,
@@ -116,7 +112,7 @@ def _sample(options: argparse.Namespace, answer: Answer) -> int:
 
 
 def _read(options: argparse.Namespace) -> tuple[float, DataSample]:
-    from engine.samples.sample import percentage, read_sample  # loads Pillow
+    from engine.script.samples import percentage, read_sample  # loads Pillow
 
     percent = percentage("95" if options.percentile is None else options.percentile)
     tokenizer = Path(options.tokenizer) if options.tokenizer else None
@@ -130,7 +126,7 @@ def _render(sample: DataSample, percent: float) -> RenderableType:
     for heading in (
         "smallest",
         "median",
-        f"{percent:g} %\nat most",
+        f"{percent:g}%\nat most",
         "padded\nto 8",
         "largest",
         "padded\nto 8",

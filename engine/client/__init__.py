@@ -1,7 +1,6 @@
-"""The lab's site, asked from Python: :class:`Lab` does what its REST API can.
+"""The lab's site from Python: :class:`Lab` does what its REST API can.
 
-Only the standard library is needed, and neither torch nor transformers is loaded.
-``docs/client.md`` has examples.
+It needs and loads nothing but the standard library. ``docs/client.md`` has examples.
 """
 
 from engine.client.errors import (

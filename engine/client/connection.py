@@ -1,25 +1,28 @@
-"""Requests to a lab: JSON over HTTP, tried again where that can help, to no other host.
+"""Requests to a lab: JSON over HTTP, retried where that can help, to no other host.
 
-A request that was lost may have been done, so each that makes something carries an
-``Idempotency-Key``, or an id of its own in what it sends: the lab does it once. To change something
-twice is to change it once.
+A lost request may still have been carried out. So each request that creates something carries an
+``Idempotency-Key``, or an id of its own in the body, and the lab does it once. Changing something
+twice has the same effect as changing it once.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import os
 import random
 import ssl
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPMessage
+from pathlib import Path
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 from urllib.request import (
     HTTPRedirectHandler,
     OpenerDirector,
@@ -29,26 +32,114 @@ from urllib.request import (
 )
 
 from engine.client.errors import LabError, Misconfigured, Unavailable, refusal
-from engine.client.settings import Settings
+from engine.parsing import shown, yes_or_no
 
 API = "/api/v1"
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
-"""A lab that asks for more patience than this is left alone; the exception says for how long."""
+"""If the lab asks for a longer pause, we give up; the exception says how long it is."""
 
 LARGEST_ANSWER_BYTES = 64 * 2**20
 
 _BUSY = (429, 502, 503, 504)
 
+_URL, _TOKEN, _ALLOW_HTTP = "MEMORYMARK_URL", "MEMORYMARK_TOKEN", "MEMORYMARK_ALLOW_HTTP"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A lab's address, and a token for it.
+
+    Attributes:
+        url: Without a slash at the end.
+
+    Raises:
+        Misconfigured: On construction, with a message for each wrong setting.
+    """
+
+    url: str
+    token: str = field(repr=False)
+    allow_http: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+        wrong = {}
+        if problem := _problem_of_url(self.url, self.allow_http):
+            wrong[_URL] = problem
+        if not self.token:
+            wrong[_TOKEN] = "set it to a token from the site's page API tokens"
+        elif not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
+            wrong[_TOKEN] = "this is not a token; copy it again from the site"
+        if wrong:
+            raise Misconfigured(wrong)
+
+    @classmethod
+    def of(cls, url: str = "", token: str = "", allow_http: bool | None = None) -> Settings:
+        """Settings as given, otherwise from the environment.
+
+        Raises:
+            Misconfigured: As above.
+        """
+        wrong: dict[str, str] = {}
+        if allow_http is None:
+            allow_http = yes_or_no(_ALLOW_HTTP, os.environ.get(_ALLOW_HTTP) or "false", wrong)
+        if wrong:
+            raise Misconfigured(wrong)
+        return cls(
+            url=url or os.environ.get(_URL, ""),
+            token=(token or os.environ.get(_TOKEN, "")).strip(),
+            allow_http=allow_http,
+        )
+
+
+def outbox_folder() -> Path:
+    """The folder of documents that could not be sent yet."""
+    if named := os.environ.get("MEMORYMARK_OUTBOX"):
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "memorymark" / "outbox"
+
+
+def _problem_of_url(url: str, allow_http: bool) -> str:
+    """What is wrong with an address, or an empty string."""
+    if not url:
+        return "set it to the site's address, such as https://memorymark.lab.example"
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or not url.isascii() or any(letter.isspace() for letter in url):
+        return f"{shown(url)} is not a web address; write https://memorymark.lab.example"
+    if parts.scheme not in ("http", "https"):
+        return f"{shown(url)} does not start with https://"
+    if parts.username is not None or parts.query or parts.fragment:
+        return "leave out user name, query and fragment; the token signs in"
+    if parts.scheme == "http" and not (allow_http or _is_this_machine(host)):
+        return (
+            f"{shown(url)} would send the token unencrypted; write https://, or set "
+            f"{_ALLOW_HTTP}=true if you trust the network"
+        )
+    return ""
+
+
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 @dataclass(frozen=True)
 class Answer:
-    """A good answer.
+    """A successful answer.
 
     Attributes:
-        body: Read from JSON.
-        version: The ``ETag`` of what it tells; empty where it has none.
+        body: Parsed JSON.
+        version: The ``ETag``; empty without one.
     """
 
     body: Any
@@ -59,9 +150,9 @@ class Connection:
     """Sends requests as one member.
 
     Args:
-        settings: Whom to ask, and as whom.
-        timeout_seconds: For each answer of the network.
-        pause: Sleeps; another one for tests.
+        settings: Address and token.
+        timeout_seconds: For each wait on the network.
+        pause: Sleeps; replaced in tests.
     """
 
     def __init__(
@@ -77,7 +168,6 @@ class Connection:
         self._opener = _opener(settings.url)
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
-        """What stands at a path of the API; see :meth:`send`."""
         return self.send("GET", path, query=query)
 
     def send(
@@ -89,7 +179,7 @@ class Connection:
         tries: int = TRIES,
         timeout_seconds: float | None = None,
     ) -> Any:
-        """The body of a good answer; see :meth:`exchange`."""
+        """The body of a successful answer; see :meth:`exchange`."""
         return self.exchange(method, path, body, query, tries, timeout_seconds).body
 
     def exchange(
@@ -102,21 +192,21 @@ class Connection:
         timeout_seconds: float | None = None,
         version: str | None = None,
     ) -> Answer:
-        """A good answer.
+        """Send a request and return the successful answer.
 
         Args:
-            method: Of HTTP.
+            method: The HTTP method.
             path: Below ``/api/v1``, with a slash at both ends.
             body: Sent as JSON.
-            query: Behind the question mark; what is ``None`` is left out.
-            tries: How often at most, if the lab is away or busy.
-            timeout_seconds: Another than the connection's.
-            version: What is changed has to be of this one still.
+            query: Query parameters; ``None`` values are left out.
+            tries: How often to try if the lab is down or busy.
+            timeout_seconds: Overrides the connection's.
+            version: The version that a change is based on (``If-Match``).
 
         Raises:
-            Refused: The lab says no (400 to 499).
-            Unavailable: It did not answer, or not well, in all tries.
-            Misconfigured: What answers there is no lab.
+            Refused: The lab refused the request (400 to 499).
+            Unavailable: No try got a usable answer.
+            Misconfigured: There is no MemoryMark at the address.
         """
         request = self._request(method, path, body, query)
         if version is not None:
@@ -124,13 +214,13 @@ class Connection:
         seconds = timeout_seconds or self._timeout_seconds
         for number in range(1, tries + 1):
             try:
-                return self._ask(request, seconds)
+                return self._try_once(request, seconds)
             except _Busy as busy:
                 wanted = busy.pause_seconds
                 pause = FIRST_PAUSE_SECONDS * 2 ** (number - 1) if wanted is None else wanted
                 if number == tries or pause > LONGEST_PAUSE_SECONDS:
-                    raise Unavailable(busy.in_words(self.url)) from busy
-            # Many clients that were refused together are not to come back together.
+                    raise Unavailable(busy.message(self.url)) from busy
+            # Spread out, so that clients refused together do not all come back together.
             self._pause(pause * random.uniform(1.0, 1.5))  # noqa: S311  # no secret
         raise AssertionError("the last try returns or raises")
 
@@ -156,8 +246,7 @@ class Connection:
             headers["Idempotency-Key"] = str(uuid.uuid4())
         return Request(address, data, headers, method=method)  # noqa: S310  # settings know schemes
 
-    def _ask(self, request: Request, timeout_seconds: float) -> Answer:
-        """One try."""
+    def _try_once(self, request: Request, timeout_seconds: float) -> Answer:
         try:
             with self._opener.open(request, timeout=timeout_seconds) as answer:
                 return Answer(self._json(_read(answer)), answer.headers.get("ETag", ""))
@@ -179,11 +268,9 @@ class Connection:
             return _Busy(f"it answered {status}", _pause_wanted(error.headers))
         if 300 <= status < 400:
             to = error.headers.get("Location", "elsewhere")
-            return Misconfigured(
-                {"MEMORYMARK_URL": f"{self.url} sends on to {to}; give the address it is at"}
-            )
+            return Misconfigured({_URL: f"{self.url} redirects to {to}; use that address instead"})
         if status >= 500:
-            return Unavailable(f"The lab at {self.url} failed ({status}); tell who runs it.")
+            return Unavailable(f"The lab at {self.url} failed ({status}); tell its operator.")
         try:
             body = json.loads(_read(error))
         except (ValueError, OSError, HTTPException, LabError):
@@ -194,38 +281,37 @@ class Connection:
         try:
             return json.loads(text) if text else None
         except ValueError as error:
-            message = f"what answers at {self.url} is no MemoryMark: it sent no JSON"
-            raise Misconfigured({"MEMORYMARK_URL": message}) from error
+            message = f"{self.url} is not a MemoryMark site: it did not answer with JSON"
+            raise Misconfigured({_URL: message}) from error
 
     def _no_certificate(self, error: ssl.SSLError) -> Misconfigured:
         message = f"{self.url} cannot be trusted: {error.reason or error}"
-        return Misconfigured({"MEMORYMARK_URL": message})
+        return Misconfigured({_URL: message})
 
 
 class _Busy(Exception):
-    """A try that may go better later; ``pause_seconds`` is what the lab asks for, if it does."""
+    """A failed try that may succeed later, after ``pause_seconds`` if the lab asks for a pause."""
 
     def __init__(self, reason: str, pause_seconds: float | None = None) -> None:
         super().__init__(reason)
         self.pause_seconds = pause_seconds
 
-    def in_words(self, url: str) -> str:
-        """What to tell who waits."""
+    def message(self, url: str) -> str:
         when = f"in {self.pause_seconds:,.0f} s" if self.pause_seconds else "later"
         return f"The lab at {url} is not available ({self}); try again {when}."
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follows nothing: the token is for one host, and a redirect may lead to another."""
+    """Follows no redirect, which could take the token to another host."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
-        """Makes no request, so that the answer itself is the result."""
+        """Returns no new request, so that the redirect itself is the result."""
 
 
 def _opener(url: str) -> OpenerDirector:
-    # Over http a proxy would read the token; over https it sees encrypted bytes only.
+    # Over http a proxy could read the token; over https it sees only encrypted bytes.
     proxies = [ProxyHandler({})] if url.startswith("http:") else []
     return build_opener(_NoRedirects, *proxies)
 
@@ -238,7 +324,7 @@ def _read(answer: IO[bytes]) -> bytes:
 
 
 def _pause_wanted(headers: Message) -> float | None:
-    """Seconds that ``Retry-After`` asks for, as a number or as a date."""
+    """Seconds from ``Retry-After``, which is a number or a date."""
     wanted = headers.get("Retry-After", "").strip()
     if wanted.isascii() and wanted.isdigit():
         return float(wanted)

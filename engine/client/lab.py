@@ -1,4 +1,4 @@
-"""A lab's site, as a member's script sees it."""
+"""The lab's site for a member's program: one method for each thing its API can do."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.client import settings
-from engine.client.connection import Answer, Connection
-from engine.client.documents import analysis_document, training_document
+from engine.client import connection
+from engine.client.connection import Answer, Connection, Settings
 from engine.client.errors import LabError, NotFinished, Refused
-from engine.client.outbox import Delivery, Entry, Outbox
-from engine.client.settings import Settings
+from engine.client.outbox import Delivery, Entry, Outbox, analysis_document, training_document
 from engine.errors import InvalidInput
-from engine.recording.record import TrainingRecord
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
 
-ASK_EVERY_SECONDS = 0.5
+if TYPE_CHECKING:
+    from engine.recording.record import TrainingRecord
+    from engine.request import AnalysisRequest
+    from engine.result import AnalysisResult
+
+POLL_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 20.0
-"""For one answer: a proxy in between may not have more patience."""
+"""For one answer; a proxy on the way may time out after that."""
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""What takes long is asked about more rarely."""
+"""Polling slows down to this."""
 
 _PATHS = {"analysis": "/analyses/import/", "training": "/trainings/"}
 _FINAL = ("succeeded", "failed", "cancelled", "lost")
@@ -34,18 +34,18 @@ _CONFLICT = 409
 
 @dataclass(frozen=True)
 class Analysis:
-    """An analysis of the lab.
+    """An analysis on the lab's site.
 
     Attributes:
         status: ``queued``, ``running``, ``cancelling``, ``succeeded``, ``failed``, ``cancelled`` or
             ``lost``.
-        source: ``measured`` or ``predicted``; empty without an answer.
-        verdict: The answer in one sentence; empty without one, and in lists.
-        failure: Why there is none, if it has failed.
-        adopted: Whether its recommendation is followed.
-        tags: A to Z.
-        facts: Everything the lab says of it, as its API does.
-        version: Of what was read, for :meth:`Lab.label`; empty in lists and of what is new.
+        source: ``measured`` or ``predicted``; empty without a result.
+        verdict: The result in words; empty without one, and in lists.
+        failure: Why there is no result, if it failed.
+        adopted: Whether its recommendation is marked as adopted.
+        tags: In alphabetical order.
+        facts: All fields, as the API returns them.
+        version: For :meth:`Lab.label`; empty in lists and for a new analysis.
     """
 
     id: int
@@ -68,15 +68,15 @@ class Analysis:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether its status will not change any more."""
         return self.status in _FINAL
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], version: str = "") -> Analysis:
-        """Read what the API says, and of which version.
+        """Read an analysis as the API returns it.
 
         Raises:
-            LabError: If it is no analysis.
+            LabError: If it is not one.
         """
         try:
             return cls(
@@ -99,25 +99,26 @@ class Analysis:
                 version=version,
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise LabError(f"The lab answered something that is no analysis: {error!r}") from error
+            raise LabError(f"The lab's answer is not an analysis: {error!r}") from error
 
 
 class Lab:
-    """What a member can ask of the lab's site.
+    """The lab's site, used as one member.
 
     Args:
-        url: The site's address; else ``MEMORYMARK_URL``.
-        token: Of the page *API tokens*; else ``MEMORYMARK_TOKEN``.
-        allow_http: Whether the token may go over a network unencrypted; else
+        url: The site's address; default ``MEMORYMARK_URL``.
+        token: From the page *API tokens*; default ``MEMORYMARK_TOKEN``.
+        allow_http: Whether the token may be sent over a network unencrypted; default
             ``MEMORYMARK_ALLOW_HTTP``. To this machine it always may.
         timeout_seconds: For each answer.
 
     Raises:
-        Misconfigured: By every method too, if what answers at the address is no lab.
+        Misconfigured: If address or token cannot be right. Every method raises it too, if there is
+            no MemoryMark at the address.
 
-    Every method raises a :class:`~engine.client.errors.LabError`: ``Refused`` with the lab's words
-    for each field, ``NotAllowed`` and ``NotFound`` among them, or ``Unavailable`` if the lab is
-    away or busy after several tries.
+    Every method raises a :class:`~engine.client.errors.LabError`: ``Refused`` with the lab's
+    message for each field (also as ``NotAllowed`` and ``NotFound``), or ``Unavailable`` if the lab
+    is still down or busy after several tries.
     """
 
     def __init__(
@@ -132,36 +133,36 @@ class Lab:
         self.url = self._connection.url
 
     def analyze(self, *, wait: float = 0.0, **fields: object) -> Analysis:
-        """Ask for an analysis.
+        """Submit an analysis.
 
         Args:
-            wait: So many seconds at most for its end; not at all with 0.
+            wait: Seconds to wait for it to finish; 0 does not wait.
             **fields: Those of :class:`engine.request.AnalysisRequest`, such as ``model``, ``gpu``,
                 ``current_batch_size``, ``precision``.
 
         Raises:
-            NotFinished: It goes on, longer than one wanted to wait.
+            NotFinished: It takes longer than that, and goes on.
         """
-        asked = Analysis.of(self._connection.send("POST", "/analyses/", fields))
-        return self.wait(asked.id, wait) if wait else asked
+        submitted = Analysis.of(self._connection.send("POST", "/analyses/", fields))
+        return self.wait(submitted.id, wait) if wait else submitted
 
     def wait(self, number: int, seconds: float) -> Analysis:
-        """An analysis when it has ended.
+        """Wait for an analysis to finish.
 
         Raises:
-            NotFinished: After so many seconds it has not.
+            NotFinished: It has not finished after that many seconds.
         """
-        end, pause = time.monotonic() + seconds, ASK_EVERY_SECONDS
+        end, pause = time.monotonic() + seconds, POLL_SECONDS
         while not (found := self._when_final(number, end)).is_final:
             if (left := end - time.monotonic()) <= 0:
                 raise NotFinished(f"Analysis {number} is {found.status}; see {found.url}")
-            # The lab answers at once if too many wait there already.
+            # The lab answers at once if too many are waiting there already.
             time.sleep(min(pause, left))
             pause = min(pause * 1.2, LONGEST_PAUSE_SECONDS)
         return found
 
     def _when_final(self, number: int, end: float) -> Analysis:
-        """An analysis as soon as it has ended, or after a while: the lab waits, not we."""
+        """An analysis once it has finished, or after a while; the waiting is done by the lab."""
         seconds = round(max(0.0, min(end - time.monotonic(), LONGEST_WAIT_SECONDS)), 3)
         path, query = f"/analyses/{number:d}/", {"wait": seconds}
         return _read(
@@ -169,11 +170,10 @@ class Lab:
         )
 
     def analysis(self, number: int) -> Analysis:
-        """One analysis, whole."""
         return _read(self._connection.exchange("GET", f"/analyses/{number:d}/"))
 
     def analyses(self, **filters: object) -> Iterator[Analysis]:
-        """The lab's analyses, newest first; page after page as one goes on.
+        """The lab's analyses, newest first; pages are fetched as needed.
 
         Args:
             **filters: Those of the history, such as ``member``, ``model``, ``gpu``, ``status``,
@@ -183,17 +183,17 @@ class Lab:
         while True:
             page = self._connection.get("/analyses/", {**filters, "page": number})
             yield from map(Analysis.of, page["results"])
-            # The address of the next page stands in the answer, but the token is for ours only.
+            # The answer has the address of the next page, but the token is for our address only.
             if page["next"] is None:
                 return
             number += 1
 
     def cancel(self, number: int) -> Analysis:
-        """End an analysis of one's own; one that has ended stays as it is."""
+        """Cancel one of your analyses; a finished one stays as it is."""
         return self._settle(number, "cancel", lambda found: found.is_final)
 
     def adopt(self, number: int) -> Analysis:
-        """Say that the recommended batch is trained with; saying it twice changes nothing."""
+        """Mark the recommendation as adopted; doing so twice changes nothing."""
         return self._settle(number, "adopt", lambda found: found.adopted)
 
     def label(
@@ -204,18 +204,18 @@ class Lab:
         note: str | None = None,
         version: str | None = None,
     ) -> Analysis:
-        """Write the tags or the note of an analysis, of anybody's; ``None`` leaves them.
+        """Set the tags or the note of any member's analysis; ``None`` leaves them as they are.
 
         Args:
-            number: Of the analysis.
-            tags: All that it is to have.
+            number: The analysis.
+            tags: All tags that it will have.
             note: Empty removes it.
-            version: As it was read; without it the last writer wins.
+            version: The one that was read; without it the last write wins.
 
         Raises:
-            Changed: Somebody has written them since; nothing was done.
+            Changed: Someone has changed them since then; nothing was done.
         """
-        # A text would be taken for its letters; the lab says what is wrong with it.
+        # A string would be split into letters; sent as it is, the lab refuses it.
         names = tags if tags is None or isinstance(tags, str) else list(tags)
         given = {"tags": names, "note": note}
         body = {name: value for name, value in given.items() if value is not None}
@@ -223,10 +223,10 @@ class Lab:
         return _read(self._connection.exchange("PATCH", path, body, version=version))
 
     def predict(self, *, wait: float = 60.0, **fields: object) -> Mapping[str, Any]:
-        """Memory and time of the current batch on a GPU of the catalogue, predicted.
+        """Predict memory and time of the current batch on a catalogue GPU.
 
         Args:
-            wait: Seconds.
+            wait: Seconds to wait for the answer.
             **fields: As :meth:`analyze` takes them.
 
         Raises:
@@ -235,20 +235,20 @@ class Lab:
         return self._look_up("/predict/", fields, wait)
 
     def plan(self, *, wait: float = 180.0, **fields: object) -> Mapping[str, Any]:
-        """Every GPU of the catalogue, and what changes would buy, predicted; as :meth:`predict`."""
+        """Predict every catalogue GPU and what changes would gain; otherwise as :meth:`predict`."""
         return self._look_up("/plan/", fields, wait)
 
     def compare(self, numbers: Iterable[int], base: int | None = None) -> Mapping[str, Any]:
-        """Two to ten analyses side by side; differences are from ``base``, else the first."""
+        """Compare two to ten analyses with ``base``, by default the first."""
         ids = ",".join(f"{number:d}" for number in numbers)
         found: Mapping[str, Any] = self._connection.get("/compare/", {"ids": ids, "base": base})
         return found
 
     def savings(self, **selection: object) -> Mapping[str, Any]:
-        """What the recommendations save per year, realised and potential.
+        """Savings per year from the recommendations, realised and potential.
 
         Args:
-            **selection: As on the page: ``by``, ``member``, ``model``, ``gpu``, ``month``,
+            **selection: The same as on the page: ``by``, ``member``, ``model``, ``gpu``, ``month``,
                 ``kind``.
         """
         found: Mapping[str, Any] = self._connection.get("/savings/", selection)
@@ -264,10 +264,10 @@ class Lab:
         ran: str = "a Python program",
         assumed: Mapping[str, object] | None = None,
     ) -> Delivery:
-        """Put an analysis that ran here into the lab's history.
+        """Add an analysis that ran here to the lab's history.
 
-        It is written into the outbox first, so a lab that is away gets it the next time. The
-        arguments are those of :func:`engine.client.documents.analysis_document`.
+        It is written to the outbox first, so an unavailable lab gets it the next time. The
+        arguments are those of :func:`engine.client.outbox.analysis_document`.
         """
         document = analysis_document(
             request,
@@ -280,38 +280,38 @@ class Lab:
         return self.keep("analysis", document)
 
     def report(self, record: TrainingRecord) -> Delivery:
-        """Tell the lab what a training used; by way of the outbox, as :meth:`push`."""
+        """Send the lab the record of a training run, through the outbox like :meth:`push`."""
         return self.keep("training", training_document(record))
 
     def keep(self, kind: str, document: Mapping[str, object]) -> Delivery:
-        """Write a document into the outbox and send what is there; see :class:`Outbox`."""
+        """Write a document to the outbox and send the outbox; see :class:`Outbox`."""
         entry = Entry(self.url, kind, document)
         self._outbox.put(entry)
         return replace(self.send_outbox(), document_id=entry.id)
 
     def send_outbox(self) -> Delivery:
-        """Send what waits for this lab; raises nothing that the delivery can say."""
+        """Send the outbox of this lab. What goes wrong is in the delivery, not raised."""
         return self._outbox.deliver(self.url, self._send)
 
     @property
     def outbox_folder(self) -> Path:
-        """Where documents wait that could not be sent yet."""
+        """The folder of documents that could not be sent yet."""
         return self._outbox.folder
 
     @property
     def _outbox(self) -> Outbox:
-        return Outbox(settings.outbox_folder())
+        return Outbox(connection.outbox_folder())
 
     def _send(self, entry: Entry) -> Any:
         if entry.kind not in _PATHS:
-            raise ValueError(f"a kind of document that this version does not know: {entry.kind}")
-        # It is safe on the disk, so somebody who waits is not kept waiting for a lab that is away.
+            raise ValueError(f"this version does not know this kind of document: {entry.kind}")
+        # The document is safe on disk, so a lab that is down need not be waited for.
         return self._connection.send(
             "POST", _PATHS[entry.kind], entry.document, tries=2, timeout_seconds=10.0
         )
 
     def _settle(self, number: int, verb: str, holds: Callable[[Analysis], bool]) -> Analysis:
-        """Have something done; a lab that says "done already" is asked whether that is so."""
+        """Do something once; on a conflict, check whether it has been done already."""
         try:
             return Analysis.of(self._connection.send("POST", f"/analyses/{number:d}/{verb}/"))
         except Refused as error:
@@ -320,13 +320,13 @@ class Lab:
             raise
 
     def _look_up(self, path: str, fields: Mapping[str, object], wait: float) -> Mapping[str, Any]:
-        end, pause = time.monotonic() + wait, ASK_EVERY_SECONDS
+        end, pause = time.monotonic() + wait, POLL_SECONDS
         query = {"wait": min(wait, 10.0)}
         found = self._connection.send("POST", path, fields, query, timeout_seconds=40.0)
         while found["answer"] is None:
             _check_alive(found)
             if (left := end - time.monotonic()) <= 0:
-                raise NotFinished(f"The lab has not answered within {wait:,.0f} s; ask again.")
+                raise NotFinished(f"The lab did not answer within {wait:,.0f} s; try again.")
             time.sleep(min(pause, left))
             pause = min(pause * 1.2, LONGEST_PAUSE_SECONDS)
             found = self._connection.get(f"/lookups/{found['id']:d}/")
@@ -339,10 +339,10 @@ def _read(answer: Answer) -> Analysis:
 
 
 def _check_alive(lookup: Mapping[str, Any]) -> None:
-    """Raise what a lookup has ended with that has no answer."""
+    """Raise the failure of a query that ended without an answer."""
     if lookup["status"] in ("waiting", "running"):
         return
     failure = lookup["failure"] or {}
     if wrong := failure.get("fields"):
         raise InvalidInput(wrong)
-    raise LabError(failure.get("reason") or f"The lab has {lookup['status']} this; ask again.")
+    raise LabError(failure.get("reason") or f"The lab has {lookup['status']} this; try again.")

@@ -1,9 +1,8 @@
-"""Documents on their way to a lab: each is a file until the lab has it, or refuses it for good.
+"""Documents on their way to a lab: each is a file until the lab has it or refuses it for good.
 
-A document is written whole before it is sent, so neither a lab that is away nor the end of this
-process loses it. While one process sends a file it holds a lock on it, which ends with the process;
-another skips that file. Should the answer get lost, the document is sent again with the same id,
-and the lab keeps it once.
+A document is written in full before it is sent, so it survives an unavailable lab and the end of
+this process. A process locks each file while sending it, and others skip locked files. If the
+answer gets lost, the document is sent again with the same id, and the lab stores it once.
 """
 
 from __future__ import annotations
@@ -11,18 +10,88 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
+import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.client.errors import LabError, Refused
+from engine.fingerprint import fingerprint
+
+if TYPE_CHECKING:  # callers that have one have loaded its module
+    from engine.recording.record import TrainingRecord
+    from engine.request import AnalysisRequest
+    from engine.result import AnalysisResult
+
+SCHEMA_VERSION = 1
+"""Version of the analysis document. A lab refuses versions that it does not know."""
+
+_PACKAGES = ("torch", "transformers", "peft")
+
+
+def analysis_document(
+    request: AnalysisRequest,
+    result: AnalysisResult,
+    *,
+    started_at: datetime,
+    finished_at: datetime,
+    ran: str,
+    assumed: Mapping[str, object] | None = None,
+) -> dict[str, object]:
+    """An analysis that ran here, for the lab's history.
+
+    Args:
+        request: Its settings.
+        result: Its result, with the trials.
+        started_at: When it started, with a time zone.
+        finished_at: When it finished.
+        ran: The program, such as ``python -m engine analyze``.
+        assumed: Hours, runs and price, where the user set them. For the others the lab uses its
+            own defaults when it computes savings.
+
+    Returns:
+        Plain JSON values, with an id so that the lab stores it once.
+    """
+    assumptions = asdict(request.assumptions).keys()
+    given = {name: value for name, value in (assumed or {}).items() if value not in (None, "")}
+    settings = {name: value for name, value in request.to_dict().items() if name not in assumptions}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "id": str(uuid.uuid4()),
+        "request": settings | {name: given[name] for name in assumptions & given.keys()},
+        "result": result.to_dict(),
+        "started_at": started_at.astimezone(UTC).isoformat(),
+        "finished_at": finished_at.astimezone(UTC).isoformat(),
+        "origin": {"host": socket.gethostname(), "ran": ran},
+        "environment": environment(),
+    }
+
+
+def training_document(record: TrainingRecord) -> dict[str, object]:
+    """The record of a training run here, with an id so that the lab stores it once."""
+    return {"id": str(uuid.uuid4()), "host": socket.gethostname(), "record": record.to_dict()}
+
+
+def environment() -> dict[str, str]:
+    found = {"engine": fingerprint(), "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
 
 _REJECTED = "rejected"
 _THE_DOCUMENTS_FAULT = (400, 409, 413, 415, 422)
-"""Sent again, such a document would be refused again; anything else may change."""
+"""Statuses that will not change if the document is sent again; all others may."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +99,7 @@ class Entry:
     """A document in the outbox.
 
     Attributes:
-        lab: The address of the lab it is for: no other gets it.
+        lab: The address of the lab that it is for; it is sent to no other.
         kind: ``analysis`` or ``training``.
     """
 
@@ -40,20 +109,20 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """By which the lab keeps it once."""
+        """By which the lab stores it only once."""
         return str(self.document["id"])
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of an outbox.
+    """The outcome of sending an outbox.
 
     Attributes:
-        answers: The lab's answer for each document that it has now, by the document's id.
-        rejected: Why the lab does not take a document, by its path in ``rejected``.
-        waiting: How many documents for this lab stay for the next time.
-        problem: Why they do; empty if none does, or another process is sending them.
-        document_id: Of the document just put there, if one was.
+        answers: The lab's answer to each accepted document, by the document's id.
+        rejected: The reason for each refused document, by its path in ``rejected``.
+        waiting: How many documents for this lab are left for the next time.
+        problem: Why they are left; empty if none are, or another process is sending them.
+        document_id: The id of the document just added, if any.
     """
 
     answers: Mapping[str, Any] = field(default_factory=dict)
@@ -64,12 +133,12 @@ class Delivery:
 
     @property
     def answer(self) -> Any:
-        """The lab's answer to the document just put there; ``None`` while it waits."""
+        """The lab's answer to the document just added; ``None`` while it waits."""
         return self.answers.get(self.document_id)
 
     @property
     def refusal(self) -> str:
-        """Why the lab does not take the document just put there; empty if it does, or waits."""
+        """Why the lab refused the document just added; empty if it did not."""
         reasons = (why for path, why in self.rejected.items() if self._is_of_it(path))
         return next(reasons, "")
 
@@ -78,13 +147,13 @@ class Delivery:
 
 
 class Outbox:
-    """The folder; made when something is put into it, readable by its owner alone."""
+    """The folder of documents to send; created when first used, readable by its owner only."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def put(self, entry: Entry) -> Path:
-        """Write a document down, whole or not at all; it is on the disk when this returns.
+        """Write a document in full or not at all; it is on disk when this returns.
 
         Raises:
             OSError: If it cannot be written.
@@ -104,15 +173,15 @@ class Outbox:
         return path
 
     def waiting(self, lab: str) -> list[Path]:
-        """The documents for a lab that are still here, oldest first; unreadable ones too."""
+        """The documents left for a lab, oldest first, including unreadable ones."""
         return [path for path in self._paths() if _lab_of(path) in (lab, None)]
 
     def deliver(self, lab: str, send: Callable[[Entry], Any]) -> Delivery:
-        """Send what waits for a lab, oldest first, until the lab is away or all is sent.
+        """Send the documents for a lab, oldest first, until the lab is unavailable or all are sent.
 
         Args:
             lab: Its address.
-            send: Sends one document, and raises a :class:`LabError` where the lab does not take it.
+            send: Sends one document; raises :class:`LabError` if the lab does not accept it.
         """
         answers: dict[str, Any] = {}
         rejected: dict[Path, str] = {}
@@ -144,7 +213,7 @@ class Outbox:
         return sorted(self.folder.glob("*.json"))
 
     def _reject(self, path: Path, reason: str) -> Path:
-        """Put a document aside, with the reason beside it."""
+        """Move a document aside and write the reason next to it."""
         aside = self.folder / _REJECTED / path.name
         aside.parent.mkdir(mode=0o700, exist_ok=True)
         aside.with_suffix(".reason.txt").write_text(reason + "\n")
@@ -158,18 +227,18 @@ def _read(path: Path) -> Entry:
 
 
 def _lab_of(path: Path) -> str | None:
-    """The lab that a document is for; ``None`` where that cannot be read."""
+    """The lab that a document is for; ``None`` if it cannot be read."""
     try:
         return _read(path).lab
     except FileNotFoundError:
-        return ""  # another process has sent it meanwhile
+        return ""  # another process has just sent it
     except (ValueError, KeyError, TypeError):
         return None
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Hold a file; false where another process holds it, or has sent it meanwhile."""
+    """Lock a file; false if another process has locked it or has just sent it."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -191,7 +260,7 @@ def _is_there(path: Path, descriptor: int) -> bool:
 
 
 def _sync(folder: Path) -> None:
-    """Have the folder's entries on the disk too."""
+    """Flush the folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,1 +1,1 @@
-"""Examples of training code that the engine can analyse; the tests run them."""
+"""Example scripts that the engine can analyse, to copy from; the tests run them."""

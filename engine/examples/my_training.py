@@ -1,6 +1,6 @@
-"""A training of one's own, as the engine takes it: copy it and put your model in.
+"""A training script in the form the engine takes: copy it and put your model in.
 
-From the command line, in the folder of this file::
+On the command line, in the folder of this file::
 
     python -m engine analyze --factory my_training:make_step --gpu local     # measured here
     python -m engine analyze --factory my_training:make_step --gpu a10       # predicted
@@ -12,16 +12,16 @@ and from Python::
     result = engine.analyze("my_training:make_step", gpu="a10")
     print(result.verdict)
 
-Three things let the answer be exact:
+Three things make the answer exact:
 
-* Everything is made inside ``make_step``, nothing while the module is imported: each trial calls it
-  in a fresh process.
-* The device is chosen by ``torch.cuda.is_available()``, so that the same code can be traced for a
-  GPU that is not here. Give it to ``torch.autocast(device.type, ...)`` as well.
-* The step looks at no values: ``loss.item()`` can be measured, but not predicted.
+* Everything is created inside ``make_step``, nothing while the module is imported: each trial calls
+  it in a fresh process.
+* The device is chosen with ``torch.cuda.is_available()``, so that the same code can be traced for a
+  GPU you don't have. Pass it to ``torch.autocast(device.type, ...)`` as well.
+* The step reads no values: a step with ``loss.item()`` can be measured, but not predicted.
 
-To accumulate gradients, and to keep a global batch (``--global-batch-size``), let the factory take
-``gradient_accumulation=1`` as well, and each step run so many micro-batches of ``batch_size``.
+To accumulate gradients, or to keep a global batch (``--global-batch-size``), let the factory also
+take ``gradient_accumulation=1``, and each step run that many micro-batches of ``batch_size``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PIXELS, LABELS = 28, 10
 
 
 class SmallConvNet(nn.Module):
-    """Two convolutions and a classifier for small grey images."""
+    """Two convolutions and a classifier for small greyscale images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class SmallConvNet(nn.Module):
 
 
 def make_step(batch_size: int) -> Callable[[], None]:
-    """A training step on batches of that size; each call of what it returns runs one."""
+    """Returns a function that runs one training step on a batch of that size."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = SmallConvNet().to(device)
     optimizer = torch.optim.AdamW(model.parameters())

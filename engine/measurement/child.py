@@ -1,11 +1,12 @@
-"""The process of one trial: an order on standard input, the trial on its standard output.
+"""The process of one trial: an order on standard input, the trial on standard output.
 
-Whatever else is printed goes to standard error; what went wrong is the last line there. It ends
-when its standard input does, so that no trial outlives who asked for it. Of several GPUs, each has
-one of these processes.
-``python -m engine.measurement.child facts`` describes the device instead, and ``recording`` tells
-where memory goes along a step; ``first-run`` times the first step and those after it;
-``environment`` tells what all of that runs on.
+Anything else that is printed goes to standard error, whose last line is the error if there was one.
+The process ends when its standard input does, so no trial outlives the process that ordered it.
+Where several GPUs share the work, each has one of these processes.
+
+``python -m engine.measurement.child facts`` describes the device instead, ``recording`` reports
+where memory goes over a step, ``first-run`` times the first step and those after it, and
+``environment`` reports what all of that runs on.
 """
 
 from __future__ import annotations
@@ -17,23 +18,22 @@ from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
 
-from engine.errors import EngineError, MeasurementFailed, tell_unexpected
-from engine.lifeline import end_with
+from engine.errors import EngineError, MeasurementFailed, report_unexpected
 from engine.measurement import cpu, cuda, mps
+from engine.measurement.compilation import FirstRun, first_run
 from engine.measurement.environment import device_kind, measured_on
-from engine.measurement.first_run import FirstRun, first_run
 from engine.measurement.protocol import GAVE_UP, RecordedStep, TrialOrder
-from engine.own.factory import Factory, OwnCodeFailed
-from engine.parallel.members import join_group
+from engine.parallel.group import join_group
+from engine.process import end_with
 from engine.result import MeasuredOn, Trial
+from engine.script.factory import Factory, ScriptFailed
 
 Answer = Trial | RecordedStep | FirstRun | MeasuredOn
 
 
 def main() -> None:
-    """Run what the command line and standard input ask for."""
-    # A person's own code, and the libraries under it, may print at any time, at their end too, and
-    # exit() closes standard input, which would wait for ever for the thread that reads it.
+    # A script and its libraries may print at any time, even while they exit. And exit() closes
+    # standard input, which would wait forever for the thread that reads it.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     orders = os.fdopen(os.dup(sys.stdin.fileno()))
@@ -52,16 +52,16 @@ def main() -> None:
     except EngineError as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
     except Exception as error:
-        tell_unexpected(error)
+        report_unexpected(error)
     if order is None or order.world_size == 1:
         sys.exit(status)
-    # PyTorch would wait at the end of a group for members that are still in the middle of a step.
+    # At its end PyTorch would wait for group members that are still in the middle of a step.
     sys.stderr.flush()
     os._exit(status)
 
 
 def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
-    """Do what an order is for, as one of a group if it is for several GPUs."""
+    """Carry out an order, as one of a group if it is for several GPUs."""
     if order.world_size > 1:
         join_group(device_kind(), order.rank, order.world_size, order.meeting_file)
     match what:
@@ -75,7 +75,7 @@ def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
 
 
 def _run(work: Callable[[TrialOrder], Answer], order: TrialOrder) -> Answer:
-    """Do as ordered; an error of the compiler's, or of a person's own code, is told as theirs.
+    """Carry out an order, and attribute errors of the compiler or the script to them.
 
     Args:
         work: Runs a trial, or records a step.
@@ -87,27 +87,27 @@ def _run(work: Callable[[TrialOrder], Answer], order: TrialOrder) -> Answer:
         if isinstance(error, EngineError):
             raise
         if isinstance(order.workload, Factory):
-            said = f"{order.workload.name} failed{order.workload.told(error)}"
-            raise OwnCodeFailed(said) from error
-        if order.workload.compile and _is_the_compilers(error):
-            raise MeasurementFailed(f"torch.compile failed: {_in_short(error)}") from error
+            message = f"{order.workload.name} failed{order.workload.describe(error)}"
+            raise ScriptFailed(message) from error
+        if order.workload.compile and _is_compiler_error(error):
+            raise MeasurementFailed(f"torch.compile failed: {_summary(error)}") from error
         raise
 
 
-def _is_the_compilers(error: BaseException) -> bool:
+def _is_compiler_error(error: BaseException) -> bool:
     modules = {kind.__module__ for kind in type(error).__mro__}
     return any(module.startswith(("torch._dynamo", "torch._inductor")) for module in modules)
 
 
-def _in_short(error: BaseException) -> str:
-    """What the compiler says went wrong, and what to do where that is known.
+def _summary(error: BaseException) -> str:
+    """The first paragraph of a compiler error, with advice where we have some.
 
-    Its first paragraph; what follows is for those who work on the compiler.
+    What follows that paragraph is for compiler developers.
     """
-    said = " ".join(str(error).strip().partition("\n\n")[0].split())
-    if "No working C++ compiler" in said:
-        said += "; install g++ (on macOS clang++), or name one by the variable CXX"
-    return said
+    summary = " ".join(str(error).strip().partition("\n\n")[0].split())
+    if "No working C++ compiler" in summary:
+        summary += "; install g++ (on macOS clang++), or set the variable CXX to a compiler"
+    return summary
 
 
 def _device() -> ModuleType:

@@ -1,4 +1,4 @@
-"""A trial on the CPU: real tensors, every live byte counted, against a memory limit."""
+"""A trial on the CPU: real tensors, with every live byte counted towards a memory limit."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import platform
 import time
 
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.runs import Steps, agreement, steps_of
-from engine.measurement.steps import WARM_UP_STEPS, recorded_step, time_steps, with_times
-from engine.own.factory import Factory
-from engine.parallel.members import recording
+from engine.measurement.steps import (
+    WARM_UP_STEPS,
+    Steps,
+    agreement,
+    recorded_step,
+    steps_of,
+    time_steps,
+    with_times,
+)
+from engine.parallel.group import recording
 from engine.result import Source, Trial
+from engine.script.factory import Factory
 from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 
 
 def facts() -> DeviceFacts:
-    """The processor, with the machine's memory; each of its cores may be one of several GPUs."""
+    """The processor with the machine's memory; each core may stand for one of several GPUs."""
     name = f"CPU ({platform.processor() or platform.machine()})"
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return DeviceFacts("cpu", name, total, 0, 0.0, os.cpu_count() or 1)
@@ -25,7 +32,7 @@ def facts() -> DeviceFacts:
 def run_trial(order: TrialOrder) -> Trial:
     """Run real steps and count the bytes of every tensor alive, to the byte.
 
-    Counting slows a step down, so steps are timed after it is over.
+    Counting slows steps down, so they are timed afterwards.
     """
     steps = steps_of(order)
     steps.build("cpu")
@@ -57,11 +64,10 @@ def run_trial(order: TrialOrder) -> Trial:
 
 
 def record(order: TrialOrder) -> RecordedStep:
-    """Run real steps and tell where memory went along the last of them."""
+    """Run real steps and report where memory went over the last of them."""
     steps = steps_of(order)
     steps.build("cpu")
-    trace = _record(steps, order, None).trace
-    return recorded_step(trace)
+    return recorded_step(_record(steps, order, None).trace)
 
 
 def _record(steps: Steps, order: TrialOrder, limit_bytes: int | None) -> MemoryRecorder:

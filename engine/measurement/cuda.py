@@ -7,18 +7,23 @@ from dataclasses import replace
 
 import torch
 
-from engine.measurement.history import trace_of
+from engine.measurement.history import SightingRecorder, trace_of
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.runs import agreement, steps_of
-from engine.measurement.sightings import SightingRecorder
-from engine.measurement.steps import WARM_UP_STEPS, recorded_step, time_steps, with_times
+from engine.measurement.steps import (
+    WARM_UP_STEPS,
+    agreement,
+    recorded_step,
+    steps_of,
+    time_steps,
+    with_times,
+)
 from engine.result import Source, Trial
 
 
 def facts() -> DeviceFacts:
-    """The GPU, with what it has lost before the first tensor of a trial.
+    """The GPU, with the memory used before the first tensor of a trial.
 
-    That is the CUDA context, cuBLAS and its kernels, and whatever other processes hold.
+    That is the CUDA context, cuBLAS with its kernels, and other processes.
     """
     properties = torch.cuda.get_device_properties(0)
     weight = torch.ones(64, 64, device="cuda", requires_grad=True)
@@ -46,7 +51,7 @@ def run_trial(order: TrialOrder) -> Trial:
             steps.step()
         times = time_steps(lambda: _timed(steps.step), agreement(order, "cuda"))
     except RuntimeError as error:
-        if not _for_want_of_memory(error):
+        if not _out_of_memory(error):
             raise
         where = steps.out_of_memory(error)
         reason = str(error).removeprefix("CUDA out of memory. ").partition("\n")[0].split(". ")[0]
@@ -54,17 +59,17 @@ def run_trial(order: TrialOrder) -> Trial:
     return with_times(_trial(order), times, order.samples_per_step)
 
 
-def _for_want_of_memory(error: RuntimeError) -> bool:
-    """Whether the allocator failed, or a library beside it that wanted what it has left.
+def _out_of_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out, in the allocator or in a library beside it.
 
-    On a GPU that is nearly full, the driver may have no room for one more kernel, or cuBLAS and
-    cuDNN for what they allocate by themselves. A convolution tries one algorithm after the other,
-    and says only that none was left where the allocator had no workspace for any.
+    On a GPU that is nearly full, the driver may have no room for another kernel, or cuBLAS and
+    cuDNN for what they allocate themselves. A convolution tries one algorithm after another, and
+    only says that none was left if the allocator had no workspace for any.
     """
-    said = str(error)
-    if _NO_ALGORITHM in said:
+    message = str(error)
+    if _NO_ALGORITHM in message:
         return bool(torch.cuda.memory_stats().get("num_ooms"))
-    return any(sign in said for sign in _SIGNS)
+    return any(sign in message for sign in _SIGNS)
 
 
 _SIGNS = ("out of memory", "STATUS_ALLOC_FAILED", "DEVICE_ALLOCATION_FAILED")
@@ -72,30 +77,30 @@ _NO_ALGORITHM = "unable to find an engine to execute this computation"
 
 
 def record(order: TrialOrder) -> RecordedStep:
-    """Run real steps and tell where memory went along the last of them, by the allocator's history.
+    """Run real steps and report where memory went over the last one, from the allocator's history.
 
-    Nothing is timed here: recording slows a step down.
+    Nothing is timed here, since recording slows steps down.
     """
     torch.cuda.init()
     torch.cuda.memory._record_memory_history("all", context=None)
-    begin = _served()
+    begin = _events_so_far()
     steps = steps_of(order)
     steps.build("cuda")
-    recorder = SightingRecorder(steps.recorded, order.batch_size, lambda: _served() - begin)
+    recorder = SightingRecorder(steps.recorded, order.batch_size, lambda: _events_so_far() - begin)
     for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
         recorder.record_step(move)
     history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     return recorded_step(trace_of(history, recorder.seen))
 
 
-def _served() -> int:
-    """How often the caching allocator has given or taken back so far."""
+def _events_so_far() -> int:
+    """How many allocations and frees the caching allocator has made so far."""
     count = torch.cuda.memory_stats_as_nested_dict()["allocation"]["all"]
     return int(count["allocated"] + count["freed"])
 
 
 def emulate_a_smaller_gpu(memory_limit_bytes: int) -> None:
-    """Leave the allocator what a GPU of that memory would, the CUDA context subtracted."""
+    """Limit the allocator to what a GPU with that memory would leave it beside the CUDA context."""
     torch.cuda.init()
     total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     share = (memory_limit_bytes - _device_used_bytes()) / total

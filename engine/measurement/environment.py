@@ -1,4 +1,4 @@
-"""What a measurement ran on: the device and its driver, the libraries, the settings that matter."""
+"""What a measurement ran on: device, driver, libraries and the settings that matter."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 import transformers
 
 from engine.measurement.protocol import TrialOrder
-from engine.measurement.runs import steps_of
+from engine.measurement.steps import steps_of
 from engine.result import MeasuredOn
 
 try:
     import pynvml
-except ImportError:  # a machine with PyTorch alone can measure; its driver is then not told
+except ImportError:  # PyTorch alone is enough to measure; the driver is then unknown
     pynvml = None
 
 
 def measured_on(order: TrialOrder) -> MeasuredOn:
     """Read what a trial runs on, with everything set up as for that trial.
 
-    It is built and not stepped: building sets what the precision asks for, and a person's own code
-    may set anything.
+    The model is built but not stepped: building applies the precision, and a script may change any
+    setting.
 
     Args:
         order: A trial that fits.
@@ -62,17 +62,17 @@ def _on_cuda(libraries: MeasuredOn) -> MeasuredOn:
         "cudnn_benchmark": cudnn.benchmark,
         "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
     }
-    return MeasuredOn(**vars(libraries) | found | driver_says(str(properties.uuid)))
+    return MeasuredOn(**vars(libraries) | found | driver_facts(str(properties.uuid)))
 
 
-def driver_says(uuid: str) -> dict[str, str | float]:
-    """What NVML tells of a GPU: driver, power limit, clocks; what it does not is left out.
+def driver_facts(uuid: str) -> dict[str, str | float]:
+    """What NVML knows about a GPU: driver, power limit, clocks. Unknown values are left out.
 
-    A virtual or partitioned GPU (MIG), a container without the driver's library, a Python without
-    NVML: all of them train without answering.
+    Virtual or partitioned (MIG) GPUs, containers without the driver's library and a Python without
+    NVML can all train without NVML.
 
     Args:
-        uuid: As CUDA has it, without ``GPU-`` in front.
+        uuid: From CUDA, without the prefix ``GPU-``.
     """
     if pynvml is None:
         return {}
@@ -84,9 +84,9 @@ def driver_says(uuid: str) -> dict[str, str | float]:
     try:
         found["driver"] = str(pynvml.nvmlSystemGetDriverVersion())
         gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        for name, ask in _ASKED.items():
+        for name, query in _QUERIES.items():
             with suppress(pynvml.NVMLError):
-                found[name] = ask(gpu)
+                found[name] = query(gpu)
     except pynvml.NVMLError:
         return found
     finally:
@@ -94,7 +94,7 @@ def driver_says(uuid: str) -> dict[str, str | float]:
     return found
 
 
-_ASKED: dict[str, Callable[[Any], float]] = {
+_QUERIES: dict[str, Callable[[Any], float]] = {
     "power_limit_watts": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
     "clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "largest_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM),

@@ -1,33 +1,36 @@
-"""Where memory went along a step on a CUDA GPU: the allocator's history, told by what tensors were.
+"""Where memory went over a step on a CUDA GPU: the allocator's history, labelled by tensors.
 
-PyTorch's caching allocator keeps a history of what it gave and took back, by address alone
-(``torch.cuda.memory._record_memory_history``). A recorder of tensors knows what each is for, and
-misses what kernels take inside. Together they give such a trace as a prediction is made from.
+PyTorch's caching allocator keeps a history of allocations and frees, by address only
+(``torch.cuda.memory._record_memory_history``). A tensor recorder knows what each tensor is for, but
+misses what kernels allocate themselves. Together they give a trace like those of predictions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from engine.allocator.caching import ALLOCATE, FREE
+from engine.tracing.recorder import MemoryRecorder, Recorded
 from engine.tracing.trace import Category, Trace
 
-_GIVEN = "alloc"
-_TAKEN_BACK = "free_requested"
-"""A block counts as allocated until then, even where another stream still holds it
-(``free_completed``); the allocator's segments are reserved memory and no tensors."""
+_ALLOCATED = "alloc"
+_FREED = "free_requested"
+"""A block counts as allocated until then, even if another stream still holds it
+(``free_completed``). The allocator's segments are reserved memory, not tensors."""
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """A tensor's storage as a recorder saw it first.
+    """A tensor's storage when a recorder first saw it.
 
     Attributes:
         tensor: Its id in the recorder's trace.
         address: Of its first byte.
-        position: How often the allocator had given or taken back by then.
+        position: How many allocations and frees there had been by then.
     """
 
     tensor: int
@@ -37,13 +40,13 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a recorder saw while the allocator wrote its history.
+    """What a recorder saw while the allocator kept its history.
 
     Attributes:
-        trace: What the recorder wrote itself; categories, modules and operators are taken from it.
+        trace: The recorder's own; categories, modules and operators come from it.
         sightings: Of each storage, in order.
-        phases: At which position each phase of the steps began, and its name, in order.
-        last_step: At which position the last step began.
+        phases: The position at which each phase began, and its name, in order.
+        last_step: The position at which the last step began.
     """
 
     trace: Trace
@@ -53,14 +56,14 @@ class Seen:
 
 
 def trace_of(history: Iterable[Mapping[str, Any]], seen: Seen) -> Trace:
-    """The trace of everything the allocator gave, each block told by the tensor that lay in it.
+    """The trace of all allocations, each block labelled by the tensor in it.
 
-    What no tensor accounts for was taken inside kernels: workspaces.
+    Blocks without a tensor were allocated inside kernels: workspaces.
 
     Args:
         history: The entries of ``torch.cuda.memory._snapshot()["device_traces"][device]``: mappings
-            with an ``action``, an address ``addr`` and a ``size`` in bytes, as it was asked for.
-        seen: By the recorder.
+            with an ``action``, an address ``addr`` and the requested ``size`` in bytes.
+        seen: By a recorder at the same time.
 
     Raises:
         ValueError: If the history does not begin before the first allocation.
@@ -71,22 +74,22 @@ def trace_of(history: Iterable[Mapping[str, Any]], seen: Seen) -> Trace:
     waiting = iter(seen.sightings)
     sighting = next(waiting, None)
     for entry in history:
-        if entry["action"] == _GIVEN:
-            live[entry["addr"]] = _give(trace, entry["size"])
-        elif entry["action"] == _TAKEN_BACK:
+        if entry["action"] == _ALLOCATED:
+            live[entry["addr"]] = _allocate(trace, entry["size"])
+        elif entry["action"] == _FREED:
             if entry["addr"] not in live:
-                raise ValueError("the history lacks the allocation of what is freed in it")
+                raise ValueError("the history lacks the allocation of what it frees")
             trace.events.append((FREE, live.pop(entry["addr"])))
         else:
             continue
         while sighting is not None and sighting.position <= len(trace.events):
-            if sighting.address in live:  # else it lies on the host
-                _tell(trace, live[sighting.address], seen.trace, sighting.tensor)
+            if sighting.address in live:  # otherwise it is on the host
+                _label(trace, live[sighting.address], seen.trace, sighting.tensor)
             sighting = next(waiting, None)
     return trace
 
 
-def _give(trace: Trace, size: int) -> int:
+def _allocate(trace: Trace, size: int) -> int:
     block = len(trace.sizes)
     trace.sizes.append(size)
     trace.categories.append(Category.WORKSPACES)
@@ -96,7 +99,59 @@ def _give(trace: Trace, size: int) -> int:
     return block
 
 
-def _tell(trace: Trace, block: int, recorded: Trace, tensor: int) -> None:
+def _label(trace: Trace, block: int, recorded: Trace, tensor: int) -> None:
     trace.categories[block] = recorded.categories[tensor]
     trace.modules[block] = recorded.modules[tensor]
     trace.makers[block] = recorded.makers[tensor]
+
+
+class SightingRecorder(MemoryRecorder):
+    """Records steps on a device whose allocator keeps a history of its own.
+
+    Args:
+        training: What is recorded.
+        batch_size: Samples per step.
+        position: How many allocations and frees there have been so far.
+    """
+
+    def __init__(self, training: Recorded, batch_size: int, position: Callable[[], int]) -> None:
+        self._position = position
+        self._sightings: list[Sighting] = []
+        self._marks: list[tuple[int, str]] = []
+        self._begun = 0
+        super().__init__(training, batch_size)
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.trace, self._sightings, self._marks, self._begun)
+
+    def record_step(self, step: Callable[[], None]) -> None:
+        self._begun = self._position()
+        super().record_step(step)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Note where a phase begins before the operator allocates, then record as usual."""
+        self._note_phase()
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _mark_phase(self) -> None:
+        self._note_phase()  # a step also frees tensors after its last operator
+        super()._mark_phase()
+
+    def _note_phase(self) -> None:
+        phase = self._training.phase
+        if not self._marks or phase != self._marks[-1][1]:
+            self._marks.append((self._position(), phase))
+
+    def _see(self, tensor: torch.Tensor, category: Category, module: str, operator: str) -> None:
+        known = len(self.trace.sizes)
+        super()._see(tensor, category, module, operator)
+        if len(self.trace.sizes) > known:
+            address = tensor.untyped_storage().data_ptr()
+            self._sightings.append(Sighting(known, address, self._position()))

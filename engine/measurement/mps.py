@@ -11,8 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.measurement.runs import steps_of
-from engine.measurement.steps import WARM_UP_STEPS, time_steps, with_times
+from engine.measurement.steps import WARM_UP_STEPS, steps_of, time_steps, with_times
 from engine.result import Source, Trial
 
 
@@ -31,7 +30,6 @@ class PeakSampler(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Run the operator, then read the counters."""
         output = func(*args, **(kwargs or {}))
         self.allocated_bytes = max(self.allocated_bytes, torch.mps.current_allocated_memory())
         self.reserved_bytes = max(self.reserved_bytes, torch.mps.driver_allocated_memory())
@@ -45,7 +43,7 @@ def facts() -> DeviceFacts:
 
 def run_trial(order: TrialOrder) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result."""
-    # Beyond the recommended memory Metal swaps, and a step takes for ever instead of failing.
+    # Beyond the recommended memory Metal swaps, and a step takes forever instead of failing.
     recommended = torch.mps.recommended_max_memory()
     limit = min(order.memory_limit_bytes or recommended, recommended)
     torch.mps.set_per_process_memory_fraction(limit / recommended)

@@ -1,35 +1,42 @@
-"""Starts fresh processes for every trial, so that none inherits what another left behind.
+"""Starts fresh processes for every trial, so that none inherits anything from another.
 
-One process for a trial of one GPU, one for each GPU where several share the work.
+There is one process per GPU. The processes of several GPUs work together, and their trials are
+merged into one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
+import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from engine.errors import InvalidInput, MeasurementFailed
-from engine.measurement.group import merged
-from engine.measurement.processes import Ended, OutOfTime, run_together
 from engine.measurement.protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
 from engine.result import MeasuredOn, Source, Trial
 
 CHILD = [sys.executable, "-m", "engine.measurement.child"]
 
 DEADLINE_SECONDS = 300.0
-"""A trial that takes longer hangs; it is ended."""
+"""A trial that takes longer is considered hung, and stopped."""
+GRACE_SECONDS = 5.0
+"""Once one has failed, the others get this long to report why before they are killed."""
 
 
 def local_device() -> DeviceFacts:
-    """What device this machine has: CUDA, else MPS, else the CPU.
+    """The device of this machine: CUDA, else MPS, else the CPU.
 
-    It is asked in a process of its own, so that the caller never holds a CUDA context.
+    A separate process finds out, so that the caller never holds a CUDA context.
 
     Raises:
         MeasurementFailed: If the device does not answer.
@@ -38,10 +45,10 @@ def local_device() -> DeviceFacts:
 
 
 def measure(order: TrialOrder) -> Trial:
-    """Run one trial on the local device, or on as many as share the work.
+    """Run one trial on the local device, or on several that share the work.
 
     Raises:
-        MeasurementFailed: If it ended for another reason than memory.
+        MeasurementFailed: If it failed for a reason other than memory.
     """
     try:
         answers = _ask_for("trial", order)
@@ -50,7 +57,7 @@ def measure(order: TrialOrder) -> Trial:
             batch_size=order.batch_size,
             fits=False,
             source=Source.MEASURED,
-            failure="the operating system ended the trial, most likely for want of host memory",
+            failure="the operating system killed the trial; most likely host memory ran out",
         )
     return merged(
         {
@@ -61,7 +68,7 @@ def measure(order: TrialOrder) -> Trial:
 
 
 def record(order: TrialOrder) -> RecordedStep:
-    """Record every tensor of a step of an order that fits, of the first GPU if there are several.
+    """Record every tensor of a step of an order that fits, on the first GPU if there are several.
 
     Raises:
         MeasurementFailed: If the step failed.
@@ -70,7 +77,7 @@ def record(order: TrialOrder) -> RecordedStep:
 
 
 def measured_on(order: TrialOrder) -> MeasuredOn:
-    """What trials such as this one, which fits, run on.
+    """What a trial like this one, which fits, runs on.
 
     Raises:
         MeasurementFailed: If it cannot be built.
@@ -79,17 +86,16 @@ def measured_on(order: TrialOrder) -> MeasuredOn:
 
 
 def measure_first_run(order: TrialOrder, compiled: Path) -> dict[str, Any]:
-    """Time a first step and those after it: the fields of ``first_run.FirstRun``.
+    """Time a first step and those after it: the fields of ``compilation.FirstRun``.
 
     Args:
         order: What to run.
-        compiled: The folder in which the compiler keeps what it has compiled; an empty one makes it
-            compile everything.
+        compiled: The compiler's cache folder; an empty one makes it compile everything.
 
     Raises:
         InvalidInput: If several GPUs share the work.
         OutOfTime: If it took longer than :data:`DEADLINE_SECONDS`.
-        MeasurementFailed: If a step failed, for want of memory also.
+        MeasurementFailed: If a step failed, including for lack of memory.
     """
     if order.world_size > 1:
         raise InvalidInput(
@@ -100,11 +106,11 @@ def measure_first_run(order: TrialOrder, compiled: Path) -> dict[str, Any]:
 
 
 class _Killed(MeasurementFailed):
-    """The process got a SIGKILL that this one did not send."""
+    """The process was killed, but not by us."""
 
 
 def _ask_for(what: str, order: TrialOrder) -> dict[int, dict[str, Any]]:
-    """Ask one process for each GPU of the order; see :func:`_ask`."""
+    """Ask one process per GPU of the order; see :func:`_ask`."""
     if order.world_size == 1:
         return _ask(what, [order.to_json()], _environment(order.allocator))
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +131,7 @@ def _ask(
         OutOfTime: If they took longer than :data:`DEADLINE_SECONDS`.
 
     Returns:
-        By their number; of those that gave up alone where one did.
+        By their number; only those that gave up, if any did.
     """
     try:
         ended = run_together([*CHILD, what], orders, environment or os.environ, DEADLINE_SECONDS)
@@ -133,7 +139,7 @@ def _ask(
         raise OutOfTime(
             f"the {what} did not end within {DEADLINE_SECONDS:.0f} s and was stopped"
         ) from error
-    # The others may have failed only because one gave up, so that one's answer goes before.
+    # The others may have failed only because one gave up, so its answer takes precedence.
     answered = {number: end for number, end in ended.items() if end.status == GAVE_UP}
     if not answered:
         for end in ended.values():
@@ -144,15 +150,159 @@ def _ask(
 
 def _check(what: str, end: Ended) -> None:
     if end.status == -signal.SIGKILL:
-        raise _Killed(f"the operating system ended the {what}")
+        raise _Killed(f"the operating system killed the {what}")
     if end.status != 0:
-        raise MeasurementFailed(f"the {what} failed: {end.last_words or 'without a word'}")
+        raise MeasurementFailed(f"the {what} failed: {end.last_words or 'without a message'}")
 
 
 def _environment(allocator: str) -> dict[str, str]:
     """This process's environment, with the allocator's options if there are any.
 
-    The second name is that of torch before 2.9.
+    The second name is for torch before 2.9.
     """
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if allocator else ()
     return os.environ | dict.fromkeys(names, allocator)
+
+
+def merged(trials: Mapping[int, Trial]) -> Trial:
+    """The trial of a group: it fits if all fit, and its memory is the largest of theirs.
+
+    Times need no merging: the GPUs of a group agree on the slowest one's after each step.
+
+    Args:
+        trials: At least one, by the GPU's number in the group. If a GPU gave up, its trial may be
+            the only one.
+    """
+    failed = next((rank for rank, trial in trials.items() if not trial.fits), None)
+    if failed is not None:
+        trial = trials[failed]
+        which = f"GPU {failed}: " if failed or len(trials) > 1 else ""
+        return replace(trial, failure=f"{which}{trial.failure}")
+    neediest = max(trials.values(), key=lambda trial: trial.peak_allocated_bytes or 0)
+    return replace(
+        neediest,
+        peak_reserved_bytes=_largest(trial.peak_reserved_bytes for trial in trials.values()),
+        device_used_bytes=_largest(trial.device_used_bytes for trial in trials.values()),
+        alloc_retries=_largest(trial.alloc_retries for trial in trials.values()),
+    )
+
+
+def _largest(sizes: Iterable[int | None]) -> int | None:
+    return max((size for size in sizes if size is not None), default=None)
+
+
+class OutOfTime(MeasurementFailed):
+    """Not all processes ended before the deadline."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended by itself.
+
+    Attributes:
+        status: As ``Popen.returncode``: 0 for success, below zero for a signal.
+        answer: The last line of its standard output; may be empty.
+        last_words: The last line of its standard error; may be empty.
+    """
+
+    status: int
+    answer: str
+    last_words: str
+
+
+def run_together(
+    command: Sequence[str],
+    orders: Sequence[str],
+    environment: Mapping[str, str],
+    deadline_seconds: float,
+) -> dict[int, Ended]:
+    """Give each order, one line, to its own process, and wait for all of them.
+
+    The processes of a group wait for each other, so the death of one would leave the others waiting
+    forever: they are killed. Each process's input stays open while it works, so that it notices
+    when this process is gone.
+
+    Args:
+        command: What each process runs.
+        orders: Their first lines of input.
+        environment: Their environment.
+        deadline_seconds: How long all of them together may take.
+
+    Returns:
+        Those that ended by themselves, by number, in the order of ending.
+
+    Raises:
+        OutOfTime: If the deadline passed.
+    """
+    ends: queue.SimpleQueue[tuple[int, Ended]] = queue.SimpleQueue()
+    ended: dict[int, Ended] = {}
+    until = time.monotonic() + deadline_seconds
+    with ExitStack() as stack:
+        for number, order in enumerate(orders):
+            stack.enter_context(_Worker(number, command, order, environment, ends))
+        while len(ended) < len(orders):
+            try:
+                number, end = ends.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                if any(end.status for end in ended.values()):
+                    break
+                raise OutOfTime(f"it did not end within {deadline_seconds:.0f} s") from None
+            ended[number] = end
+            if end.status:
+                until = min(until, time.monotonic() + GRACE_SECONDS)
+    return ended
+
+
+class _Worker:
+    """One process and the thread that talks to it; both end with the context."""
+
+    def __init__(
+        self,
+        number: int,
+        command: Sequence[str],
+        order: str,
+        environment: Mapping[str, str],
+        ends: queue.SimpleQueue[tuple[int, Ended]],
+    ) -> None:
+        self._number = number
+        self._order = order
+        self._ends = ends
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._thread.join()
+        with self._process, self._errors:
+            pass
+
+    def _run(self) -> None:
+        orders, answers = self._pipes()
+        with suppress(BrokenPipeError):  # it died at once; status and errors say why
+            orders.write(self._order + "\n")
+            orders.flush()
+        output = answers.read()
+        status = self._process.wait()
+        self._errors.seek(0)
+        self._ends.put((self._number, Ended(status, _last(output), _last(self._errors.read()))))
+
+    def _pipes(self) -> tuple[IO[str], IO[str]]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise ValueError("the process was started without pipes")
+        return self._process.stdin, self._process.stdout
+
+
+def _last(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

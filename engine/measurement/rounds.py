@@ -1,23 +1,23 @@
-"""Current and recommended batch measured again in turn, so that drift is not taken for a gain."""
+"""Interleaved measurements of current and recommended batch, so that drift looks like no gain."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from engine.answer.comparison import compare, speedup_in_turn
+from engine.answer.economics import compare, speedup_in_turn
 from engine.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.result import Comparison, Trial
 
 ROUNDS = 6
-"""The fewest that make the interval cover the true speedup with more than 95 %."""
+"""The fewest for which the interval covers the true speedup with more than 95% probability."""
 FEWEST_ROUNDS = 3
-"""Their interval covers it with 75 %; fewer say nothing."""
+"""Their interval covers it with 75% probability; fewer say nothing."""
 ENOUGH_SECONDS = 120.0
-"""After so long no round beyond the fewest begins."""
+"""After this long, no round beyond the fewest starts."""
 MOST_SECONDS = 240.0
-"""After so long no round begins at all: the answer has a deadline, and the limit is certified."""
+"""After this long, no round starts at all: the analysis has a deadline, and the limit is known."""
 
 
 def measure_in_turn(
@@ -27,10 +27,10 @@ def measure_in_turn(
     emit: Callable[[Event], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison | None:
-    """Measure the two batch sizes one after the other, round by round.
+    """Measure both batch sizes in each of several rounds.
 
-    Every second round begins with the recommended batch (A B, B A, …): else a steady drift, as of a
-    GPU that warms up, would slow the same one down in every round.
+    Every second round starts with the recommended batch (A B, B A, …). Otherwise a steady drift,
+    such as a GPU warming up, would slow down the same one in every round.
 
     Args:
         run: Runs one trial of a batch size in a fresh process.
@@ -40,7 +40,7 @@ def measure_in_turn(
         clock: Seconds since any moment.
 
     Returns:
-        ``None`` where there is nothing to compare, or where too few rounds could be run.
+        ``None`` if there is nothing to compare, or too few rounds could be run.
     """
     if not comparable(current, recommended):
         return None
@@ -53,49 +53,47 @@ def measure_in_turn(
         try:
             trials = [run(size) for size in sizes]
         except MeasurementFailed as error:  # the limit is certified all the same
-            emit(Log(f"Comparing ends early: {error}", "warning"))
+            emit(Log(f"The comparison ends early: {error}", "warning"))
             break
         if failed := [trial.batch_size for trial in trials if not trial.samples_per_second]:
-            emit(Log(f"Batch {failed[0]:,} fitted before and no longer does", "warning"))
+            emit(Log(f"Batch {failed[0]:,} fitted before but no longer does", "warning"))
             break
         for trial in trials:
             speeds[trial.batch_size].append(trial.samples_per_second or 0.0)
-        emit(Log(_in_words(number + 1, speeds)))
+        emit(Log(_summary(number + 1, speeds)))
     if len(speeds[current.batch_size]) < FEWEST_ROUNDS:
         emit(Log("Too few rounds to compare the two batches", "warning"))
         return None
     comparison = compare(speeds[current.batch_size], speeds[recommended.batch_size])
     found = speedup_in_turn(comparison)
-    emit(Log(f"In turn: {found.ratio:.3f} times as fast, {found.low:.3f} to {found.high:.3f}"))
+    emit(Log(f"Interleaved: {found.ratio:.3f}× as fast, range {found.low:.3f}–{found.high:.3f}"))
     return comparison
 
 
 def comparable(current: Trial, recommended: Trial) -> bool:
-    """Whether there are two batches to compare."""
     return current.batch_size != recommended.batch_size and current.fits and recommended.fits
 
 
 def about_rounds(comparison: Comparison | None, noise: float) -> list[str]:
-    """What a reader has to know of how two batches were compared.
+    """A caveat on how two batches were compared.
 
     Args:
-        comparison: Of the rounds; ``None`` where there were too few.
-        noise: What is assumed instead, as a share.
+        comparison: The rounds; ``None`` if there were too few.
+        noise: The relative error assumed in that case.
     """
     if comparison is None:
         return [
-            "The two batches could not be measured in turn, so the speedup compares two trials "
-            f"made one after the other and is assumed to be off by up to {100 * noise:.0f} %."
+            "The two batches could not be measured in interleaved rounds, so the speedup compares "
+            f"two separate trials and may be off by up to {100 * noise:.0f}% (assumed)."
         ]
     return [
         f"The speedup is the ratio of the median speeds of "
-        f"{len(comparison.current_samples_per_second)} rounds; in each, both batches ran one after "
-        "the other, in fresh processes. Its interval goes from the lowest to the highest ratio of "
-        f"a round and holds the true one with {100 * comparison.coverage:.0f} %; where it "
-        "reaches down to 1, there is no gain."
+        f"{len(comparison.current_samples_per_second)} interleaved rounds in fresh processes. Its "
+        "range is that of the ratios of single rounds, which contains the true one with "
+        f"{100 * comparison.coverage:.0f}% confidence. A range that includes 1 counts as no gain."
     ]
 
 
-def _in_words(number: int, speeds: dict[int, list[float]]) -> str:
-    figures = [f"batch {size:,} at {done[-1]:,.1f} samples/s" for size, done in speeds.items()]
-    return f"Round {number} in turn: {', '.join(figures)} (measured)"
+def _summary(number: int, speeds: dict[int, list[float]]) -> str:
+    speeds_now = [f"batch {size:,} at {done[-1]:,.1f} samples/s" for size, done in speeds.items()]
+    return f"Round {number}: {', '.join(speeds_now)} (measured)"

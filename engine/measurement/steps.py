@@ -1,23 +1,32 @@
-"""How many steps a trial runs, what is made of their times, and how a lack of memory is told."""
+"""The steps that a trial runs, of a workload or a script, and how they are timed."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
-from engine.measurement.protocol import RecordedStep
+from engine.measurement.protocol import RecordedStep, TrialOrder
+from engine.parallel.group import place, slowest
 from engine.prediction.timeline import largest_tensors, timeline
 from engine.result import Trial
+from engine.script.factory import Factory
+from engine.script.steps import ScriptSteps
+from engine.step.batches import make_batch
+from engine.step.training import Training, build_model, prepare, step_of
+from engine.tracing.recorder import Recorded
 from engine.tracing.trace import Trace
+from engine.workload import Workload
 
 WARM_UP_STEPS = 2
-"""Not timed: the first builds the optimizer's state, the second is the first with it."""
+"""Not timed: the first builds the optimizer state, the second is the first that has it."""
 TIMED_STEPS = 5
 ENOUGH_SECONDS = 10.0
-"""A slow device stops early, with one timed step at least, so that three have run in all."""
+"""A slow device stops early, after at least one timed step, so that three have run in all."""
 MODEL = "model"
-"""The phase before there is anything to step: moving the model to the device."""
+"""The phase before the first step: moving the model to the device."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,7 @@ class StepTimes:
 
     Attributes:
         median: Of all of them.
-        low, high: The quartiles; ``None`` where a single step was timed.
+        low, high: The quartiles; ``None`` if only one step was timed.
     """
 
     median: float
@@ -37,11 +46,11 @@ class StepTimes:
 def time_steps(
     timed_step: Callable[[], float], agree: Callable[[float], float] = lambda seconds: seconds
 ) -> StepTimes:
-    """The times of up to :data:`TIMED_STEPS` steps.
+    """Time up to :data:`TIMED_STEPS` steps.
 
     Args:
         timed_step: Runs one step and returns its seconds.
-        agree: Of these, gives what all GPUs that share the step take it for.
+        agree: Turns them into the seconds that all GPUs sharing the step agree on.
     """
     seconds: list[float] = []
     while len(seconds) < TIMED_STEPS and (not seconds or sum(seconds) < ENOUGH_SECONDS):
@@ -53,7 +62,6 @@ def time_steps(
 
 
 def with_times(trial: Trial, times: StepTimes, samples_per_step: int) -> Trial:
-    """A trial that fits, with how long its steps took."""
     return replace(
         trial,
         step_seconds=times.median,
@@ -64,12 +72,10 @@ def with_times(trial: Trial, times: StepTimes, samples_per_step: int) -> Trial:
 
 
 def recorded_step(trace: Trace) -> RecordedStep:
-    """Where memory went along the last step of a trace."""
     return RecordedStep(timeline(trace), largest_tensors(trace), trace.peak_by_category()[1])
 
 
 def out_of_memory_in(phase: str) -> str:
-    """Where memory ran out, in words."""
     places = {
         MODEL: "moving the model to the device",
         "inputs": "moving the batch to the device",
@@ -78,3 +84,73 @@ def out_of_memory_in(phase: str) -> str:
         "optimizer": "the optimizer step",
     }
     return f"out of memory in {places.get(phase, places[MODEL])}"
+
+
+class Steps(Protocol):
+    """Training steps at one batch size: prepared in two stages, then run one by one."""
+
+    def build(self, device: str) -> None:
+        """Build what the steps need, with the model on the device (``cuda``, ``mps``, …)."""
+
+    @property
+    def recorded(self) -> Recorded:
+        """What a recorder observes; available once built."""
+
+    def begin(self) -> None:
+        """Do what is left before the first step; its memory counts."""
+
+    def step(self) -> None:
+        """Run one whole training step."""
+
+    def out_of_memory(self, error: BaseException) -> str:
+        """Where memory ran out, as text."""
+
+
+def steps_of(order: TrialOrder) -> Steps:
+    if isinstance(order.workload, Factory):
+        return ScriptSteps(order.workload, order.batch_size)
+    return WorkloadSteps(order.workload, order.batch_size, forward_only=order.forward_only)
+
+
+def agreement(order: TrialOrder, device: str) -> Callable[[float], float]:
+    """Turns a step's seconds into those of the slowest GPU of the order."""
+    if order.world_size == 1:
+        return lambda seconds: seconds
+    return partial(slowest, device=device)
+
+
+class WorkloadSteps:
+    """The training step of a workload on one batch.
+
+    Args:
+        workload: What is trained.
+        batch_size: Samples per step.
+        forward_only: Whether to run the forward pass alone.
+    """
+
+    def __init__(self, workload: Workload, batch_size: int, *, forward_only: bool = False) -> None:
+        self._workload = workload
+        self._batch_size = batch_size
+        self._step = step_of(forward_only)
+        self._training: Training | None = None
+
+    def build(self, device: str) -> None:
+        """Build the model and the batch; the batch stays on the host."""
+        model = place(build_model(self._workload), self._workload, device)
+        self._training = prepare(self._workload, model)
+        self._batch = make_batch(self._workload, self._batch_size)
+
+    @property
+    def recorded(self) -> Training:
+        if self._training is None:
+            raise ValueError("not built yet")
+        return self._training
+
+    def begin(self) -> None:
+        """Nothing to do: every byte on the device comes from the model and the steps."""
+
+    def step(self) -> None:
+        self._step(self.recorded, self._batch)
+
+    def out_of_memory(self, error: BaseException) -> str:
+        return out_of_memory_in(self._training.phase if self._training else MODEL)

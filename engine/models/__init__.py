@@ -1,1 +1,1 @@
-"""What is trained: the models known here, their configs, and how one is built without weights."""
+"""Models: presets, the kinds and tasks there are, and what a config may say."""

@@ -1,7 +1,7 @@
-"""Given configs: a ``config.json`` nobody has looked at, checked before anything is built of it.
+"""Checks an untrusted ``config.json`` before a model is built from it.
 
-Everything here is plain data and bounded: no torch, no network, no file. What transformers itself
-makes of a config shows where the model is built (:mod:`engine.models.building`).
+Everything here is plain data and bounded: no torch, no network. What transformers itself refuses
+shows where the model is built (:mod:`engine.step.building`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidInput
-from engine.models.architectures import ARCHITECTURES, Architecture
 from engine.models.kinds import (
+    ARCHITECTURES,
     DEFAULT_LABEL_COUNTS,
     LARGEST_IMAGE_SIZE,
     LARGEST_SEQUENCE_LENGTH,
+    Architecture,
     GivenModel,
     SizeLimits,
     Task,
@@ -27,14 +28,11 @@ from engine.parsing import shown
 LARGEST_CONFIG_BYTES = 2**20
 LARGEST_LABEL_COUNT = 1_000_000
 
-_LARGEST_DEPTH = 8
-# Objects and lists inside one another; published configs have three.
-_LARGEST_NUMBER = 10_000_000
-# Above every size of a published model, the vocabularies included.
+_LARGEST_DEPTH = 8  # of nested objects and lists; published configs have three
+_LARGEST_NUMBER = 10_000_000  # above every size of a published model, vocabularies included
 _LARGEST_FLOAT = 1e12
 _LARGEST_LIST = 4_096
-_LARGEST_LAYER_COUNT = 1_000
-# Layers of all kinds together; published models have at most a few hundred.
+_LARGEST_LAYER_COUNT = 1_000  # of all kinds; published models have at most a few hundred
 
 _USUAL_IMAGES = SizeLimits(default=224, smallest=32, largest=1_024)
 _USUAL_TOKENS = {
@@ -45,21 +43,17 @@ _USUAL_TOKENS = {
     Task.SPEECH_RECOGNITION: 128,
 }
 
-_QUANTISED = (
-    "it describes quantised weights, which are not predicted; give the config of the model they "
-    "were made from"
-)
+_QUANTISED = "quantised weights are not predicted; use the config of the model they were made from"
 _REFUSED = {
-    "auto_map": "it names code of its own, which is never run here; give the config of an "
-    "architecture that transformers has",
+    "auto_map": "it refers to custom code, which is never run here; use an architecture that is "
+    "part of transformers",
     "quantization_config": _QUANTISED,
     "compression_config": _QUANTISED,
-    "per_layer_config": "it describes layers one by one, which is not predicted",
-    "sinusoidal_pos_embds": "positions computed by sines are not predicted; set "
-    "sinusoidal_pos_embds to false",
+    "per_layer_config": "models configured layer by layer are not predicted",
+    "sinusoidal_pos_embds": "sinusoidal positions are not predicted; set it to false",
 }
-# What decides how a model runs, not what it is: the workload says that. An `attn_implementation`
-# could even name code on the hub.
+# These decide how a model runs, which is up to the workload. An `attn_implementation` could even
+# name code on the hub.
 _DROPPED = {
     "attn_implementation", "experts_implementation", "dtype", "torch_dtype", "use_cache",
     "output_attentions", "output_hidden_states", "return_dict", "problem_type",
@@ -83,13 +77,13 @@ _SIZES = {
 
 
 def parse_config(given: object) -> dict[str, Any]:
-    """The fields of an untrusted ``config.json``, without those that a workload decides.
+    """The checked fields of an untrusted ``config.json``, without those that a workload decides.
 
     Args:
-        given: Its text, or the object it holds.
+        given: Its text, or the parsed object.
 
     Raises:
-        InvalidInput: With what is wrong in it, for the field ``config``.
+        InvalidInput: With what is wrong, for the field ``config``.
     """
     read = _read(given)
     architecture = _architecture(read)
@@ -99,35 +93,35 @@ def parse_config(given: object) -> dict[str, Any]:
             raise _wrong(f"{name} is not a JSON object")
     layers = sum(_layer_counts(config)) * (_number(config, "inner_group_num") or 1)
     if layers > _LARGEST_LAYER_COUNT:
-        raise _wrong(f"{layers:,} layers are too many; {_LARGEST_LAYER_COUNT:,} are possible")
+        raise _wrong(f"{layers:,} layers are too many (maximum {_LARGEST_LAYER_COUNT:,})")
     text = text_config(config)
     for name in architecture.needs:
         if _number(text, name) is None:
-            raise _wrong(f"it does not say its {name}; add it")
+            raise _missing(name)
     return config
 
 
 def read_config_file(path: Path) -> str:
-    """The text of a ``config.json``, no more of it than a config may have.
+    """The text of a ``config.json``, cut off just above the largest allowed size.
 
     Raises:
-        InvalidInput: If there is no such file, or it is no text.
+        InvalidInput: If there is no such file, or it is not text.
     """
     try:
         with path.open("rb") as file:
             return file.read(LARGEST_CONFIG_BYTES + 1).decode()
     except UnicodeDecodeError as error:
-        raise _wrong("it is not JSON, which is UTF-8 text") from error
+        raise _wrong("this is not JSON, which is UTF-8 text") from error
     except (OSError, ValueError) as error:
         raise _wrong(f"{shown(path)} cannot be read: {error}") from error
 
 
 def describe(config: Mapping[str, Any], name: str) -> GivenModel:
-    """What can be said of a model by its config.
+    """The model that a config describes.
 
     Args:
         config: Checked fields.
-        name: What the workload calls it; an id of the hub has a slash.
+        name: Its name in the workload; a hub id has a slash.
     """
     architecture = ARCHITECTURES[config["model_type"]]
     task = architecture.tasks[0]
@@ -138,7 +132,7 @@ def describe(config: Mapping[str, Any], name: str) -> GivenModel:
         kind=architecture.kind,
         task=task,
         tasks=architecture.tasks,
-        description=f"A model of the architecture {config['model_type']}.",
+        description=f"Model with the {config['model_type']} architecture.",
         sequence_length=_sequence_length(config, architecture),
         image_size=_image_size(config, architecture) if architecture.image_processor else None,
         image_processor=architecture.image_processor,
@@ -154,35 +148,35 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read(given: object) -> dict[str, Any]:
-    """The object that a config is, of bounded size and with no cycles."""
+    """The config as a parsed object, of bounded size and without cycles."""
     try:
         text = given if isinstance(given, str | bytes) else json.dumps(given)
         if len(text) > LARGEST_CONFIG_BYTES:
             raise _wrong(f"it is larger than {LARGEST_CONFIG_BYTES // 2**20} MiB")
         read = json.loads(text)
     except RecursionError:
-        raise _wrong("its objects lie too deep inside one another") from None
+        raise _wrong("its objects are nested too deep") from None
     except (TypeError, ValueError) as error:
-        raise _wrong(f"it is not JSON: {shown(error)}") from error
+        raise _wrong(f"this is not JSON: {shown(error)}") from error
     if not isinstance(read, dict):
-        raise _wrong("it is not a JSON object; give the contents of a config.json")
+        raise _wrong("this is not a JSON object; enter the contents of a config.json")
     return read
 
 
 def _architecture(config: Mapping[str, Any]) -> Architecture:
-    """The architecture a config names.
+    """The architecture of a config.
 
-    What it refuses comes first: code of its own has a model type of its own.
+    Refused fields are checked first: custom code comes with a model type of its own.
     """
     for name, reason in _REFUSED.items():
         if config.get(name):
-            raise _wrong(f"{name} is not possible here: {reason}")
+            raise _wrong(f"{name} is not supported: {reason}")
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         if model_type is None:
-            raise _wrong(f"it has no model_type; give one of {known}")
-        raise _wrong(f"the model type {shown(model_type)} is not known here; known are {known}")
+            raise _wrong(f"model_type is missing; add one of {known}")
+        raise _wrong(f"the model type {shown(model_type)} is not supported; choose one of {known}")
     return ARCHITECTURES[model_type]
 
 
@@ -193,7 +187,7 @@ def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
         if name.startswith("_") or name in _DROPPED:
             continue
         if value and name in _REFUSED:
-            raise _wrong(f"{name} is not possible here: {_REFUSED[name]}")
+            raise _wrong(f"{name} is not supported: {_REFUSED[name]}")
         if name in _SIZES | _LAYERS:
             _check_size(name, value)
         cleaned[name] = _checked(name, value, depth)
@@ -202,34 +196,35 @@ def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, depth: int) -> Any:
     if depth > _LARGEST_DEPTH:
-        raise _wrong(f"{shown(name)} lies too deep inside other objects")
+        raise _wrong(f"{shown(name)} is nested too deep")
     if isinstance(value, dict):
         return _cleaned(value, depth + 1)
     if isinstance(value, list):
         if len(value) > _LARGEST_LIST:
-            raise _wrong(f"{shown(name)} lists too much; {_LARGEST_LIST:,} values are possible")
+            raise _wrong(f"{shown(name)} is too long a list (maximum {_LARGEST_LIST:,})")
         return [_checked(name, item, depth + 1) for item in value]
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     largest = _LARGEST_NUMBER if isinstance(value, int) and name != "rope_theta" else _LARGEST_FLOAT
     if not math.isfinite(value) or abs(value) > largest:
-        raise _wrong(f"{shown(name)} is {shown(value)}, which is out of all bounds")
+        raise _wrong(f"{shown(name)} is {shown(value)}, which is out of range")
     return value
 
 
 def _check_size(name: str, value: Any) -> None:
-    """A size is a whole number from 1, or a list of such; ``null`` leaves it to transformers."""
+    """A size is a whole number from 1, or a list of them; ``null`` leaves it to transformers."""
     if value is None:
         return
     for size in value if isinstance(value, list) else [value]:
         whole = isinstance(size, int) and not isinstance(size, bool)
         if not (whole and 1 <= size <= _LARGEST_NUMBER):
-            bounds = f"a whole number from 1 to {_LARGEST_NUMBER:,}"
-            raise _wrong(f"{name} is {shown(size)}; give {bounds}")
+            raise _wrong(
+                f"{name} is {shown(size)}; enter a whole number from 1 to {_LARGEST_NUMBER:,}"
+            )
 
 
 def _layer_counts(config: Mapping[str, Any]) -> Iterator[int]:
-    """Every number of layers in a config and in the configs inside it."""
+    """Every number of layers in a config and in the configs nested in it."""
     for name, value in config.items():
         if isinstance(value, dict):
             yield from _layer_counts(value)
@@ -245,18 +240,18 @@ def _sequence_length(config: Mapping[str, Any], architecture: Architecture) -> S
     positions = _number(text_config(config), name) if name else None
     if positions is None:
         if architecture.learned_positions:
-            raise _wrong(f"it does not say its {name}; add it")
+            raise _missing(name)
         positions = LARGEST_SEQUENCE_LENGTH
     largest = min(positions - architecture.first_position, LARGEST_SEQUENCE_LENGTH)
     # A language model predicts the next token, so there must be one.
     smallest = 2 if architecture.tasks[0] is Task.CAUSAL_LANGUAGE_MODELLING else 1
     if largest < smallest:
-        raise _wrong(f"{name} is too small; {positions} leaves no room for text")
+        raise _wrong(f"{name} is too small: {positions} leaves no room for text")
     return SizeLimits(min(usual, largest), smallest, largest)
 
 
 def _image_size(config: Mapping[str, Any], architecture: Architecture) -> SizeLimits:
-    """The config's own size as the default, and the usual bounds, wider where it is beyond them."""
+    """The config's own size as the default, and bounds that include it."""
     usual = _USUAL_IMAGES
     if architecture.windows:
         usual = _filling_windows(config)
@@ -264,7 +259,7 @@ def _image_size(config: Mapping[str, Any], architecture: Architecture) -> SizeLi
     if own is None:
         return usual
     if own > LARGEST_IMAGE_SIZE:
-        raise _wrong(f"image_size is {own:,}; {LARGEST_IMAGE_SIZE:,} pixels per side are possible")
+        raise _wrong(f"image_size is {own:,} (maximum {LARGEST_IMAGE_SIZE:,} pixels per side)")
     return SizeLimits(own, min(own, usual.smallest), max(own, usual.largest))
 
 
@@ -273,16 +268,16 @@ def _filling_windows(config: Mapping[str, Any]) -> SizeLimits:
     patch, window = _number(config, "patch_size"), _number(config, "window_size")
     stages = config.get("depths")
     if patch is None or window is None or not isinstance(stages, list):
-        raise _wrong("it does not say its patch_size, window_size and depths; add them")
+        raise _wrong("patch_size, window_size or depths is missing; add it")
     smallest = patch * window * 2 ** (len(stages) - 1)
     if smallest > LARGEST_IMAGE_SIZE:
-        raise _wrong(f"its windows need images of {smallest:,} pixels per side; that is too large")
+        raise _wrong(f"its windows need images of {smallest:,} pixels per side: too large")
     default = max(smallest, _USUAL_IMAGES.default)
     return SizeLimits(default, smallest, max(default, _USUAL_IMAGES.largest))
 
 
 def _label_count(config: Mapping[str, Any], task: Task) -> int | None:
-    """The labels of the config's own head, if it says so."""
+    """The labels of the config's own head, if it has any."""
     if task not in DEFAULT_LABEL_COUNTS:
         return None
     labels = config.get("id2label")
@@ -290,16 +285,20 @@ def _label_count(config: Mapping[str, Any], task: Task) -> int | None:
     if not count:
         return None
     if count > LARGEST_LABEL_COUNT:
-        raise _wrong(f"it has {count:,} labels; {LARGEST_LABEL_COUNT:,} are possible")
+        raise _wrong(f"it has {count:,} labels (maximum {LARGEST_LABEL_COUNT:,})")
     return count
 
 
 def _number(config: Mapping[str, Any], name: str) -> int | None:
-    """A checked size that must be a single one."""
+    """A checked size that must be a single number."""
     value = config.get(name)
     if isinstance(value, list):
-        raise _wrong(f"{name} is a list; give one whole number")
+        raise _wrong(f"{name} is a list; enter one whole number")
     return value
+
+
+def _missing(name: str) -> InvalidInput:
+    return _wrong(f"{name} is missing; add it")
 
 
 def _wrong(message: str) -> InvalidInput:

@@ -1,15 +1,15 @@
-"""What is known of a model without building it: its kind, its tasks, the sizes it takes."""
+"""What is known about a model without building it: kind, tasks, input sizes, architecture."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 
 class Kind(StrEnum):
-    """What a model reads; it decides which input sizes it has."""
+    """What a model reads, which decides its input sizes."""
 
     TEXT = "text"
     IMAGE = "image"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 class Task(StrEnum):
-    """What a model is trained to do; it decides the head, the batch and the loss."""
+    """What a model is trained to do, which decides its head, its batch and its loss."""
 
     SEQUENCE_CLASSIFICATION = "sequence-classification"
     TOKEN_CLASSIFICATION = "token-classification"  # noqa: S105  # tokens of text
@@ -36,7 +36,7 @@ DEFAULT_LABEL_COUNTS = {
     Task.TOKEN_CLASSIFICATION: 9,
     Task.IMAGE_CLASSIFICATION: 1000,
 }
-"""Labels of the classifiers: a yes or no, the tags of CoNLL-2003, the classes of ImageNet-1k."""
+"""Labels of classifiers: yes or no, the tags of CoNLL-2003, the classes of ImageNet-1k."""
 
 
 LARGEST_SEQUENCE_LENGTH = 131_072
@@ -55,16 +55,15 @@ class SizeLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model that can be trained, with the task it is mostly trained for.
+    """A model that can be trained.
 
     Attributes:
-        name: What a workload calls it.
+        name: Its name in a workload.
         hub_id: Its name on the Hugging Face hub; empty for a config from elsewhere.
-        task: The task taken where none is named; one of ``tasks``.
+        task: The default task; one of ``tasks``.
         tasks: All that it can be trained for.
-        sequence_length: Limits in tokens, for what reads or writes text; the largest is the number
-            of positions.
-        image_size: Limits in pixels per side, for what reads images.
+        sequence_length: In tokens, for models of text; the largest is the number of positions.
+        image_size: In pixels per side, for models of images.
         image_processor: The transformers class that prepares an image for it, on Pillow.
         label_count: Labels of its own head, where that is the default for its task.
     """
@@ -87,12 +86,10 @@ class Model:
         Raises:
             LookupError: It has not been fetched from the hub yet.
         """
-        raise LookupError(
-            f"the config of {self.name} is not here yet; see engine.models.hub.resolve"
-        )
+        raise LookupError(f"the config of {self.name} was not fetched; see engine.hub.resolve")
 
     def label_count_for(self, task: Task) -> int | None:
-        """The labels a classifier has where none are named; ``None`` for other tasks."""
+        """The default number of labels of a classifier; ``None`` for other tasks."""
         if task is self.task and self.label_count is not None:
             return self.label_count
         return DEFAULT_LABEL_COUNTS.get(task)
@@ -109,14 +106,13 @@ class GivenModel(Model):
     given: Mapping[str, Any]
 
     def config(self) -> dict[str, Any]:
-        """The given fields, as a new dictionary."""
         return dict(self.given)
 
 
 def hub_model(hub_id: str) -> Model:
-    """A model of the hub before its config is there; ``engine.models.hub.resolve`` fetches that.
+    """A hub model whose config :func:`engine.hub.resolve` has not fetched yet.
 
-    Any task and any size may be named for it so far.
+    Until then any task and any size is valid.
     """
     return Model(
         name=hub_id,
@@ -125,7 +121,117 @@ def hub_model(hub_id: str) -> Model:
         kind=Kind.UNKNOWN,
         task=Task.SEQUENCE_CLASSIFICATION,
         tasks=tuple(Task),
-        description="A model of the Hugging Face hub; only its config is fetched.",
+        description="Model on the Hugging Face Hub. Only its config is fetched.",
         sequence_length=SizeLimits(LARGEST_SEQUENCE_LENGTH, 1, LARGEST_SEQUENCE_LENGTH),
         image_size=SizeLimits(LARGEST_IMAGE_SIZE, 1, LARGEST_IMAGE_SIZE),
     )
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How the models of one ``model_type`` are trained.
+
+    Attributes:
+        tasks: What they can be trained for, the usual one first.
+        positions: The config field with the number of positions; empty for no limit.
+        first_position: Positions before the first token's (padding, in RoBERTa and its kin).
+        learned_positions: Whether positions have parameters, so that their number must be known.
+        image_processor: The transformers class that prepares an image, on Pillow.
+        windows: Whether it attends within windows, which limits how small images can be: the last
+            stage must still fill one.
+        needs: Config fields without which no batch can be made.
+    """
+
+    kind: Kind
+    tasks: tuple[Task, ...]
+    positions: str = ""
+    first_position: int = 0
+    learned_positions: bool = False
+    image_processor: str = ""
+    windows: bool = False
+    needs: tuple[str, ...] = ()
+
+
+_ENCODER = Architecture(
+    kind=Kind.TEXT,
+    tasks=(
+        Task.SEQUENCE_CLASSIFICATION,
+        Task.TOKEN_CLASSIFICATION,
+        Task.MASKED_LANGUAGE_MODELLING,
+    ),
+    positions="max_position_embeddings",
+    learned_positions=True,
+    needs=("vocab_size",),
+)
+_OFFSET_ENCODER = replace(_ENCODER, first_position=2)
+_DECODER = Architecture(
+    kind=Kind.TEXT,
+    tasks=(
+        Task.CAUSAL_LANGUAGE_MODELLING,
+        Task.SEQUENCE_CLASSIFICATION,
+        Task.TOKEN_CLASSIFICATION,
+    ),
+    positions="max_position_embeddings",
+    needs=("vocab_size",),
+)
+_LEARNED_DECODER = replace(_DECODER, learned_positions=True)
+_UNTAGGED = (Task.CAUSAL_LANGUAGE_MODELLING, Task.SEQUENCE_CLASSIFICATION)
+_TRANSLATOR = Architecture(
+    kind=Kind.TEXT,
+    tasks=(Task.SEQUENCE_TO_SEQUENCE,),
+    positions="max_position_embeddings",
+    learned_positions=True,
+    needs=("vocab_size",),
+)
+_IMAGES = Architecture(
+    kind=Kind.IMAGE,
+    tasks=(Task.IMAGE_CLASSIFICATION,),
+    image_processor="ViTImageProcessorPil",
+)
+_CONVOLUTIONS = replace(_IMAGES, image_processor="ConvNextImageProcessorPil")
+_PAIRS = Architecture(
+    kind=Kind.IMAGE_TEXT,
+    tasks=(Task.CONTRASTIVE,),
+    positions="max_position_embeddings",
+    learned_positions=True,
+    image_processor="CLIPImageProcessorPil",
+    needs=("vocab_size",),
+)
+_SPEECH = Architecture(
+    kind=Kind.SPEECH,
+    tasks=(Task.SPEECH_RECOGNITION,),
+    positions="max_target_positions",
+    learned_positions=True,
+    needs=("vocab_size", "num_mel_bins", "max_source_positions"),
+)
+
+# Each was traced through a whole training step. Others are refused rather than guessed: their steps
+# may depend on the data, as a mixture of experts does, which no trace shows.
+ARCHITECTURES: dict[str, Architecture] = {
+    **dict.fromkeys(("albert", "bert", "deberta", "deberta-v2", "distilbert", "electra"), _ENCODER),
+    **dict.fromkeys(("camembert", "mpnet", "roberta", "xlm-roberta"), _OFFSET_ENCODER),
+    **dict.fromkeys(
+        ("falcon", "gemma", "gemma2", "gpt_neox", "llama", "mistral", "phi", "phi3"), _DECODER
+    ),
+    **dict.fromkeys(("qwen2", "qwen3", "smollm3", "stablelm", "starcoder2"), _DECODER),
+    **dict.fromkeys(("gemma3_text", "olmo", "olmo2"), replace(_DECODER, tasks=_UNTAGGED)),
+    "bloom": replace(_DECODER, positions=""),
+    "gpt2": replace(_LEARNED_DECODER, positions="n_positions"),
+    "gpt_bigcode": replace(_LEARNED_DECODER, positions="n_positions"),
+    "granite": replace(_DECODER, tasks=(Task.CAUSAL_LANGUAGE_MODELLING,)),
+    "gptj": replace(_DECODER, positions="n_positions", tasks=_UNTAGGED),
+    "opt": replace(_LEARNED_DECODER, tasks=_UNTAGGED),
+    **dict.fromkeys(("bart", "mbart"), _TRANSLATOR),
+    **dict.fromkeys(
+        ("mt5", "t5", "umt5"), replace(_TRANSLATOR, positions="", learned_positions=False)
+    ),
+    **dict.fromkeys(("beit", "deit", "dinov2", "swinv2", "vit", "vit_msn"), _IMAGES),
+    "swin": replace(_IMAGES, windows=True),
+    **dict.fromkeys(
+        ("convnext", "convnextv2", "mobilenet_v1", "mobilenet_v2", "mobilevit", "regnet", "resnet"),
+        _CONVOLUTIONS,
+    ),
+    "clip": _PAIRS,
+    "siglip": replace(_PAIRS, image_processor="SiglipImageProcessorPil"),
+    "whisper": _SPEECH,
+}

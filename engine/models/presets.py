@@ -1,4 +1,4 @@
-"""Model presets: each carries its Hugging Face config, so that nothing is downloaded."""
+"""Model presets. Each has its Hugging Face config with it, so nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _UNSAFE = re.compile(r"\.\.|--")
 
 @dataclass(frozen=True, kw_only=True)
 class Preset(Model):
-    """A model that comes with its config.
+    """A model with its config, as ``presets.toml`` lists it.
 
     Attributes:
-        parameters: How many it is known to have; the check of its config.
+        parameters: The known number of parameters, to check the config with.
         source: Where that number was read, or that it was not looked up.
     """
 
@@ -34,7 +34,6 @@ class Preset(Model):
     source: str
 
     def config(self) -> dict[str, Any]:
-        """The fields of the model's ``config.json``, written down by hand for its hub id."""
         return _read_config(self.name)
 
 
@@ -44,7 +43,7 @@ def _read_config(name: str) -> dict[str, Any]:
 
 
 def _preset(name: str, written: dict[str, Any]) -> Preset:
-    """A preset as ``presets.toml`` has it, its limits and tasks read from its config."""
+    """A preset from its entry in ``presets.toml``, with limits and tasks from its config."""
     model = describe(_read_config(name), name)
     known = {field: getattr(model, field) for field in Model.__dataclass_fields__}
     sizes = {
@@ -65,12 +64,11 @@ PRESETS: dict[str, Preset] = {
 
 
 def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
-    """The model a workload names.
+    """The model of a workload.
 
     Args:
-        name: Of a preset (its hub id also says it) or of a model of the hub; with a config, any
-            name but a preset's.
-        config: The checked fields of its own config.
+        name: Of a preset, or a hub id; with a config, any name that is not a preset's.
+        config: Checked fields.
 
     Raises:
         InvalidInput: If there is no such model.
@@ -80,13 +78,13 @@ def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
     for preset in PRESETS.values():
         if name in (preset.name, preset.hub_id):
             return preset
-    # The hub's own rules for an id, as far as they keep it out of mischief in a path or an address.
+    # The hub's own rules for ids, as far as they keep paths and URLs safe.
     if isinstance(name, str) and _HUB_ID.fullmatch(name) and not _UNSAFE.search(name):
         return hub_model(name)
     raise InvalidInput(
         {
-            "model": f"unknown model {shown(name)}; choose one of {', '.join(PRESETS)}, or give "
-            "the id of a model of the Hugging Face hub (org/name), or a config"
+            "model": f"unknown model {shown(name)}; choose one of {', '.join(PRESETS)}, or enter a "
+            "Hugging Face ID (org/name) or a config"
         }
     )
 
@@ -95,7 +93,7 @@ def _given(name: str, config: Mapping[str, Any]) -> Model:
     wrong: dict[str, str] = {}
     plain_text("model", name, wrong)
     if not wrong and name in PRESETS:
-        wrong["config"] = f"{name} has its own; leave one of the two out"
+        wrong["config"] = f"{name} is a preset with its own config; leave out one of the two"
     if wrong:
         raise InvalidInput(wrong)
     return describe(config, name)

@@ -1,1 +1,4 @@
-"""Several GPUs: what one of them holds and waits for."""
+"""Several GPUs that share a training run, with DDP or FSDP: groups, recorders, links.
+
+What one of them holds and how long it waits for the others.
+"""

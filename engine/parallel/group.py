@@ -1,28 +1,36 @@
-"""Several GPUs, predicted: what one of them holds when they share a training.
+"""Process groups of GPUs that share a training run: a fake one to predict, a real one to measure.
 
-The first GPU of the group (rank 0, which never holds less than another) is traced in one process: a
-process group that talks to nobody takes the place of NCCL.
+For a prediction, the first GPU (rank 0, which never holds less than another) is traced in a single
+process, with a fake process group in the place of NCCL. For a measurement, each member runs
+PyTorch's own DistributedDataParallel or ``fully_shard``; the latter is set up by the function that
+is traced.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from engine.errors import EngineError
-from engine.parallel.buckets import Buckets
+from engine.errors import EngineError, InvalidInput
+from engine.parallel.ddp import Buckets
+from engine.parallel.fsdp import only_the_first, recording_shards, shard
 from engine.parallel.group_recorder import GroupRecorder
-from engine.parallel.sharding import only_the_first, shard, told_apart
 from engine.tracing.recorder import MemoryRecorder, Recorded, Temporaries
+from engine.tracing.trace import Category
 from engine.workload import Parallelism, Workload
 
 
 class Alone:
-    """One GPU, which shares with nobody."""
+    """A single GPU."""
 
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
         """What this GPU holds of a model on fake tensors."""
@@ -31,15 +39,15 @@ class Alone:
     def recorder(
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
-        """A recorder of the training of what :meth:`spread` gave."""
+        """A recorder of the steps of what :meth:`spread` returned."""
         return MemoryRecorder(training, batch_size, temporaries)
 
 
 class Together(Alone):
-    """One of several GPUs that share a training.
+    """One of several GPUs that share a training run.
 
     Args:
-        workload: Says how many there are and how they share.
+        workload: How many there are and how they share.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -50,7 +58,7 @@ class Together(Alone):
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model with gradient buckets, or a shard of it."""
         if self._workload.parallelism is Parallelism.DDP:
-            self._buckets = Buckets(model, self._workload, self.working_recorder)
+            self._buckets = Buckets(model, self._workload, self.current_recorder)
             return model
         with only_the_first():
             return shard(model, self._workload)
@@ -58,7 +66,7 @@ class Together(Alone):
     def recorder(
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
-        """A recorder that knows shards, and what is for parameters or gradients."""
+        """A recorder that knows shards, and which tensors are for parameters or gradients."""
         self._recorder = GroupRecorder(
             training, batch_size, temporaries, self._workload.world_size, self._before_step
         )
@@ -66,25 +74,23 @@ class Together(Alone):
 
     def _before_step(self) -> None:
         if self._buckets is not None:
-            self._buckets.get_ready()
+            self._buckets.prepare()
 
     def close(self) -> None:
-        """Let go of the model."""
         if self._buckets is not None:
             self._buckets.close()
 
-    def working_recorder(self) -> GroupRecorder:
-        """The recorder that was made."""
+    def current_recorder(self) -> GroupRecorder:
         if self._recorder is None:
-            raise EngineError("a training among several GPUs runs under its recorder only")
+            raise EngineError("several GPUs are traced under a recorder only")
         return self._recorder
 
 
 @contextmanager
 def among_gpus(workload: Workload) -> Iterator[Alone]:
-    """Make this process one of the workload's GPUs, for as long as the context lasts.
+    """Make this process one of the workload's GPUs while the context lasts.
 
-    Enter it before fake tensors come in: a process group wants real ones.
+    Enter it before fake tensors, since a process group needs real ones.
 
     Raises:
         EngineError: If this process belongs to a process group already.
@@ -94,14 +100,125 @@ def among_gpus(workload: Workload) -> Iterator[Alone]:
         return
     if dist.is_initialized():
         raise EngineError(
-            "this process belongs to a torch.distributed process group already; several GPUs are "
-            "predicted in a process of its own"
+            "this process already belongs to a torch.distributed process group; predict several "
+            "GPUs in a separate process"
         )
     together = Together(workload)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=workload.world_size)
     try:
-        with told_apart(together.working_recorder):
+        with recording_shards(together.current_recorder):
             yield together
     finally:
         together.close()
         dist.destroy_process_group()
+
+
+_EMPTY = torch.ops.aten.empty.memory_format
+_PATIENCE = timedelta(seconds=120)
+"""How long members wait for each other; their parent has a deadline for all of them."""
+
+
+def join_group(device: str, rank: int, world_size: int, meeting_file: str) -> None:
+    """Make this process a member of a group that shares a training run, until it exits.
+
+    Members do not leave: one that has run out of memory would wait forever for those in the middle
+    of a step.
+
+    Args:
+        device: ``cuda`` gives each member its own GPU, and NCCL; ``cpu`` a share of the cores, and
+            Gloo.
+        rank: The number of this member.
+        world_size: The number of members.
+        meeting_file: The file of the store through which they connect.
+
+    Raises:
+        InvalidInput: If the machine has too few GPUs, or its kind cannot share.
+    """
+    if device not in ("cuda", "cpu"):
+        raise InvalidInput({"parallelism": f"{device} devices cannot share a training run"})
+    own: torch.device | None = None
+    if device == "cuda":
+        if rank >= torch.cuda.device_count():
+            raise InvalidInput(
+                {"world_size": f"this machine has {torch.cuda.device_count()} GPU(s); use fewer"}
+            )
+        own = torch.device("cuda", rank)
+        torch.cuda.set_device(own)
+    else:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        store=FileStore(meeting_file, world_size),
+        rank=rank,
+        world_size=world_size,
+        timeout=_PATIENCE,
+        device_id=own,  # else NCCL allocates its memory only in the first step
+    )
+
+
+def slowest(seconds: float, device: str) -> float:
+    """The longest time that a member of the group took for a step.
+
+    Members must agree on it, or one would run more steps than another and wait for it.
+    """
+    longest = torch.tensor(seconds, dtype=torch.float64, device=device)
+    dist.all_reduce(longest, dist.ReduceOp.MAX)
+    return float(longest)
+
+
+def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.Module:
+    """Put this member's part of a model on its device.
+
+    Args:
+        model: On the host. It is changed.
+        workload: How it is shared.
+        device: ``cuda``, ``mps`` or ``cpu``.
+
+    Raises:
+        InvalidInput: If the model or the optimizer cannot be sharded.
+    """
+    match workload.parallelism:
+        case Parallelism.DDP:
+            views = workload.gradient_as_bucket_view
+            return DistributedDataParallel(model.to(device), gradient_as_bucket_view=views)
+        case Parallelism.FSDP:  # block by block: the whole model may be too large
+            return shard(model, workload, device)
+    return model.to(device)
+
+
+@contextmanager
+def recording(
+    training: Recorded, batch_size: int, workload: Workload | None, limit_bytes: int | None
+) -> Iterator[MemoryRecorder]:
+    """A recorder of a member's steps, while the context lasts.
+
+    Args:
+        training: What is recorded.
+        batch_size: Samples per step and GPU.
+        workload: How it is shared; ``None`` for a custom step.
+        limit_bytes: The most that tensors may take.
+    """
+    shared = Parallelism.NONE if workload is None else workload.parallelism
+    if workload is not None and shared is Parallelism.FSDP:
+        sharded = GroupRecorder(
+            training, batch_size, None, workload.world_size, lambda: None, limit_bytes
+        )
+        with recording_shards(lambda: sharded):
+            yield sharded
+    elif shared is Parallelism.DDP:
+        wrapped = _WrappedRecorder(training, batch_size, limit_bytes=limit_bytes)
+        yield wrapped
+        names = wrapped.trace.modules
+        names[:] = [name.removeprefix("module").removeprefix(".") for name in names]
+    else:
+        yield MemoryRecorder(training, batch_size, limit_bytes=limit_bytes)
+
+
+class _WrappedRecorder(MemoryRecorder):
+    """Records a model inside DistributedDataParallel, which names it ``module``."""
+
+    def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
+        """Empty tensors that the wrapper makes before the model runs are gradient buckets."""
+        if func is _EMPTY and phase == "forward" and not self._modules.at_work():
+            return Category.GRADIENTS
+        return super()._category(phase, func, args)

@@ -18,7 +18,7 @@ _c10d = torch.ops.c10d
 
 
 class GroupRecorder(MemoryRecorder):
-    """Records what a GPU holds of a training that several share, and what they send each other.
+    """Records what one of several GPUs holds of a training run, and what it sends to the others.
 
     Args:
         training: What is recorded.
@@ -26,7 +26,7 @@ class GroupRecorder(MemoryRecorder):
         temporaries: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
         world_size: GPUs that share the work.
         before_step: Called before each step, and recorded ahead of it.
-        limit_bytes: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
+        limit_bytes: As above.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class GroupRecorder(MemoryRecorder):
         super().__init__(training, batch_size, temporaries, limit_bytes)
 
     def record_step(self, step: Callable[[], None]) -> None:
-        """Run one training step and record it, and before it what comes between steps."""
+        """Record one training step, and what comes before it."""
         with self:
             self._before_step()
         super().record_step(step)
 
     @contextmanager
     def making(self, category: Category) -> Iterator[None]:
-        """Say what tensors are for that are made while the context lasts."""
+        """Set the category of tensors that are made while the context lasts."""
         before, self._made_for = self._made_for, category
         try:
             yield
@@ -61,7 +61,7 @@ class GroupRecorder(MemoryRecorder):
             self._made_for = before
 
     def resized(self, storage: torch.UntypedStorage, size: int) -> None:
-        """Write down that a storage was emptied or filled again."""
+        """Record that a storage was emptied or filled again."""
         address = storage._cdata
         if size == 0 and address in self._ids:
             self._free(self._ids.pop(address))
@@ -72,7 +72,7 @@ class GroupRecorder(MemoryRecorder):
             self._ids[address] = self._allocate(size, category, self._modules.at_work(), "resize_")
 
     def sort_gradient(self, gradient: torch.Tensor, parameter: torch.Tensor) -> None:
-        """Sort a gradient that is not a parameter's own, but on the way to be."""
+        """Set the category of a gradient that is not yet a parameter's own."""
         self._sort_into(gradient, Category.GRADIENTS, self._modules.owner(parameter))
 
     def __torch_dispatch__(
@@ -82,7 +82,7 @@ class GroupRecorder(MemoryRecorder):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Let a sharded tensor come down to its shard first, then record as ever."""
+        """Let a sharded tensor dispatch to its shard first, then record as usual."""
         if DTensor in types:
             return NotImplemented
         output = super().__torch_dispatch__(func, types, args, kwargs)
@@ -96,7 +96,7 @@ class GroupRecorder(MemoryRecorder):
         return self._made_for or super()._category(phase, func, args)
 
     def _allocate(self, size: int, category: Category, module: str, operator: str) -> int:
-        stream = torch.cpu.current_stream()  # that is where FSDP's streams are seen here
+        stream = torch.cpu.current_stream()  # FSDP's streams show here without CUDA
         self.trace.streams.append(self._streams.setdefault(stream, len(self._streams)))
         return super()._allocate(size, category, module, operator)
 
@@ -118,10 +118,10 @@ class GroupRecorder(MemoryRecorder):
 
 
 def bytes_sent(func: Any, args: tuple[Any, ...], world_size: int) -> int:
-    """Bytes that each GPU sends to run a collective operator as a ring; 0 for other operators.
+    """Bytes that each GPU sends in a collective operator run as a ring; 0 for other operators.
 
-    A ring of N sends (N - 1)/N of the gathered or scattered tensor, and twice that to reduce
-    one for all (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
+    A ring of N sends (N - 1)/N of the gathered or scattered tensor, and twice that in an all-reduce
+    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
     """
     if func is _c10d._allgather_base_.default:
         whole = _bytes(args[0])
@@ -135,7 +135,7 @@ def bytes_sent(func: Any, args: tuple[Any, ...], world_size: int) -> int:
 
 
 def _bytes_copied(func: Any, args: tuple[Any, ...]) -> int:
-    """Bytes that FSDP reads and writes to pack shards and gradients for the others, and back."""
+    """Bytes that FSDP reads and writes to pack and unpack shards and gradients."""
     if func.namespace != "fsdp":
         return 0
     return 2 * sum(_bytes(leaf) for leaf in tree_iter(args[0]) if isinstance(leaf, torch.Tensor))
@@ -146,5 +146,5 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """The shard behind a sharded tensor; any other tensor as it is."""
+    """The shard of a sharded tensor; any other tensor unchanged."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor

@@ -1,20 +1,21 @@
-"""What lies between several GPUs: NCCL's own memory, and how fast they talk. All of it assumed."""
+"""What predictions assume about several GPUs: NCCL's memory, their links, when they synchronise."""
 
 from __future__ import annotations
 
 from engine.gpus import Gpu
-from engine.workload import Parallelism, Workload
+from engine.step.training import trainable_parameter_count
+from engine.workload import Parallelism, Precision, Workload
 
 NCCL_PAIR_BYTES = 544 * 2**20
 NCCL_GROUP_BYTES = 688 * 2**20
-"""Assumed memory of one NCCL communicator, outside the caching allocator: of two GPUs, of more.
+"""Assumed memory of an NCCL communicator of two GPUs, and of more, outside the caching allocator.
 
 Measured on A100 with NVLink (https://github.com/NVIDIA/nccl/issues/964, 2023-08-16). It grows with
 the channels and their buffers (``NCCL_MAX_NCHANNELS``, ``NCCL_BUFFSIZE``), so machines differ.
 """
 
 GPUS_PER_NODE = 8
-"""Assumed: beyond so many GPUs the network between machines is the slowest link of the ring."""
+"""Assumed: with more GPUs, the network between machines is the slowest link of the ring."""
 
 LINK_EFFICIENCY = 0.75
 """Assumed share of a link's peak rate that large collective operations reach."""
@@ -34,38 +35,77 @@ _NVLINK = {
 
 
 def nccl_bytes(workload: Workload) -> int:
-    """Device memory of one GPU that NCCL is assumed to take."""
+    """Device memory that NCCL is assumed to take on each GPU."""
     if workload.parallelism is Parallelism.NONE:
         return 0
     return NCCL_PAIR_BYTES if workload.world_size == 2 else NCCL_GROUP_BYTES
 
 
 def link_bytes_per_second(gpu: Gpu, world_size: int) -> float:
-    """How fast a GPU is assumed to send to the next one in the ring."""
+    """How fast each GPU is assumed to send to the next one in the ring."""
     peak = _NVLINK.get(gpu.name, _PCIE)
     return LINK_EFFICIENCY * (min(peak, _NETWORK) if world_size > GPUS_PER_NODE else peak)
 
 
 def caveats(workload: Workload, gpu: Gpu) -> list[str]:
-    """What a reader has to know of figures for several GPUs; nothing for one."""
+    """What predictions for several GPUs assume; empty for one GPU."""
     if workload.parallelism is Parallelism.NONE:
         return []
     rate = link_bytes_per_second(gpu, workload.world_size) / 1e9
-    twice = (
-        "Gradients are taken to be held twice, as DistributedDataParallel does by default: once "
-        "for the optimizer, once in its buckets; gradient_as_bucket_view keeps the buckets alone."
-    )
-    once = "Gradients lie in DistributedDataParallel's buckets (gradient_as_bucket_view)."
-    shared = {
-        Parallelism.DDP: once if workload.gradient_as_bucket_view else twice,
-        Parallelism.FSDP: "Sharding is full, by PyTorch's fully_shard (FSDP2) on each repeated "
-        "block and on the rest of the model; gradients are reduced after every micro-batch.",
-    }[workload.parallelism]
     return [
-        f"Memory and batch sizes are those of one of the {workload.world_size:,} GPUs; samples per "
-        f"second are of all. NCCL is assumed to take {nccl_bytes(workload) / 2**20:,.0f} MiB of "
-        "each.",
-        shared,
-        f"GPUs are assumed to send each other {rate:,.0f} GB/s, hidden behind computing where that "
-        "takes longer; a real step hides less.",
+        f"Memory and batch sizes are per GPU, and samples per second are for all "
+        f"{workload.world_size:,} GPUs together. NCCL is assumed to take "
+        f"{nccl_bytes(workload) / 2**20:,.0f} MiB on each.",
+        _gradient_caveat(workload),
+        *accumulation_caveats(workload),
+        f"GPUs are assumed to send each other {rate:,.0f} GB/s, hidden behind computation. Real "
+        "steps hide less.",
     ]
+
+
+def _gradient_caveat(workload: Workload) -> str:
+    if workload.parallelism is Parallelism.FSDP:
+        return (
+            "Assumes full sharding with PyTorch's fully_shard (FSDP2), on each repeated block and "
+            "on the rest of the model."
+        )
+    if workload.gradient_as_bucket_view:
+        return "Gradients are stored in DistributedDataParallel's buckets only."
+    return (
+        "Gradients are stored twice, as DistributedDataParallel does by default: for the optimizer "
+        "and in its buckets. With gradient_as_bucket_view they are stored in the buckets only."
+    )
+
+
+def accumulation_caveats(workload: Workload) -> list[str]:
+    """What several GPUs do with gradients between micro-batches; empty without accumulation.
+
+    The step here synchronises after each of them. Many loops do not: Hugging Face Accelerate, for
+    one, skips it by default.
+    """
+    if workload.gradient_accumulation == 1 or workload.parallelism is Parallelism.NONE:
+        return []
+    synchronised = "Gradients are synchronised after every micro-batch."
+    if workload.parallelism is Parallelism.DDP:
+        return [
+            f"{synchronised} Loops that accumulate with no_sync() communicate less, and use the "
+            "same memory."
+        ]
+    more = unsynchronised_bytes(workload)
+    needs = f"up to {more / 2**30:,.2f} GiB more" if more > 0 else "no more memory in this case"
+    return [
+        f"{synchronised} Loops that accumulate with no_sync() keep unsharded gradients on each "
+        f"GPU, which takes {needs}."
+    ]
+
+
+def unsynchronised_bytes(workload: Workload) -> int:
+    """How much more FSDP needs at most if gradients are not synchronised between micro-batches.
+
+    Each GPU then keeps all gradients, in the number format that they are reduced in, in the place
+    of its share of them, in the parameters' format.
+    """
+    count = trainable_parameter_count(workload)
+    own = 2 if workload.precision is Precision.BF16_TRUE else 4
+    reduced = 4 if workload.precision in (Precision.FP32, Precision.TF32) else 2
+    return count * reduced - count * own // workload.world_size

@@ -1,1 +1,4 @@
-"""Trials without a GPU: memory and time from a trace, with their ranges."""
+"""Predictions: memory and time from a trace, with their ranges.
+
+For one batch size, for an analysis, and for a plan over GPUs and changes.
+"""

@@ -1,8 +1,8 @@
-"""How far a prediction may be off: ranges from the residuals seen so far.
+"""How far a prediction may be off: ranges from known residuals.
 
-A residual is a measured figure beside the predicted one. Those of memory on real GPUs stand in
-``calibration.toml`` beside this file; ``python -m engine validate prediction --gpu local --write``
-adds the ones of one's own GPU to a second file, which counts as well.
+A residual is a measured value next to its prediction. Those of memory on real GPUs are in
+``calibration.toml`` next to this file; ``python -m engine validate prediction --gpu local --write``
+adds those of your own GPU to a second file, which counts as well.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from engine.errors import EngineError
 PUBLISHED = Path(__file__).with_name("calibration.toml")
 OWN = Path(__file__).parents[2] / "var" / "calibration.toml"
 OWN_FILE_VARIABLE = "ENGINE_CALIBRATION"
-"""Environment variable that names another file for one's own residuals than :data:`OWN`."""
+"""Environment variable with the file of your own residuals, instead of :data:`OWN`."""
 
 LEAST_MEMORY_SHARE = 0.02
-"""A range of memory is never narrower than so much to each side, whatever the residuals say."""
+"""The least width of a memory range to each side, whatever the residuals say."""
 LEAST_TIME_SHARE = 0.10
-"""The same for step times: clocks, temperature and drivers alone make so much difference."""
+"""The same for step times: clocks, temperature and drivers alone differ by this much."""
 
-_FARTHEST = 10.0
-# A figure more than ten times off is a mistake in the file (such as another unit), no residual.
+_FARTHEST = 10.0  # a value further off is a mistake in the file, such as a wrong unit
 
 
 class Counted(StrEnum):
-    """What a figure counts; a measured and a predicted one are comparable only if alike."""
+    """What a value measures; only values of the same kind are comparable."""
 
     PEAK_ALLOCATED = "peak_allocated_bytes"
     PEAK_RESERVED = "peak_reserved_bytes"
@@ -44,22 +43,20 @@ class Counted(StrEnum):
 
 
 _GPU_MEMORY = (Counted.PEAK_ALLOCATED, Counted.PEAK_RESERVED, Counted.DEVICE_USED)
-# Live bytes are those of the CPU, predicted exactly: they say nothing of CUDA's kernels.
+# Live bytes are the CPU's and predicted exactly, which says nothing about CUDA's kernels.
 
 
 @dataclass(frozen=True)
 class Residual:
-    """One figure, measured and predicted.
+    """One value, measured and predicted.
 
     Attributes:
-        gpu: A name of the catalogue, or the device as its driver names it.
+        gpu: A catalogue name, or the driver's name of the device.
         workload: The fields of the workload that are not at their defaults.
         batch_size: Samples per step.
-        counted: What was counted; bytes, or seconds.
-        measured: What was found.
-        predicted: What was predicted for it.
-        source: Who measured it, when, with what.
-        forward_only: Whether the forward pass ran alone.
+        counted: In bytes, or seconds.
+        source: Who measured it, when, and with what.
+        forward_only: Whether only the forward pass ran.
     """
 
     gpu: str
@@ -74,7 +71,7 @@ class Residual:
     def __post_init__(self) -> None:
         object.__setattr__(self, "counted", Counted(self.counted))
         if not (self.measured > 0 and self.predicted > 0):
-            raise ValueError("a residual needs two positive figures")
+            raise ValueError("a residual needs two positive values")
 
     @property
     def ratio(self) -> float:
@@ -89,45 +86,45 @@ class Residual:
 
 @dataclass(frozen=True)
 class RelativeRange:
-    """Where the true figure lies, as shares of the predicted one: ``low <= 1 <= high``."""
+    """Where the true value lies, as shares of the predicted one: ``low <= 1 <= high``."""
 
     low: float
     high: float
 
     def low_bytes(self, predicted: int) -> int:
-        """The low end for a predicted number of bytes."""
         return int(predicted * self.low)
 
     def high_bytes(self, predicted: int) -> int:
-        """The high end for a predicted number of bytes, rounded up."""
+        """Rounded up."""
         return -int(-predicted * self.high // 1)
 
-    def in_words(self) -> str:
-        """Such as ``-6 % to +6 %``."""
-        return f"{100 * (self.low - 1):+.0f} % to {100 * (self.high - 1):+.0f} %"
+    def __str__(self) -> str:
+        """Such as ``-6% to +6%``, with a proper minus sign."""
+        text = f"{100 * (self.low - 1):+.0f}% to {100 * (self.high - 1):+.0f}%"
+        return text.replace("-", "\N{MINUS SIGN}")
 
 
 ASSUMED_MEMORY = RelativeRange(0.85, 1.15)
-"""Assumed where no residual is known."""
+"""Without any residuals."""
 ASSUMED_STEP_TIME = RelativeRange(2 / 3, 3 / 2)
-"""Assumed until step times were calibrated: the 60 % of the peak compute that is taken for granted
-is 40 % in a poor case and 90 % in the best one."""
+"""Until step times are calibrated: instead of the assumed 60% of peak compute, poor cases reach 40%
+and the best 90%."""
 
 
 def range_of(
     residuals: Iterable[Residual], least_share: float, assumed: RelativeRange
 ) -> RelativeRange:
-    """The range that residuals give to a new prediction.
+    """The range of a new prediction, given known residuals.
 
-    Each side reaches as far as the widest residual on that side, ``least_share`` at least, times
-    ``1 + 2 / n`` for ``n`` configurations (a model on a GPU) seen: three times as far if all that
-    is known is one configuration, and 1.2 times with ten. Residuals of one configuration resemble
-    one another, so they count as one.
+    Each side is as wide as the largest residual on that side, at least ``least_share``, times
+    ``1 + 2 / n`` for residuals of ``n`` configurations (a model on a GPU): three times as wide with
+    one configuration, 1.2 times with ten. Residuals of one configuration resemble one another, so
+    they count as one.
 
     Args:
         residuals: Of the kind that is predicted.
-        least_share: The narrowest a side may be before that factor.
-        assumed: Taken if there are no residuals.
+        least_share: The least width of a side before that factor.
+        assumed: The range without residuals.
     """
     known = list(residuals)
     if not known:
@@ -140,17 +137,17 @@ def range_of(
 
 
 def memory_range() -> RelativeRange:
-    """The range of predicted GPU memory, from every residual known on this machine."""
+    """The range of predicted GPU memory, from all residuals on this machine."""
     return _ranges(PUBLISHED, own_file())[0]
 
 
 def step_time_range() -> RelativeRange:
-    """The range of predicted step times, from every residual known on this machine."""
+    """The range of predicted step times, from all residuals on this machine."""
     return _ranges(PUBLISHED, own_file())[1]
 
 
 def own_file() -> Path:
-    """The file of one's own residuals; it need not exist."""
+    """The file of your own residuals; it need not exist."""
     return Path(os.environ.get(OWN_FILE_VARIABLE) or OWN)
 
 
@@ -182,17 +179,17 @@ def _plausible(residual: Residual) -> Residual:
     if not 1 / _FARTHEST <= residual.ratio <= _FARTHEST:
         raise ValueError(
             f"{residual.counted} of {residual.workload.get('model')} at batch "
-            f"{residual.batch_size} measured is {residual.ratio:.3g} times predicted, which is no "
-            "residual but a mistake, such as another unit"
+            f"{residual.batch_size} was measured at {residual.ratio:.3g} times the prediction: "
+            "that must be a mistake, such as a wrong unit"
         )
     return residual
 
 
 def append_residuals(path: Path, residuals: Iterable[Residual]) -> None:
-    """Add rows to a calibration file, which is made if there is none.
+    """Append rows to a calibration file, creating it if needed.
 
     Raises:
-        EngineError: If it cannot be written, or a row is too far off to be taken for a residual.
+        EngineError: If it cannot be written, or a row is implausible.
     """
     try:
         text = "".join(as_toml(_plausible(residual)) for residual in residuals)
@@ -200,7 +197,7 @@ def append_residuals(path: Path, residuals: Iterable[Residual]) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except (OSError, ValueError) as error:
-        raise EngineError(f"the calibration file {path} is not written: {error}") from error
+        raise EngineError(f"the calibration file {path} was not written: {error}") from error
     _ranges.cache_clear()
 
 
@@ -222,5 +219,5 @@ def as_toml(residual: Residual) -> str:
 
 
 def _value(value: object) -> str:
-    """A text, number or truth value in TOML, which writes those as JSON does."""
+    """A string, number or boolean in TOML, which writes those as JSON does."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

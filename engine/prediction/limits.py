@@ -1,4 +1,4 @@
-"""What one GPU can do with a workload, predicted: where the limit is and which batch to take."""
+"""The largest, the safe and the recommended batch of a workload on one GPU, predicted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from engine.answer.recommendation import Recommendation, micro_batches, recommend_batch
 from engine.answer.search import SearchOutcome, find_largest
 from engine.gpus import Gpu
-from engine.request import Question
+from engine.request import Request
 from engine.result import Trial
 
 
@@ -21,7 +21,7 @@ class Limits:
         outcome: The search for the largest.
         safe_batch_size: The largest that fits even at the high end of its prediction; 0 if none
             does.
-        choice: The recommended one; ``None`` if nothing fits.
+        choice: The recommendation; ``None`` if nothing fits.
     """
 
     outcome: SearchOutcome
@@ -30,7 +30,7 @@ class Limits:
 
 
 def find_limits(
-    request: Question,
+    request: Request,
     gpu: Gpu,
     predict: Callable[[int], Trial],
     *,
@@ -40,10 +40,10 @@ def find_limits(
     """Find the largest, the safe and the recommended batch of a workload on a GPU.
 
     Args:
-        request: With the batch multiple and the global batch.
+        request: The batch multiple and the global batch.
         gpu: Where.
         predict: The trial of a batch size there.
-        probe: The same for the trials that are shown to the user.
+        probe: The same, for trials that are shown to the user.
         known: Trials made before.
     """
     outcome = predict_largest(
@@ -69,11 +69,11 @@ def predict_largest(
     limit_bytes: int,
     known: Sequence[Trial] = (),
 ) -> SearchOutcome:
-    """Find the largest batch that is predicted to fit, and show the limit with few trials.
+    """Find the largest batch that is predicted to fit, and show the limit by few trials.
 
-    Near the limit the caching allocator gives back what it does not use, so that reserved memory
-    no longer tells how far the limit is: the search may take more than ten trials, of milliseconds
-    each. What matters are those on both sides of the limit, so they alone are made by the probe.
+    Near the limit the caching allocator returns unused memory, so that reserved memory no longer
+    tells how far the limit is, and the search may take more than ten trials of milliseconds each.
+    Only those on both sides of the limit matter to a reader, so only they go through the probe.
 
     Args:
         predict: The trial of a batch size.

@@ -1,4 +1,4 @@
-"""The predicting probe: a trial of any batch size, without a GPU."""
+"""Predicts a trial: memory and time of one batch size, without a GPU."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from engine.workload import Workload
 def predict_trial(
     workload: Workload, gpu: Gpu, trace: Trace, allocator: AllocatorOptions = DEFAULT_OPTIONS
 ) -> Trial:
-    """Predict memory and time of one batch size on one GPU of the catalogue.
+    """Predict memory and time of one batch size on a catalogue GPU.
 
     Args:
         workload: What is trained.
         gpu: Where.
         trace: Of that workload at that batch size, with that GPU's behaviour.
-        allocator: How the caching allocator is set up.
+        allocator: The options of the caching allocator.
     """
     usable = max(0, gpu.usable_bytes - nccl_bytes(workload))
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
@@ -38,10 +38,10 @@ def predict_trial(
 
 
 def timed(trial: Trial, seconds: float, samples: int) -> Trial:
-    """A trial that fits, with the predicted time of its step and that time's range.
+    """The trial with the predicted time of its step.
 
     Args:
-        trial: With its memory predicted.
+        trial: One that fits.
         seconds: Of one step.
         samples: Of one step, over its micro-batches and GPUs.
     """
@@ -60,19 +60,18 @@ def predict_memory(
     """Predict the memory of one batch size on a GPU with PyTorch's caching allocator.
 
     It fits if the step's allocations, replayed through a model of the allocator, stay within what
-    the GPU has left beside the CUDA context. Where it does not, the memory figures say what it
-    would need.
+    the CUDA context leaves. Where it does not, the memory figures say what it would need.
     """
     live, categories = trace.peak_by_category()
     need = within = trace.replay(None, allocator)
     fits = need.peak_reserved_bytes <= gpu.usable_bytes
-    if not fits and live <= gpu.usable_bytes:  # giving back what is not used may be enough
+    if not fits and live <= gpu.usable_bytes:  # returning unused memory may be enough
         within = trace.replay(gpu.usable_bytes, allocator)
         fits = within.fits
     if fits:
         need = within
-    # The allocator rounds each tensor up, so its peak is a little above the sum of the tensors; the
-    # difference goes to the activations, by far the most tensors.
+    # The allocator rounds each tensor up, so its peak is slightly above the sum of the tensors. The
+    # difference goes to the activations, which are most of the tensors.
     categories["activations"] += need.peak_allocated_bytes - live
     used = need.peak_reserved_bytes + gpu.total_bytes - gpu.usable_bytes
     return Trial(
@@ -86,12 +85,12 @@ def predict_memory(
         device_used_high_bytes=memory_range().high_bytes(used),
         breakdown=categories,
         alloc_retries=within.retries if fits else None,
-        failure="" if fits else _why_not(need.peak_reserved_bytes, gpu),
+        failure="" if fits else _failure(need.peak_reserved_bytes, gpu),
     )
 
 
 def predict_live_memory(limit_bytes: int, trace: Trace) -> Trial:
-    """Predict the memory of one batch size where every live byte counts and nothing is cached."""
+    """Predict the memory of one batch size without an allocator: the bytes of live tensors."""
     peak, breakdown = trace.peak_by_category()
     over = f"{peak:,} bytes of tensors needed, {limit_bytes:,} allowed"
     return Trial(
@@ -104,7 +103,7 @@ def predict_live_memory(limit_bytes: int, trace: Trace) -> Trial:
     )
 
 
-def _why_not(needed_bytes: int, gpu: GpuFacts) -> str:
+def _failure(needed_bytes: int, gpu: GpuFacts) -> str:
     return (
         f"out of memory: the caching allocator would reserve {needed_bytes / 2**30:.2f} GiB, and "
         f"{gpu.name} has {gpu.usable_bytes / 2**30:.2f} GiB beside the CUDA context"

@@ -1,7 +1,7 @@
 """Predicts the time of a training step: a roofline over the operations of its trace.
 
-A prediction made of assumed efficiencies, not a measurement. Its ratios (throughput at one batch
-size over another) hold better than its absolute times.
+It rests on assumed efficiencies. Ratios, such as throughput at one batch size over another, are
+more reliable than times.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from engine.workload import Precision
 
 @dataclass(frozen=True)
 class Efficiencies:
-    """What a GPU and its host really do of what they could.
+    """What a GPU and its host reach in practice.
 
     Attributes:
         compute: Share of the peak FLOP rate that matrix products of training shapes reach.
         bandwidth: Share of the peak memory bandwidth that element-wise kernels reach.
         kernel_seconds: Time for a kernel to start and drain on the GPU.
         host_seconds: Time for Python and PyTorch to launch one operation of an eager step.
-        copy_bytes_per_second: How fast a batch comes from the host's pageable memory to the GPU.
+        copy_bytes_per_second: From the host's pageable memory to the GPU.
     """
 
     compute: float
@@ -42,15 +42,15 @@ ASSUMED = Efficiencies(
     host_seconds=25e-6,
     copy_bytes_per_second=10e9,
 )
-"""Assumed, all five; ``python -m engine.benchmarks.gpu calibrate`` fits them to a real GPU.
+"""All five are assumed; ``python -m benchmarks.gpu calibrate`` fits them to a real GPU.
 
-The copy's rate lies between what was published for PCIe Gen3, 5 to 6 GB/s
-(https://github.com/rapidsai/dask-cuda/pull/98), and for Gen4, 12.9 GB/s at 64 MiB
+The copy rate is between published ones for PCIe Gen3, 5 to 6 GB/s
+(https://github.com/rapidsai/dask-cuda/pull/98), and Gen4, 12.9 GB/s at 64 MiB
 (https://github.com/NVlabs/cuda-oxide/pull/976); both read 2026-11.
 """
 
 MICRO_BATCHES_TRACED = 2
-"""The most that a trace runs: from the second on, each is like the one before."""
+"""The most that a trace runs: from the second one on, each is like the one before."""
 _COLLECTIVE = "c10d."
 _INPUTS = "inputs"
 _OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
@@ -58,12 +58,12 @@ _OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
 
 @dataclass(frozen=True)
 class StepWork:
-    """The work of one training step on one GPU, if that reached its peaks.
+    """The work of one training step on one GPU, in time at the GPU's peak rates.
 
     Attributes:
-        kernels: How often a kernel runs, by its seconds of moving bytes at the peak bandwidth and
-            its seconds of computing at the peak FLOP rate.
-        launches: How many operations the host launches.
+        kernels: The number of kernels, by their seconds of moving bytes at peak bandwidth and of
+            computing at peak FLOP rate.
+        launches: The number of operations that the host launches.
         link_seconds: How long the link to other GPUs is busy.
         copied_bytes: Of the batch, from the host to the GPU.
     """
@@ -74,10 +74,9 @@ class StepWork:
     copied_bytes: float
 
     def seconds(self, efficiencies: Efficiencies) -> float:
-        """How long it takes: the longest of all its kernels, of the host and of the link.
+        """The step time: copying the batch, then the longest of kernels, host and link.
 
-        Before them comes the batch: from pageable memory it is copied while the host waits, behind
-        all that the GPU still has to do.
+        The host waits for a copy from pageable memory, which in turn waits for the GPU's work.
         """
         on_gpu = sum(
             times
@@ -98,7 +97,7 @@ def predict_step_seconds(
     micro_batches: int = 1,
     link_bytes_per_second: float = math.inf,
 ) -> float:
-    """Time of one training step, in seconds; see :func:`step_work` for the arguments."""
+    """The time of one training step; see :func:`step_work` for the arguments."""
     work = step_work(operations, gpu, precision, micro_batches, link_bytes_per_second)
     return work.seconds(ASSUMED)
 
@@ -112,16 +111,16 @@ def step_work(
 ) -> StepWork:
     """The work of one training step.
 
-    Each operation takes the longer of computing and moving its bytes. What brings a batch to the
-    GPU reads it on the host and writes it on the GPU, so that half of its bytes come over.
+    Each operation takes the longer of computing and moving its bytes. Copying a batch to the GPU
+    reads it on the host and writes it on the GPU, so half of its bytes cross over.
 
     Args:
-        operations: The work of one step, as :func:`engine.tracing.tracer.trace` records it: of two
-            micro-batches where a step accumulates that many or more.
+        operations: Those of one step, as :func:`~engine.prediction.tracer.trace` records them:
+            of two micro-batches where a step accumulates that many or more.
         gpu: With its peak rates.
-        precision: Says whether fp32 matrix products may use TF32.
-        micro_batches: How many the step really accumulates: the second one traced stands for all
-            from there on, and the optimizer runs once.
+        precision: Decides whether fp32 matrix products may use TF32.
+        micro_batches: How many the step really has. The second traced one stands for all later
+            ones; the optimizer runs once.
         link_bytes_per_second: How fast a GPU sends to others, where several share the work.
     """
     kernels: Counter[tuple[float, float]] = Counter()
@@ -141,10 +140,10 @@ def step_work(
 
 
 def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
-    """How often a step of so many micro-batches runs each operation of its trace.
+    """How often a step with that many micro-batches runs each operation of its trace.
 
-    A micro-batch begins where its inputs come to the device. The first one makes the gradients,
-    each later one adds to them, so that only the last one traced is repeated.
+    A micro-batch begins where its inputs are copied to the device. The first one creates the
+    gradients and later ones add to them, so only the last traced one is repeated.
     """
     last = min(micro_batches, MICRO_BATCHES_TRACED)
     begun, before = 0, ""
@@ -156,12 +155,12 @@ def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
 
 
 def _peak_flops(operation: Operation, gpu: Gpu, precision: Precision) -> float:
-    """The FLOP rate of the units an operation runs on, with PyTorch's default settings."""
+    """The FLOP rate of the units that run an operation, with PyTorch's default settings."""
     if operation.dtype == "float16":
         return gpu.fp16_flops
     if operation.dtype == "bfloat16":
         return gpu.bf16_flops or gpu.fp32_flops
-    # Convolutions may use TF32 by default, matrix products only if asked.
+    # Convolutions may use TF32 by default, matrix products only if that is set.
     if precision is Precision.TF32 or "convolution" in operation.name:
         return gpu.tf32_flops or gpu.fp32_flops
     return gpu.fp32_flops

@@ -1,4 +1,4 @@
-"""Memory along a training step, and the largest tensors at its peak, for a chart and a table."""
+"""Memory over a training step, and the largest tensors at its peak, for a chart and a table."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from engine.tracing.trace import Category, Trace
 
 
 def timeline(trace: Trace, points: int = 200) -> list[TimelinePoint]:
-    """The bytes alive along the last step, by category.
+    """The live bytes over the last step, by category.
 
-    The step is cut into stretches of equal length, each shown by its highest moment, so that no
-    spike is lost, and the peak is there to the byte. The first point is the step's begin, the last
-    its end. Bytes are those of the tensors; the caching allocator rounds each up.
+    The step is divided into stretches of equal length, each shown by its highest point, so that no
+    spike is lost and the peak is exact. The first point is the start of the step, the last its end.
+    Bytes are those of the tensors, which the caching allocator rounds up.
 
     Args:
         trace: Of at least one step.
-        points: The most there may be; at least 3.
+        points: The maximum number of points; at least 3.
     """
     events = trace.events[trace.last_step :]
     if not events:
         return []
-    live = _live_at_begin(trace)
-    shown = _highest_of_each(_totals(trace), points - 2) | {len(events)}
+    live = _live_at_start(trace)
+    shown = _highest_in_each(_totals(trace), points - 2) | {len(events)}
     drawn = [TimelinePoint(0.0, _phase(trace, 0), _by_name(live))]
     for number, (kind, tensor) in enumerate(events, 1):
         live[trace.categories[tensor]] += _change(trace, kind, tensor)
@@ -41,7 +41,7 @@ def largest_tensors(trace: Trace, count: int = 10) -> list[LargeTensor]:
 
     Args:
         trace: Of at least one step.
-        count: The most there may be.
+        count: The maximum number of tensors.
     """
     totals = _totals(trace)
     peak = max(range(len(totals)), key=totals.__getitem__, default=-1)
@@ -63,8 +63,8 @@ def largest_tensors(trace: Trace, count: int = 10) -> list[LargeTensor]:
     ]
 
 
-def _live_at_begin(trace: Trace) -> dict[Category, int]:
-    """The bytes alive before the last step, by category."""
+def _live_at_start(trace: Trace) -> dict[Category, int]:
+    """The live bytes before the last step, by category."""
     live = dict.fromkeys(Category, 0)
     for kind, tensor in trace.events[: trace.last_step]:
         live[trace.categories[tensor]] += _change(trace, kind, tensor)
@@ -72,13 +72,13 @@ def _live_at_begin(trace: Trace) -> dict[Category, int]:
 
 
 def _totals(trace: Trace) -> list[int]:
-    """The bytes alive after each event of the last step, above those at its begin."""
+    """The live bytes after each event of the last step, minus those at its start."""
     changes = (_change(trace, kind, tensor) for kind, tensor in trace.events[trace.last_step :])
     return list(accumulate(changes))
 
 
-def _highest_of_each(totals: list[int], stretches: int) -> set[int]:
-    """The number of the event (from 1) with most bytes in each stretch; the first of equals."""
+def _highest_in_each(totals: list[int], stretches: int) -> set[int]:
+    """The number of the event (from 1) with most bytes in each stretch; the first if equal."""
     bounds = [len(totals) * part // stretches for part in range(stretches + 1)]
     numbered = list(enumerate(totals, 1))
     return {
@@ -89,7 +89,7 @@ def _highest_of_each(totals: list[int], stretches: int) -> set[int]:
 
 
 def _phase(trace: Trace, index: int) -> str:
-    """What the last step was doing at the event of that index within it."""
+    """The phase of the last step at an event, given its index within the step."""
     found = bisect_right(trace.phases, trace.last_step + index, key=itemgetter(0)) - 1
     return trace.phases[found][1] if found >= 0 else ""
 

@@ -1,4 +1,4 @@
-"""How long the steps of a training take, without waiting for any of them."""
+"""Step times of a training run, taken without waiting for any step."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     import torch
 
 KEPT_STEPS = 4096
-"""So many steps' times are kept of a training of any length: a random sample of all of them. Its
-median lies, 19 times of 20, between the true 48.5th and 51.5th percentile (1.96 · 0.5 / √4096)."""
+"""How many step times are kept, as a random sample of all steps. In 19 of 20 cases its median lies
+between the true 48.5th and 51.5th percentiles (1.96 · 0.5 / √4096)."""
 
 _SHORTEST = 1e-9
 
 
 @dataclass(frozen=True)
 class Times:
-    """What the kept steps say; ``None`` where there are too few.
+    """A summary of the kept steps; ``None`` where there are too few.
 
     Attributes:
         step_seconds: Median.
-        low, high: Quartiles, in seconds; from two steps on.
+        low, high: Quartiles in seconds; they need two steps.
         samples_per_second: Median.
     """
 
@@ -43,11 +43,11 @@ class StepTimes:
         self.seen = 0
         self._capacity = capacity
         self._kept: list[tuple[float, int]] = []
-        # A generator of its own: a training's random numbers stay what they are without us.
+        # A separate generator, so that the training run's random numbers do not change.
         self._random = random.Random(0).random  # noqa: S311  # no secret
 
     def add(self, seconds: float, samples: int) -> None:
-        """Add the time of a step and the samples it had."""
+        """Add the time in seconds and the number of samples of a step."""
         self.seen += 1
         if len(self._kept) < self._capacity:
             self._kept.append((seconds, samples))
@@ -55,7 +55,6 @@ class StepTimes:
             self._kept[place] = (seconds, samples)
 
     def summary(self) -> Times:
-        """Median and quartiles of what was kept."""
         if not self._kept:
             return Times()
         seconds = [max(kept[0], _SHORTEST) for kept in self._kept]
@@ -67,54 +66,52 @@ class StepTimes:
 
 
 class Clock(Protocol):
-    """Tells :class:`StepTimes` how long each step took."""
+    """Feeds :class:`StepTimes` with the time of each step."""
 
     def start(self) -> None:
-        """Begin the first step."""
+        """Start the first step."""
 
     def step(self, samples: int, *, timed: bool) -> None:
-        """End a step and begin the next; ``timed`` says whether its time counts."""
+        """End a step and start the next; ``timed`` says whether its time counts."""
 
     def end(self) -> None:
-        """Tell of every step that has ended and was not told of yet."""
+        """Add every finished step that has not been added yet."""
 
 
 class HostClock:
-    """The host's time, for devices on which a step is over when its call returns."""
+    """The host's clock, for devices on which a step is over when its call returns."""
 
     def __init__(self, times: StepTimes) -> None:
         self._times = times
         self._last = 0.0
 
     def start(self) -> None:
-        """Begin the first step."""
         self._last = perf_counter()
 
     def step(self, samples: int, *, timed: bool) -> None:
-        """End a step and begin the next."""
         now = perf_counter()
         if timed:
             self._times.add(now - self._last, samples)
         self._last = now
 
     def end(self) -> None:
-        """Nothing is left to be told."""
+        """Nothing is left to add."""
 
 
 class EventClock:
-    """The GPU's own time, by an event at the end of each step that is read once it has passed.
+    """The GPU's clock: an event at the end of each step, read once the GPU has passed it.
 
-    A host runs ahead of its GPU, by several steps where nothing waits for a value, so the host's
-    time between two calls says little about a single step: where a loss is read every tenth step,
-    nine look fast and the tenth bears all. Events stand in the GPU's queue behind the work of their
-    step, so the time between two of them is right however far the host is ahead, and includes what
-    the GPU waits for data. Reading is never waited for: events are asked whether they have passed.
+    The host runs ahead of the GPU, by several steps where nothing waits for a value. Its time
+    between two calls says little about a single step: if the loss is read every tenth step, nine
+    steps look fast and the tenth takes it all. Events are queued behind the work of their step, so
+    the time between two of them is right however far ahead the host is, and includes the GPU's
+    waiting for data. Nothing waits for an event; they are polled.
 
     Args:
-        times: Is told.
-        new_event: Makes an event that takes the time.
-        mark: Puts an event into the queue of the training's stream.
-        synchronize: Waits for the device; done at the start and the end only.
+        times: Receives the step times.
+        new_event: Creates a timing event.
+        mark: Queues an event on the training stream.
+        synchronize: Waits for the device; called only at the start and the end.
     """
 
     def __init__(
@@ -133,18 +130,16 @@ class EventClock:
         self._spare: list[Any] = []
 
     def start(self) -> None:
-        """Begin the first step."""
         self._synchronize()
         self._last = self._marked()
 
     def step(self, samples: int, *, timed: bool) -> None:
-        """End a step and begin the next."""
         self._pending.append((self._marked(), samples, timed))
         while self._pending and self._pending[0][0].query():
             self._take()
 
     def end(self) -> None:
-        """Wait for the device and read what is left."""
+        """Wait for the device and read the remaining events."""
         self._synchronize()
         while self._pending:
             self._take()
@@ -163,7 +158,6 @@ class EventClock:
 
 
 def clock_for(device: torch.device, times: StepTimes) -> Clock:
-    """The clock of a device."""
     import torch
 
     if device.type == "cuda":

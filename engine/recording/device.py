@@ -1,4 +1,4 @@
-"""What a training runs on, and what it has used of that."""
+"""The device a training run uses, its peak memory, and the software around it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from engine.workload import Precision
-
 if TYPE_CHECKING:
     import torch
 
@@ -19,7 +17,7 @@ _FRAMEWORKS = ("torch", "transformers", "lightning", "pytorch-lightning", "accel
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """The device, named as the fields of a :class:`~engine.recording.record.TrainingRecord`."""
+    """The device, in fields of a :class:`~engine.recording.record.TrainingRecord`."""
 
     device: str
     device_name: str
@@ -28,7 +26,7 @@ class DeviceFacts:
 
 
 def default_device() -> torch.device:
-    """Where one trains on this machine, unless told otherwise."""
+    """The device that training uses on this machine by default."""
     import torch
 
     if torch.cuda.is_available():
@@ -58,16 +56,15 @@ def _machine_bytes() -> int:
 
 
 def forget_peaks(device: torch.device) -> None:
-    """Let the peaks of the caching allocator begin now."""
     import torch
 
     if device.type == "cuda":
-        torch.cuda.init()  # there are no peaks before, and asking for them is an error
+        torch.cuda.init()  # before that, resetting the peaks is an error
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peaks(device: torch.device) -> dict[str, int]:
-    """Peak allocated and peak reserved, in bytes; nothing where no allocator counts them."""
+    """Peak allocated and peak reserved, in bytes; empty without CUDA."""
     import torch
 
     if device.type != "cuda":
@@ -79,7 +76,6 @@ def peaks(device: torch.device) -> dict[str, int]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, CUDA and the frameworks that are installed."""
     import torch
 
     found = {"python": platform.python_version()}
@@ -92,7 +88,7 @@ def versions() -> dict[str, str]:
 
 
 def rank() -> int:
-    """This process's number among those that train together; 0 for one that trains alone."""
+    """This process's rank in distributed training; 0 if it trains alone."""
     import torch
 
     distributed = torch.distributed
@@ -102,12 +98,15 @@ def rank() -> int:
 
 
 def precision_of(model: Any, autocast: str, device: torch.device) -> str:
-    """What a training computes in, in the words of a workload where it has one.
+    """The precision of a training run, named as in a workload where that has a name for it.
+
+    The names are those of :class:`engine.workload.Precision`, spelled out because a training job
+    need not have that module's dependencies.
 
     Args:
-        model: Its first parameter's number format counts.
+        model: The number format of its first parameter counts.
         autocast: ``bf16``, ``fp16``, or empty without autocast.
-        device: Decides whether fp32 products may be TF32.
+        device: Determines whether fp32 products may use TF32.
     """
     import torch
 
@@ -118,12 +117,12 @@ def precision_of(model: Any, autocast: str, device: torch.device) -> str:
         return ""
     if weight.dtype is torch.float32:
         tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
-        return Precision.TF32 if tf32 else Precision.FP32
+        return "tf32" if tf32 else "fp32"
     return _TRUE.get(str(weight.dtype), "")
 
 
 _TRUE: Mapping[str, str] = {
-    "torch.bfloat16": Precision.BF16_TRUE,
+    "torch.bfloat16": "bf16-true",
     "torch.float16": "fp16-true",
     "torch.float64": "fp64-true",
 }

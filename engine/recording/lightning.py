@@ -1,4 +1,4 @@
-"""Recording a training of Lightning: ``callbacks=[MemoryMarkCallback(…)]``."""
+"""Records Lightning training: ``callbacks=[MemoryMarkCallback(…)]``."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ from typing import Any
 from engine.errors import InvalidInput
 from engine.recording.device import precision_of
 from engine.recording.record import Loop
-from engine.recording.recorder import WARM_UP_STEPS, Recording, Setup, never_raising
-from engine.recording.sinks import Sink
+from engine.recording.recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
 
 try:
     from lightning.pytorch.callbacks import Callback
 except ImportError as error:
     raise ImportError(
-        "recording a training of Lightning needs Lightning itself; run: pip install lightning"
+        "recording Lightning training needs Lightning; run: pip install lightning"
     ) from error
 
 
-class MemoryMarkCallback(Callback):  # type: ignore[misc]  # Lightning is not read by mypy
-    """Records what a training used; takes batch, accumulation and devices from the Trainer.
+class MemoryMarkCallback(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
+    """Records a training run; batch size, accumulation and devices come from the Trainer.
 
-    A step runs from the end of one optimizer step to the end of the next. One that a validation or
-    a checkpoint falls into is counted, but not timed.
+    A step lasts from the end of one optimizer step to the end of the next. A step that includes
+    validation or a checkpoint is counted but not timed.
 
     Args:
-        sink: Takes the record at the end, such as ``to_file("trainings.jsonl")``.
+        sink: Receives the record at the end, such as ``to_file("trainings.jsonl")``.
         batch_size: Samples per micro-batch on each device; by default the data loader's.
-        model_name: What is trained; by default the name of the module's class.
-        analysis_id: The analysis it belongs to.
-        warm_up_steps: First steps that are counted, but not timed.
+        model_name: The model's name; by default the name of the module's class.
+        analysis_id: The analysis that this training run belongs to.
+        warm_up_steps: First steps, which are counted but not timed.
 
     Attributes:
-        recording: Of the last training; ``None`` before the first, and in every process but the
-            first.
+        recording: The latest one; ``None`` before the first, and in every process but the first.
 
     Raises:
         InvalidInput: With a message for each wrong argument.
@@ -51,49 +49,44 @@ class MemoryMarkCallback(Callback):  # type: ignore[misc]  # Lightning is not re
         self.recording: Recording | None = None
         self._sink = sink
         self._batch_size = batch_size
-        self._seen_steps = 0
+        self._known_steps = 0
         self._given: dict[str, Any] = {
             "model_name": model_name,
             "analysis_id": analysis_id,
             "warm_up_steps": warm_up_steps,
             "loop": Loop.LIGHTNING,
         }
-        # A mistake is told before anything is trained.
+        # Raises for wrong arguments before any training.
         Setup(batch_size=1 if batch_size is None else batch_size, **self._given)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin."""
         self.recording = None
-        self._seen_steps = trainer.global_step
+        self._known_steps = trainer.global_step
         if not trainer.is_global_zero:
             return
-        with never_raising("recording did not begin"):
+        with never_raising("recording did not start"):
             setup = self._setup(trainer, pl_module)
             self.recording = Recording(setup, self._sink, trainer.strategy.root_device)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Count an optimizer step, unless the micro-batch was only accumulated."""
-        if self.recording is not None and trainer.global_step != self._seen_steps:
-            self._seen_steps = trainer.global_step
+        if self.recording is not None and trainer.global_step != self._known_steps:
+            self._known_steps = trainer.global_step
             self.recording.step()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Leave the running step out of the times."""
         if self.recording is not None:
             self.recording.leave_out()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
-        """Leave the running step out of the times."""
         if self.recording is not None:
             self.recording.leave_out()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Hand the record on."""
         if self.recording is not None:
             self.recording.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Hand on what there is, as interrupted."""
         if self.recording is not None:
             self.recording.end(interrupted=True)
 
@@ -112,12 +105,12 @@ class MemoryMarkCallback(Callback):  # type: ignore[misc]  # Lightning is not re
 
 
 def _batch_size_of(loader: Any) -> int:
-    """What a data loader, or the batch sampler it was given, says."""
+    """The batch size of a data loader or its batch sampler."""
     for source in (loader, getattr(loader, "batch_sampler", None)):
         if isinstance(size := getattr(source, "batch_size", None), int):
             return size
     raise InvalidInput(
-        {"batch_size": "the data loader does not tell it; give MemoryMarkCallback(batch_size=…)"}
+        {"batch_size": "the data loader has none; set MemoryMarkCallback(batch_size=…)"}
     )
 
 

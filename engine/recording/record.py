@@ -1,4 +1,7 @@
-"""The record of one real training, as plain data that can be written, sent and read back."""
+"""The record of one real training run, as plain data that can be written, sent and read back.
+
+This is the one description of its fields: the site reads records by this class too.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _LARGEST_VERSIONS = 32
 
 
 class Loop(StrEnum):
-    """What drove the training."""
+    """What runs the training loop."""
 
     PLAIN = "plain"
     TRAINER = "trainer"
@@ -30,43 +33,42 @@ class Loop(StrEnum):
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What one training really used. Every figure is measured.
+    """What one training run really used. Every number is measured.
 
-    Memory figures are those of the first process (rank 0), which alone records.
+    Memory is that of the first process (rank 0), the only one that records.
 
     Attributes:
         batch_size: Samples per micro-batch, on each device.
-        gradient_accumulation: Micro-batches to one optimizer step.
+        gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step.
         steps: Optimizer steps recorded.
-        samples: Of all those steps, over micro-batches and devices. A last, smaller batch of an
-            epoch counts as a whole one, unless the training said how many samples it had.
-        warm_up_steps: First steps that are counted, but not timed.
-        timed_steps: Steps whose time counts: those after the warm-up, without those that an
-            evaluation or a checkpoint fell into.
-        step_seconds: Median time from the end of one optimizer step to the end of the next, so
-            with the wait for data. ``None`` where no step was timed.
-        step_seconds_low, step_seconds_high: The quartiles: half of the steps lie between. ``None``
-            where fewer than two were timed.
-        samples_per_second: Median over the timed steps, over all devices.
-        peak_allocated_bytes: Most bytes held by tensors at once while it was recorded; ``None``
-            without CUDA.
-        peak_reserved_bytes: Most bytes the caching allocator held; ``None`` without CUDA.
-        process_peak_bytes: Most host memory that the process had resident since it started: with
-            Python and all libraries, so no peak allocated. ``None`` where it is not known.
+        samples: In all those steps, over micro-batches and devices. The smaller last batch of an
+            epoch counts as a full one, unless the loop passed its number of samples.
+        warm_up_steps: First steps, which are counted but not timed.
+        timed_steps: Steps after the warm-up, except those that included an evaluation or a
+            checkpoint.
+        step_seconds: Median time from the end of one optimizer step to the end of the next,
+            including the wait for data. ``None`` if no step was timed.
+        step_seconds_low, step_seconds_high: The quartiles. ``None`` if fewer than two steps were
+            timed.
+        samples_per_second: Median over the timed steps, for all devices together.
+        peak_allocated_bytes: Most bytes held by tensors at once; ``None`` without CUDA.
+        peak_reserved_bytes: Most bytes held by the caching allocator; ``None`` without CUDA.
+        process_peak_bytes: Peak resident host memory of the process since it started, including
+            Python and all libraries. ``None`` if unknown.
         device: ``cuda``, ``cpu`` or ``mps``.
-        device_name: As its driver names it.
-        device_uuid: As CUDA has it; empty without CUDA.
-        device_total_bytes: Its memory; the machine's where it trained on the CPU.
-        versions: Of Python, CUDA and the frameworks that are installed, by name.
-        precision: As :class:`~engine.workload.Precision` names it, or as the framework does; empty
-            where it is not known.
-        model_name: As people know it; may be empty.
-        started_at, ended_at: UTC, in ISO 8601; of the start, and of the end of the last step.
-        loop: What drove the training.
-        interrupted: Whether it ended by an exception.
-        analysis_id: The analysis it belongs to, on the lab's site.
-        schema_version: Of this form.
+        device_name: The driver's name for it.
+        device_uuid: From CUDA; empty without it.
+        device_total_bytes: Its memory; on the CPU, the machine's.
+        versions: Of Python, CUDA and the installed frameworks, by name.
+        precision: Named as in :class:`~engine.workload.Precision`, or by the framework; empty if
+            unknown.
+        model_name: For people to read; may be empty.
+        started_at, ended_at: UTC, in ISO 8601. The end is that of the last step.
+        loop: What ran the training loop.
+        interrupted: Whether an exception ended it.
+        analysis_id: The analysis that it belongs to, on the lab's site.
+        schema_version: Version of this format.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
@@ -122,7 +124,7 @@ class TrainingRecord:
                 object.__setattr__(self, name, positive_number(name, value, most, wrong))
         if self.schema_version != SCHEMA_VERSION:
             wrong["schema_version"] = (
-                f"{shown(self.schema_version)} is not known here; {SCHEMA_VERSION} is"
+                f"{shown(self.schema_version)} is not known here, only {SCHEMA_VERSION}"
             )
 
     def _settle_words(self, wrong: dict[str, str]) -> None:
@@ -134,35 +136,35 @@ class TrainingRecord:
         if choice("loop", self.loop, Loop, wrong):
             object.__setattr__(self, "loop", Loop(self.loop))
         if not _is_yes_or_no(self.interrupted):
-            wrong["interrupted"] = f"{shown(self.interrupted)} is not possible; give true or false"
+            wrong["interrupted"] = f"{shown(self.interrupted)} is not possible; write true or false"
         if not _are_versions(self.versions):
-            wrong["versions"] = f"give names and versions, {_LARGEST_VERSIONS} at most, as text"
+            wrong["versions"] = f"enter at most {_LARGEST_VERSIONS} names and versions, as text"
 
     def _contradictions(self) -> dict[str, str]:
-        """Figures that cannot be true together, by the field to look at."""
+        """Values that contradict each other, by the field to look at."""
         wrong = {}
         if self.timed_steps > max(0, self.steps - self.warm_up_steps):
-            wrong["timed_steps"] = "more than there are steps after the warm-up"
+            wrong["timed_steps"] = "more than the steps after the warm-up"
         times = (self.step_seconds, self.samples_per_second)
         if any((value is None) != (self.timed_steps == 0) for value in times):
-            wrong["step_seconds"] = "a time and a speed belong to timed steps, and to them alone"
+            wrong["step_seconds"] = "must be set if, and only if, steps were timed"
         quartiles = (self.step_seconds_low, self.step_seconds_high)
         if any((value is None) != (self.timed_steps < 2) for value in quartiles):
-            wrong["step_seconds_low"] = "quartiles belong to two timed steps or more"
+            wrong["step_seconds_low"] = "quartiles need at least two timed steps"
         spread = [self.step_seconds_low, self.step_seconds, self.step_seconds_high]
         known = [seconds for seconds in spread if seconds is not None]
         if known != sorted(known):
-            wrong["step_seconds"] = "the median lies between the quartiles"
+            wrong["step_seconds"] = "the median must lie between the quartiles"
         allocated, reserved = self.peak_allocated_bytes, self.peak_reserved_bytes
         if allocated is not None and reserved is not None and allocated > reserved:
-            wrong["peak_reserved_bytes"] = "less than what was allocated"
+            wrong["peak_reserved_bytes"] = "less than the allocated peak"
         if self.ended_at < self.started_at:
             wrong["ended_at"] = "before the start"
         return wrong
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> TrainingRecord:
-        """Read a record from untrusted fields, as :meth:`to_dict` makes them.
+        """Read a record from untrusted fields, as :meth:`to_dict` writes them.
 
         Raises:
             InvalidInput: With a message for each wrong, unknown or missing field.
@@ -181,18 +183,18 @@ class TrainingRecord:
         return cls(**values)
 
     def to_dict(self) -> dict[str, object]:
-        """The fields as plain JSON values; :meth:`parse` takes them back."""
+        """The fields as plain JSON values; the inverse of :meth:`parse`."""
         return asdict(self)
 
 
 def _moment(name: str, value: object, wrong: dict[str, str]) -> str:
-    """A moment in one form, so that two compare as text."""
+    """A time in one format, so that two can be compared as text."""
     try:
         moment = datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
         moment = None
     if moment is None or moment.utcoffset() != timedelta(0):
-        wrong[name] = f"{shown(value)} is no time in UTC; write 2026-01-31T12:00:00+00:00"
+        wrong[name] = f"{shown(value)} is not a UTC time; write 2026-01-31T12:00:00+00:00"
         return ""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 

@@ -1,33 +1,41 @@
-"""The recorder: counts steps, takes their times, and makes the record when a training is over.
+"""The recorder: counts and times steps, and hands the record to a sink when training ends.
 
-It never breaks a training. What goes wrong in it is told once, as a warning with its reason, and it
-records nothing from then on. Only wrong arguments are errors, at once, before anything is trained.
+It never breaks a training run. If something goes wrong, it logs one warning with the reason and
+records nothing from then on. Only wrong arguments raise, at once, before any training.
+
+A sink is a callable that takes the record. If it raises, the warning contains the record, so that
+neither the training run nor the record is lost.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import InvalidInput
+from engine.errors import EngineError, InvalidInput
 from engine.parsing import plain_text, whole_number
+from engine.process import peak_resident_bytes
 from engine.recording import device as devices
 from engine.recording.clocks import Clock, StepTimes, clock_for
 from engine.recording.record import Loop, TrainingRecord
-from engine.recording.sinks import Sink
-from engine.resident import peak_resident_bytes
 
 if TYPE_CHECKING:
     import torch
 
+    from engine.client import Lab
+
+
 WARM_UP_STEPS = 5
-"""The first steps build the optimizer's state, choose kernels, start the loading of data."""
+"""The first steps build the optimizer state, choose kernels and start loading data."""
 
 _LARGEST = 2**40
 _log = logging.getLogger(__name__)
@@ -35,11 +43,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Setup:
-    """What is known of a training before it begins.
+    """What is known about a training run before it starts.
 
     Attributes:
         batch_size: Samples per micro-batch, on each device.
-        gradient_accumulation: Micro-batches to one optimizer step.
+        gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step.
         warm_up_steps: First steps that are not timed.
         precision, model_name, loop, analysis_id: As in the record.
@@ -77,16 +85,16 @@ class Setup:
 
     @property
     def samples_per_step(self) -> int:
-        """Of one optimizer step, over micro-batches and devices."""
+        """Samples per optimizer step, over micro-batches and devices."""
         return self.batch_size * self.gradient_accumulation * self.world_size
 
 
 class Recording:
-    """One training while it is recorded.
+    """One training run while it is being recorded.
 
     Attributes:
-        record: What it used, once it is over; ``None`` before, in every process but the first
-            (rank 0), and if recording failed.
+        record: The record once training has ended; ``None`` before that, in every process but the
+            first (rank 0), and if recording failed.
     """
 
     def __init__(self, setup: Setup, sink: Sink | None, device: torch.device | None = None) -> None:
@@ -100,7 +108,7 @@ class Recording:
         self._started_at = datetime.now(UTC)
         self._begin = self._last = perf_counter()
         self._running = False
-        with never_raising("recording did not begin"):
+        with never_raising("recording did not start"):
             if devices.rank() == 0:
                 self._device = device or devices.default_device()
                 devices.forget_peaks(self._device)
@@ -109,10 +117,10 @@ class Recording:
                 self._running = True
 
     def step(self, samples: int | None = None) -> None:
-        """Say that an optimizer step is over; takes some microseconds, waits for nothing.
+        """Mark the end of an optimizer step; takes microseconds and never waits.
 
         Args:
-            samples: That it had, over micro-batches and devices, if not the usual number.
+            samples: In this step, over micro-batches and devices, if not the usual number.
         """
         if not self._running:
             return
@@ -124,36 +132,36 @@ class Recording:
             self._steps += 1
             self._samples += count
             self._counts = True
-        except Exception as error:  # a training must not end by being recorded
+        except Exception as error:  # recording must never end a training run
             self._running = False
             _warn("recording ended early", error)
 
     def leave_out(self) -> None:
-        """Leave the running step out of the times: an evaluation or a checkpoint falls into it."""
+        """Do not time the current step, because an evaluation or a checkpoint is part of it."""
         self._counts = False
 
     def end(self, *, interrupted: bool = False) -> None:
-        """End the recording and hand the record on; once is enough, more does nothing.
+        """End the recording and pass the record to the sink; later calls do nothing.
 
         Args:
-            interrupted: Whether the training ended by an exception.
+            interrupted: Whether an exception ended the training run.
         """
         if not self._running:
             return
         self._running = False
         with never_raising("the last steps were not timed"):
             self._clock.end()
-        with never_raising("no record could be made"):
-            self.record = self._made(interrupted)
+        with never_raising("no record could be created"):
+            self.record = self._record(interrupted)
         if self.record is not None and self._sink is not None:
             plain = json.dumps(self.record.to_dict())
-            with never_raising(f"the record was not taken; it reads {plain}"):
+            with never_raising(f"the record was not accepted; it is {plain}"):
                 self._sink(self.record)
 
     def _on_device(self) -> dict[str, Any]:
         return asdict(devices.device_facts(self._device)) | devices.peaks(self._device)
 
-    def _made(self, interrupted: bool) -> TrainingRecord:
+    def _record(self, interrupted: bool) -> TrainingRecord:
         setup, times = self._setup, self._times.summary()
         return TrainingRecord(
             batch_size=setup.batch_size,
@@ -195,23 +203,23 @@ def record_training(
 ) -> Iterator[Recording]:
     """Record a training loop: call ``recording.step()`` after each optimizer step in the block.
 
-    On a GPU nothing waits for the device except once at the start and once at the end: each step is
-    timed by events in the GPU's own queue, so the throughput is right however far the host runs
-    ahead (:class:`~engine.recording.clocks.EventClock`). The CUDA allocator's peaks are reset at
-    the start, so that they are this training's.
+    Nothing waits for the GPU except once at the start and once at the end. Steps are timed by
+    events in the GPU's own queue, so the throughput is right however far the host runs ahead
+    (:class:`~engine.recording.clocks.EventClock`). The CUDA allocator's peaks are reset at the
+    start, so that they belong to this training run.
 
-    An exception in the block ends the recording as interrupted, and goes on.
+    An exception in the block ends the recording as interrupted and propagates.
 
     Args:
         batch_size: Samples per micro-batch, on each device.
-        sink: Takes the record at the end, such as ``to_file("trainings.jsonl")``.
-        gradient_accumulation: Micro-batches to one optimizer step.
-        world_size: Devices that share a step; of their processes only rank 0 records.
+        sink: Receives the record at the end, such as ``to_file("trainings.jsonl")``.
+        gradient_accumulation: Micro-batches per optimizer step.
+        world_size: Devices that share a step; only rank 0 records.
         model_name: What is trained.
-        precision: What it computes in, as :class:`~engine.workload.Precision` names it.
-        analysis_id: The analysis it belongs to.
-        warm_up_steps: First steps that are counted, but not timed.
-        device: Where it trains; by default the current CUDA device, if there is one.
+        precision: Named as in :class:`~engine.workload.Precision`.
+        analysis_id: The analysis that this training run belongs to.
+        warm_up_steps: First steps, which are counted but not timed.
+        device: The device to train on; by default the current CUDA device, if any.
 
     Raises:
         InvalidInput: With a message for each wrong argument.
@@ -236,12 +244,75 @@ def record_training(
 
 @contextmanager
 def never_raising(what: str) -> Iterator[None]:
-    """Turn what goes wrong into a warning that says what has become of the recording."""
+    """Turn any error into a warning that says what it means for the recording."""
     try:
         yield
-    except Exception as error:  # a training must not end by being recorded
+    except Exception as error:  # recording must never end a training run
         _warn(what, error)
 
 
 def _warn(what: str, error: Exception) -> None:
     _log.warning("MemoryMark: %s (%s: %s)", what, type(error).__name__, error)
+
+
+Sink = Callable[[TrainingRecord], None]
+
+
+def to_file(path: str | Path) -> Sink:
+    """A sink that appends each record to a file as one line of JSON.
+
+    Folder and file are created at once, so that a wrong path is found before hours of training.
+
+    Args:
+        path: The file. Several training runs may share it on a local disk.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    file = Path(path).absolute()  # the script may change the working directory
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab"):
+        pass
+    return partial(_append, file)
+
+
+def to_lab(lab: Lab | None = None) -> Sink:
+    """A sink that sends each record to the lab's site.
+
+    Address and token are checked at once, so that a missing one is found before hours of training.
+    An unavailable lab gets the record later: see :mod:`engine.client.outbox`.
+
+    Args:
+        lab: By default the lab of the environment variables.
+
+    Raises:
+        Misconfigured: If address or token is missing or wrong.
+    """
+    from engine.client import Lab  # imports the record itself
+
+    return partial(_report, lab or Lab())
+
+
+def _report(lab: Lab, record: TrainingRecord) -> None:
+    delivery = lab.report(record)
+    if delivery.refusal:
+        folder = lab.outbox_folder / "rejected"
+        raise EngineError(
+            f"the lab refused the record, which is now in {folder}: {delivery.refusal}"
+        )
+    if delivery.answer is None:
+        why = delivery.problem or "another process is sending"
+        _log.warning("the record is waiting in %s to be sent: %s", lab.outbox_folder, why)
+
+
+def _append(path: Path, record: TrainingRecord) -> None:
+    line = json.dumps(record.to_dict()).encode() + b"\n"
+    # A single write in append mode, so that lines of several processes do not mix.
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        written = os.write(descriptor, line)
+        if written != len(line):
+            raise OSError(f"only {written:,} of {len(line):,} bytes of the record were written")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Recording a training of the Hugging Face Trainer: ``callbacks=[MemoryMarkCallback(…)]``."""
+"""Records the Hugging Face Trainer: ``callbacks=[MemoryMarkCallback(…)]``."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ from transformers import TrainerCallback
 
 from engine.recording.device import precision_of
 from engine.recording.record import Loop
-from engine.recording.recorder import WARM_UP_STEPS, Recording, Setup, never_raising
-from engine.recording.sinks import Sink
+from engine.recording.recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
 
 
-class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not read by mypy
-    """Records what a training used; takes batch, accumulation and devices from the Trainer.
+class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
+    """Records a training run; batch size, accumulation and devices come from the Trainer.
 
-    A step runs from the end of one optimizer step to the end of the next. One that an evaluation, a
-    prediction or a checkpoint falls into is counted, but not timed.
+    A step lasts from the end of one optimizer step to the end of the next. A step that includes an
+    evaluation, a prediction or a checkpoint is counted but not timed.
 
-    The Trainer tells no callback of an exception. A training that ended by one is reported, as
-    interrupted, when the next begins or the process ends.
+    The Trainer does not notify callbacks of an exception. A training run that one has ended is
+    recorded as interrupted when the next one starts or the process ends.
 
     Args:
-        sink: Takes the record at the end, such as ``to_file("trainings.jsonl")``.
-        model_name: What is trained; by default what the model's config says.
-        analysis_id: The analysis it belongs to.
-        warm_up_steps: First steps that are counted, but not timed.
+        sink: Receives the record at the end, such as ``to_file("trainings.jsonl")``.
+        model_name: The model's name; by default what the model's config says.
+        analysis_id: The analysis that this training run belongs to.
+        warm_up_steps: First steps, which are counted but not timed.
 
     Attributes:
-        recording: Of the last training; ``None`` before the first, and in every process but the
-            first.
+        recording: The latest one; ``None`` before the first, and in every process but the first.
 
     Raises:
         InvalidInput: With a message for each wrong argument.
@@ -52,33 +50,30 @@ class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # transformers
             "warm_up_steps": warm_up_steps,
             "loop": Loop.TRAINER,
         }
-        Setup(batch_size=1, **self._given)  # a mistake is told before anything is trained
+        Setup(batch_size=1, **self._given)  # raises for wrong arguments before any training
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Begin; the training before, if it has not ended, was interrupted."""
+        """Start recording. A previous run that has not ended was interrupted."""
         self._interrupted()
         self.recording = None
         if not state.is_world_process_zero:
             return
-        with never_raising("recording did not begin"):
+        with never_raising("recording did not start"):
             setup = _setup(args, state, more["model"], self._given)
             self.recording = Recording(setup, self._sink, args.device)
             atexit.register(self._interrupted)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Count an optimizer step."""
         if self.recording is not None:
             self.recording.step()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Leave the running step out of the times."""
         if self.recording is not None:
             self.recording.leave_out()
 
     on_predict = on_save = on_evaluate
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Hand the record on."""
         atexit.unregister(self._interrupted)
         if self.recording is not None:
             self.recording.end()

@@ -1,1 +1,4 @@
-"""The training step: what it runs, on which batch, with which optimizer and adaptation."""
+"""The training step: its model without weights, its batch, its optimizer, and the step itself.
+
+Written once: what the fake tensors trace is what the GPU runs.
+"""

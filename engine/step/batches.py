@@ -1,4 +1,4 @@
-"""Dummy batches with the shapes real training sees; memory does not depend on their values."""
+"""Dummy batches with the shapes of real ones; memory does not depend on their values."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Batch = dict[str, torch.Tensor]
 
 
 def make_batch(workload: Workload, batch_size: int) -> Batch:
-    """One batch on the host, as a data collator would hand it to the training loop.
+    """One batch on the host, as a data collator would return it.
 
     Args:
-        workload: Decides the task and the sizes.
+        workload: The task and the sizes.
         batch_size: Samples in the batch, B.
 
     Returns:

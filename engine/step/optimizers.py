@@ -16,7 +16,7 @@ _QUANTIZED_BLOCK = 256
 _LEAST_QUANTIZED = 4096
 
 OWN_KERNELS = "memorymark"
-"""Namespace of the operators that stand for kernels PyTorch does not have."""
+"""Namespace of operators that stand for kernels that PyTorch does not have."""
 
 _kernels = torch.library.Library(OWN_KERNELS, "DEF")
 _kernels.define(
@@ -39,7 +39,7 @@ class Lion(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.99)})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # nobody asks for the loss
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # the loss is not needed
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
@@ -56,21 +56,21 @@ class Lion(torch.optim.Optimizer):
 
 
 class AdamW8bitLayout(torch.optim.Optimizer):
-    """What bitsandbytes' 8-bit AdamW keeps in memory, without its arithmetic, for prediction.
+    """The memory of bitsandbytes' 8-bit AdamW, without its arithmetic, for prediction.
 
     Its kernel is fused, so a step takes no temporaries. Both moments are bytes with one fp32 scale
-    to a block of 256 values; tensors under 4,096 values stay in fp32 (``Optimizer2State`` in
-    bitsandbytes/optim/optimizer.py). An operator that does nothing stands for the kernel, one call
-    to a parameter: it is given what the kernel reads and writes, so a trace knows the bytes that it
-    moves. A real step runs bitsandbytes itself.
+    per block of 256 values; tensors under 4,096 values stay in fp32 (``Optimizer2State`` in
+    bitsandbytes/optim/optimizer.py). A no-op operator stands for the kernel, one call per
+    parameter; its arguments are what the kernel reads and writes, so a trace knows the bytes that
+    it moves. A real step runs bitsandbytes itself.
     """
 
     def __init__(self, params: Iterable[torch.nn.Parameter], lr: float) -> None:
         super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # nobody asks for the loss
-        """Make the state of each parameter with a gradient, if it has none, and call the kernel."""
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # the loss is not needed
+        """Create the missing state of each parameter with a gradient, and call the kernel."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -94,9 +94,9 @@ class AdamW8bitLayout(torch.optim.Optimizer):
 def make_optimizer(
     optimizer: Optimizer, model: torch.nn.Module, *, predicting: bool
 ) -> torch.optim.Optimizer | None:
-    """The optimizer of a workload over the parameters that are trained.
+    """The optimizer of a workload, over the trainable parameters.
 
-    ``foreach`` is PyTorch's own default on CUDA; said aloud, it holds on every device.
+    ``foreach`` is PyTorch's default on CUDA; set explicitly, it applies on every device.
 
     Args:
         optimizer: Which one; ``none`` gives ``None``.
@@ -123,8 +123,8 @@ def _bitsandbytes_adamw() -> Any:
         from bitsandbytes.optim import AdamW8bit
     except ImportError as error:
         raise EngineError(
-            "8-bit AdamW is measured with bitsandbytes, which is not installed here; install it "
-            "(pip install bitsandbytes) or name a GPU for a prediction"
+            "8-bit AdamW is measured with bitsandbytes, which is not installed; install it (pip "
+            "install bitsandbytes) or choose a catalogue GPU for a prediction"
         ) from error
     return AdamW8bit
 
@@ -138,7 +138,7 @@ _MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
     Optimizer.ADAMW: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, fused=True),
     Optimizer.ADAMW_FOREACH: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.ADAMW_8BIT: lambda p: AdamW8bitLayout(p, lr=_LEARNING_RATE),
-    # As the Trainer sets it up: a given learning rate, not one of its own.
+    # As the Trainer sets it up: with a given learning rate.
     Optimizer.ADAFACTOR: lambda p: Adafactor(
         p, lr=_LEARNING_RATE, scale_parameter=False, relative_step=False
     ),

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from engine.models.building import new_model
-from engine.step.adaptation import adapt
 from engine.step.batches import Batch
+from engine.step.building import adapt, new_model
 from engine.step.optimizers import make_optimizer
 from engine.workload import Attention, Mode, Precision, Workload
 
@@ -24,12 +23,12 @@ class Training:
     """A model with its optimizer, ready to step.
 
     Attributes:
-        scaler: Gradient scaler; switched off unless the precision is fp16-mixed.
-        autocast: The number format of the forward pass where it differs from the parameters'.
-        micro_batches: Batches to one optimizer step, their gradients accumulated.
+        scaler: Gradient scaler; disabled unless the precision is fp16-mixed.
+        autocast: The number format of the forward pass, if not the parameters'.
+        micro_batches: Per optimizer step; their gradients are accumulated.
         flash_only: Whether FlashAttention is the only kernel allowed.
-        phase: What the step is doing now (``inputs``, ``forward``, ``backward``, ``optimizer``,
-            or ``idle``), so that an observer can say where memory went or ran out.
+        phase: What the step is doing (``inputs``, ``forward``, ``backward``, ``optimizer`` or
+            ``idle``), so that an observer can tell where memory went or ran out.
     """
 
     model: torch.nn.Module
@@ -56,13 +55,19 @@ def build_model(workload: Workload) -> torch.nn.Module:
     return adapt(new_model(workload), workload).train(workload.mode is Mode.TRAIN)
 
 
+def trainable_parameter_count(workload: Workload) -> int:
+    with torch.device("meta"):
+        model = build_model(workload)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
 def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = False) -> Training:
     """Give a model, already on its device, the workload's optimizer and precision.
 
     Args:
-        workload: Says which.
+        workload: The optimizer, the precision, the accumulation.
         model: What is trained.
-        predicting: Whether its steps are only traced, never run.
+        predicting: Whether its steps are traced and never run.
     """
     device = next(model.parameters()).device
     if device.type == "cuda":
@@ -114,7 +119,7 @@ def step_of(forward_only: bool) -> Callable[[Training, Batch], None]:
 
 
 def forward_pass(training: Training, batch: Batch) -> None:
-    """The forward pass alone, without gradients: what naive tools take for training."""
+    """The forward pass alone, without gradients: what naive tools measure."""
     training.phase = "inputs"
     inputs = inputs_on_device(training, batch)
     training.phase = "forward"

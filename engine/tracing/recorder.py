@@ -1,4 +1,4 @@
-"""Writes down every tensor storage that a training step makes, and when it dies.
+"""Records every tensor storage that a training step makes, and when it is freed.
 
 It works alike over fake tensors and over real ones on the CPU: both go through the same dispatcher,
 and a storage dies when its last tensor does.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -16,10 +18,13 @@ from typing import Any, Protocol
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.allocator.caching import ALLOCATE, FREE
-from engine.tracing.module_names import ModuleNames
 from engine.tracing.operations import cost, operator_name, tensors_in
 from engine.tracing.trace import Category, Trace
 
@@ -43,7 +48,7 @@ class Temporary:
 
 
 class Recorded(Protocol):
-    """What a recorder asks about the training that it records."""
+    """What a recorder needs to know about the training that it records."""
 
     @property
     def model(self) -> torch.nn.Module:
@@ -156,7 +161,7 @@ class MemoryRecorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Let the operator run, then write down what it made and what it cost."""
+        """Run the operator, then record what it made and what it cost."""
         if func is _ASKING_FOR_THE_DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # two calls of three are this one
         kwargs = kwargs or {}
@@ -188,7 +193,7 @@ class MemoryRecorder(TorchDispatchMode):
         return Category.ACTIVATIONS
 
     def _see(self, tensor: torch.Tensor, category: Category, module: str, operator: str) -> None:
-        """Write a tensor's storage down, unless it is known."""
+        """Record a tensor's storage, unless it is known."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._ids:
@@ -282,3 +287,70 @@ def _in_order_of_moving(module: torch.nn.Module) -> Iterator[torch.Tensor]:
         yield from _in_order_of_moving(child)
     yield from module.parameters(recurse=False)
     yield from module.buffers(recurse=False)
+
+
+class ModuleNames:
+    """Tells the module at work by its name in the model, and whose a parameter is.
+
+    Autograd numbers its nodes as the forward pass makes them, so a node's number says during which
+    module's call it was made; backward then runs the same nodes.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._owners: dict[int, str] = {}
+        self._stack: list[str] = []
+        # From each of these node numbers on, the module of the same index made the nodes.
+        self._numbers: list[int] = []
+        self._makers: list[str] = []
+
+    def learn(self, model: torch.nn.Module) -> None:
+        """Take the names of a model's modules and parameters."""
+        for name, module in model.named_modules():
+            self._names[id(module)] = name
+            for own in (module.parameters(recurse=False), module.buffers(recurse=False)):
+                for tensor in own:
+                    self._owners.setdefault(id(tensor), name)
+
+    def owner(self, parameter: torch.Tensor) -> str:
+        """The module that a parameter or buffer belongs to; empty if none is known."""
+        return self._owners.get(id(parameter), "")
+
+    def at_work(self) -> str:
+        """The innermost module at work now; empty outside all of them."""
+        if self._stack:
+            return self._stack[-1]
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            return ""
+        index = bisect_right(self._numbers, node._sequence_nr()) - 1
+        return self._makers[index] if index >= 0 else ""
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Follow every module's call for as long as the context lasts."""
+        self._numbers.clear()
+        self._makers.clear()
+        hooks = (
+            register_module_forward_pre_hook(self._enter),
+            # A checkpoint's recomputation stops with an exception once it has all it needs.
+            register_module_forward_hook(self._leave, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self._stack.clear()
+
+    def _enter(self, module: torch.nn.Module, args: Any) -> None:
+        self._stack.append(self._names.get(id(module), self._stack[-1] if self._stack else ""))
+        self._number_from_here()
+
+    def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        self._stack.pop()
+        self._number_from_here()
+
+    def _number_from_here(self) -> None:
+        self._numbers.append(torch._C._autograd._get_sequence_nr())
+        self._makers.append(self._stack[-1] if self._stack else "")

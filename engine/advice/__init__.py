@@ -1,1 +1,0 @@
-"""What else one could do: other GPUs, and changes to the workload."""

@@ -1,0 +1,286 @@
+"""The commands: each takes the parsed options and returns the exit status.
+
+What loads torch is imported inside, for the reason that :mod:`engine.cli.main` gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from engine.answer.check import KEYS, Description, check, nothing_fits, read_description
+from engine.cli.plan import render_plan
+from engine.cli.render import render_analysis, render_devices, render_models, render_trial
+from engine.cli.sample import FLAGS, size_by_sample
+from engine.cli.terminal import answer, progress
+from engine.client import Delivery, Lab
+from engine.errors import DoesNotFit, InvalidInput
+from engine.gpus import GPUS, LOCAL
+from engine.models.config import read_config_file
+from engine.models.presets import PRESETS
+from engine.request import AnalysisRequest
+from engine.result import AnalysisResult
+from engine.script.factory import Factory
+from engine.script.request import ScriptRequest
+
+OK, FAILED = 0, 1
+OTHER_FLAGS = {"factory": "--factory", "push": "--push"}
+"""Flags that are not fields of a request, for messages."""
+
+_SEND_AGAIN = "`python -m engine push` sends it again"
+
+
+def analyze(options: argparse.Namespace) -> int:
+    if _names_factory(options):
+        if options.push:
+            raise InvalidInput({"push": "the lab keeps models that it knows, not your own script"})
+        script = _script_request(options)
+        with progress() as emit:
+            from engine.analysis import analyze_script  # loads torch
+
+            result = analyze_script(script, emit)
+        answer(options, result.to_dict(), lambda: render_analysis(result))
+        return OK
+    request = request_of(options)
+    lab = Lab() if options.push else None  # a missing token is reported before all the work
+    started_at = datetime.now(UTC)
+    with progress() as emit:
+        from engine.analysis import analyze  # loads torch
+
+        result = analyze(request, emit)
+    answer(options, result.to_dict(), lambda: render_analysis(result))
+    if lab and not _push_analysis(lab, options, request, result, started_at):
+        return FAILED
+    return OK
+
+
+def predict(options: argparse.Namespace) -> int:
+    if options.gpu == LOCAL:
+        raise InvalidInput(
+            {"gpu": f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"}
+        )
+    if _names_factory(options):
+        script = _script_request(options)
+        with progress() as emit:
+            from engine.analysis import predict_script_batch  # loads torch
+
+            gpu, trial = predict_script_batch(script, emit)
+        answer(options, asdict(trial), lambda: render_trial(trial, script.factory.name, gpu))
+        return OK
+    request = request_of(options)
+    with progress() as emit:
+        from engine.prediction.analysis import predict_batch  # loads torch
+
+        gpu, trial = predict_batch(request, emit)
+    answer(options, asdict(trial), lambda: render_trial(trial, request.workload, gpu))
+    return OK
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Measure one batch size. The status is 0 whether it fits or not: either is an answer."""
+    if _names_factory(options):
+        return _measure_script(options)
+    request = AnalysisRequest.parse(given_fields(options) | {"gpu": LOCAL})
+    with progress() as emit:
+        from engine.measurement.analysis import measure_batch  # loads torch
+
+        gpu, trial, ran_on = measure_batch(request, emit)
+    plain = asdict(trial) | {"measured_on": ran_on and asdict(ran_on)}
+    answer(options, plain, lambda: render_trial(trial, request.workload, gpu, ran_on))
+    return OK
+
+
+def _measure_script(options: argparse.Namespace) -> int:
+    script = _script_request(options)
+    with progress():
+        from engine.measurement.device import device_for
+        from engine.measurement.parent import local_device, measure
+        from engine.measurement.protocol import TrialOrder
+
+        gpu = device_for(script, local_device(), None)
+        size, limit = script.current_batch_size, script.memory_limit_bytes
+        trial = measure(TrialOrder(script.factory, size, limit, allocator=script.allocator))
+    answer(options, asdict(trial), lambda: render_trial(trial, script.factory.name, gpu))
+    return OK
+
+
+def plan(options: argparse.Namespace) -> int:
+    request = request_of(options)
+    with progress() as emit:
+        from engine.prediction.plan import plan  # loads torch
+
+        made = plan(request, emit)
+    answer(options, made.to_dict(), lambda: render_plan(made))
+    return OK if made.cheapest is not None else FAILED
+
+
+def models(options: argparse.Namespace) -> int:
+    presets = list(PRESETS.values())
+    answer(options, [asdict(preset) for preset in presets], lambda: render_models(presets))
+    return OK
+
+
+def devices(options: argparse.Namespace) -> int:
+    gpus = list(GPUS.values())
+    listed = [asdict(gpu) | {"usable_bytes": gpu.usable_bytes} for gpu in gpus]
+    answer(options, listed, lambda: render_devices(gpus))
+    return OK
+
+
+def run(options: argparse.Namespace) -> int:
+    from engine.run import run
+
+    return run(sys.stdin, sys.stdout, keep_traces=options.keep_traces)
+
+
+def request_of(options: argparse.Namespace) -> AnalysisRequest:
+    """The request that a command's flags describe; only the engine checks their values."""
+    given = given_fields(options)
+    request = AnalysisRequest.parse(given)
+    sized = size_by_sample(options, request.workload.preset, given)
+    return AnalysisRequest.parse(given | sized) if sized else request
+
+
+def given_fields(options: argparse.Namespace) -> dict[str, object]:
+    """The fields of a request, as written on the command line."""
+    given: dict[str, object] = {name: getattr(options, name) for name in options.names}
+    if path := given.get("config"):
+        given["config"] = read_config_file(Path(str(path)))
+    return given
+
+
+def add_factory_flag(parser: Any) -> None:
+    """Add ``--factory``, which stands for a MODEL. Giving neither is a usage error."""
+    about = "module:function that creates your own training steps, instead of a MODEL"
+    parser.add_argument("--factory", metavar="NAME", help=about)
+    parser.set_defaults(usage_error=parser.error)
+
+
+def _names_factory(options: argparse.Namespace) -> bool:
+    if options.model is None and options.factory is None:
+        options.usage_error("the following arguments are required: MODEL or --factory")
+    return options.factory is not None
+
+
+def _script_request(options: argparse.Namespace) -> ScriptRequest:
+    """The request for a script; it gets every flag, to refuse those that the code decides."""
+    given = given_fields(options) | {name: getattr(options, name, None) for name in FLAGS}
+    return ScriptRequest.parse(Factory.of(options.factory), given)
+
+
+def add_check_command(commands: Any) -> None:
+    """Add ``check --config FILE``."""
+    about = "check that a training run, described in a file, fits on a GPU and uses it well"
+    parser = commands.add_parser(
+        "check",
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}. Exits with status 1 if not.",
+        allow_abbrev=False,
+    )
+    parser.usage = f"{parser.prog} --config FILE --gpu NAME [options]"
+    parser.add_argument(
+        "--config", dest="file", metavar="FILE", required=True, help="TOML; see docs/check.md"
+    )
+    parser.add_argument(
+        "--gpu", metavar="NAME", help="a GPU that `devices` lists; default: the file's"
+    )
+    parser.add_argument(
+        "--optimistic",
+        action="store_true",
+        help="use predicted memory as it is, not the high end of its interval",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=_check, names=KEYS | {"file": "--config", "gpu": "--gpu"})
+
+
+def _check(options: argparse.Namespace) -> int:
+    described = read_description(Path(options.file))
+    given = dict(described.given) | ({"gpu": options.gpu} if options.gpu else {})
+    try:
+        result = _analysed(described, given)
+    except DoesNotFit as error:
+        checked = nothing_fits(error, int(str(given["current_batch_size"])))
+    else:
+        checked = check(result, described.limits, optimistic=options.optimistic)
+    # Not through rich: the verdict stays one line, however narrow the log of a pipeline is.
+    text = json.dumps(checked.to_dict(), indent=2) if options.json else checked.verdict
+    sys.stdout.write(f"{text}\n")
+    return OK if checked.passed else FAILED
+
+
+def _analysed(described: Description, given: dict[str, object]) -> AnalysisResult:
+    if described.factory is not None:
+        script = ScriptRequest.parse(Factory.of(described.factory), given)
+        with progress() as emit:
+            from engine.analysis import analyze_script  # loads torch
+
+            return analyze_script(script, emit)
+    request = AnalysisRequest.parse(given)
+    with progress() as emit:
+        from engine.analysis import analyze  # loads torch
+
+        return analyze(request, emit)
+
+
+def add_push_flag(parser: Any) -> None:
+    parser.add_argument(
+        "--push",
+        action="store_true",
+        help="add the result to the lab's history (MEMORYMARK_URL, MEMORYMARK_TOKEN)",
+    )
+
+
+def push(options: argparse.Namespace) -> int:
+    """Send the outbox; fails unless everything was sent and accepted."""
+    delivery = Lab().send_outbox()
+    _report_refused(delivery)
+    left = f"{delivery.waiting} left" + (f": {delivery.problem}" if delivery.problem else "")
+    _say(f"sent {len(delivery.answers)}, refused {len(delivery.rejected)}, {left}")
+    return FAILED if delivery.waiting or delivery.rejected else OK
+
+
+def _push_analysis(
+    lab: Lab,
+    options: argparse.Namespace,
+    request: AnalysisRequest,
+    result: AnalysisResult,
+    started_at: datetime,
+) -> bool:
+    """Send a result to the lab and report on stderr what happened to it.
+
+    Returns:
+        Whether the lab has it, or will get it later; false if it was refused.
+    """
+    try:
+        delivery = lab.push(
+            request,
+            result,
+            started_at=started_at,
+            finished_at=datetime.now(UTC),
+            ran="python -m engine analyze",
+            assumed=given_fields(options),
+        )
+    except OSError as error:
+        _say(f"error: not pushed, since the outbox cannot be used: {error}; set MEMORYMARK_OUTBOX")
+        return False
+    _report_refused(delivery)
+    if delivery.answer is not None:
+        _say(f"pushed: {lab.url}/{delivery.answer['id']}/")
+    elif delivery.waiting:
+        _say(f"not pushed yet: {delivery.problem or 'another process is sending'}")
+        _say(f"it is kept in {lab.outbox_folder}; {_SEND_AGAIN}")
+    return not delivery.refusal
+
+
+def _report_refused(delivery: Delivery) -> None:
+    for path, reason in delivery.rejected.items():
+        _say(f"error: the lab refused {path}: {reason}")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")

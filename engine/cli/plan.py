@@ -1,0 +1,129 @@
+"""A plan as tables for a terminal: every GPU for a workload, and changes on one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from engine.cli.terminal import bullets, section, table
+from engine.gpus import GIB, GPUS
+from engine.result import Source
+
+if TYPE_CHECKING:
+    from engine.prediction.plan import Change, GpuOption, Plan  # load torch
+
+_NOT_KNOWN = "-"
+
+
+def render_plan(plan: Plan) -> RenderableType:
+    parts: list[RenderableType] = [
+        Text(f"{plan.model_name}, {plan.workload.precision}, {plan.workload.optimizer} optimizer"),
+        Text(_verdict(plan), style="bold green" if plan.cheapest else "bold red"),
+        section(f"GPUs (speed {Source.PREDICTED}, prices {Source.ASSUMED})", _gpus(plan)),
+    ]
+    refused = [option for option in plan.options if not option.fits]
+    if refused:
+        reasons = (f"{option.gpu_name}: {option.why_not}" for option in refused)
+        parts.append(section("GPUs that cannot be used", bullets(reasons)))
+    if plan.current_gpu is not None:
+        name = GPUS[plan.current_gpu].display_name
+        title = f"One change at a time, on {name} ({Source.PREDICTED})"
+        parts.append(section(title, _changes(plan)))
+        left_out = [change for change in plan.changes if not change.applies]
+        if left_out:
+            reasons = (f"{change.name}: {change.why_not}" for change in left_out)
+            parts.append(section("Changes that do not apply", bullets(reasons)))
+    if plan.global_batch is not None:
+        kept = plan.global_batch
+        text = f"{kept.gradient_accumulation:,} micro-batches keep the global batch of "
+        text += f"{kept.size:,} on the current GPU. {kept.otherwise}"
+        parts.append(section("Global batch", Text(text)))
+    parts.append(section("About these numbers", bullets(plan.caveats)))
+    return Group(*parts)
+
+
+def _verdict(plan: Plan) -> str:
+    if plan.cheapest is None or plan.best_value is None or plan.fastest is None:
+        return "It fits on no GPU in the catalogue."
+    names = (GPUS[name].display_name for name in (plan.cheapest, plan.best_value, plan.fastest))
+    cheapest, value, fastest = names
+    return (
+        f"Cheapest that fits: {cheapest}; best value: {value}; fastest: {fastest} "
+        f"({Source.PREDICTED})."
+    )
+
+
+def _gpus(plan: Plan) -> Table:
+    shown = table(dense=True)
+    shown.add_column("gpu", no_wrap=True, style="cyan")
+    headings = ["largest\nbatch", "recom-\nmended", "samples\nper s", "USD\nper hour"]
+    headings += ["USD per\n1M\nsamples"]
+    headings += ["USD\nper run"] if plan.current_gpu is not None else []
+    for heading in headings:
+        shown.add_column(f" {heading}".replace("\n", "\n "), justify="right", no_wrap=True)
+    shown.add_column("")
+    for option in plan.options:
+        if option.fits:
+            shown.add_row(*_gpu_row(option, plan), f" {_role(option, plan)}")
+    return shown
+
+
+def _gpu_row(option: GpuOption, plan: Plan) -> list[str]:
+    row = [
+        option.gpu,
+        f"{option.largest_batch_size:,}",
+        _number(option.recommended_batch_size, 0),
+        _number(option.samples_per_second, 0 if (option.samples_per_second or 0) >= 100 else 1),
+        f"{option.price_per_hour_usd:,.2f}",
+        _number(option.usd_per_million_samples, 2),
+    ]
+    return [*row, _number(option.usd_per_run, 2)] if plan.current_gpu is not None else row
+
+
+def _role(option: GpuOption, plan: Plan) -> str:
+    roles = {
+        "current": plan.current_gpu,
+        "cheapest": plan.cheapest,
+        "best value": plan.best_value,
+        "fastest": plan.fastest,
+    }
+    return ", ".join(role for role, gpu in roles.items() if gpu == option.gpu)
+
+
+def _changes(plan: Plan) -> Table:
+    shown = table()
+    shown.add_column("change", no_wrap=True, style="cyan")
+    at = f"GiB at\nbatch {plan.current_batch_size:,}"
+    for heading in (
+        "largest\nbatch",
+        "recom-\nmended",
+        "samples\nper s",
+        "speed",
+        at,
+        "GiB\nsaved",
+    ):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for change in plan.changes:
+        if change.applies:
+            shown.add_row(*_change_row(change))
+    return shown
+
+
+def _change_row(change: Change) -> list[str]:
+    used, saved = change.current_used_bytes, change.saved_bytes
+    return [
+        change.name,
+        f"{change.largest_batch_size:,}",
+        _number(change.recommended_batch_size, 0),
+        _number(change.samples_per_second, 0 if (change.samples_per_second or 0) >= 100 else 1),
+        _NOT_KNOWN if change.speedup is None else f"{change.speedup:.2f} x",
+        _number(None if used is None else used / GIB, 2),
+        _NOT_KNOWN if saved is None else f"{saved / GIB:+.2f}",
+    ]
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return _NOT_KNOWN if value is None else f"{value:,.{decimals}f}"

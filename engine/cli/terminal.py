@@ -1,0 +1,100 @@
+"""What a terminal shows: answers on stdout, progress on stderr, and the tables they are made of."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from engine.events import Event, Log
+from engine.result import Trial
+
+
+def answer(
+    options: argparse.Namespace, plain: object, rendered: Callable[[], RenderableType]
+) -> None:
+    """Print an answer.
+
+    Args:
+        options: Say whether as JSON.
+        plain: The answer as JSON has it.
+        rendered: Makes the tables, where those are wanted.
+    """
+    if options.json:
+        sys.stdout.write(json.dumps(plain, indent=2) + "\n")
+    else:
+        Console(highlight=False, markup=False, emoji=False).print(rendered())
+
+
+def table(*, show_header: bool = True, dense: bool = False) -> Table:
+    """An empty table in our style; a dense one has no space between its columns."""
+    return Table(
+        box=box.SIMPLE_HEAD,
+        show_header=show_header,
+        show_edge=False,
+        pad_edge=False,
+        padding=0 if dense else (0, 1, 0, 0),
+    )
+
+
+def section(title: str, body: RenderableType) -> RenderableType:
+    return Group(Text(""), Text(title, style="bold underline"), body)
+
+
+def bullets(sentences: Iterable[str]) -> Table:
+    listed = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        listed.add_row("•", sentence)
+    return listed
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[Event], None]]:
+    """Show progress on stderr for as long as the context lasts.
+
+    The bar only pulses, since the number of trials of a search is not known in advance. Without a
+    terminal there is no bar, only log lines. Anything printed in the meantime goes to stderr, so
+    that stdout holds nothing but the answer.
+
+    Yields:
+        The function that takes the engine's events.
+    """
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar, redirect_stdout(sys.stderr):
+        task = bar.add_task("Loading PyTorch", total=None)
+        tried = 0
+
+        def emit(event: Event) -> None:
+            nonlocal tried
+            match event:
+                case Log():
+                    # Left unwrapped: a terminal wraps by itself, and a log file keeps whole lines.
+                    bar.console.print(_line(event), soft_wrap=True)
+                case Trial():
+                    tried += 1
+            bar.update(task, description=f"Working, batch sizes tried: {tried}")
+
+        yield emit
+
+
+def _line(log: Log) -> Text:
+    if log.level == "warning":
+        return Text(f"warning: {log.message}", style="yellow")
+    return Text(log.message, style="dim")

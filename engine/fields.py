@@ -1,0 +1,188 @@
+"""The fields of a request, each described once, next to its type.
+
+A field of :class:`engine.workload.Workload`, :class:`engine.request.Request` or
+:class:`engine.request.Assumptions` carries a :class:`Described` in its annotation. The command
+line, the form, the API's schema, the settings shown with a result, the command that repeats it and
+the columns of the history are derived from these, so a new field is added in one place.
+
+Nothing here imports pydantic, since training jobs import these classes too. :mod:`engine.border`
+checks untrusted values against them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import MISSING, dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from annotated_types import Interval
+
+
+class Choice(StrEnum):
+    """One of a few values, with the label that forms show."""
+
+    _value_: str
+    label: str
+
+    def __new__(cls, value: str, label: str = "") -> Choice:
+        """A member. The default label is the value with spaces for hyphens."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.label = label or value.replace("-", " ")
+        return member
+
+
+class Group(Choice):
+    """Sections of the form, in the order of the page."""
+
+    MODEL = "model", "Model"
+    GPU = "gpu", "GPU and batch"
+    LIMIT = "limit", "Memory limit and allocator"
+    TRAINING = "training", "Training"
+    OPTIONS = "options", "Training options"
+    SEVERAL = "several", "Multi-GPU"
+    TASK = "task", "Task and labels"
+    COST = "cost", "Annual cost"
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether its fields are rarely changed: folded on the form, listed only if changed."""
+        return self in (Group.LIMIT, Group.OPTIONS, Group.SEVERAL, Group.TASK)
+
+
+@dataclass(frozen=True)
+class Described:
+    """How a field is presented.
+
+    Attributes:
+        label: Its name on pages.
+        help: One or two sentences, for the form, the API and the command line.
+        group: Its section of the form.
+        unit: Of its value, as in ``128 tokens``.
+        empty: What an empty value means, such as ``the model's own``; else the default is shown.
+        flag: On the command line; derived from the name if empty.
+        metavar: Placeholder of the value on the command line; derived from the type if empty.
+        is_column: Whether the history has a column for it.
+    """
+
+    label: str
+    help: str
+    group: Group
+    unit: str = ""
+    empty: str = ""
+    flag: str = ""
+    metavar: str = ""
+    is_column: bool = False
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field as its class declares it.
+
+    Attributes:
+        kind: The type without ``None``.
+        is_optional: Whether ``None`` is allowed.
+        default: ``None`` if there is none.
+    """
+
+    name: str
+    kind: Any
+    is_optional: bool
+    bounds: Interval | None
+    default: Any
+    described: Described
+
+    @property
+    def label(self) -> str:
+        return self.described.label
+
+    @property
+    def label_with_unit(self) -> str:
+        """For forms, which show no unit after the value."""
+        return f"{self.label} ({self.described.unit})" if self.described.unit else self.label
+
+    @property
+    def group(self) -> Group:
+        return self.described.group
+
+    @property
+    def is_switch(self) -> bool:
+        return self.kind is bool
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in (int, float)
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        """Values and labels; empty unless it is an enum."""
+        if not self._is_enum:
+            return []
+        return [(str(one), getattr(one, "label", one.replace("-", " "))) for one in self.kind]
+
+    @property
+    def flag(self) -> str:
+        return self.described.flag or f"--{self.name.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        if self.is_switch:
+            return "true|false"
+        return self.described.metavar or ("NAME" if self._is_enum else "N")
+
+    @property
+    def usage(self) -> str:
+        """The help of the flag, with choices and default."""
+        values = f" One of {', '.join(self.kind)}." if self._is_enum else ""
+        default = self.described.empty or self.default_text
+        return f"{self.described.help}{values}" + (f" Default: {default}." if default else "")
+
+    @property
+    def default_text(self) -> str:
+        """The default as a user would write it; empty if there is none."""
+        if self.default is None:
+            return ""
+        if self.is_switch:
+            return str(self.default).lower()
+        return f"{self.default:.10g}" if self.kind is float else str(self.default)
+
+    @property
+    def _is_enum(self) -> bool:
+        return isinstance(self.kind, type) and issubclass(self.kind, StrEnum)
+
+
+def described_fields(kind: type) -> dict[str, Field]:
+    """The described fields of a data class by name, in its order."""
+    return _described_fields(kind)
+
+
+@cache
+def _described_fields(kind: type) -> dict[str, Field]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found = (_field(field, hints[field.name]) for field in dataclasses.fields(kind))
+    return {field.name: field for field in found if field is not None}
+
+
+def _field(declared: dataclasses.Field[Any], hint: Any) -> Field | None:
+    base, *metadata = typing.get_args(hint) if _is_annotated(hint) else [hint]
+    described = next((one for one in metadata if isinstance(one, Described)), None)
+    if described is None:
+        return None
+    members = typing.get_args(base) if isinstance(base, types.UnionType) else (base,)
+    (kind,) = (member for member in members if member is not types.NoneType)
+    return Field(
+        name=declared.name,
+        kind=kind,
+        is_optional=types.NoneType in members,
+        bounds=next((one for one in metadata if isinstance(one, Interval)), None),
+        default=None if declared.default is MISSING else declared.default,
+        described=described,
+    )
+
+
+def _is_annotated(hint: Any) -> bool:
+    return typing.get_origin(hint) is typing.Annotated

@@ -1,1 +1,0 @@
-"""A person's own training code, measured or traced."""

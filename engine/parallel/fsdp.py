@@ -1,0 +1,149 @@
+"""PyTorch's own ``fully_shard`` (FSDP2), on fake and on real tensors.
+
+Memory is that of the real implementation: shards with their padding, unsharded parameters,
+all-gather and reduce-scatter buffers, and when each is freed. References in Python decide that, on
+the CPU as on CUDA (``record_stream`` is never used). The caching allocator has a pool for each CUDA
+stream, so the recorder notes the stream in which a tensor is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed._tools.fake_collectives
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_reduce
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.utils._python_dispatch import _disable_current_modes
+
+from engine.errors import InvalidInput
+from engine.parallel.group_recorder import GroupRecorder
+from engine.tracing.trace import Category
+from engine.workload import Precision, Workload
+
+_MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
+
+
+def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> torch.nn.Module:
+    """Shard a model in the usual way: each repeated block by itself, the rest at the root.
+
+    In mixed precision, blocks are gathered and gradients reduced in the lower precision, as Hugging
+    Face Accelerate sets it up. Gradients are reduced after every micro-batch.
+
+    Args:
+        model: On the host, or on fake tensors. It is changed.
+        workload: The number of GPUs and the precision.
+        device: Where the shards go: ``cuda`` or ``cpu``.
+
+    Raises:
+        InvalidInput: If the model cannot be sharded.
+    """
+    with unset_fake_temporarily():  # a mesh needs real values
+        mesh = init_device_mesh(device, (workload.world_size,))
+    low = _MIXED.get(workload.precision)
+    options: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=low),
+    }
+    try:
+        for module in (*repeated_blocks(model), model):
+            fully_shard(module, **options)
+    except ValueError as error:  # a parameter without dimensions, as CLIP has
+        raise InvalidInput({"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}) from error
+    return model
+
+
+@contextmanager
+def only_the_first() -> Iterator[None]:
+    """Let :func:`shard` make only the first GPU's shards: those of 1,024 GPUs take a minute."""
+    with patch.object(_fsdp_param, "_chunk_with_empty", _first_chunk):
+        yield
+
+
+def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers that a model repeats: all modules of the class in its longest list.
+
+    Raises:
+        InvalidInput: If the model has no list of modules.
+    """
+    lists = [
+        module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and module
+    ]
+    if not lists:
+        raise InvalidInput({"parallelism": "the model has no repeated blocks; choose ddp"})
+    kind = type(max(lists, key=len)[0])
+    return [module for module in model.modules() if type(module) is kind]
+
+
+@contextmanager
+def recording_shards(recorder: Callable[[], GroupRecorder]) -> Iterator[None]:
+    """Let the recorder see what FSDP makes for parameters and for gradients, and what it resizes.
+
+    FSDP frees unsharded parameters by emptying their storages, which bypasses the dispatcher. And
+    to find the shape of a sharded result, PyTorch computes it on fakes of whole tensors, which must
+    not be recorded.
+
+    Args:
+        recorder: Returns the current recorder.
+    """
+    resize = torch.UntypedStorage.resize_
+
+    def resize_and_record(storage: torch.UntypedStorage, size: int) -> Any:
+        resized = resize(storage, size)
+        recorder().resized(storage, size)
+        return resized
+
+    def making(category: Category, function: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*args: Any, **kwargs: Any) -> Any:
+            with recorder().making(category):
+                return function(*args, **kwargs)
+
+        return make
+
+    propagate = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def propagate_unseen(*args: Any) -> Any:
+        with _disable_current_modes():
+            return propagate(*args)
+
+    post_backward = FSDPParamGroup.post_backward
+
+    def see_gradients_first(group: Any, *unused: Any) -> None:
+        for parameter in group.fsdp_params:
+            gradient = getattr(getattr(parameter, "_unsharded_param", None), "grad", None)
+            if gradient is not None:
+                recorder().sort_gradient(gradient, parameter.sharded_param)
+        post_backward(group, *unused)
+
+    with ExitStack() as stack:
+        for owner, name, stand_in in (
+            (torch.UntypedStorage, "resize_", resize_and_record),
+            (FSDPParamGroup, "unshard", making(Category.PARAMETERS, FSDPParamGroup.unshard)),
+            (
+                FSDPParamGroup,
+                "wait_for_unshard",
+                making(Category.PARAMETERS, FSDPParamGroup.wait_for_unshard),
+            ),
+            (ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate_unseen),
+            (FSDPParamGroup, "post_backward", see_gradients_first),
+            (
+                _fsdp_param_group,
+                "foreach_reduce",
+                making(Category.GRADIENTS, foreach_reduce),
+            ),
+        ):
+            stack.enter_context(patch.object(owner, name, stand_in))
+        yield
+
+
+def _first_chunk(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:
+    """The chunk of the first GPU, which is the only one asked for."""
+    return [tensor.narrow(dim, 0, -(-tensor.size(dim) // count))]

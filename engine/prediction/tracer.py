@@ -1,0 +1,178 @@
+"""Traces a workload's training step on fake tensors: no GPU, no weights, no memory needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import masking_utils
+
+from engine.models.kinds import Task
+from engine.models.presets import PRESETS
+from engine.parallel.group import among_gpus
+from engine.step.batches import make_batch
+from engine.step.training import build_model, prepare, step_of
+from engine.tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
+from engine.tracing.trace import (
+    AffineTrace,
+    NeedsTwoSamples,
+    QuadraticTrace,
+    Trace,
+    batch_norm_refuses,
+    one_sample,
+)
+from engine.workload import Workload
+
+TraceAt = Callable[[int], Trace]
+"""Returns the trace at a batch size."""
+
+STEPS = 2
+"""The peak comes in the second step, when the optimizer's state exists."""
+
+LOW, HIGH = 2, 3
+# The two batch sizes that give all others from 2 up. A batch of 1 is traced by itself: with a
+# dimension of 1, tensors are contiguous or broadcast as they are at no other size.
+
+
+def trace(
+    workload: Workload,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    *,
+    forward_only: bool = False,
+) -> Trace:
+    """Trace two training steps at one batch size.
+
+    Args:
+        workload: What is trained.
+        batch_size: Samples per step.
+        behaviour: Of the GPU; ``None`` traces what the CPU does.
+        forward_only: Whether to trace the forward pass alone, to compare with.
+
+    Raises:
+        NeedsTwoSamples: If PyTorch refuses a batch of 1.
+    """
+    # Not on fake tensors: an image processor needs real pixels.
+    make_batch(workload, 1)
+    with torch.device("meta"):
+        model = build_model(workload)
+    with among_gpus(workload) as group, fake_device(behaviour):
+        training = prepare(workload, group.spread(on_fake_tensors(model)), predicting=True)
+        # From the second micro-batch on, each is like the one before.
+        training.micro_batches = min(training.micro_batches, 2)
+        temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
+        recorder = group.recorder(training, batch_size, temporaries)
+        batch = make_batch(workload, batch_size)
+        step = step_of(forward_only)
+        try:
+            for _ in range(STEPS):
+                recorder.record_step(lambda: step(training, batch))
+        except ValueError as error:
+            if batch_norm_refuses(error):
+                raise NeedsTwoSamples from error
+            raise
+        return recorder.trace
+
+
+def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) -> TraceAt:
+    """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
+
+    Raises:
+        NotAffine: If the step does other things at other batch sizes.
+    """
+
+    def each(batch_size: int) -> Trace:
+        return trace(workload, batch_size, behaviour)
+
+    low, high = each(LOW), each(HIGH)
+    traces: AffineTrace | QuadraticTrace = AffineTrace(low, high)
+    if workload.task is Task.CONTRASTIVE:  # each sample is compared with every other
+        traces = QuadraticTrace(low, high, each(HIGH + 1))
+    single = cache(lambda: one_sample(each, low))
+    return lambda batch_size: single() if batch_size == 1 else traces.at(batch_size)
+
+
+@contextmanager
+def fake_device(behaviour: CudaBehaviour | None) -> Iterator[None]:
+    """New tensors are fake, and treated as on a GPU.
+
+    A real GPU is hidden: optimizers and transformers check whether it records a graph, and a
+    process that only predicts would take a CUDA context away from the trials it predicts for.
+
+    Args:
+        behaviour: Of the GPU; ``None`` treats them as on the CPU.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
+        stack.enter_context(FakeTensorMode())
+        stack.enter_context(_known_values())
+        if behaviour is not None:
+            stack.enter_context(cuda_lowering(behaviour))
+        yield
+
+
+def on_fake_tensors(model: torch.nn.Module) -> torch.nn.Module:
+    """Replace a model's meta tensors by fake ones; shared ones stay shared.
+
+    A model is built on the meta device and not on fake tensors, since those cannot be moved by
+    ``Module.to``, which libraries call while they build.
+
+    Args:
+        model: On the meta device. It is changed.
+    """
+    faked: dict[torch.Tensor, torch.Tensor] = {}
+    for module in model.modules():
+        held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for tensors in held:
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    tensors[name] = faked.setdefault(tensor, _fake(tensor))
+    return model
+
+
+def _fake(tensor: torch.Tensor) -> torch.Tensor:
+    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+    return fake
+
+
+def warm_up() -> None:
+    """Trace something small: the first trace of a process loads half a second of modules."""
+    trace(Workload(next(iter(PRESETS))), 1, None)
+
+
+@contextmanager
+def _known_values() -> Iterator[None]:
+    """Provide the values that some code reads from tensors, which fake tensors do not have.
+
+    Transformers searches the positions for rows with several packed sequences, and would assume the
+    worst case, a mask, where training has none. Release 5.17 draws a number to skip a layer even
+    where none is skipped. Optimizers read the number of steps, and the gradient scaler looks for
+    infinite gradients.
+    """
+    find = masking_utils.find_packed_sequence_indices
+
+    def find_none(position_ids: torch.Tensor) -> Any:
+        find(position_ids)
+
+    draw = torch.rand
+
+    def draw_one(*size: Any, **options: Any) -> Any:
+        return 1.0 if size == ([],) else draw(*size, **options)
+
+    def step(scaler: Any, optimizer: torch.optim.Optimizer, state: Any) -> Any:
+        return optimizer.step()
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(masking_utils, find.__name__, find_none))
+        stack.enter_context(patch.object(torch.amp.GradScaler, "_maybe_opt_step", step))
+        stack.enter_context(patch("torch.rand", draw_one))
+        for optimizer in ("adam", "adagrad"):
+            stack.enter_context(patch(f"torch.optim.{optimizer}._get_value", lambda _: 1.0))
+        yield

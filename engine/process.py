@@ -1,0 +1,72 @@
+"""This process: ending with its parent, and its host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import IO
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with(stream: IO[str]) -> None:
+    """End this process at once when a pipe from its parent ends.
+
+    The operating system closes the pipe however the parent ends, SIGKILL included.
+    """
+    _die_with_parent()
+
+    def wait() -> None:
+        while stream.readline():
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def lines_of(stream: IO[str]) -> Iterator[str]:
+    """Yield the lines of a pipe from the parent; each is done when the next is requested.
+
+    If the pipe ends before a line is done, this process ends at once.
+    """
+    _die_with_parent()
+    lines: SimpleQueue[str | None] = SimpleQueue()
+    begun = done = 0
+
+    def read() -> None:
+        nonlocal begun
+        while line := stream.readline():
+            begun += 1
+            lines.put(line)
+        if begun > done:
+            os._exit(1)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := lines.get()) is not None:
+        yield line
+        done += 1
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill this process with its parent, even if frozen; Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def peak_resident_bytes() -> int | None:
+    """Peak resident memory of this process, including Python and libraries.
+
+    ``None`` if the operating system does not report it (Windows).
+    """
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB

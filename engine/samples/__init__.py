@@ -1,1 +1,0 @@
-"""Data samples: the input sizes that real data needs."""

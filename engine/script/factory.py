@@ -1,0 +1,197 @@
+"""Factories of training steps: how a script is named, found and loaded.
+
+``make_step(batch_size)`` is a factory in the user's module. It creates everything that training
+needs and returns a function without arguments; each call of that function runs one whole training
+step. A factory that can accumulate is ``make_step(batch_size, gradient_accumulation=1)``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from engine.errors import EngineError, InvalidInput
+from engine.parsing import shown
+
+Step = Callable[[], object]
+MakeStep = Callable[[int], Step]
+
+_NAME = re.compile(r"(?!.*\.py:)[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_EXAMPLE = "write module:function, such as my_training:make_step"
+
+_ACCUMULATION = "gradient_accumulation"
+
+_loading: list[str] = []
+"""Names of the factories whose modules are being imported right now."""
+
+
+class ScriptFailed(EngineError):
+    """The script raised an error, or its factory does not return training steps."""
+
+    code = "script_failed"
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Where to find a factory of training steps.
+
+    Attributes:
+        name: ``module:function``, with the module named as in ``import``.
+        search_path: Folders to look for modules in, besides ``sys.path``.
+        gradient_accumulation: Micro-batches per step; passed to the function if more than one.
+    """
+
+    name: str
+    search_path: tuple[str, ...] = ()
+    gradient_accumulation: int = 1
+
+    @classmethod
+    def of(cls, make_step: str | MakeStep) -> Factory:
+        """The factory for a name or a function.
+
+        Raises:
+            InvalidInput: For ``factory``, if another process could not import it by its name.
+        """
+        name = make_step if isinstance(make_step, str) else _name_of(make_step)
+        if len(name) > 500 or not _NAME.fullmatch(name):
+            raise InvalidInput({"factory": f"{shown(name)} is not a function; {_EXAMPLE}"})
+        factory = cls(name, tuple(str(Path(folder).absolute()) for folder in sys.path))
+        # Finding a module inside a package means importing the package, which comes later.
+        package = factory.module.partition(".")[0]
+        if package not in sys.modules and importlib.util.find_spec(package) is None:
+            raise InvalidInput(
+                {
+                    "factory": f"there is no module {package}; run from the folder that contains "
+                    f"{package}.py, or add that folder to PYTHONPATH"
+                }
+            )
+        return factory
+
+    @property
+    def module(self) -> str:
+        return self.name.partition(":")[0]
+
+    def load(self) -> MakeStep:
+        """Import the module, which runs it, and return the function, to call with a batch size.
+
+        Raises:
+            InvalidInput: For ``factory``, if the module has no such function, or it cannot
+                accumulate gradients but has to.
+            ScriptFailed: If the module raised an error.
+        """
+        make_step = self._imported()
+        if self.gradient_accumulation == 1:
+            return make_step
+        if not _takes(make_step, _ACCUMULATION):
+            raise InvalidInput(
+                {
+                    "factory": f"{self.name} has no argument {_ACCUMULATION}; add one (default "
+                    "1), and let each step run that many micro-batches of batch_size"
+                }
+            )
+        return partial(make_step, **{_ACCUMULATION: self.gradient_accumulation})
+
+    def _imported(self) -> Callable[..., Step]:
+        """The function itself, which takes a batch size and any number of optional arguments."""
+        module, _, function = self.name.partition(":")
+        sys.path.extend(folder for folder in self.search_path if folder not in sys.path)
+        _loading.append(self.name)
+        try:
+            found = getattr(importlib.import_module(module), function, None)
+        except EngineError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ScriptFailed(f"importing {module} failed{self.describe(error)}") from error
+        finally:
+            _loading.pop()
+        if not callable(found):
+            raise InvalidInput({"factory": f"{module} has no function {function}"})
+        if why := cannot_be_called(found, 1):
+            raise InvalidInput({"factory": f"{self.name} must take just a batch size: {why}"})
+        make_step: Callable[..., Step] = found
+        return make_step
+
+    def describe(self, error: BaseException) -> str:
+        """An error of the script as text: where it came from, and what it was."""
+        lines = str(error).strip().splitlines()
+        what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        return f"{self.where(error)}: {what}"
+
+    def where(self, error: BaseException) -> str:
+        """``at FILE, line N (code)`` for the innermost line of the script in an error's traceback.
+
+        Empty if there is none. The script is whatever lies in the folder of the factory's module.
+        """
+        file = getattr(sys.modules.get(self.module), "__file__", None)
+        if file is None:
+            return ""
+        folder = Path(file).resolve().parent
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            path = Path(frame.filename).resolve()
+            if path.is_relative_to(folder) and "site-packages" not in path.parts:
+                code = f" ({frame.line})" if frame.line else ""
+                return f" at {path.relative_to(folder)}, line {frame.lineno}{code}"
+        return ""
+
+
+def refuse_while_loading() -> None:
+    """Refuse to analyse a factory while its own module is being imported: it would never end.
+
+    Raises:
+        InvalidInput: For ``factory``.
+    """
+    if _loading:
+        raise InvalidInput(
+            {
+                "factory": f"importing {_loading[-1].partition(':')[0]} starts an analysis itself; "
+                'put that call under `if __name__ == "__main__":`'
+            }
+        )
+
+
+def cannot_be_called(function: Callable[..., object], *arguments: object) -> str:
+    """Why a function cannot be called with these arguments; empty if it can."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # no signature is known, as for some functions written in C
+        return ""
+    return ""
+
+
+def _takes(function: Callable[..., object], argument: str) -> bool:
+    """Whether a function accepts an argument by that name."""
+    parameters = inspect.signature(function).parameters
+    anything = any(known.kind is known.VAR_KEYWORD for known in parameters.values())
+    return anything or argument in parameters
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    """The name by which another process can import a function."""
+    name = getattr(function, "__qualname__", "")
+    module = getattr(function, "__module__", None) or ""
+    if "<" in name or "." in name or not name:
+        raise InvalidInput(
+            {
+                "factory": f"{shown(name or function)} cannot be imported by another process; use "
+                "a function at the top level of a module, not a lambda, method or nested function"
+            }
+        )
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec else Path(file).stem if file else ""
+        if not module:
+            raise InvalidInput(
+                {"factory": f"move {name} into a file, such as my_training.py, and import it"}
+            )
+    return f"{module}:{name}"

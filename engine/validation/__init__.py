@@ -1,1 +1,0 @@
-"""Checks of the engine that a user can repeat."""
