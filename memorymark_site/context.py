@@ -1,4 +1,4 @@
-"""What every page knows."""
+"""Context processors: what every template can use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from memorymark_site.accounts.roles import Role, has_role
 
 
 def demo(_request: HttpRequest) -> dict[str, bool]:
-    """Whether the site shows a demo, which each page then says."""
+    """Whether this is a demo, which each page then shows."""
     return {"is_demo": settings.IS_DEMO}
 
 
 def role(request: HttpRequest) -> dict[str, object]:
-    """What to offer to who looks: ``is_admin`` and ``may_work``, asked where a page needs it."""
+    """``is_admin`` and ``may_work``, evaluated only if a template uses them."""
     return {
         "is_admin": SimpleLazyObject(lambda: has_role(request.user, Role.ADMIN)),
         "may_work": SimpleLazyObject(lambda: has_role(request.user, Role.MEMBER)),

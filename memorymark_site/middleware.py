@@ -1,4 +1,4 @@
-"""Middleware of our own."""
+"""The site's own middleware: headers, login, second factors, roles."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,23 +14,21 @@ from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
-from memorymark_site.accounts.factors import rule
+from memorymark_site.accounts import second_factors
 from memorymark_site.accounts.roles import has_role, needed, refusal
 
 
 class PrivateMiddleware:
-    """Says of each answer that it is for whoever asked, where a view says nothing else.
+    """Marks each response as private, unless a view says otherwise.
 
-    Without ``Cache-Control`` a proxy between the site and its members may keep a page by a rule of
-    its own and show it to the next one; with ``Cross-Origin-Resource-Policy`` no other site has the
-    browser of a member load a picture or a file from here.
+    Without ``Cache-Control``, a proxy may cache a member's page by its own rules and show it to the
+    next one. ``Cross-Origin-Resource-Policy`` keeps other sites from loading files from here.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """The response with both headers."""
         response = self.get_response(request)
         response.headers.setdefault("Cache-Control", "private, no-cache")
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
@@ -40,15 +38,15 @@ class PrivateMiddleware:
 class HtmxLoginRedirectMiddleware:
     """Sends the whole page to the login page when an htmx request meets an expired session.
 
-    Without it, the browser follows the redirect on its own and htmx puts the login form into the
-    middle of the page. Stands before ``LoginRequiredMiddleware``, whose answer it rewrites.
+    Otherwise the browser follows the redirect and htmx swaps the login form into the page. It
+    stands before ``LoginRequiredMiddleware``, whose response it rewrites.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """The response, with a redirect to the login page turned into one htmx obeys."""
+        """The response, with a redirect to the login page turned into one that htmx follows."""
         response = self.get_response(request)
         htmx = request.htmx  # type: ignore[attr-defined]  # set by HtmxMiddleware
         target = urlsplit(response.headers.get("Location", "")).path
@@ -58,18 +56,18 @@ class HtmxLoginRedirectMiddleware:
 
 
 def _page(htmx: HtmxDetails) -> str:
-    """The page the person was looking at, not the fragment it asked for."""
+    """The page in the browser, not the requested fragment."""
     try:
         return htmx.current_url_abs_path or settings.LOGIN_REDIRECT_URL
-    except ValueError:  # what the browser sent is no address
+    except ValueError:  # the browser sent no address
         return settings.LOGIN_REDIRECT_URL
 
 
 class LoginUnlessOpenMiddleware(LoginRequiredMiddleware):
-    """Requires login everywhere, without looking up the session where a view is open to all.
+    """Requires login, without reading the session for views that are open to all.
 
-    Django's own looks first, so that ``/health`` would fail for a signed-in browser in the very
-    moment when the database is down.
+    Django's own reads it first, so for a signed-in browser ``/health`` would fail just when the
+    database is down.
     """
 
     def process_view(
@@ -79,27 +77,25 @@ class LoginUnlessOpenMiddleware(LoginRequiredMiddleware):
         view_args: tuple[Any, ...],
         view_kwargs: dict[str, Any],
     ) -> HttpResponseBase | None:
-        """A redirect to the login page, or nothing."""
         if not getattr(view_func, "login_required", True):
             return None
         return super().process_view(request, view_func, view_args, view_kwargs)
 
 
 class _BeforeViews:
-    """Middleware that has a say before the view, and none in its response."""
+    """Middleware that acts before the view and leaves the response alone."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """The response as it is."""
         return self.get_response(request)
 
 
 class SecondFactorMiddleware(_BeforeViews):
-    """Holds the lab's rule for second factors, where pages need a login at all.
+    """Enforces the lab's rule for second factors on pages that need a login.
 
-    The API has :class:`memorymark_site.accounts.permissions.FactorAsRuled` for it.
+    For the API, :class:`memorymark_site.accounts.tokens.FactorAsRuled` does.
     """
 
     def process_view(
@@ -109,10 +105,12 @@ class SecondFactorMiddleware(_BeforeViews):
         _view_args: tuple[Any, ...],
         _view_kwargs: dict[str, Any],
     ) -> HttpResponseBase | None:
-        """A redirect to where one sets a factor up, for who lacks one; else nothing."""
-        if not getattr(view_func, "login_required", True) or rule.is_open(view_func):
+        """A redirect to the account page for members who lack a factor."""
+        if not getattr(view_func, "login_required", True) or second_factors.is_open_without_factor(
+            view_func
+        ):
             return None
-        if not rule.lacks_factor(request.user):
+        if not second_factors.lacks_factor(request.user):
             return None
         htmx = request.htmx  # type: ignore[attr-defined]  # set by HtmxMiddleware
         address = reverse("accounts:account")
@@ -120,10 +118,10 @@ class SecondFactorMiddleware(_BeforeViews):
 
 
 class RoleMiddleware(_BeforeViews):
-    """Holds what :mod:`memorymark_site.accounts.roles` says each view needs.
+    """Enforces the role that each view needs; see :mod:`memorymark_site.accounts.roles`.
 
-    Views that are open to all, and those of the API, which looks up the member on its own, are
-    not its business; they are those that need no login by this project's middleware either.
+    It skips views that need no login here: those open to all, and the API's, which authenticate
+    members themselves.
     """
 
     def process_view(
@@ -133,7 +131,7 @@ class RoleMiddleware(_BeforeViews):
         _view_args: tuple[Any, ...],
         _view_kwargs: dict[str, Any],
     ) -> None:
-        """Nothing, where the user has the role that the view needs.
+        """Check the role.
 
         Raises:
             PermissionDenied: With what is missing.

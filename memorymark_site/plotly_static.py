@@ -28,19 +28,18 @@ class PlotlyFinder(BaseFinder):
         self._file = next((file for file in files if file.is_file()), None)
 
     def check(self, **_kwargs: Any) -> list[CheckMessage]:
-        """Says at the start, not at the first chart, that the file is missing."""
+        """Report a missing file at startup, not at the first chart."""
         if self._file is None:
             return [Error(f"no {_FILE} is installed", hint="pip install -r requirements.txt")]
         return []
 
     def find(self, path: str, find_all: bool = False, **_kwargs: Any) -> Any:
-        """The file's place on disk, if it is the one that is asked for."""
+        """The path of the file, if it is the one requested."""
         wanted = path == f"{_PREFIX}/{_FILE}" and self._file is not None
         found = [str(self._file)] if wanted else []
         return found if find_all or not found else found[0]
 
     def list(self, ignore_patterns: object) -> Iterator[tuple[str, FileSystemStorage]]:
-        """What ``collectstatic`` has to copy."""
         if self._file is not None:
             storage = FileSystemStorage(location=self._file.parent)
             storage.prefix = _PREFIX  # type: ignore[attr-defined]  # read by collectstatic

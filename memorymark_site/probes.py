@@ -1,7 +1,7 @@
-"""``/live`` and ``/ready``: for whoever starts, watches and routes to the site's processes.
+"""``/live`` and ``/ready``, for what starts, watches and routes to the site's processes.
 
-``/live`` fails when a process has to be started again, ``/ready`` when it cannot serve right now.
-Neither says anything of the workers: ``/health`` does. They answer without login, and no secrets.
+``/live`` fails if the process has to be restarted, ``/ready`` if it cannot serve right now. Neither
+concerns the workers: ``/health`` does. They need no login and have no secrets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 @never_cache
 @require_safe
 def live(_request: HttpRequest) -> JsonResponse:
-    """200 whenever this process answers at all; it asks nobody."""
+    """200 whenever this process responds at all; it depends on nothing else."""
     return JsonResponse({"status": "ok"})
 
 
@@ -33,13 +33,13 @@ def live(_request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def ready(_request: HttpRequest) -> JsonResponse:
-    """200 if this process can serve pages: the database answers and is up to date; 503 if not."""
+    """200 if this process can serve pages: the database responds and is up to date; else 503."""
     try:
         missing = sorted(_migrations() - set(MigrationRecorder(connection).applied_migrations()))
     except db.Error:
-        logger.exception("ready: the database does not answer")
+        logger.exception("ready: the database does not respond")
         connection.close()
-        return _not_ready("the database does not answer")
+        return _not_ready("the database does not respond")
     if missing:
         count = len(missing)
         return _not_ready(f"{count} migrations are not applied; run: python manage.py migrate")
@@ -52,5 +52,5 @@ def _not_ready(problem: str) -> JsonResponse:
 
 @cache
 def _migrations() -> frozenset[tuple[str, str]]:
-    """Those of this code; a database of a newer version has more, which does no harm."""
+    """Those of this code; a database of a newer version may have more."""
     return frozenset(MigrationLoader(None).disk_migrations)

@@ -1,4 +1,4 @@
-"""The site's secret key, made on the first start and kept beside the database."""
+"""The site's secret key, created on the first start and kept beside the database."""
 
 import os
 import secrets

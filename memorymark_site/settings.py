@@ -1,87 +1,39 @@
-"""All settings, read from the environment; with none set, a lab of one machine just works.
+"""Django's settings, made from the environment; with no variable set, one machine just works.
 
-Variables:
-    MEMORYMARK_DATA_DIR: Folder of the database and the secret key (default ``var``).
-    DATABASE_URL: Such as ``postgres://user:password@host/name`` (default: SQLite in that folder).
-    SECRET_KEY: Default: made on the first start and kept in ``secret-key`` in that folder.
-    MEMORYMARK_HOSTS: Host names the site answers to besides this machine's, separated by commas.
-    MEMORYMARK_HTTPS: ``true`` where a proxy serves the site over HTTPS.
-    MEMORYMARK_REQUIRE_MFA: Who has to set up a second factor before anything else: ``admins``,
-        ``all`` or ``none`` (default). API tokens need none.
-    MEMORYMARK_OIDC_ISSUER, MEMORYMARK_OIDC_CLIENT_ID, MEMORYMARK_OIDC_CLIENT_SECRET: A provider of
-        OpenID Connect that members can sign in with; all three or none.
-    MEMORYMARK_OIDC_NAME: What the sign-in page calls it (default ``single sign-on``).
-    MEMORYMARK_OIDC_NEW: What somebody becomes who comes from there and has no account: ``viewer``,
-        ``member`` or ``nobody`` (default: who is not invited stays out).
-    MEMORYMARK_PASSWORD_SIGN_IN: ``false`` where nobody is to sign in with a password; only with
-        the provider (default ``true``).
-    MEMORYMARK_URL: The site's address as members reach it, for links in e-mails (default
-        ``http://127.0.0.1:PORT``), invitations and share links (default: as the site was opened).
-        Workers send e-mails: set this and the next three there too.
-    EMAIL_URL: The mail server, such as ``smtp+tls://user:password@mail.example:587`` or, with TLS
-        from the start, ``smtp+ssl://…:465`` (default: no e-mail is sent).
-    DEFAULT_FROM_EMAIL: The sender of e-mail (default ``MemoryMark <memorymark@localhost>``).
-    MEMORYMARK_WEBHOOK_HOSTS: Exact host names, separated by commas, that webhooks may call though
-        their addresses are private.
-    MEMORYMARK_SHARE_LINKS: ``false`` where no analysis may be shown to people without an account
-        (default ``true``: members can make links that end).
-    MEMORYMARK_HUB: ``off`` keeps the engine from asking the Hugging Face hub for the configs of
-        models (default: it asks). Workers run it: set this there too.
-    MEMORYMARK_NODE: This machine's name among the lab's nodes (default: its host name).
-    MEMORYMARK_WORKERS: Predictions that run at the same time on this machine (default 1); a
-        machine with a GPU measures one analysis besides.
-    MEMORYMARK_METRICS_TOKEN: What Prometheus has to send to read ``/metrics``; without it there is
-        no such page.
-    ENGINE_DEADLINE_SECONDS: Longest time for one analysis (default 900).
-    MEMORYMARK_API_UNITS: What a member may ask of the API in a minute (default 1200): a request is
-        one unit, one that makes the engine work ten; 0 for no limit.
-    PREDICT_DEADLINE_SECONDS, PLAN_DEADLINE_SECONDS: Longest time for a prediction beside the form
-        of a new analysis (default 60), and for the advice on an analysis (default 300).
-    MEMORYMARK_KEEP_LOG_DAYS, MEMORYMARK_KEEP_FAILED_DAYS, MEMORYMARK_KEEP_NOTIFICATION_DAYS: Days
-        after which log lines, analyses without an answer, and notifications are removed (default 0:
-        never); see :mod:`analyses.retention`. Workers do it: set these there too.
-    MEMORYMARK_KEEP_LOOKUP_DAYS: The same of lookups that nobody asks any more (default 7).
-    LOG_LEVEL: ``DEBUG``, ``INFO``, ``WARNING`` (default) or ``ERROR``.
-    LOG_FORMAT: ``lines`` for people (default), or ``json``: one object a line.
-    DEBUG: ``true`` shows tracebacks in the browser; never where others can reach the site.
+The variables are described in :mod:`memorymark_site.environment`.
 """
 
 import os
 import sys
-from pathlib import Path
+from typing import Any
 
 import django_stubs_ext
-import environ
 from csp.constants import NONE, SELF
-from django.core.exceptions import ImproperlyConfigured
 
-from engine.models.hub_switch import asks_hub
-from memorymark_site import database_settings, oidc_settings, secret_key
-from memorymark_site.operations.logs.config import LINES, logging_config
-from memorymark_site.operations.logs.redaction import secrets_of
+from memorymark_site import environment, secret_key
+from memorymark_site.operations.log import logging_config
+from memorymark_site.operations.redaction import secrets_of
 
 django_stubs_ext.monkeypatch()  # Django's own classes take type arguments, as its stubs have them
 
-env = environ.Env()
+ENVIRONMENT = env = environment.read_or_exit(os.environ)
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(env.str("MEMORYMARK_DATA_DIR", default=str(BASE_DIR / "var"))).resolve()
+BASE_DIR = environment.BASE_DIR
+DATA_DIR = env.data_dir.resolve()
 try:
     DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # sessions and secrets are in it
 except OSError as error:
-    raise ImproperlyConfigured(
-        f"the data folder cannot be made: {error}; name another with MEMORYMARK_DATA_DIR"
-    ) from error
+    sys.exit(f"the data folder cannot be created: {error}; name another with MEMORYMARK_DATA_DIR")
 DEMO_MARK = DATA_DIR / "this-is-a-demo"
 IS_DEMO = DEMO_MARK.is_file()
 
-DEBUG = env.bool("DEBUG", default=False)
-SECRET_KEY = env.str("SECRET_KEY", default="") or secret_key.read_or_create(DATA_DIR / "secret-key")
-NAMED_HOSTS = env.list("MEMORYMARK_HOSTS", default=[])
+DEBUG = env.debug
+SECRET_KEY = env.secret_key or secret_key.read_or_create(DATA_DIR / "secret-key")
+NAMED_HOSTS = list(env.hosts)
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *NAMED_HOSTS]
 
 INSTALLED_APPS = [
-    "memorymark_site.operations",  # first: its changepassword stands in for Django's
+    "memorymark_site.accounts",  # first: its changepassword replaces Django's
     "allauth",
     "allauth.account",
     "allauth.mfa",
@@ -99,13 +51,13 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "knox",
     "rest_framework",
-    "memorymark_site.accounts",
+    "memorymark_site.operations",
     "analyses",
 ]
 
 MIDDLEWARE = [
-    "memorymark_site.operations.logs.requests.RequestIdMiddleware",
-    "memorymark_site.operations.metrics.requests.RequestMetricsMiddleware",
+    "memorymark_site.operations.log.RequestIdMiddleware",
+    "memorymark_site.operations.prometheus.RequestMetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "memorymark_site.middleware.PrivateMiddleware",
@@ -144,7 +96,7 @@ TEMPLATES = [
     },
 ]
 
-DATABASES = {"default": database_settings.from_environment(env, DATA_DIR)}
+DATABASES = {"default": env.database}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en-us"
@@ -190,36 +142,27 @@ MFA_ALLOW_UNVERIFIED_EMAIL = True  # nobody signs up, so no address is held agai
 MFA_TOTP_ISSUER = "MemoryMark"
 MFA_TOTP_TOLERANCE = 1  # steps of 30 seconds that a clock may be off
 MFA_FORMS = {
-    "authenticate": "memorymark_site.accounts.factors.forms.CodeForm",
-    "reauthenticate": "memorymark_site.accounts.factors.forms.CodeAgainForm",
-    "activate_totp": "memorymark_site.accounts.factors.forms.FirstCodeForm",
-    "add_webauthn": "memorymark_site.accounts.factors.forms.PasskeyForm",
-    "edit_webauthn": "memorymark_site.accounts.factors.forms.PasskeyNameForm",
-    "authenticate_webauthn": "memorymark_site.accounts.factors.forms.PasskeyStepForm",
-    "reauthenticate_webauthn": "memorymark_site.accounts.factors.forms.PasskeyAgainForm",
-    "login_webauthn": "memorymark_site.accounts.factors.forms.PasskeySignInForm",
+    "authenticate": "memorymark_site.accounts.factor_forms.CodeForm",
+    "reauthenticate": "memorymark_site.accounts.factor_forms.CodeAgainForm",
+    "activate_totp": "memorymark_site.accounts.factor_forms.FirstCodeForm",
+    "add_webauthn": "memorymark_site.accounts.factor_forms.PasskeyForm",
+    "edit_webauthn": "memorymark_site.accounts.factor_forms.PasskeyNameForm",
+    "authenticate_webauthn": "memorymark_site.accounts.factor_forms.PasskeyStepForm",
+    "reauthenticate_webauthn": "memorymark_site.accounts.factor_forms.PasskeyAgainForm",
+    "login_webauthn": "memorymark_site.accounts.factor_forms.PasskeySignInForm",
 }
 
 # Of whom the lab asks a second factor; see accounts/factors/rule.py
-REQUIRE_MFA = env.str("MEMORYMARK_REQUIRE_MFA", default="none").lower()
-if REQUIRE_MFA not in ("none", "admins", "all"):
-    raise ImproperlyConfigured(
-        f"MEMORYMARK_REQUIRE_MFA={REQUIRE_MFA} is no rule; give one of none, admins, all"
-    )
+REQUIRE_MFA = env.require_mfa
 
 # The lab's own provider of identities, if it has one; see accounts/single_sign_on/identities.py
-OIDC = oidc_settings.from_environment(os.environ)
-PASSWORD_SIGN_IN = env.bool("MEMORYMARK_PASSWORD_SIGN_IN", default=True)
-if not PASSWORD_SIGN_IN and OIDC is None:
-    raise ImproperlyConfigured(
-        "MEMORYMARK_PASSWORD_SIGN_IN=false leaves no way in: set MEMORYMARK_OIDC_ISSUER and the "
-        "other two first"
-    )
+OIDC = env.oidc
+PASSWORD_SIGN_IN = env.password_sign_in
 
 # What the browser is told
 
 X_FRAME_OPTIONS = "DENY"
-if env.bool("MEMORYMARK_HTTPS", default=False):
+if env.https:
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
     SECURE_HSTS_SECONDS = 30 * 24 * 3600
@@ -262,23 +205,23 @@ STORAGES = {
 WHITENOISE_ALLOW_ALL_ORIGINS = False  # no other site has use for our files
 
 # Members upload model configs and nothing else: what is longer than those is not even kept.
-FILE_UPLOAD_HANDLERS = ["analyses.uploads.ConfigUploadHandler"]
+FILE_UPLOAD_HANDLERS = ["analyses.pages.new.form.ConfigUploadHandler"]
 
 # The API
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "memorymark_site.accounts.authentication.TokenAuthentication",
+        "memorymark_site.accounts.tokens.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
-        "memorymark_site.accounts.permissions.FactorAsRuled",
-        "memorymark_site.accounts.permissions.RoleAllows",
-        "memorymark_site.accounts.permissions.WithinScope",
+        "memorymark_site.accounts.tokens.FactorAsRuled",
+        "memorymark_site.accounts.tokens.RoleAllows",
+        "memorymark_site.accounts.tokens.WithinScope",
     ],
-    "DEFAULT_THROTTLE_CLASSES": ["analyses.api.rates.MemberThrottle"],
-    "DEFAULT_PARSER_CLASSES": ["analyses.api.parsers.BoundedJSONParser"],
+    "DEFAULT_THROTTLE_CLASSES": ["analyses.api.limits.MemberThrottle"],
+    "DEFAULT_PARSER_CLASSES": ["analyses.api.limits.BoundedJSONParser"],
     "EXCEPTION_HANDLER": "analyses.api.problems.handle_exception",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS has nothing to say that the schema does not
@@ -303,76 +246,56 @@ SPECTACULAR_SETTINGS = {
         "analyses.api.schema.with_problems",
     ],
 }
-API_UNITS_PER_MINUTE = env.int("MEMORYMARK_API_UNITS", default=1200)
+API_UNITS_PER_MINUTE = env.api_units
 KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105  # a model's name, not a password
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "mm_"}  # a token ends where its owner says so
 
 # Notifications
 
-GIVEN_URL = env.str("MEMORYMARK_URL", default="").rstrip("/")
-PUBLIC_URL = GIVEN_URL or f"http://127.0.0.1:{env.str('PORT', default='8000')}"
-if not PUBLIC_URL.startswith(("http://", "https://")):
-    raise ImproperlyConfigured(
-        f"MEMORYMARK_URL={PUBLIC_URL} is not a web address; give one such as https://lab.example"
-    )
-WEBHOOK_HOSTS = frozenset(
-    host.strip().lower() for host in env.list("MEMORYMARK_WEBHOOK_HOSTS", default=[])
-)
-DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="MemoryMark <memorymark@localhost>")
-EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
-if env.str("EMAIL_URL", default=""):
-    globals().update(env.email_url("EMAIL_URL"))  # EMAIL_BACKEND, EMAIL_HOST and so on
+GIVEN_URL = env.url or ""
+PUBLIC_URL = GIVEN_URL or f"http://127.0.0.1:{env.port}"
+WEBHOOK_HOSTS = frozenset(host.lower() for host in env.webhook_hosts)
+DEFAULT_FROM_EMAIL = env.email_from or "MemoryMark <memorymark@localhost>"
+globals().update(env.email)  # EMAIL_BACKEND, EMAIL_HOST and so on
 EMAIL_TIMEOUT = 5  # seconds, for each answer of the mail server
 
 # Whether members may show an analysis to people without an account
-SHARE_LINKS = env.bool("MEMORYMARK_SHARE_LINKS", default=True)
+SHARE_LINKS = env.share_links
 
 # What Prometheus has to send to read /metrics; empty: there is no such page
-METRICS_TOKEN = env.str("MEMORYMARK_METRICS_TOKEN", default="")
+METRICS_TOKEN = env.metrics_token
+METRICS_COLLECTORS = ["analyses.jobs.lab_metrics.LabCollector"]
 
-# What is removed, and after how many days; 0 is never
-
-
-def _days(name: str, default: int = 0, least: int = 0) -> int:
-    days: int = env.int(name, default=default)
-    if not least <= days <= 36_500:
-        raise ImproperlyConfigured(f"{name}={days} is no number of days from {least} to 36500")
-    return days
-
+# Days after which rows are removed; 0 is never
 
 KEPT_DAYS = {
-    name: _days(name)
-    for name in (
-        "MEMORYMARK_KEEP_LOG_DAYS",
-        "MEMORYMARK_KEEP_FAILED_DAYS",
-        "MEMORYMARK_KEEP_NOTIFICATION_DAYS",
-    )
+    "MEMORYMARK_KEEP_LOG_DAYS": env.keep_log_days,
+    "MEMORYMARK_KEEP_FAILED_DAYS": env.keep_failed_days,
+    "MEMORYMARK_KEEP_NOTIFICATION_DAYS": env.keep_notification_days,
 }
-LOOKUPS_KEPT_DAYS = _days("MEMORYMARK_KEEP_LOOKUP_DAYS", default=7, least=1)
+LOOKUPS_KEPT_DAYS = env.keep_lookup_days
 
 # The engine and the queue
 
-ASKS_HUB = asks_hub(os.environ)
+ASKS_HUB = env.hub
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
-ENGINE_DEADLINE_SECONDS = env.int("ENGINE_DEADLINE_SECONDS", default=900)
+ENGINE_DEADLINE_SECONDS = env.engine_deadline
 LOOKUP_DEADLINE_SECONDS = {
-    "predict": env.int("PREDICT_DEADLINE_SECONDS", default=60),
-    "plan": env.int("PLAN_DEADLINE_SECONDS", default=300),
+    "predict": env.predict_deadline,
+    "plan": env.plan_deadline,
 }
 _TASK_TIMEOUT_SECONDS = ENGINE_DEADLINE_SECONDS + 60  # the worker ends the engine well before
 
-# How soon the loss of a worker is noticed follows from this: see analyses/pace.py
+# How soon the loss of a worker is noticed follows from this: see analyses/jobs/timeouts.py
 HEARTBEAT_SECONDS = 3.0
 
-NODE_NAME = env.str("MEMORYMARK_NODE", default="")
-PREDICTION_WORKERS = max(1, env.int("MEMORYMARK_WORKERS", default=1))
+NODE_NAME = env.node
+PREDICTION_WORKERS = env.workers
 
-Q_CLUSTER = {
-    "name": "predictions",
-    "orm": "default",
-    "broker_class": "analyses.queue.LabBroker",
+Q_CLUSTER: dict[str, Any] = {
+    "name": "memorymark",
+    "broker_class": "analyses.jobs.queue.LabBroker",
     "timeout": _TASK_TIMEOUT_SECONDS,
-    # The lock of a queue entry starts when it is fetched ahead, not when its task starts.
     "retry": 3 * _TASK_TIMEOUT_SECONDS,
     "queue_limit": 1,
     "bulk": 1,
@@ -381,10 +304,9 @@ Q_CLUSTER = {
     "catch_up": False,
     "scheduler": False,
     "save_limit": 20,
-    "poll": 0.2,
+    "poll": 0.15,
     "guard_cycle": 0.5,
 }
 
-LOG_LEVEL = env.str("LOG_LEVEL", default="WARNING").upper()
-LOG_FORMAT = env.str("LOG_FORMAT", default=LINES).lower()
-LOGGING = logging_config(LOG_LEVEL, LOG_FORMAT, {*secrets_of(os.environ), SECRET_KEY})
+LOG_LEVEL = env.log_level
+LOGGING = logging_config(env.log_level, env.log_format, {*secrets_of(os.environ), SECRET_KEY})

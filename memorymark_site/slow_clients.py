@@ -1,12 +1,13 @@
-"""The worker of gunicorn that does not wait for ever for whoever sends or reads slowly.
+"""gunicorn's threaded worker, with limits on clients that send or read slowly.
 
-What it refuses itself, before Django sees it, has the headers that keep a browser from running it.
+A proxy that buffers requests (docs/operations.md) keeps such clients away altogether. ``make run``
+has none in front, and gunicorn 27 limits only how long a connection may be silent before its first
+byte. With its own worker, 24 half-sent requests, or 16 clients that ask for a large file and do not
+read it, kept the whole site from answering for as long as they liked (both tests of
+``test_requests.py`` fail with it). So this stays: any account on the machine could do it.
 
-gunicorn 27 bounds how long a connection may be silent before its first byte, and nothing after it:
-as many half requests as there are threads, or visitors who ask for a large file and do not read it,
-would hold the whole site. When it hangs up, its loop
-stands still for up to 2 s, until the visitor has hung up too. A proxy that takes requests in
-whole before it passes them on keeps such visitors away altogether; see docs/operations.md.
+gunicorn's own refusals, sent before Django sees the request, also get the headers that keep a
+browser from running them.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Any
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 PATIENCE_SECONDS = 10.0
-"""For the head of a request, again for its body, and for each part of the answer to be taken."""
+"""For the head of a request, again for its body, and for each part of the response."""
 
 SLOWEST_BYTES_PER_SECOND = 20_000
-"""What is sent at least so fast may take longer; a modem of 1996 is slower, a telephone is not."""
+"""Clients that send at least this fast may take longer."""
 
 
 LINGER_SECONDS = 0.2
-"""For a visitor who still sends when all is said. gunicorn's loop stands still for that time."""
+"""For a client that still sends after the response; gunicorn's loop is blocked for that time."""
 
 
 GUARDS = (
@@ -37,25 +38,25 @@ GUARDS = (
     b"X-Content-Type-Options: nosniff\r\n"
     b"Cache-Control: no-store\r\n"
 )
-"""Headers of gunicorn's own answers, which say again what was wrong with the request."""
+"""Headers of gunicorn's own responses, which quote the faulty request."""
 
 
 class PatientSocket(socket.socket):
-    """A connection that is read and written for a bounded time."""
+    """A connection whose reads and writes have a time limit."""
 
     _until = 0.0
     _received = 0
 
     def be_patient(self, seconds: float) -> None:
-        """Begin to count the time."""
+        """Start the clock."""
         self._until, self._received = monotonic() + seconds, 0
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """What has arrived.
+        """Receive.
 
         Raises:
-            ConnectionResetError: If it took too long: gunicorn takes that for a visitor who left.
-            TimeoutError: If gunicorn has set a bound itself.
+            ConnectionResetError: If it took too long: gunicorn takes that for a client that left.
+            TimeoutError: If gunicorn has set a limit itself.
         """
         given = self.gettimeout()
         left = self._until + self._received / SLOWEST_BYTES_PER_SECOND - monotonic()
@@ -75,13 +76,13 @@ class PatientSocket(socket.socket):
         """Send all of it.
 
         Raises:
-            ConnectionResetError: If it took too long, or the visitor has left.
+            ConnectionResetError: If it took too long, or the client has left.
         """
         with self._bounded(PATIENCE_SECONDS + len(data) / SLOWEST_BYTES_PER_SECOND):
             super().sendall(data, flags)
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
-        """Send a file; the time is that between two parts of it.
+        """Send a file; the limit applies to each part of it.
 
         Raises:
             ConnectionResetError: As :meth:`sendall`.
@@ -90,7 +91,7 @@ class PatientSocket(socket.socket):
             return super().sendfile(file, offset, count)
 
     def shutdown(self, how: int) -> None:
-        """Say that nothing more will be sent; then gunicorn reads on, for visitors who still do."""
+        """Close for writing; gunicorn then reads what the client still sends."""
         self.be_patient(LINGER_SECONDS)
         super().shutdown(how)
 
@@ -107,11 +108,11 @@ class PatientSocket(socket.socket):
 
     def _given_up(self) -> ConnectionResetError:
         super().shutdown(socket.SHUT_RDWR)
-        return ConnectionResetError(errno.ECONNRESET, "the visitor is too slow")
+        return ConnectionResetError(errno.ECONNRESET, "the client is too slow")
 
 
 class _Guarding:
-    """A connection that takes gunicorn's words for an error, which come in one piece."""
+    """A connection for gunicorn's own error responses, which come in one piece."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -120,7 +121,7 @@ class _Guarding:
         return getattr(self._sock, name)
 
     def sendall(self, data: bytes) -> None:
-        """Send all of it, with the headers behind the first line."""
+        """Send all of it, with our headers after the first line."""
         line, end, rest = data.partition(b"\r\n")
         self._sock.sendall(line + end + GUARDS + rest)
 
@@ -129,17 +130,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's worker with threads, on such connections."""
 
     def handle(self, conn: TConn) -> Any:
-        """Read the head of a request, and answer it."""
         if not isinstance(conn.sock, PatientSocket):
             conn.sock = PatientSocket(fileno=conn.sock.detach())
         conn.sock.be_patient(PATIENCE_SECONDS)
         return super().handle(conn)
 
     def handle_request(self, req: Any, conn: TConn) -> Any:
-        """Answer a request whose head has been read."""
         conn.sock.be_patient(PATIENCE_SECONDS)
         return super().handle_request(req, conn)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Say what is wrong with a request that cannot be read."""
         super().handle_error(req, _Guarding(client), addr, exc)

@@ -3,20 +3,19 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from analyses.api import docs
-from memorymark_site.accounts.views import admin_login, admin_password
-from memorymark_site.health import Health, health
-from memorymark_site.operations.metrics.views import metrics
+from analyses.api import schema
+from analyses.api.nodes import Health, health
+from memorymark_site.accounts.pages.entrance import admin_login, admin_password
+from memorymark_site.operations.prometheus import metrics
 from memorymark_site.probes import live, ready
 
 urlpatterns = [
     path("", include("analyses.urls")),
     path("", include("memorymark_site.accounts.urls")),
-    path("", include("memorymark_site.accounts.entrance_urls")),
     path("api/v1/health", Health.as_view()),
     path("api/v1/", include("analyses.api.urls")),
-    path("api/docs/", docs.docs, name="api-docs"),
-    path("api/docs/problems/", docs.problems, name="api-problems"),
+    path("api/docs/", schema.docs, name="api-docs"),
+    path("api/docs/problems/", schema.problems, name="api-problems"),
     path("health", health, name="health"),
     path("live", live, name="live"),
     path("ready", ready, name="ready"),
@@ -26,6 +25,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
 ]
 
-handler400 = "memorymark_site.errors.bad_request"
-handler404 = "memorymark_site.errors.not_found"
-handler500 = "memorymark_site.errors.failed"
+handler400 = "analyses.api.problems.bad_request"
+handler404 = "analyses.api.problems.not_found"
+handler500 = "analyses.api.problems.failed"

@@ -1,4 +1,4 @@
-"""What django-allauth asks of us: who may enter, what is recent, what things are called."""
+"""Adapters for django-allauth: who may sign in, what counts as recent, and our texts."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from memorymark_site.accounts.single_sign_on import identities
-from memorymark_site.accounts.single_sign_on import views as sso
-from memorymark_site.accounts.single_sign_on.client import Provider, app_of, identity_of
+from memorymark_site.accounts import identities
+from memorymark_site.accounts.oidc import Provider, app_of, identity_of
+from memorymark_site.accounts.pages import single_sign_on as sso
 
-_NO_WAY = "Ask an admin of your lab for a link for a password, and sign in with it first."
-_LOCKED = "Your account is deactivated. Ask an admin of your lab."
+_NO_WAY = "Ask a lab admin for a link to set a password, and sign in with it first."
+_LOCKED = "Your account is deactivated. Ask a lab admin."
 _WAYS = {
-    "mfa_reauthenticate": "Use a code of your authenticator app, or a recovery code",
+    "mfa_reauthenticate": "Use a code from your authenticator app, or a recovery code",
     "mfa_reauthenticate:webauthn": "Use a passkey",
 }
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth has no types
-    """Signing in: by user name, for whom an admin has let in."""
+    """Sign-in by user name."""
 
     error_messages = DefaultAccountAdapter.error_messages | {
-        "username_password_mismatch": "Give the correct username and password. Both tell capital "
-        "letters from small ones.",
-        "incorrect_password": "This is not your password.",
+        "username_password_mismatch": "Wrong username or password. Both are case-sensitive.",
+        "incorrect_password": "Wrong password.",
     }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
@@ -49,20 +48,20 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return False
 
     def is_safe_url(self, url: str) -> bool:
-        """Whether a sign-in may lead there: to this site, by the name that it was opened by."""
+        """Whether a sign-in may redirect there: only to this site, by the name it was opened by."""
         return url_has_allowed_host_and_scheme(
             url, allowed_hosts={self.request.get_host()}, require_https=self.request.is_secure()
         )
 
     def respond_user_inactive(self, request: HttpRequest, user: User) -> HttpResponse:
-        """Say so, to who has shown that the account is theirs."""
+        """Say so; the password has shown that the account is theirs."""
         messages.error(request, _LOCKED)
         return redirect("account_login")
 
     def is_reauthentication_required(self, *, app: str, **_more: object) -> bool:
-        """Whether the last time that somebody has shown who they are is too long ago.
+        """Whether the last sign-in or confirmation is too long ago.
 
-        The sign-in itself counts, which allauth's own rule leaves out.
+        allauth's own rule does not count the sign-in.
         """
         user = self.request.user
         records = get_authentication_records(self.request, user)
@@ -76,7 +75,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return True
 
     def get_reauthentication_methods(self, user: User) -> list[dict[str, str]]:
-        """The ways of showing once more who one is, in our words."""
+        """The ways to confirm, in our words and with single sign-on."""
         ways = super().get_reauthentication_methods(user)
         oidc = identities.provider()
         if oidc and user.is_authenticated and identities.linked(user):
@@ -87,29 +86,28 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
     def add_message(
         self, request: HttpRequest, level: int, *args: Any, message: str | None = None, **kw: Any
     ) -> None:
-        """Pass on what has gone wrong; what has gone well our own views say."""
+        """Pass on errors; our own views report success."""
         if message:
             super().add_message(request, level, message=message)
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
-    """Single sign-on: which provider there is, and what becomes of who comes from it."""
+    """Single sign-on with the lab's one provider."""
 
     def get_provider(
         self, request: HttpRequest, provider: str, client_id: str | None = None
     ) -> Provider:
-        """The lab's one provider."""
         oidc = identities.provider()
         if oidc is None:
-            raise PermissionDenied("This lab has no single sign-on.")
+            raise PermissionDenied("Single sign-on isn't set up here.")
         return Provider(request, app=app_of(oidc))
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        """Never: who may join is decided before it comes to that."""
+        """Never: :func:`.identities.member_for` has decided who may join."""
         return False
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Find the account, or link it; what follows signs in to it, by a second factor too."""
+        """Find or link the account; allauth then signs in to it, second factor included."""
         identity = identity_of(sociallogin)
         if pk := sociallogin.state.get("member"):
             raise ImmediateHttpResponse(sso.finish_link(request, identity, pk))
@@ -129,36 +127,34 @@ class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allau
         exception: Exception | None = None,
         extra_context: object = None,
     ) -> None:
-        """Say what is wrong on a page of ours."""
+        """Explain on a page of ours."""
         raise ImmediateHttpResponse(sso.failed(request, error=error, exception=exception))
 
 
 class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # allauth has no types
-    """Second factors: what they are called, here and on the member's own device.
+    """Second factors: their names, here and on the member's device.
 
-    The secret of an authenticator app is stored as it is, since it has to be used. Encrypted by
-    ``SECRET_KEY`` it would lock the whole lab out when that is renewed, or a backup restored
-    elsewhere.
+    The secret of an authenticator app is stored in the clear, since it has to be used. Encrypted
+    with ``SECRET_KEY``, a new key or a backup restored elsewhere would lock the whole lab out.
     """
 
     error_messages = DefaultMFAAdapter.error_messages | {
-        "incorrect_code": "This is not right, or has been used before. Try a new one.",
+        "incorrect_code": "Wrong or already used. Try a new one.",
     }
 
     def get_totp_label(self, user: User) -> str:
-        """The user name, which is what one signs in with."""
         return user.get_username()
 
     def get_public_key_credential_rp_entity(self) -> dict[str, str]:
-        """The name in the browser's address, which a passkey belongs to, and what to call us."""
+        """The host name, which a passkey belongs to, and our name."""
         return {**super().get_public_key_credential_rp_entity(), "name": "MemoryMark"}
 
     def get_public_key_credential_user_entity(self, user: User) -> dict[str, Any]:
-        """Who it signs in, as one tells several accounts apart."""
+        """The user name, which tells several accounts apart."""
         entity: dict[str, Any] = super().get_public_key_credential_user_entity(user)
         return entity | {"name": user.get_username(), "display_name": user.get_username()}
 
     def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:
-        """A number, where none is given."""
+        """A number, if no name is given."""
         count = Authenticator.objects.filter(user=user, type=type).count()
         return f"no. {count + 1}"

@@ -1,5 +1,6 @@
-"""API tokens in the admin site: to see and to revoke. Accounts have a page of their own."""
+"""API tokens in the admin site, to view and revoke. Accounts have pages of their own."""
 
+from importlib import import_module
 from typing import cast
 
 from allauth.account.models import EmailAddress
@@ -14,7 +15,10 @@ from django.http import HttpRequest
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.accounts.tokens import note_revoked
 
-# They would bypass the audit log and the last admin's guard, and show the keys of second factors.
+for _app in ("allauth.account", "allauth.mfa", "allauth.socialaccount", "django.contrib.auth"):
+    import_module(f"{_app}.admin")  # accounts is the first app, and these register themselves
+
+# Their pages would bypass the audit log and the last-admin check, and show second-factor keys.
 admin.site.unregister(
     [Group, User, EmailAddress, Authenticator, SocialAccount, SocialApp, SocialToken]
 )
@@ -24,7 +28,7 @@ _SHOWN = ("token_key", "user", "name", "scope", "created", "expiry", "last_used_
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
-    """Each member makes tokens on a page of their own; an admin can only delete them here."""
+    """Members create tokens on their own page; admins can only delete them here."""
 
     list_display = _SHOWN
     fields = _SHOWN
@@ -32,20 +36,18 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
     search_fields = ("user__username", "name")
 
     def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
-        """Revoke one."""
         self.delete_queryset(request, ApiToken.objects.filter(pk=obj.pk))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
-        """Revoke what was ticked."""
         with transaction.atomic():
             for token in queryset.select_related("user"):
                 note_revoked(cast(User, request.user), token)
             queryset.delete()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Never: the page could not show the token."""
+        """Never: this page could not show the token."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
-        """Never: what a member was shown of a token holds until it ends."""
+        """Never: a token stays what its owner was shown."""
         return False

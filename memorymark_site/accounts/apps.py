@@ -10,7 +10,7 @@ class AccountsConfig(AppConfig):
     label = "accounts"
 
     def ready(self) -> None:
-        """Note each sign-in from now on."""
+        """Record each sign-in."""
         from django.contrib.auth.signals import user_logged_in
 
         from memorymark_site.accounts import sessions

@@ -1,7 +1,6 @@
-"""Who did what: one line for each change that a lab may want to ask about later.
+"""The audit log: who changed what.
 
-Entries are only ever added. A change and its entry are written in one transaction, so that
-neither is there without the other.
+Entries are only ever added, in the transaction of the change itself.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from memorymark_site.accounts.models import Action, AuditEntry
 def note(
     actor: User | None, action: Action, what: str, *, before: object = "", after: object = ""
 ) -> None:
-    """Write an entry, in the transaction of the change itself.
+    """Add an entry, in the transaction of the change itself.
 
     Args:
-        actor: Who did it; ``None`` for whoever runs the machine, by a command in its terminal.
-        action: What kind of change it is.
-        what: The thing that was changed, in words that last longer than the thing.
-        before: What held until now.
-        after: What holds from now on.
+        actor: Who did it; ``None`` for a command on the server.
+        action: The kind of change.
+        what: A description of its target that outlives the target.
+        before: The old value.
+        after: The new value.
 
     Raises:
         RuntimeError: If no transaction is open.
     """
     if not connection.in_atomic_block:
-        raise RuntimeError(f"{action} of {what} is noted outside the transaction of the change")
+        raise RuntimeError(f"{action} of {what} is audited outside the transaction of the change")
     longest = AuditEntry.LONGEST
     AuditEntry.objects.create(
         actor=actor,

@@ -9,17 +9,17 @@ from django import forms
 from django.contrib.auth.forms import PasswordResetForm, UserCreationForm
 from django.contrib.auth.models import User
 
-from memorymark_site.accounts import address, tokens
+from memorymark_site.accounts import mail, tokens
+from memorymark_site.accounts.members import LIKE_ANOTHER, name_is_taken
 from memorymark_site.accounts.models import Scope
-from memorymark_site.accounts.names import LIKE_ANOTHER, is_taken
 from memorymark_site.accounts.roles import Role, has_role
 
 MAILING = "mailing"
-"""The thread in which e-mail is sent to who has forgotten a password."""
+"""Name of the thread that sends password reset links."""
 
 
 class AccountForm(UserCreationForm[User]):
-    """Name, e-mail and password of a new account: of the first admin, and of who is invited."""
+    """A new account, of the first admin or of an invited member."""
 
     email = forms.EmailField(
         required=False,
@@ -31,32 +31,32 @@ class AccountForm(UserCreationForm[User]):
         fields = ("username", "email")
 
     def clean_username(self) -> str:
-        """One that nobody mistakes for somebody else's."""
+        """Refuse names that could be mistaken for another member's."""
         name = str(self.cleaned_data["username"])
-        if is_taken(name):
+        if name_is_taken(name):
             raise forms.ValidationError(LIKE_ANOTHER)
         return name
 
 
 class ForgottenForm(PasswordResetForm):
-    """Where to send a link for a new password."""
+    """Where to send a password reset link."""
 
     def send_mail(self, *args: Any, **kwargs: Any) -> None:
-        """Send it when the answer is on its way.
+        """Send in another thread.
 
-        An answer that waits for the mail server comes later where there is somebody to write to,
-        and so tells which addresses have an account.
+        A response that waited for the mail server would take longer where an account exists, and
+        so tell which addresses have one.
         """
         Thread(target=super().send_mail, args=args, kwargs=kwargs, name=MAILING).start()
 
 
 class AddressForm(forms.Form):
-    """The e-mail address of an account that is there."""
+    """A new e-mail address of an existing account."""
 
     email = forms.EmailField(
         required=False,
         label="E-mail",
-        help_text="Notifications and links for a new password go there. Empty for none.",
+        help_text="Notifications and password reset links go there. Leave blank for none.",
         widget=forms.EmailInput(attrs={"autocomplete": "email"}),
     )
 
@@ -65,50 +65,50 @@ class AddressForm(forms.Form):
         self._member = member
 
     def clean_email(self) -> str:
-        """Another one than now, and nobody else's."""
+
         email = str(self.cleaned_data["email"])
         if email == self._member.email:
-            raise forms.ValidationError("That is what it is now.")
-        if email and address.is_taken(email, self._member):
-            raise forms.ValidationError("Another account has this address.")
+            raise forms.ValidationError("This is your current address.")
+        if email and mail.address_is_taken(email, self._member):
+            raise forms.ValidationError("Another account uses this address.")
         return email
 
 
 class InviteForm(forms.Form):
-    """What somebody is to be, and where the invitation is sent."""
+    """The role of a new member, and where to send the invitation."""
 
     role = forms.ChoiceField(
         choices=Role.choices,
         initial=Role.MEMBER,
         label="Role",
-        help_text="A viewer reads everything and changes nothing, a member submits analyses, an "
-        "admin changes everything, the members too.",
+        help_text="Viewers can read everything. Members can also run analyses. Admins can change "
+        "everything, including members.",
     )
     email = forms.EmailField(
         required=False,
         label="E-mail (optional)",
-        help_text="Without one you pass the link on yourself.",
+        help_text="Leave blank to send the link yourself.",
     )
 
     def clean_email(self) -> str:
-        """One who has an account needs no other."""
+
         email = str(self.cleaned_data["email"])
         if email and User.objects.filter(email__iexact=email).exists():
-            raise forms.ValidationError("There is an account with this address already.")
+            raise forms.ValidationError("An account already uses this address.")
         return email
 
 
 class RoleForm(forms.Form):
-    """What an account is to be from now on."""
+    """A new role for an account."""
 
     role = forms.ChoiceField(choices=Role.choices)
 
 
 class TokenForm(forms.Form):
-    """What a new API token is for, what it may do, and how long it works.
+    """A new API token.
 
-    A token of the page always ends: one that is forgotten in a script is then worth nothing some
-    day. One that never ends takes ``manage.py token``, so somebody who runs the machine.
+    Tokens created here always expire, so that one forgotten in a script becomes worthless. Only
+    ``manage.py token``, run on the server, creates tokens that never do.
     """
 
     DAYS = (7, 30, 90, 365)
@@ -116,20 +116,20 @@ class TokenForm(forms.Form):
     name = forms.CharField(
         max_length=100,
         label="Name",
-        help_text="What it is for, such as nightly training on node-3.",
+        help_text="What it is for, e.g. nightly training on node-3.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     scope = forms.ChoiceField(
         choices=Scope.choices,
         initial=Scope.READ,
-        label="It may",
-        help_text="To submit, cancel, adopt, label and push analyses takes write.",
+        label="Access",
+        help_text="Write access is needed to submit, cancel, adopt, label or import analyses.",
     )
     days = forms.TypedChoiceField(
         choices=[(days, f"{days} days") for days in DAYS],
         coerce=int,
         initial=90,
-        label="It works for",
+        label="Expires after",
     )
 
     def __init__(self, member: User, data: object = None) -> None:
@@ -137,24 +137,26 @@ class TokenForm(forms.Form):
         self._member = member
         if not has_role(member, Role.MEMBER):
             self.fields["scope"] = forms.ChoiceField(
-                choices=[(Scope.READ, Scope.READ.label)], label="It may"
+                choices=[(Scope.READ, Scope.READ.label)], label="Access"
             )
 
     def clean_name(self) -> str:
-        """Two by one name could not be told apart; so a form sent twice makes one token too."""
+        """Unique per member, so that a form sent twice creates one token."""
         name = str(self.cleaned_data["name"])
         if tokens.tokens_of(self._member).filter(name=name).exists():
-            raise forms.ValidationError("You have a token of this name; choose another.")
+            raise forms.ValidationError("You already have a token with this name. Choose another.")
         return name
 
-    def make(self) -> str | None:
-        """Make the token of a valid form; where there are too many, the form says so."""
+    def create(self) -> str | None:
+        """Create the token of a valid form; ``None``, with an error on the form, at the limit."""
         data = self.cleaned_data
         try:
-            _, token = tokens.make(
+            _, token = tokens.create(
                 self._member, data["name"], Scope(data["scope"]), data["days"], actor=self._member
             )
         except tokens.TooManyTokens:
-            self.add_error(None, f"You have {tokens.MOST_TOKENS} tokens; revoke one first.")
+            self.add_error(
+                None, f"You have {tokens.MOST_TOKENS} tokens, the maximum. Revoke one first."
+            )
             return None
         return token

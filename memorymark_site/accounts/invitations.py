@@ -1,7 +1,12 @@
-"""Invitations: how somebody becomes a member. There is no other way to sign up."""
+"""The ways into a lab: invitations, and the one-time set-up link of its first admin.
+
+The set-up link is printed in the terminal of the first start. Anyone who can read that owns the
+machine, so it is proof enough. It works only while there is no member.
+"""
 
 from __future__ import annotations
 
+import secrets
 from datetime import timedelta
 
 from django.contrib.auth.models import User
@@ -9,43 +14,44 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 
 from memorymark_site.accounts import audit, members
-from memorymark_site.accounts.keys import digest_of, new_key
-from memorymark_site.accounts.models import Action, Invitation
+from memorymark_site.accounts.links import digest_of, new_key
+from memorymark_site.accounts.models import Action, Invitation, SetupLink
 from memorymark_site.accounts.roles import Role
 
 WORKS_FOR = timedelta(days=7)
 
 _WORKS = Q(expires_at__gt=Now(), created_by__is_active=True, created_by__is_staff=True)
-"""Of an open invitation. Whoever is admin no more knows its key, and could come back by it."""
+"""An open invitation works while its creator is an admin: a former one could come back by it."""
 
 
 class InvitationEnded(Exception):
-    """It was accepted or revoked, or made anew, or its time is over."""
+    """It was accepted, revoked or renewed, or has expired."""
 
 
 def open_invitations() -> QuerySet[Invitation]:
-    """Those that nobody has accepted or revoked; ones whose time is over among them."""
+    """Those not accepted or revoked, including expired ones."""
     waiting = Invitation.objects.filter(accepted_at=None, revoked_at=None)
     return waiting.select_related("created_by")
 
 
 def listed() -> QuerySet[Invitation]:
-    """The same to be looked at, with ``works``: whether its link lets somebody in now."""
+    """The same, annotated with ``works``: whether the link lets someone in now."""
     return open_invitations().annotate(works=_WORKS)
 
 
 def invite(admin: User, role: Role, email: str = "") -> tuple[Invitation, str]:
-    """Invite somebody.
+    """Create an invitation.
 
     Args:
         admin: Who invites.
-        role: What the new account may do.
-        email: Where the invitation is sent to, if anywhere; the account gets it as its own.
+        role: The role of the new account.
+        email: Where the invitation is sent, if anywhere; becomes the account's address.
 
     Returns:
-        The invitation and the key of its link, which is known here and now only.
+        The invitation and the key of its link, of which only a digest is stored.
     """
     key, digest = new_key()
     with transaction.atomic():
@@ -61,13 +67,13 @@ def invite(admin: User, role: Role, email: str = "") -> tuple[Invitation, str]:
 
 
 def renew(admin: User, invitation: Invitation) -> str:
-    """Give an open invitation a new link and all its time, in this admin's name; the old one ends.
+    """Replace the link of an open invitation, in this admin's name and for the full time.
 
     Returns:
         The key of the new link.
 
     Raises:
-        InvitationEnded: If it is not open any more.
+        InvitationEnded: If it is no longer open.
     """
     key, digest = new_key()
     with transaction.atomic():
@@ -83,11 +89,7 @@ def renew(admin: User, invitation: Invitation) -> str:
 
 
 def revoke(admin: User, invitation: Invitation) -> bool:
-    """End an invitation.
-
-    Returns:
-        Whether that changed anything.
-    """
+    """Revoke an invitation; returns whether it was still open."""
     with transaction.atomic():
         changed = open_invitations().filter(pk=invitation.pk).update(revoked_at=Now())
         if changed:
@@ -96,28 +98,28 @@ def revoke(admin: User, invitation: Invitation) -> bool:
 
 
 def find(key: str) -> Invitation | None:
-    """The invitation that this key accepts; ``None`` for whatever reason."""
+    """The working invitation with this key, if any."""
     return find_by_digest(digest_of(key))
 
 
 def find_by_digest(digest: str) -> Invitation | None:
-    """The same by what is stored of the key."""
+    """The same by the stored digest of the key."""
     return open_invitations().filter(_WORKS, digest=digest).first()
 
 
 def accept(invitation: Invitation, name: str, email: str, password: str | None) -> User:
-    """Make the account; the invitation is used up in the same transaction.
+    """Create the account and use the invitation up, in one transaction.
 
     Args:
-        invitation: What :func:`find` has found.
-        name: What the account is called.
-        email: Its address, if any.
-        password: What it signs in with; ``None`` where that is single sign-on.
+        invitation: From :func:`find`.
+        name: The user name.
+        email: The address, if any.
+        password: ``None`` if the account signs in by single sign-on.
 
     Raises:
-        InvitationEnded: If it is not open any more: of two who accept at once, one can.
+        InvitationEnded: If it is no longer open: of two who accept at once, one succeeds.
     """
-    # By its own columns: those of another table PostgreSQL does not look at anew after waiting.
+    # Its own columns only: after waiting for a lock, PostgreSQL does not re-read other tables.
     good = open_invitations().filter(
         pk=invitation.pk, digest=invitation.digest, expires_at__gt=Now()
     )
@@ -134,5 +136,48 @@ def accept(invitation: Invitation, name: str, email: str, password: str | None) 
 
 
 def name_of(invitation: Invitation) -> str:
-    """How the audit log calls it."""
     return f"{invitation.email or 'invitation'} (no. {invitation.pk})"
+
+
+class SetupClosed(Exception):
+    """There is an admin already."""
+
+
+def new_setup_link() -> str | None:
+    """Replace the set-up link; returns its token, or ``None`` if the lab has a member."""
+    with transaction.atomic():
+        SetupLink.objects.all().delete()
+        if User.objects.exists():
+            return None
+        token = secrets.token_urlsafe(24)
+        SetupLink.objects.create(digest=digest_of(token))
+    return token
+
+
+def setup_is_open() -> bool:
+    """Whether the lab has no member yet."""
+    return not User.objects.exists()
+
+
+def find_setup_link(token: str) -> SetupLink | None:
+    """The working link with this token, if any."""
+    if not setup_is_open():
+        return None
+    given = digest_of(token)
+    links = SetupLink.objects.all()
+    return next((link for link in links if constant_time_compare(link.digest, given)), None)
+
+
+def use_setup_link(link: SetupLink, username: str, email: str, password: str) -> User:
+    """Create the first admin and use the link up, in one transaction.
+
+    Raises:
+        SetupClosed: If the link is gone: of two who submit at once, only one can delete it.
+    """
+    with transaction.atomic():
+        deleted, _ = SetupLink.objects.filter(pk=link.pk).delete()
+        if not deleted or not setup_is_open():
+            raise SetupClosed
+        user = User.objects.create_superuser(username, email, password)
+        audit.note(user, Action.MEMBER_JOINED, username, before="set-up link", after="admin")
+        return user

@@ -1,6 +1,8 @@
-"""Every write to an account: roles, leaving and coming back, factors. Each is noted."""
+"""Every write to an account: role, deactivation, factors. Each is audited."""
 
 from __future__ import annotations
+
+import unicodedata
 
 from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
@@ -9,28 +11,28 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Lower
 
 from memorymark_site.accounts import audit, sessions
-from memorymark_site.accounts.factors.of_member import SECOND, factors_of
 from memorymark_site.accounts.models import Action, ApiToken, Viewer
 from memorymark_site.accounts.roles import Role, role_of
+from memorymark_site.accounts.second_factors import SECOND, factors_of
 
 
 class LastAdmin(Exception):
-    """The lab would be left without an admin who can sign in."""
+    """No admin who can sign in would be left."""
 
 
 class Inactive(Exception):
-    """The account is deactivated; it is reactivated first."""
+    """The account is deactivated and has to be reactivated first."""
 
 
-def everybody() -> QuerySet[User]:
-    """All accounts with their role at hand, and ``has_factor``: the active ones first, A to Z."""
+def all_members() -> QuerySet[User]:
+    """All accounts with their role and ``has_factor``: active ones first, then A to Z."""
     factors = Authenticator.objects.filter(user=OuterRef("pk"), type__in=SECOND)
     accounts = User.objects.select_related("viewer").annotate(has_factor=Exists(factors))
     return accounts.order_by("-is_active", Lower("username"))
 
 
 def give_role(user: User, role: Role) -> None:
-    """Write down a role, in Django's flags and in ours; the caller notes why."""
+    """Store a role, in Django's flags and in ours; the caller audits why."""
     is_admin = role is Role.ADMIN
     User.objects.filter(pk=user.pk).update(is_staff=is_admin, is_superuser=is_admin)
     if role is Role.VIEWER:
@@ -40,13 +42,13 @@ def give_role(user: User, role: Role) -> None:
 
 
 def set_role(admin: User, user: User, role: Role) -> bool:
-    """Let an active user be something else from the next request on.
+    """Change the role of an active account, from the next request on.
 
     Returns:
         Whether that changed anything.
 
     Raises:
-        LastAdmin: If nobody would be admin any more.
+        LastAdmin: If no admin would be left.
         Inactive: The account is deactivated.
     """
     with transaction.atomic():
@@ -63,15 +65,15 @@ def set_role(admin: User, user: User, role: Role) -> bool:
 
 
 def deactivate(admin: User, user: User) -> bool:
-    """Lock somebody out, at once and everywhere; what the account has made stays.
+    """Lock a member out at once; their analyses stay.
 
-    Its API tokens are deleted and its browsers signed out, so that coming back means signing in.
+    API tokens are deleted and sessions ended, so that coming back means signing in again.
 
     Returns:
         Whether that changed anything.
 
     Raises:
-        LastAdmin: If nobody would be admin any more.
+        LastAdmin: If no admin would be left.
     """
     with transaction.atomic():
         stored = _locked(user)
@@ -90,7 +92,7 @@ def deactivate(admin: User, user: User) -> bool:
 
 
 def reactivate(admin: User, user: User) -> bool:
-    """Let somebody in again, as what they were.
+    """Let a member in again, with their previous role.
 
     Returns:
         Whether that changed anything.
@@ -106,11 +108,11 @@ def reactivate(admin: User, user: User) -> bool:
 
 
 def remove_factors(actor: User | None, user: User) -> bool:
-    """Take somebody's second factors and recovery codes away, as after the loss of a phone.
+    """Remove a member's second factors and recovery codes, for instance after a phone was lost.
 
     Args:
-        actor: Who does it; ``None`` for whoever runs the machine.
-        user: Whose they are.
+        actor: Who does it; ``None`` for a command on the server.
+        user: The member.
 
     Returns:
         Whether that changed anything.
@@ -124,7 +126,7 @@ def remove_factors(actor: User | None, user: User) -> bool:
 
 
 def _locked(user: User) -> User:
-    """The row as it is now; of two who change admins at once, the second waits for the first."""
+    """The current row; of two who change admins at once, the second waits for the first."""
     admins = User.objects.filter(is_staff=True).order_by("pk")
     list(admins.select_for_update(no_key=True).values_list("pk"))
     return User.objects.select_related("viewer").get(pk=user.pk)
@@ -133,3 +135,28 @@ def _locked(user: User) -> User:
 def _check_admin_left() -> None:
     if not User.objects.filter(is_staff=True, is_active=True).exists():
         raise LastAdmin
+
+
+_LONGEST = 150
+"""Characters of a user name, as Django has it."""
+
+LIKE_ANOTHER = "A member has this name or one that looks like it. Choose another."
+
+
+def folded(name: str) -> str:
+    """A name without differences that only spelling makes: ``Strauß`` becomes ``strauss``.
+
+    Longer input than any name is cut first: anyone can send it, and normalising the marks of
+    100,000 characters takes many seconds in which nothing else in the process runs.
+    """
+    return unicodedata.normalize("NFKC", name.strip()[:_LONGEST]).strip().casefold()
+
+
+def name_is_taken(name: str) -> bool:
+    """Whether an account has this name, or one that folds to the same.
+
+    Wrong passwords are counted by folded name and forgotten at a right one: the owner of a second
+    account with the same folded name could guess the first one's password for ever.
+    """
+    names = User.objects.values_list("username", flat=True)
+    return folded(name) in {folded(taken) for taken in names}

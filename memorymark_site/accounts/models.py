@@ -1,4 +1,4 @@
-"""What is stored of members besides Django's own user."""
+"""What is stored about members besides Django's own user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from memorymark_site.accounts.roles import Role
 
 
 class Viewer(models.Model):
-    """That a user may look at everything and change nothing.
+    """Marks a user as a viewer, who may read everything and change nothing.
 
-    Whoever is no viewer is a member, or an admin where Django's ``is_staff`` says so: thus a role
-    is written down once, and an account that is made in any other way has one too.
+    Everyone else is an admin if ``is_staff``, or a member. So each role is stored once, and
+    accounts created in any other way have one too.
     """
 
     user = models.OneToOneField(
@@ -28,7 +28,7 @@ class Viewer(models.Model):
 
 
 class SetupLink(models.Model):
-    """The one-time link with which the first admin is made; only a digest of its token is kept."""
+    """The one-time link that creates the first admin; only a digest of its token is stored."""
 
     digest = models.CharField(max_length=64)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -40,15 +40,15 @@ class SetupLink(models.Model):
 class Scope(models.TextChoices):
     """What a token may do on behalf of its member."""
 
-    READ = "read", "Read"
+    READ = "read", "Read-only"
     WRITE = "write", "Read and write"
 
 
 class ApiToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
-    """A token a script signs in with; only a digest of it is kept.
+    """A token that a script signs in with; only a digest of it is stored.
 
-    ``token_key`` is its beginning, by which people tell tokens apart; the rest has 52 digits more.
-    ``last_used_at`` lags up to :data:`memorymark_site.accounts.tokens.NOTE_USE_EVERY` behind.
+    ``token_key`` is its beginning, by which people tell tokens apart; 52 digits follow it.
+    ``last_used_at`` lags behind by up to :data:`memorymark_site.accounts.tokens.NOTE_USE_EVERY`.
     """
 
     name = models.CharField(max_length=100, blank=True)
@@ -60,11 +60,10 @@ class ApiToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
 
 
 class Invitation(models.Model):
-    """That an admin has asked somebody into the lab; only a digest of its link's token is kept.
+    """An admin's invitation into the lab; only a digest of its link's key is stored.
 
-    It is open until it is accepted or revoked, or ``expires_at`` has come, and works while
-    ``created_by`` is an admin. The link that is made anew takes the place of the one before it, and
-    who makes it that of who has made the other.
+    It is open until it is accepted, revoked or expired, and works while ``created_by`` is an
+    admin. Renewing it replaces the link, and ``created_by`` by whoever renews it.
     """
 
     digest = models.CharField(max_length=64, unique=True)
@@ -89,9 +88,9 @@ class Invitation(models.Model):
 
 
 class SignIn(models.Model):
-    """That somebody has signed in with a browser, which its session outlives or not.
+    """A sign-in with a browser.
 
-    Django's sessions do not say whose they are; this does, so that people can see and end theirs.
+    Django's sessions do not say whose they are; this does, so that members can see and end theirs.
     """
 
     user = models.ForeignKey(
@@ -109,7 +108,7 @@ class SignIn(models.Model):
 
 
 class Attempt(models.Model):
-    """That somebody has tried a password or a code, or asked for a link; see :mod:`.throttle`."""
+    """An attempt at a password or code, or a request for a link; see :mod:`.throttle`."""
 
     key = models.CharField(max_length=40)
     at = models.DateTimeField(db_index=True)
@@ -122,40 +121,40 @@ class Attempt(models.Model):
 
 
 class Action(models.TextChoices):
-    """What kind of change an entry of the audit log tells of."""
+    """The kind of change in an entry of the audit log."""
 
     MEMBER_INVITED = "member_invited", "Member invited"
-    INVITATION_RENEWED = "invitation_renewed", "Invitation made anew"
+    INVITATION_RENEWED = "invitation_renewed", "Invitation renewed"
     INVITATION_REVOKED = "invitation_revoked", "Invitation revoked"
     MEMBER_JOINED = "member_joined", "Member joined"
     ROLE_CHANGED = "role_changed", "Role changed"
     MEMBER_DEACTIVATED = "member_deactivated", "Member deactivated"
     MEMBER_REACTIVATED = "member_reactivated", "Member reactivated"
-    RESET_LINK_MADE = "reset_link_made", "Link for a new password made"
+    RESET_LINK_MADE = "reset_link_made", "Password reset link created"
     PASSWORD_CHANGED = "password_changed", "Password changed"  # no password
     ADDRESS_CHANGED = "address_changed", "E-mail address changed"
     FACTOR_ADDED = "factor_added", "Second factor added"
     FACTOR_REMOVED = "factor_removed", "Second factor removed"
-    RECOVERY_CODES_MADE = "recovery_codes_made", "Recovery codes made"
+    RECOVERY_CODES_MADE = "recovery_codes_made", "Recovery codes created"
     RECOVERY_CODE_USED = "recovery_code_used", "Recovery code used"
     SIGN_ON_LINKED = "sign_on_linked", "Single sign-on linked"
     SIGN_ON_UNLINKED = "sign_on_unlinked", "Single sign-on unlinked"
-    SESSIONS_ENDED = "sessions_ended", "Signed out elsewhere"
-    TOKEN_MADE = "token_made", "API token made"  # no password
+    SESSIONS_ENDED = "sessions_ended", "Other sessions ended"
+    TOKEN_MADE = "token_made", "API token created"  # no password
     TOKEN_REVOKED = "token_revoked", "API token revoked"  # no password
     PRICE_SET = "price_set", "Price set"
     LAB_CHANGED = "lab_changed", "Lab settings changed"
     ADOPTED = "adopted", "Recommendation adopted"
-    ADOPTION_TAKEN_BACK = "adoption_taken_back", "Adoption taken back"
+    ADOPTION_TAKEN_BACK = "adoption_taken_back", "Adoption undone"
     ANALYSIS_DELETED = "analysis_deleted", "Analysis deleted"
-    TRAINING_DELETED = "training_deleted", "Training deleted"
+    TRAINING_DELETED = "training_deleted", "Training run deleted"
     NODE_DELETED = "node_deleted", "Node deleted"
-    SHARE_LINK_MADE = "share_link_made", "Share link made"
+    SHARE_LINK_MADE = "share_link_made", "Share link created"
     SHARE_LINK_REVOKED = "share_link_revoked", "Share link revoked"
 
 
 class NeverChanged(models.QuerySet["AuditEntry"]):
-    """Entries that one can add and read."""
+    """Entries can be added and read only."""
 
     def update(self, **_values: Any) -> NoReturn:
         """Never."""
@@ -167,9 +166,9 @@ class NeverChanged(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """That somebody has changed something; written by :func:`.audit.note` alone.
+    """A change; written by :func:`.audit.note` only.
 
-    ``actor_name`` outlives the account; both are empty where a command of the machine did it.
+    ``actor_name`` outlives the account. Both are empty for a command on the server.
     """
 
     LONGEST = 300
@@ -195,10 +194,10 @@ class AuditEntry(models.Model):
         verbose_name_plural = "audit entries"
 
     def __str__(self) -> str:
-        return f"{self.actor_name or 'the machine'}: {self.get_action_display()}: {self.what}"
+        return f"{self.actor_name or 'the server'}: {self.get_action_display()}: {self.what}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Store a new entry; one that is stored is never changed."""
+        """Store a new entry; a stored one is never changed."""
         if not self._state.adding:
             raise TypeError("an entry of the audit log is never changed")
         super().save(*args, **kwargs)

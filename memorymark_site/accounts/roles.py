@@ -1,47 +1,48 @@
-"""The roles of the lab, and which of them a page needs: the one place that decides.
+"""The roles of lab members, and which role each view needs.
 
-A viewer reads everything and changes nothing but personal settings; a member submits analyses and
-changes their own; an admin changes everybody's, the lab's settings and the members. A view says by
-:func:`needs` which role it takes. One that says nothing takes a viewer to look, and a member to do
-something, so that a new view never lets a viewer change anything by mistake.
+A viewer reads everything and changes only personal settings. A member also runs analyses and
+changes their own. An admin also changes everyone's, the lab's settings and the members. A view
+declares its role by :func:`needs`. Without it, safe methods need a viewer and others a member, so a
+new view never lets viewers change anything by mistake.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import models
+from django.http import HttpRequest
 
 V = TypeVar("V", bound=Callable[..., object])
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
-"""Those that change nothing, as HTTP has it."""
+"""Methods that change nothing."""
 
 _MARK = "needs_role"
 
 
 class Role(models.TextChoices):
-    """What somebody is in the lab, the least first."""
+    """Roles, from the least to the greatest."""
 
     VIEWER = "viewer", "Viewer"
     MEMBER = "member", "Member"
     ADMIN = "admin", "Admin"
 
     def includes(self, other: Role) -> bool:
-        """Whether who has this role may do all that the other one may."""
+        """Whether this role may do everything the other one may."""
         order = list(Role)
         return order.index(self) >= order.index(other)
 
 
 def role_of(user: User | AnonymousUser) -> Role | None:
-    """The role of a user; ``None`` where it has none: not signed in, or deactivated."""
+    """The role of a user; ``None`` if not signed in or deactivated."""
     return stored_role(user) if isinstance(user, User) and user.is_active else None
 
 
 def stored_role(user: User) -> Role:
-    """The role that an account has whenever it is active."""
+    """The role of an account while it is active."""
     if user.is_staff:
         return Role.ADMIN
     return Role.VIEWER if hasattr(user, "viewer") else Role.MEMBER
@@ -54,10 +55,10 @@ def has_role(user: User | AnonymousUser, role: Role) -> bool:
 
 
 def needs(role: Role) -> Callable[[V], V]:
-    """Mark a view: this role and greater ones may use it, whatever the method.
+    """Mark a view as open to this role and greater ones, whatever the method.
 
-    :class:`memorymark_site.middleware.RoleMiddleware` holds it. A view of the API has it as its
-    attribute ``needs_role``, and :class:`memorymark_site.accounts.permissions.RoleAllows` holds it.
+    :class:`memorymark_site.middleware.RoleMiddleware` enforces it for pages. API views have an
+    attribute ``needs_role``, which :class:`memorymark_site.accounts.tokens.RoleAllows` enforces.
     """
 
     def mark(view: V) -> V:
@@ -75,7 +76,12 @@ def needed(view: object, method: str | None) -> Role:
 
 
 def refusal(role: Role) -> str:
-    """What to say to somebody who has not this role."""
+    """The message for members without this role."""
     if role is Role.ADMIN:
-        return "Only an admin of the lab may do this."
-    return "Your account may look at everything and change nothing. Ask an admin for more."
+        return "Only a lab admin can do this."
+    return "Your account is read-only. Ask an admin to change your role."
+
+
+def member(request: HttpRequest) -> User:
+    """The signed-in member; only for views that need a login."""
+    return cast(User, request.user)

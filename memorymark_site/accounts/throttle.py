@@ -1,27 +1,35 @@
-"""How often one may try a password or a code: per account and per address, counted in the database.
+"""Limits on attempts to guess a password or code: per account and per address.
 
-Each attempt is written down before the password is looked at, so that many at once count too, and
-forgotten where it was right. What is stored is a keyed digest: neither names nor addresses, nor
-the password somebody has typed into the wrong field.
+Attempts are counted in the database, before the password is checked, so that parallel ones count
+too; a right one is not counted. Keys are stored as keyed digests: no names, no addresses, and no
+password that someone typed into the wrong field.
+
+Not allauth's rate limits on Django's database cache: that cache drops entries by the order of
+their keys once it is full (300 by default), so in a trial 400 wrong passwords for made-up names
+reopened an account that was locked. It also stores addresses in the clear, and cannot say how long
+to wait.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
+from memorymark_site.accounts.members import folded
 from memorymark_site.accounts.models import Attempt
-from memorymark_site.accounts.names import folded
 
 WINDOW = timedelta(minutes=15)
 
@@ -30,75 +38,70 @@ _WITH_PORT = re.compile(r"([\d.]+|\[[^\]]*\]):\d+")
 
 @dataclass(frozen=True)
 class Limit:
-    """At most so many attempts of one key within :data:`WINDOW`.
-
-    Attributes:
-        key: Whose attempts; what :func:`_key` makes.
-        most: How many.
-    """
+    """At most ``most`` attempts with one key (see :func:`_key`) within :data:`WINDOW`."""
 
     key: str
     most: int
 
 
 def of_sign_in(request: HttpRequest, name: str) -> list[Limit]:
-    """Ten for the account that somebody names, thirty for the address they come from."""
+    """Ten per account, thirty per address."""
     return [of_account(name), Limit(_key("address", address_of(request)), 30)]
 
 
 def of_account(name: str) -> Limit:
-    """The limit of one account, however its name is typed."""
+    """Ten per account, however its name is typed."""
     return Limit(_key("account", folded(name)), 10)
 
 
 def of_second_factor(user: User) -> list[Limit]:
-    """Five codes for one account: who gets to guess them knows its password."""
+    """Five codes per account: anyone who gets this far knows the password."""
     return [Limit(_key("factor", str(user.pk)), 5)]
 
 
 def of_code(user: User, code: str) -> Limit:
-    """Once for each code, written as it is compared: it is shown for less than :data:`WINDOW`."""
+    """Each code works once: an app shows it for less than :data:`WINDOW`."""
     return Limit(_key("code", f"{user.pk}:{code}"), 1)
 
 
 def of_beginning(request: HttpRequest) -> list[Limit]:
-    """150 sign-ins by passkey or single sign-on begun from one address: each leaves a session."""
+    """150 sign-ins by passkey or single sign-on started per address: each creates a session."""
     return [Limit(_key("beginning", address_of(request)), 150)]
 
 
 def of_forgotten(request: HttpRequest) -> list[Limit]:
-    """Five e-mails for a new password for one address."""
+    """Five password reset e-mails per address."""
     return [Limit(_key("forgotten", address_of(request)), 5)]
 
 
 def of_new_address(user: User) -> Limit:
-    """Five e-mails to addresses that an account wants for its own."""
+    """Five confirmation e-mails per account."""
     return Limit(_key("new address", str(user.pk)), 5)
 
 
 def take(limits: Sequence[Limit]) -> int:
-    """Count an attempt, unless it is one too many for one of the limits.
+    """Count an attempt, unless it exceeds one of the limits.
 
-    It is stored before it is counted, not in one transaction with that: in PostgreSQL, many at once
-    would not see each other, and all go on.
+    It is stored before it is counted, not in the same transaction: in PostgreSQL, parallel attempts
+    would not see each other, and all would pass.
 
     Returns:
-        Seconds until there may be another; 0 where this one may go on.
+        Seconds until the next attempt is allowed; 0 if this one is.
     """
     now = timezone.now()
     Attempt.objects.filter(at__lte=now - WINDOW).delete()
     made = Attempt.objects.bulk_create(Attempt(key=limit.key, at=now) for limit in limits)
     wait = max(_wait_seconds(limit) for limit in limits)
-    if wait:  # what is refused does not count: else who goes on trying would wait for ever
+    if wait:  # refused attempts do not count: else someone who keeps trying would wait for ever
         Attempt.objects.filter(pk__in=[attempt.pk for attempt in made]).delete()
     return wait
 
 
 def was_right(limits: Sequence[Limit]) -> None:
-    """Take back the attempt that was just counted, since the password was right.
+    """Undo the attempt just counted, since the password was right.
 
-    The count of the account starts anew. That of the address does not: else who has one account
-    could try as many passwords of others as they like, with their own in between.
+    The account's count restarts. The address's does not: otherwise anyone with an account could
+    guess other members' passwords for ever, signing in to their own in between.
     """
     account, *others = limits
     forget(account)
@@ -109,15 +112,14 @@ def was_right(limits: Sequence[Limit]) -> None:
 
 
 def forget(limit: Limit) -> None:
-    """Start counting anew."""
     Attempt.objects.filter(key=limit.key).delete()
 
 
 def address_of(request: HttpRequest) -> str:
     """The network that a request comes from: an IPv4 address, or the /64 of an IPv6 one.
 
-    Behind the proxy that ``MEMORYMARK_HTTPS`` trusts, it is what the proxy itself has seen, which
-    it puts last; what stands before that may be anybody's invention.
+    Behind the proxy that ``MEMORYMARK_HTTPS`` trusts, it is the last address in X-Forwarded-For,
+    which the proxy saw itself; the client may have invented those before it.
     """
     seen = str(request.META.get("REMOTE_ADDR", ""))
     if settings.SECURE_PROXY_SSL_HEADER:
@@ -129,14 +131,14 @@ def address_of(request: HttpRequest) -> str:
     except ValueError:
         return seen
     if isinstance(address, IPv6Address):
-        if address.ipv4_mapped:  # how a server that listens on :: sees who comes by IPv4
+        if address.ipv4_mapped:  # IPv4, as seen by a server that listens on ::
             return str(address.ipv4_mapped)
         return str(ip_network((int(address), 64), strict=False))
     return str(address)
 
 
 def _wait_seconds(limit: Limit) -> int:
-    """Until the oldest of the attempts that fill the limit is out of the window."""
+    """Until the oldest attempt that fills the limit leaves the window."""
     attempts = Attempt.objects.filter(key=limit.key).order_by("-at", "-pk")
     times = list(attempts.values_list("at", flat=True)[: limit.most + 1])
     if len(times) <= limit.most:
@@ -147,3 +149,32 @@ def _wait_seconds(limit: Limit) -> int:
 def _key(kind: str, who: str) -> str:
     digest = salted_hmac("memorymark.throttle", f"{kind}:{who}", algorithm="sha256").hexdigest()
     return digest[:40]
+
+
+class BoundedGuesses(ABC):
+    """Mixin before a form view that checks a password or code: each attempt counts."""
+
+    request: HttpRequest
+
+    @abstractmethod
+    def limits(self) -> Sequence[Limit]:
+        """The limits that apply; the account's comes first."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Check the guess, unless there have been too many wrong ones."""
+        if seconds := take(self.limits()):
+            return too_many(request, seconds)
+        response: HttpResponse = super().post(request, *args, **kwargs)  # type: ignore[misc]  # of the view
+        return response
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        was_right(self.limits())
+        response: HttpResponse = super().form_valid(form)  # type: ignore[misc]  # of the view
+        return response
+
+
+def too_many(request: HttpRequest, seconds: int) -> HttpResponse:
+    """Refuse with the time to wait."""
+    response = render(request, "accounts/too_many.html", {"minutes": -(-seconds // 60)}, status=429)
+    response["Retry-After"] = str(seconds)
+    return response

@@ -1,1 +1,1 @@
-"""What whoever runs the site needs: backups, metrics, logs, retention, checks of settings."""
+"""For the people who run the site: backups, metrics, logs, and checks of the settings."""

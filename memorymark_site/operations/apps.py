@@ -4,11 +4,11 @@ from django.apps import AppConfig
 
 
 class OperationsConfig(AppConfig):
-    """Running the site: commands and checks; it has no tables."""
+    """Commands and checks; no tables."""
 
     name = "memorymark_site.operations"
     label = "operations"
 
     def ready(self) -> None:
-        """Have the settings checked."""
+        """Register the checks."""
         from memorymark_site.operations import checks  # noqa: F401  # registers them

@@ -1,8 +1,7 @@
-"""What is wrong with the settings, told at the start of every command, and what to do about it.
+"""Django checks of the settings, each with a remedy.
 
-What Django cannot even start with is refused by the settings themselves. What matters only once
-others can reach the site is told by ``manage.py check --deploy``, where
-Django itself judges the SECRET_KEY.
+Values that make no sense are refused earlier, by :mod:`memorymark_site.environment`. What matters
+only once others can reach the site is reported by ``manage.py check --deploy``.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
@@ -22,14 +21,14 @@ SHORTEST_TOKEN = 16
 
 @register(Tags.compatibility)
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
-    """What keeps the site or its workers from working."""
-    return [*_files(), *_reachable(), *_email(os.environ)]
+    """Problems that keep the site or its workers from working."""
+    return [*_files(), *_reachable(), *_email()]
 
 
 @register(Tags.security, deploy=True)
 def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
-    """What is wrong where others can reach the site, or a lab has several machines."""
-    return [*_keys(os.environ), *_links(), *_single_sign_on(), *_others_on_this_machine()]
+    """Problems where others can reach the site, or a lab has several machines."""
+    return [*_keys(), *_links(), *_single_sign_on(), *_others_on_this_machine()]
 
 
 def _files() -> Iterator[CheckMessage]:
@@ -43,7 +42,7 @@ def _files() -> Iterator[CheckMessage]:
     if not os.access(settings.DATA_DIR, os.W_OK | os.X_OK):
         yield Error(
             f"the data folder {settings.DATA_DIR} cannot be written",
-            hint="give it to the user that runs the site, or name another: MEMORYMARK_DATA_DIR",
+            hint="make the user that runs the site its owner, or set another: MEMORYMARK_DATA_DIR",
             id="memorymark.E002",
         )
 
@@ -52,13 +51,13 @@ def _reachable() -> Iterator[CheckMessage]:
     if settings.SESSION_COOKIE_SECURE and not settings.NAMED_HOSTS:
         yield Error(
             "MEMORYMARK_HTTPS is set, but the site answers to no name but this machine's",
-            hint="name it as its members do: MEMORYMARK_HOSTS=memorymark.lab.example",
+            hint="set the name that members use: MEMORYMARK_HOSTS=memorymark.lab.example",
             id="memorymark.E003",
         )
 
 
-def _email(environment: Mapping[str, str]) -> Iterator[CheckMessage]:
-    url, sender = environment.get("EMAIL_URL"), environment.get("DEFAULT_FROM_EMAIL")
+def _email() -> Iterator[CheckMessage]:
+    url, sender = settings.ENVIRONMENT.email_url, settings.ENVIRONMENT.email_from
     if url and not sender:
         yield Warning(
             "EMAIL_URL is set, but DEFAULT_FROM_EMAIL is not: mail servers refuse the sender "
@@ -74,18 +73,18 @@ def _email(environment: Mapping[str, str]) -> Iterator[CheckMessage]:
         )
 
 
-def _keys(environment: Mapping[str, str]) -> Iterator[CheckMessage]:
-    if connection.vendor == "postgresql" and not environment.get("SECRET_KEY"):
+def _keys() -> Iterator[CheckMessage]:
+    if connection.vendor == "postgresql" and not settings.ENVIRONMENT.secret_key:
         yield Warning(
-            "the database is PostgreSQL, but SECRET_KEY is not set: workers on other machines make "
-            "their own and cannot read the queue",
+            "the database is PostgreSQL, but SECRET_KEY is not set: workers on other machines "
+            "create their own and cannot read the queue",
             hint="set the same SECRET_KEY on every machine",
             id="memorymark.W006",
         )
     if settings.METRICS_TOKEN and len(settings.METRICS_TOKEN) < SHORTEST_TOKEN:
         yield Warning(
-            f"MEMORYMARK_METRICS_TOKEN can be guessed: give it {SHORTEST_TOKEN} characters or more",
-            hint="make one: python -c 'import secrets; print(secrets.token_urlsafe(24))'",
+            f"MEMORYMARK_METRICS_TOKEN is easy to guess; it needs {SHORTEST_TOKEN} characters",
+            hint="create one: python -c 'import secrets; print(secrets.token_urlsafe(24))'",
             id="memorymark.W007",
         )
 
@@ -103,8 +102,8 @@ def _links() -> Iterator[CheckMessage]:
 def _single_sign_on() -> Iterator[CheckMessage]:
     if settings.OIDC and not settings.SESSION_COOKIE_SECURE:
         yield Warning(
-            f"members sign in with {settings.OIDC.issuer}, which sends them back over HTTP: who "
-            "listens on the network sees how",
+            f"members sign in with {settings.OIDC.issuer}, which sends them back over HTTP: "
+            "anyone who listens on the network can sign in as them",
             hint="serve the site over HTTPS (docs/operations.md) and set MEMORYMARK_HTTPS=true",
             id="memorymark.W009",
         )

@@ -8,15 +8,15 @@ from memorymark_site.accounts.models import Scope
 
 
 class Command(BaseCommand):
-    """Makes a token and shows it once."""
+    """Creates a token and prints it once."""
 
-    help = "Make an API token for a member and print it; it cannot be shown again."
+    help = "Create an API token for a member and print it; it cannot be shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the member's name and what the token is for."""
         parser.add_argument("name", help="the member's user name")
         parser.add_argument("--label", default="", help="what the token is for")
-        parser.add_argument("--days", type=int, help="days until it ends; never, if not given")
+        parser.add_argument("--days", type=int, help="days until it expires; never, if not given")
         parser.add_argument(
             "--scope",
             choices=Scope.values,
@@ -27,14 +27,14 @@ class Command(BaseCommand):
     def handle(
         self, *, name: str, label: str, days: int | None, scope: str, **_options: object
     ) -> None:
-        """Make it and print it alone on a line, for use in a script."""
+        """Print the token alone on a line, for use in a script."""
         user = User.objects.filter(username=name).first()
         if user is None:
             raise CommandError(f"there is no member {name!r}")
         if days is not None and not 0 < days <= 36_500:
             raise CommandError("--days must be from 1 to 36500")
         try:
-            _, token = tokens.make(user, label, Scope(scope), days)
+            _, token = tokens.create(user, label, Scope(scope), days)
         except tokens.TooManyTokens as error:
             most = tokens.MOST_TOKENS
             raise CommandError(f"{name} has {most} tokens; revoke one first") from error

@@ -3,7 +3,7 @@
 from django.core.management.base import BaseCommand, CommandParser
 from django.urls import reverse
 
-from memorymark_site.accounts import setup_link
+from memorymark_site.accounts import invitations
 
 
 class Command(BaseCommand):
@@ -17,13 +17,13 @@ class Command(BaseCommand):
 
     def handle(self, *, address: str, **_options: object) -> None:
         """Print it."""
-        token = setup_link.renew()
+        token = invitations.new_setup_link()
         lines = [f"MemoryMark is running: {address}/", "Stop it with Ctrl-C."]
         if token:
             link = address + reverse("accounts:setup", args=[token])
             lines += [
                 "",
-                "First start: make the lab's admin account with this one-time link:",
+                "First start: create the lab's admin account with this one-time link:",
                 link,
             ]
         self.stdout.write("\n".join(["", *(f"  {line}" for line in lines), ""]))

@@ -5,12 +5,12 @@ from time import monotonic
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from memorymark_site.operations.backups.archive import BadArchive
-from memorymark_site.operations.backups.dump import CannotBackUp, back_up
+from memorymark_site.operations.archive import BadArchive
+from memorymark_site.operations.backup import CannotBackUp, back_up
 
 
 class Command(BaseCommand):
-    """Writes a file; nothing waits for it and nothing has to be stopped."""
+    """Writes a file; nothing has to be stopped, and nobody waits."""
 
     help = "Back up the lab into a new file: members, tokens' digests, analyses, settings."
 
@@ -19,7 +19,6 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="a new file; only its owner can read it")
 
     def handle(self, *, file: Path, **_options: object) -> None:
-        """Write it and say what is in it."""
         begun = monotonic()
         try:
             manifest = back_up(file)

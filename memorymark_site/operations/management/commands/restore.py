@@ -5,11 +5,11 @@ from time import monotonic
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from memorymark_site.operations.backups.archive import Archive, BadArchive, Manifest
-from memorymark_site.operations.backups.load import CannotRestore, Restored, restore
+from memorymark_site.operations.archive import Archive, BadArchive, Manifest
+from memorymark_site.operations.restore import CannotRestore, Restored, restore
 
 REPLACE = "replace"
-"""What one types to have a lab's rows replaced."""
+"""The word that confirms replacing a lab's rows."""
 
 
 class Command(BaseCommand):
@@ -19,17 +19,15 @@ class Command(BaseCommand):
     requires_migrations_checks = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the file, and what to do with what is there."""
         parser.add_argument("file", type=Path)
         parser.add_argument("--check", action="store_true", help="only check the file")
         parser.add_argument(
             "--force",
             action="store_true",
-            help="replace the lab that is there; asks, and its rows are gone then",
+            help="replace the existing lab, after asking; its rows are deleted",
         )
 
     def handle(self, *, file: Path, check: bool, force: bool, **_options: object) -> None:
-        """Check it, ask where that is needed, restore it and say what was done."""
         begun = monotonic()
         try:
             with Archive(file) as archive:
@@ -43,7 +41,7 @@ class Command(BaseCommand):
                 done = restore(archive, replace=force)
         except (BadArchive, CannotRestore) as error:
             raise CommandError(f"{error}. Nothing was restored") from error
-        self._tell(done)
+        self._report(done)
         self.stdout.write(f"Restored in {monotonic() - begun:.1f} s. Start it with: make run")
 
     def _describe(self, manifest: Manifest) -> None:
@@ -54,13 +52,13 @@ class Command(BaseCommand):
         )
 
     def _ask(self) -> None:
-        self.stdout.write("All rows of the lab in this database will be gone, if there is one.")
-        if input(f"Type {REPLACE!r} to go on: ").strip() != REPLACE:
+        self.stdout.write("All rows of the lab in this database, if any, will be deleted.")
+        if input(f"Type {REPLACE!r} to continue: ").strip() != REPLACE:
             raise CommandError("nothing was changed")
 
-    def _tell(self, done: Restored) -> None:
+    def _report(self, done: Restored) -> None:
         for name, count in done.replaced.items():
             self.stdout.write(f"Replaced {count:,} rows of {name}.")
-        for line in done.let_go.told():
+        for line in done.notes:
             self.stdout.write(line)
-        self.stdout.write("Members sign in again; API tokens and share links go on working.")
+        self.stdout.write("Members have to sign in again. API tokens and share links still work.")

@@ -1,0 +1,427 @@
+"""The environment variables that the site and its workers read: one typed description of them all.
+
+The settings, gunicorn's configuration and ``docs/settings.md`` are made from it. ``python -m
+memorymark_site.environment`` prints that document.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from urllib.parse import urlsplit
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+_LONGEST_ISSUER = 200
+"""Characters; the column that names the provider of a linked account has no room for more."""
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class WrongEnvironment(Exception):
+    """Variables have values that they do not take; the message has a line for each."""
+
+
+@dataclass(frozen=True)
+class OidcSettings:
+    """A provider of identities.
+
+    Attributes:
+        issuer: Its address, exactly as it calls itself.
+        client_id: What it calls this site.
+        client_secret: What this site proves that with.
+        name: What the button on the sign-in page calls it.
+        new: The role of people without an account: ``viewer``, ``member`` or ``nobody``.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    name: str
+    new: str
+
+
+def is_safe(url: object) -> bool:
+    """Whether what is sent there stays secret on its way: over HTTPS, or on this machine."""
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return False
+    return bool(host) and (
+        parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
+    )
+
+
+def _database(url: str) -> str:
+    try:
+        if urlsplit(url).scheme not in ("sqlite", "postgres", "postgresql"):
+            raise ValueError
+        environ.Env.db_url_config(url)
+    except ValueError:
+        raise ValueError("postgres://user:password@host/name, or nothing for SQLite") from None
+    return url
+
+
+def _mail_server(url: str) -> str:
+    try:
+        environ.Env.email_url_config(url)
+    except (ImproperlyConfigured, ValueError):
+        raise ValueError("smtp+tls://user:password@mail.lab.example:587") from None
+    return url
+
+
+def _web_address(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("a web address such as https://memorymark.lab.example")
+    return url.rstrip("/")
+
+
+def _issuer(url: str) -> str:
+    if not is_safe(url) or len(url) > _LONGEST_ISSUER:
+        raise ValueError(
+            "the provider's address, such as https://login.lab.example/realms/lab, of at most "
+            f"{_LONGEST_ISSUER} characters"
+        )
+    return url
+
+
+def _switch(value: object) -> object:
+    """Words that the engine, which reads ``MEMORYMARK_HUB`` itself, understands in the same way."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
+        raise ValueError("true or false")
+    return value.lower()
+
+
+def _names(value: object) -> object:
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+_lower = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+_upper = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
+
+_Switch = Annotated[bool, BeforeValidator(_switch)]
+_Hosts = Annotated[tuple[str, ...], BeforeValidator(_names)]
+_Days = Annotated[int, Field(ge=0, le=36_500)]
+_Seconds = Annotated[int, Field(ge=1, le=7 * 24 * 3600)]
+_Issuer = Annotated[str, AfterValidator(_issuer)]
+_WebAddress = Annotated[str, AfterValidator(_web_address)]
+_DatabaseUrl = Annotated[str, AfterValidator(_database)]
+_MailUrl = Annotated[str, AfterValidator(_mail_server)]
+_NewMember = Annotated[Literal["nobody", "viewer", "member"], _lower]
+_FactorRule = Annotated[Literal["none", "admins", "all"], _lower]
+_LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], _upper]
+_LogFormat = Annotated[Literal["lines", "json"], _lower]
+
+
+def _variable(name: str, default: Any, help_text: str, *, secret: bool = False) -> Any:
+    return Field(default, alias=name, description=help_text, repr=not secret)
+
+
+class Environment(BaseModel):
+    """What the variables say. An empty one counts as not set."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", str_strip_whitespace=True)
+
+    data_dir: Path = _variable(
+        "MEMORYMARK_DATA_DIR", BASE_DIR / "var", "Folder of the database and the secret key"
+    )
+    database_url: _DatabaseUrl | None = _variable(
+        "DATABASE_URL",
+        None,
+        "`postgres://user:password@host/name`; not set: SQLite in the data folder",
+        secret=True,
+    )
+    secret_key: str = _variable(
+        "SECRET_KEY",
+        "",
+        "Signs sessions and links; the same on every machine. Not set: created on "
+        "the first start and kept in the data folder",
+        secret=True,
+    )
+    host: str = _variable("HOST", "127.0.0.1", "Address the site listens on")
+    port: Annotated[int, Field(ge=1, le=65_535)] = _variable(
+        "PORT", 8000, "Port the site listens on"
+    )
+    hosts: _Hosts = _variable(
+        "MEMORYMARK_HOSTS",
+        (),
+        "Host names the site answers to besides this machine's, separated by commas",
+    )
+    https: _Switch = _variable("MEMORYMARK_HTTPS", False, "A proxy serves the site over HTTPS")
+    url: _WebAddress | None = _variable(
+        "MEMORYMARK_URL",
+        None,
+        "The site's address as members reach it. E-mails link to it (not set: "
+        "`http://127.0.0.1:PORT`), and so do invitations and share links (not set: the address "
+        "the site was opened at). Also for workers, which send e-mail",
+    )
+    require_mfa: _FactorRule = _variable(
+        "MEMORYMARK_REQUIRE_MFA", "none", "Who must set up a second factor before anything else"
+    )
+    oidc_issuer: _Issuer | None = _variable(
+        "MEMORYMARK_OIDC_ISSUER",
+        None,
+        "An OpenID Connect provider that members can sign in with; set this and the next two, or "
+        "none of them",
+    )
+    oidc_client_id: str | None = _variable(
+        "MEMORYMARK_OIDC_CLIENT_ID", None, "What the provider calls this site"
+    )
+    oidc_client_secret: str | None = _variable(
+        "MEMORYMARK_OIDC_CLIENT_SECRET", None, "The client's secret", secret=True
+    )
+    oidc_name: str = _variable(
+        "MEMORYMARK_OIDC_NAME", "single sign-on", "The provider's name on the sign-in page"
+    )
+    oidc_new: _NewMember = _variable(
+        "MEMORYMARK_OIDC_NEW",
+        "nobody",
+        "The role of people who sign in there and have no account; `nobody` keeps them out",
+    )
+    password_sign_in: _Switch = _variable(
+        "MEMORYMARK_PASSWORD_SIGN_IN",
+        True,
+        "Passwords sign in; `false` needs an OpenID Connect provider",
+    )
+    email_url: _MailUrl | None = _variable(
+        "EMAIL_URL",
+        None,
+        "The mail server: `smtp+tls://user:password@host:587`, or with TLS from the start "
+        "`smtp+ssl://…:465`; not set: no e-mail is sent. Also for workers",
+        secret=True,
+    )
+    email_from: str | None = _variable(
+        "DEFAULT_FROM_EMAIL", None, "The sender of e-mail. Also for workers"
+    )
+    webhook_hosts: _Hosts = _variable(
+        "MEMORYMARK_WEBHOOK_HOSTS",
+        (),
+        "Exact host names, separated by commas, that webhooks may call although their addresses "
+        "are private. Also for workers",
+    )
+    share_links: _Switch = _variable(
+        "MEMORYMARK_SHARE_LINKS",
+        True,
+        "Members can create links that show an analysis to people without an account",
+    )
+    hub: _Switch = _variable(
+        "MEMORYMARK_HUB",
+        True,
+        "The engine may fetch model configs from the Hugging Face hub. Also for workers",
+    )
+    node: str = _variable(
+        "MEMORYMARK_NODE", "", "This machine's name among the nodes; not set: its host name"
+    )
+    workers: Annotated[int, Field(ge=1, le=1000)] = _variable(
+        "MEMORYMARK_WORKERS",
+        1,
+        "Predictions that run at the same time on this machine; one with a GPU also measures one "
+        "analysis at a time",
+    )
+    metrics_token: str = _variable(
+        "MEMORYMARK_METRICS_TOKEN",
+        "",
+        "What Prometheus has to send to read `/metrics`; not set: the page does not exist",
+        secret=True,
+    )
+    engine_deadline: _Seconds = _variable(
+        "ENGINE_DEADLINE_SECONDS", 900, "Longest time for an analysis"
+    )
+    predict_deadline: _Seconds = _variable(
+        "PREDICT_DEADLINE_SECONDS", 60, "Longest time for a prediction beside the form"
+    )
+    plan_deadline: _Seconds = _variable(
+        "PLAN_DEADLINE_SECONDS", 300, "Longest time for the advice on an analysis"
+    )
+    api_units: Annotated[int, Field(ge=0)] = _variable(
+        "MEMORYMARK_API_UNITS",
+        1200,
+        "API units per member and minute: a request costs one, one that starts the engine ten; 0 "
+        "for no limit",
+    )
+    keep_log_days: _Days = _variable(
+        "MEMORYMARK_KEEP_LOG_DAYS",
+        0,
+        "Days after which log lines are removed; 0: never. Also for workers, as the next three",
+    )
+    keep_failed_days: _Days = _variable(
+        "MEMORYMARK_KEEP_FAILED_DAYS",
+        0,
+        "The same for analyses without an answer",
+    )
+    keep_notification_days: _Days = _variable(
+        "MEMORYMARK_KEEP_NOTIFICATION_DAYS", 0, "The same for notifications"
+    )
+    keep_lookup_days: Annotated[int, Field(ge=1, le=36_500)] = _variable(
+        "MEMORYMARK_KEEP_LOOKUP_DAYS", 7, "The same for predictions that are not requested again"
+    )
+    log_level: _LogLevel = _variable("LOG_LEVEL", "WARNING", "The least that is logged")
+    log_format: _LogFormat = _variable(
+        "LOG_FORMAT", "lines", "`lines` for people, or `json`: one object per line"
+    )
+    debug: _Switch = _variable(
+        "DEBUG", False, "Tracebacks in the browser; never where others can reach the site"
+    )
+
+    @model_validator(mode="after")
+    def _single_sign_on_is_whole(self) -> Self:
+        needed = {
+            "MEMORYMARK_OIDC_ISSUER": self.oidc_issuer,
+            "MEMORYMARK_OIDC_CLIENT_ID": self.oidc_client_id,
+            "MEMORYMARK_OIDC_CLIENT_SECRET": self.oidc_client_secret,
+        }
+        missing = [name for name, value in needed.items() if not value]
+        uses_it = self.model_fields_set & {"oidc_name", "oidc_new"}
+        if missing and (uses_it or len(missing) < len(needed)):
+            raise ValueError(
+                f"single sign-on lacks {', '.join(missing)}: set all of {', '.join(needed)}, or "
+                "none"
+            )
+        if not self.password_sign_in and missing:
+            raise ValueError(
+                "MEMORYMARK_PASSWORD_SIGN_IN=false leaves no way in: set MEMORYMARK_OIDC_ISSUER "
+                "and the other two first"
+            )
+        return self
+
+    @property
+    def oidc(self) -> OidcSettings | None:
+        """The lab's provider of identities, if it has one."""
+        if not (self.oidc_issuer and self.oidc_client_id and self.oidc_client_secret):
+            return None
+        return OidcSettings(
+            self.oidc_issuer,
+            self.oidc_client_id,
+            self.oidc_client_secret,
+            self.oidc_name,
+            self.oidc_new,
+        )
+
+    @property
+    def database(self) -> dict[str, Any]:
+        """The database as Django takes it, set up so that all processes can write to it."""
+        if self.database_url is not None:
+            named: dict[str, Any] = environ.Env.db_url_config(self.database_url)
+        else:
+            folder = self.data_dir.resolve()
+            named = {
+                "ENGINE": "django.db.backends.sqlite3",
+                "NAME": folder / "memorymark.sqlite3",
+            }
+        if named["ENGINE"].endswith("sqlite3"):
+            # IMMEDIATE takes the write lock when a transaction starts: taken later, a lock that
+            # another process holds fails at once, without waiting for the timeout (seconds).
+            named["OPTIONS"] = {
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            }
+        return named | {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
+
+    @property
+    def email(self) -> dict[str, Any]:
+        """Django's settings of the mail server; without one, of a backend that sends nothing."""
+        if self.email_url is None:
+            return {"EMAIL_BACKEND": "django.core.mail.backends.dummy.EmailBackend"}
+        named: dict[str, Any] = environ.Env.email_url_config(self.email_url)
+        return named
+
+
+def read(variables: Mapping[str, str]) -> Environment:
+    """The environment, checked.
+
+    Raises:
+        WrongEnvironment: With a line for each variable that has a value it does not take.
+    """
+    try:
+        return Environment.model_validate({k: v for k, v in variables.items() if v.strip()})
+    except ValidationError as error:
+        lines = [_in_one_line(problem) for problem in error.errors()]
+        raise WrongEnvironment("\n".join(lines)) from None
+
+
+def read_or_exit(variables: Mapping[str, str]) -> Environment:
+    """The same for a program that is starting: where something is wrong, it says so and ends."""
+    try:
+        return read(variables)
+    except WrongEnvironment as error:
+        sys.exit(str(error))
+
+
+def _in_one_line(problem: Any) -> str:
+    if not problem["loc"]:
+        return str(problem["ctx"]["error"])
+    name = str(problem["loc"][0])
+    described = next(field for field in Environment.model_fields.values() if field.alias == name)
+    own = problem.get("ctx", {}).get("error")
+    shown = f"{name}={problem['input']}" if described.repr else name
+    return f"{shown} is not valid: give {own or _takes(described)}"
+
+
+def _takes(described: FieldInfo) -> str:
+    """What a variable takes, from its type."""
+    if described.annotation is bool:
+        return "true or false"
+    if get_origin(described.annotation) is Literal:
+        return "one of " + ", ".join(get_args(described.annotation))
+    if described.annotation is int:
+        least = next(m.ge for m in described.metadata if hasattr(m, "ge"))
+        most = next((m.le for m in described.metadata if hasattr(m, "le")), None)
+        return f"a whole number from {least} to {most}" if most else f"a whole number from {least}"
+    return "text"
+
+
+def document() -> str:
+    """The list of variables, as ``docs/settings.md`` has it."""
+    return "\n".join(_document())
+
+
+def _document() -> Iterator[str]:
+    yield "# Settings"
+    yield ""
+    yield "All settings are environment variables, for the site and its workers; none is needed."
+    yield "A wrong value ends every command with one line per variable. This list is printed by"
+    yield "`python -m memorymark_site.environment`."
+    yield ""
+    yield "| Variable | Takes | Default | Meaning |"
+    yield "| --- | --- | --- | --- |"
+    for described in Environment.model_fields.values():
+        takes = _takes(described)
+        yield (
+            f"| `{described.alias}` | {'' if takes == 'text' else takes} | "
+            f"{_shown_default(described)} | {described.description} |"
+        )
+    yield ""
+
+
+def _shown_default(described: FieldInfo) -> str:
+    default = described.default
+    if default in (None, "", ()):
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default.relative_to(BASE_DIR) if isinstance(default, Path) else default}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

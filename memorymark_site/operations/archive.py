@@ -1,0 +1,198 @@
+"""The backup file: a zip archive with a JSON line per row, and a manifest.
+
+The manifest and the zip directory come last, so a truncated file is never taken for a whole one.
+``unzip -p FILE manifest.json`` shows what it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+
+FORMAT = 1
+"""Increased when older versions cannot read newer files correctly."""
+
+MANIFEST = "manifest.json"
+
+LONGEST_LINE_BYTES = 64 * 2**20
+"""Per row, and for the manifest. The longest real ones are results of some 100 kB; more would be an
+attempt to fill the reader's memory."""
+
+
+class BadArchive(Exception):
+    """The file is not a backup, or not a whole one; the message says why."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table in a backup.
+
+    Attributes:
+        name: The model's label in small letters, such as ``analyses.trial``.
+        columns: The columns of its rows, in their order.
+        rows: Their number.
+        sha256: Of its lines, to detect damage.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a backup holds.
+
+    Attributes:
+        made_at: When the snapshot was taken, in ISO 8601.
+        database: Its source: ``sqlite`` or ``postgresql``.
+        migrations: Those applied then, such as ``analyses.0001_initial``.
+        tables: All of them, including empty ones.
+        format: See :data:`FORMAT`.
+    """
+
+    made_at: str
+    database: str
+    migrations: tuple[str, ...]
+    tables: tuple[Table, ...]
+    format: int = FORMAT
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables)
+
+    def rows_of(self, name: str) -> int:
+        return sum(table.rows for table in self.tables if table.name == name)
+
+
+class ArchiveWriter:
+    """Writes tables one after the other, then the manifest.
+
+    Args:
+        path: An empty or new file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Fast rather than small: level 6 made a file of 5,000 analyses only a sixth smaller.
+        self._zip = ZipFile(path, "w", ZIP_DEFLATED, compresslevel=1)
+
+    def __enter__(self) -> ArchiveWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def write(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+        """Write a table row by row; returns its entry for the manifest."""
+        digest, count = hashlib.sha256(), 0
+        with self._zip.open(f"{name}.jsonl", "w", force_zip64=True) as member:
+            for row in rows:
+                line = json.dumps(row, default=_text, separators=(",", ":")).encode() + b"\n"
+                digest.update(line)
+                member.write(line)
+                count += 1
+        return Table(name, tuple(columns), count, digest.hexdigest())
+
+    def finish(self, manifest: Manifest) -> None:
+        """Write the manifest, which makes the file a backup."""
+        self._zip.writestr(MANIFEST, json.dumps(asdict(manifest), indent=1))
+
+
+class Archive:
+    """A backup being read.
+
+    Raises:
+        BadArchive: If it is not a backup, or only a newer version can read it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._zip = ZipFile(path)
+        except (OSError, BadZipFile) as error:
+            raise BadArchive(f"{path} is not a backup, or was cut off: {error}") from error
+        try:
+            self.manifest = _manifest(self._zip)
+        except BadArchive:
+            self._zip.close()
+            raise
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._zip.close()
+
+    def check(self) -> None:
+        """Read everything once.
+
+        Raises:
+            BadArchive: If a table is missing, damaged, or not as long as the manifest says.
+        """
+        for table in self.manifest.tables:
+            digest, count = hashlib.sha256(), 0
+            for line in self._lines(table):
+                digest.update(line)
+                count += 1
+                if count > table.rows:
+                    break
+            if (count, digest.hexdigest()) != (table.rows, table.sha256):
+                raise BadArchive(
+                    f"the backup is damaged: the checksum of {table.name} does not match"
+                )
+
+    def rows(self, table: Table) -> Iterator[list[Any]]:
+        """The rows of a table, as JSON has them."""
+        return (json.loads(line) for line in self._lines(table))
+
+    def _lines(self, table: Table) -> Iterator[bytes]:
+        try:
+            with self._zip.open(f"{table.name}.jsonl") as member:
+                while line := member.readline(LONGEST_LINE_BYTES + 1):
+                    if len(line) > LONGEST_LINE_BYTES:
+                        raise BadArchive(f"the backup is damaged: {table.name} has an endless row")
+                    yield line
+        except (KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
+            raise BadArchive(f"the backup is damaged: {table.name}: {error}") from error
+
+
+def _manifest(file: ZipFile) -> Manifest:
+    try:
+        with file.open(MANIFEST) as member:
+            body = json.loads(member.read(LONGEST_LINE_BYTES))
+        if body["format"] > FORMAT:
+            raise BadArchive(
+                "the backup is from a newer version of MemoryMark; restore it with that one"
+            )
+        tables = tuple(
+            Table(table["name"], tuple(table["columns"]), table["rows"], table["sha256"])
+            for table in body["tables"]
+        )
+        return Manifest(
+            body["made_at"], body["database"], tuple(body["migrations"]), tables, body["format"]
+        )
+    except (KeyError, TypeError, ValueError, BadZipFile, zlib.error) as error:
+        raise BadArchive(f"the file has no backup manifest: {error!r}") from error
+
+
+def _text(value: object) -> str:
+    """Times to the microsecond, and UUIDs; JSON has types for everything else a column holds."""
+    if isinstance(value, date):  # a datetime is one too
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"a backup cannot hold a {type(value).__name__}")

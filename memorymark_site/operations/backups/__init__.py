@@ -1,1 +1,0 @@
-"""Backups: all rows of a lab in one file, which SQLite and PostgreSQL both take."""

@@ -1,1 +1,0 @@
-"""Log lines: for people or as JSON, about what, and never with a secret."""

@@ -1,1 +1,0 @@
-"""``/metrics``: figures about the running site, as Prometheus reads them."""

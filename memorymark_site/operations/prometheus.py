@@ -1,0 +1,93 @@
+"""``/metrics``: numbers about requests and the lab, as Prometheus reads them.
+
+Each process counts requests in files of a shared folder, which
+:mod:`memorymark_site.gunicorn_conf` creates at each start. Without it, as in a test, one process
+counts for itself. The lab's numbers come from the collectors in ``METRICS_COLLECTORS``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from time import perf_counter
+
+from django import db
+from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import MiddlewareNotUsed
+from django.db import connection
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.crypto import constant_time_compare
+from django.utils.module_loading import import_string
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""Names the folder; prometheus-client reads it when it is imported."""
+
+SECONDS = Histogram(
+    "memorymark_http_request_seconds",
+    "Time to answer a request, by the class of its status",
+    ["status"],
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+    registry=None,
+)
+
+
+class RequestMetricsMiddleware:
+    """Counts and times responses; comes first, and only if metrics are on."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        if not settings.METRICS_TOKEN:
+            raise MiddlewareNotUsed
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        begun = perf_counter()
+        response = self.get_response(request)
+        SECONDS.labels(f"{response.status_code // 100}xx").observe(perf_counter() - begun)
+        return response
+
+
+def register_in(registry: CollectorRegistry) -> None:
+    """Add the counts of all processes."""
+    if FOLDER in os.environ:
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no annotation there
+    else:
+        registry.register(SECONDS)
+
+
+@login_not_required
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """All metrics, for requests with the token; without one set, the page does not exist."""
+    if not settings.METRICS_TOKEN:
+        raise Http404
+    given = request.headers.get("Authorization", "")
+    if not constant_time_compare(given, f"Bearer {settings.METRICS_TOKEN}"):
+        return HttpResponse(
+            "Send the header: Authorization: Bearer MEMORYMARK_METRICS_TOKEN\n",
+            status=401,
+            content_type="text/plain",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    registry = CollectorRegistry(auto_describe=False)
+    register_in(registry)
+    try:
+        for path in settings.METRICS_COLLECTORS:
+            registry.register(import_string(path)())
+        body = generate_latest(registry)
+    except db.Error:
+        logger.exception("metrics: the database does not answer")
+        connection.close()
+        return HttpResponse(
+            "The database does not answer.\n", status=503, content_type="text/plain"
+        )
+    return HttpResponse(body, content_type=CONTENT_TYPE_LATEST)
