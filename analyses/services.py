@@ -1,6 +1,6 @@
-"""Every write of a member to an analysis: asking, cancelling, adopting.
+"""What members do to an analysis: submit, run again, cancel, adopt.
 
-Its row is the truth, and a final state is never left. Workers write by :mod:`analyses.claims`.
+Its row is the truth, and a final state is never left. Workers write by :mod:`analyses.jobs.lease`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
 
-from analyses import log_context, pace, queue, selectors, store
-from analyses.analysis_columns import asked
-from analyses.engine_events import storable
-from analyses.lab.defaults import settle
-from analyses.lifecycle import move
-from analyses.models import Analysis, Status
-from analyses.savings.counting import counted_anew
+from analyses import selectors, store
+from analyses.bodies import storable
+from analyses.jobs import lab_state, queue, timeouts
+from analyses.jobs.lifecycle import move
+from analyses.lab import settle
+from analyses.models import Analysis, Job, Status
+from analyses.savings.aggregation import recounting
+from analyses.store import request_columns
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
 from engine.request import AnalysisRequest
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
+from memorymark_site.operations import log
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +37,12 @@ NO_GPU = (
 CANCELLED = "cancelled"
 
 
-def submit(owner: User, fields: Mapping[str, object], *, anew: bool = False) -> Analysis:
-    """Store a new analysis and queue it, both or neither; or answer it from the store.
+def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> Analysis:
+    """Store and queue a new analysis in one transaction, or answer it from a stored result.
 
-    Args:
-        owner: The member who asks.
-        fields: The flat, untrusted fields of :class:`engine.request.AnalysisRequest`. The GPU may
-            be ``local:NAME`` besides, a kind of GPU that one of the lab's nodes has. Hours, runs
-            and price that are left out are those of the lab.
-        anew: Whether to work on it even if the store has the answer.
+    ``fields`` are the flat, untrusted ones of :class:`engine.request.AnalysisRequest`; the GPU may
+    also be ``local:NAME``, one of the lab's nodes. Hours, runs and price default to the lab's.
+    Without ``reuse`` it runs even if a stored result would answer it.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
@@ -55,27 +54,28 @@ def submit(owner: User, fields: Mapping[str, object], *, anew: bool = False) -> 
     settled = settle(request, given, kind)
     with transaction.atomic():
         analysis = Analysis.objects.create(
-            owner=owner, request_id=log_context.request_id(), **asked(settled, kind)
+            owner=owner, request_id=log.request_id(), **request_columns(settled, kind)
         )
-        if anew or not store.answer(analysis):
-            queue.enqueue(analysis)
-    with log_context.of_analysis(analysis.pk, analysis.request_id):
+        queue.enqueue(analysis)
+        if reuse:
+            store.answer(analysis)
+    with log.of_analysis(analysis.pk, analysis.request_id):
         logger.info("submitted by member %d: %s on %s", owner.pk, analysis.model, analysis.gpu)
     return analysis
 
 
 def run_again(analysis: Analysis, member: User) -> Analysis:
-    """Ask the question of an analysis once more, in a member's name; it is worked on anew.
+    """Submit an analysis's settings again for a member, without reusing the result.
 
     Raises:
-        InvalidInput: If it cannot be asked any more, such as for want of a node with that GPU.
+        InvalidInput: For example, if no node has that GPU any more.
     """
     gpu = f"{LOCAL}:{analysis.measured_gpu}" if analysis.measured_gpu else analysis.gpu
-    return submit(member, {**analysis.request, "gpu": gpu}, anew=True)
+    return submit(member, {**analysis.request, "gpu": gpu}, reuse=False)
 
 
 def split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
-    """The fields as the engine knows them, and the kind of GPU to measure on."""
+    """The fields in the engine's terms, and the GPU to measure on."""
     gpu = fields.get("gpu")
     if not isinstance(gpu, str) or not gpu.startswith(f"{LOCAL}:"):
         return fields, ""
@@ -83,66 +83,58 @@ def split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
 
 
 def measured_gpu(wanted: str) -> str:
-    """The kind of GPU to measure on: the one wanted, or the only one there is."""
-    kinds = sorted(set(selectors.nodes_with_gpu().values_list("gpu_name", flat=True)))
+    """The GPU to measure on: the one wanted, or the only one online."""
+    kinds = sorted(set(lab_state.nodes_with_gpu().values_list("gpu_name", flat=True)))
     if not kinds:
         raise InvalidInput({"gpu": NO_GPU})
     choices = ", ".join(f"{LOCAL}:{kind}" for kind in kinds)
     if not wanted and len(kinds) > 1:
-        raise InvalidInput({"gpu": f"this lab has several kinds of GPU; choose one: {choices}"})
+        raise InvalidInput({"gpu": f"this lab has several GPUs; choose one: {choices}"})
     if wanted and wanted not in kinds:
-        raise InvalidInput({"gpu": f"no node with such a GPU is online; there is {choices}"})
+        raise InvalidInput({"gpu": f"no node with this GPU is online; choose {choices}"})
     return wanted or kinds[0]
 
 
 def check_storable(config: Mapping[str, object] | None) -> None:
-    """Refuse texts in a config that a database refuses; a model's name cannot hold them."""
+    """Refuse a config with text that a database cannot store."""
     text = json.dumps(config, ensure_ascii=False)
     if "\\u0000" in text or storable(text) != text:
-        raise InvalidInput({"config": "it has a NUL or half a surrogate pair in a text; remove it"})
+        raise InvalidInput({"config": "it contains a NUL or half a surrogate pair; remove it"})
 
 
 def cancel(analysis: Analysis, member: User) -> bool:
-    """Ask for the end of an analysis; it ends at once if no worker is alive that holds it.
+    """Cancel an analysis: at once if no live worker holds it, else when its worker sees it.
 
     Returns:
-        Whether that changed anything: it does not where the analysis is final or being cancelled.
+        Whether that changed anything; False for one that has finished or is being cancelled.
     """
     reason = f"Cancelled by {member.get_username()}."
     ended = {"failure_code": CANCELLED, "failure_reason": reason, "cancelled_by": member}
-    this = Analysis.objects.filter(pk=analysis.pk)
-    silent = this.filter(heartbeat_at__lt=Now() - pace.SILENT_AFTER)
+    job = Job.objects.filter(analysis=analysis)
+    silent = job.filter(heartbeat_at__lt=Now() - timeouts.SILENT_AFTER)
     return bool(
-        move(this, Status.QUEUED, Status.CANCELLED, **ended)
-        or move(silent, Status.RUNNING, Status.CANCELLED, **ended)
-        or move(this, Status.RUNNING, Status.CANCELLING, **ended)
+        move(job, Status.QUEUED, Status.CANCELLED, subject=ended)
+        or move(silent, Status.RUNNING, Status.CANCELLED, subject=ended)
+        or move(job, Status.RUNNING, Status.CANCELLING, subject=ended)
     )
 
 
 def adopt(analysis: Analysis, member: User) -> bool:
-    """Note that the recommended batch is trained with: its savings are realised from now on.
-
-    Returns:
-        Whether that changed anything: it does not without a recommendation, or a second time.
-    """
+    """Mark the recommendation as adopted; false without one, or if it is adopted already."""
     if not selectors.can_be_adopted(analysis):
         return False
     still_open = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=True)
-    with counted_anew(still_open):
+    with recounting(still_open):
         changed = bool(still_open.update(adopted_at=Now(), adopted_by=member))
         if changed:
             audit.note(member, Action.ADOPTED, str(analysis))
     return changed
 
 
-def take_back(analysis: Analysis, member: User) -> bool:
-    """Note that the recommended batch is not trained with after all.
-
-    Returns:
-        Whether that changed anything.
-    """
+def undo_adoption(analysis: Analysis, member: User) -> bool:
+    """Mark the recommendation as not adopted; returns whether it was."""
     adopted = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=False)
-    with counted_anew(adopted):
+    with recounting(adopted):
         changed = bool(adopted.update(adopted_at=None, adopted_by=None))
         if changed:
             audit.note(member, Action.ADOPTION_TAKEN_BACK, str(analysis))

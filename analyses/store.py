@@ -1,7 +1,7 @@
-"""Answers that are known already: the same question to the same engine has the same answer.
+"""The columns of an analysis that its request fills, and the reuse of an earlier result.
 
-Only predictions are answered so: they compute the same from the same input. A measurement is made
-anew, since it is of a machine on a day.
+Only predictions are reused: the same input gives the same result. A measurement also depends on
+the state of the machine.
 """
 
 from __future__ import annotations
@@ -9,22 +9,42 @@ from __future__ import annotations
 import hashlib
 import json
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
-from analyses.environment import engine_version
-from analyses.lifecycle import move
-from analyses.models import Analysis, LogLine, Status, Trial
+from analyses.jobs.lifecycle import move
+from analyses.jobs.nodes import engine_version
+from analyses.lab import Settled
+from analyses.models import Analysis, Job, LogLine, Status, Trial
+from analyses.savings.aggregation import workload_key
 from engine.gpus import LOCAL
 from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
 
 
-def question_of(request: AnalysisRequest, ask: str = "") -> str:
-    """A word that is equal for two requests if their answers are; empty where none can be known.
+def request_columns(settled: Settled, measured_gpu: str = "") -> dict[str, object]:
+    """The columns that a request fills."""
+    request = settled.request
+    workload, stored = request.workload, request.to_dict()
+    return {
+        "request": stored,
+        "assumed_by": settled.assumed_by,
+        "model": workload.model,
+        "gpu": request.gpu,
+        "precision": workload.precision,
+        "optimizer": workload.optimizer,
+        "current_batch_size": request.current_batch_size,
+        "request_hash": request_hash(request),
+        "measured_gpu": measured_gpu,
+        "workload_key": workload_key(stored, measured_gpu),
+    }
+
+
+def request_hash(request: AnalysisRequest, ask: str = "") -> str:
+    """A hash that is equal for requests with equal answers; empty if that cannot be known.
 
     Args:
         request: On a GPU of the catalogue.
-        ask: What is asked about it, if that is not an analysis.
+        ask: The kind of query, if it is not an analysis.
     """
     workload = request.workload
     from_hub = workload.config is None and workload.model not in PRESETS  # may change there
@@ -35,15 +55,14 @@ def question_of(request: AnalysisRequest, ask: str = "") -> str:
 
 
 def answer(analysis: Analysis) -> bool:
-    """Answer a queued analysis from an earlier one, in the caller's transaction.
+    """Answer a queued analysis from an earlier one if there is one; returns whether there was.
 
-    Returns:
-        Whether there was an earlier one.
+    Call it in a transaction.
     """
-    if not analysis.question:
+    if not analysis.request_hash:
         return False
     earlier = (
-        Analysis.objects.filter(question=analysis.question, status=Status.SUCCEEDED)
+        Analysis.objects.filter(request_hash=analysis.request_hash, status=Status.SUCCEEDED)
         .exclude(pk=analysis.pk)
         .order_by("-pk")
         .first()
@@ -55,20 +74,17 @@ def answer(analysis: Analysis) -> bool:
         name: getattr(earlier, name)
         for name in (
             "result", "source", "largest_batch_size", "recommended_batch_size", "speedup",
-            "usd_per_year", "gpu_hours_per_year", "environment",
+            "has_gain", "usd_per_year", "gpu_hours_per_year", "environment",
         )
     }  # fmt: skip
-    this = Analysis.objects.filter(pk=analysis.pk)
-    now = timezone.now()
-    moved = move(
-        this, Status.QUEUED, Status.SUCCEEDED, started_at=now, answered_from=origin, **copied
-    )
-    if not moved:
+    copied |= {"started_at": Now(), "answered_from": origin}
+    job = Job.objects.filter(analysis=analysis)
+    if not move(job, Status.QUEUED, Status.SUCCEEDED, subject=copied):
         return False
     _copy_trials(earlier, analysis)
     LogLine.objects.create(
         analysis=analysis,
-        message=f"The same question was answered in analysis {origin.pk}; this is its answer.",
+        message=f"Analysis {origin.pk} had the same settings; its result is reused.",
     )
     analysis.refresh_from_db()
     return True

@@ -7,7 +7,7 @@ from django.db.models import FloatField
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
-from analyses.savings.workload_key import workload_key
+from analyses.savings.aggregation import workload_key
 
 CHUNK = 500
 

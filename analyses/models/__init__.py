@@ -1,46 +1,46 @@
-"""The tables of the site, each file a part of it."""
+"""The tables of the app, with their indexes and constraints."""
 
-from analyses.models.analysis import (
+from analyses.models.analysis import Analysis, CountedSavings, FigureSource, LogLine, Trial
+from analyses.models.imports import IdempotencyKey, Push, Training, pushed_from
+from analyses.models.jobs import (
     AT_WORK,
     FINAL_STATUSES,
-    Analysis,
-    FigureSource,
-    LogLine,
+    SHARED,
+    Job,
+    JobKind,
+    Node,
+    Query,
+    QueryKind,
+    QueryStatus,
     Status,
-    Trial,
 )
-from analyses.models.api import IdempotencyKey
 from analyses.models.lab import GpuPrice, LabSettings
-from analyses.models.labels import Note, SavedView, Tag
-from analyses.models.lookups import SHARED, Ask, Lookup, LookupStatus
-from analyses.models.nodes import Node
+from analyses.models.labels import Note, SavedView, ShareLink, Tag
 from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
-from analyses.models.pushes import Push, pushed_from
-from analyses.models.savings import CountedSavings
-from analyses.models.sharing import ShareLink
-from analyses.models.trainings import Training
 
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
     "SHARED",
     "Analysis",
-    "Ask",
     "Channel",
     "CountedSavings",
     "Delivery",
     "FigureSource",
     "GpuPrice",
     "IdempotencyKey",
+    "Job",
+    "JobKind",
     "LabSettings",
     "LogLine",
-    "Lookup",
-    "LookupStatus",
     "Node",
     "Note",
     "Notification",
     "NotificationChoices",
     "Push",
+    "Query",
+    "QueryKind",
+    "QueryStatus",
     "SavedView",
     "ShareLink",
     "Status",

@@ -1,4 +1,4 @@
-"""What is stored of every analysis. The row is the truth; the queue carries its id only."""
+"""Analyses with their trials and log lines, and what they count as savings."""
 
 from __future__ import annotations
 
@@ -6,34 +6,17 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Now
 
-from analyses.log_context import LONGEST_REQUEST_ID
+from analyses.models.jobs import FINAL_STATUSES, Status
+from memorymark_site.operations.log import LONGEST_REQUEST_ID
 
 if TYPE_CHECKING:
     from analyses.models.labels import Tag
 
 
-class Status(models.TextChoices):
-    """Where an analysis is in its life; :mod:`analyses.lifecycle` says how it gets there."""
-
-    QUEUED = "queued", "Queued"
-    RUNNING = "running", "Running"
-    CANCELLING = "cancelling", "Cancelling"
-    SUCCEEDED = "succeeded", "Succeeded"
-    FAILED = "failed", "Failed"
-    CANCELLED = "cancelled", "Cancelled"
-    LOST = "lost", "Lost"
-
-
-FINAL_STATUSES = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.LOST)
-
-
-AT_WORK = (Status.RUNNING, Status.CANCELLING)
-"""A worker holds it."""
-
-
 class FigureSource(models.TextChoices):
-    """Where a figure comes from; the same words as ``engine.result.Source``."""
+    """Where a number comes from; the values are those of ``engine.result.Source``."""
 
     MEASURED = "measured", "Measured"
     PREDICTED = "predicted", "Predicted"
@@ -48,8 +31,8 @@ SORTED_BY = (
     ("usd_per_year",),
     ("source",),
 )
-"""What the history sorts by and does not filter by. (PostgreSQL has some indexes more for those
-that can be empty: see the migration of counted savings.)"""
+"""What the history sorts by without filtering by it. (PostgreSQL has more indexes, for the
+nullable ones: see the migration of counted savings.)"""
 
 FILTERED_BY = (
     (),
@@ -60,14 +43,13 @@ FILTERED_BY = (
     ("model",),
     ("gpu", "measured_gpu"),
 )
-"""What the history filters by, and sorts by too; first of all, by nothing.
+"""What the history filters and sorts by; the first index is for no filter at all.
 
-That of the status, which most analyses share, is made before those of model, GPU and precision: of
-several that fit SQLite, which keeps no statistics here, takes the one made last.
+The order matters: of several indexes that fit, SQLite, which has no statistics here, takes the one
+created last. So status, which most analyses share, comes before model, GPU and precision.
 
-Each index holds all columns that a list may ask for besides. So a page of any filters is found,
-counted and skipped to within one index: a row has up to 70 kB with its JSON, and to look into ten
-thousand of them took half a second.
+Each index covers all columns of a list, so a page with any filters is found and counted within one
+index. A row has up to 70 kB of JSON; reading ten thousand rows took half a second.
 """
 
 _LISTED = (
@@ -82,25 +64,22 @@ def _listing(columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Analysis(models.Model):
-    """One submitted question, its status and its answer.
+    """One submitted request, its status and its result.
 
     ``request`` holds the flat fields of ``engine.request.AnalysisRequest`` and ``result`` those of
-    ``engine.result.AnalysisResult``. The columns beside them repeat what lists sort and filter by.
-    ``assumed_by`` says of its hours, runs and price whose they are; see
-    :class:`analyses.lab.defaults.Settled`.
+    ``engine.result.AnalysisResult``. Further columns repeat what lists sort and filter by.
+    ``assumed_by`` names the source of hours, runs and price; see :class:`analyses.lab.Settled`.
 
-    ``measured_gpu`` is the name of the GPU to measure on; empty for a prediction. ``attempt``
-    counts the workers that have taken it, ``losses`` those that vanished with it, and ``node`` is
-    where the last of them runs. While it is
-    measured, ``device`` is the UUID of the GPU it holds; one GPU is never held twice.
-    ``question`` is equal for analyses with the same answer, and empty where there may be none.
-    ``cancelled_by`` is who has asked for its end. ``environment`` is what it ran with, as
-    :func:`analyses.environment.environment_here` says it; empty before a worker has taken it.
+    ``measured_gpu`` is the name of the GPU to measure on; empty for a prediction. ``status``, the
+    times, ``attempt`` and ``node`` repeat the job's, since lists filter and sort by them; only
+    :func:`analyses.jobs.lifecycle.move` writes them. ``environment`` is what it ran with, from
+    :func:`analyses.jobs.nodes.environment_here`; empty until a worker takes it.
 
-    ``request_id`` is that of the web request that has submitted it, to find its log lines by.
-
-    ``workload_key`` is equal for analyses of the same workload on the same GPU. ``adopted_at`` is
-    when ``adopted_by`` said that the recommended batch is trained with; empty until then.
+    ``request_hash`` is equal for analyses with the same answer; empty if the answer may differ.
+    ``request_id`` is that of the web request that submitted it, to find its log lines.
+    ``has_gain`` is whether ``speedup`` exceeds the noise; empty without a speedup.
+    ``workload_key`` is equal for analyses of the same workload on the same GPU.
+    ``adopted_at`` is when ``adopted_by`` marked the recommendation as adopted.
     """
 
     owner = models.ForeignKey(
@@ -116,22 +95,18 @@ class Analysis(models.Model):
 
     request_id = models.CharField(max_length=LONGEST_REQUEST_ID, blank=True)
     measured_gpu = models.CharField(max_length=200, blank=True)
-    question = models.CharField(max_length=64, blank=True)
+    request_hash = models.CharField(max_length=64, blank=True)
     workload_key = models.CharField(max_length=64, blank=True)
     answered_from = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
 
     status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
-    queued_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    heartbeat_at = models.DateTimeField(null=True, blank=True)
-    claim_token = models.CharField(max_length=32, blank=True)
     attempt = models.PositiveSmallIntegerField(default=0)
-    losses = models.PositiveSmallIntegerField(default=0)
     node = models.CharField(max_length=200, blank=True)
-    device = models.CharField(max_length=100, blank=True)
     environment = models.JSONField(default=dict, blank=True)
 
     failure_code = models.CharField(max_length=40, blank=True)
@@ -149,6 +124,7 @@ class Analysis(models.Model):
     largest_batch_size = models.PositiveIntegerField(null=True, blank=True)
     recommended_batch_size = models.PositiveIntegerField(null=True, blank=True)
     speedup = models.FloatField(null=True, blank=True)
+    has_gain = models.BooleanField(null=True, blank=True)
     usd_per_year = models.FloatField(null=True, blank=True)
     gpu_hours_per_year = models.FloatField(null=True, blank=True)
     adopted_at = models.DateTimeField(null=True, blank=True)
@@ -160,9 +136,8 @@ class Analysis(models.Model):
         ordering = ("-id",)
         verbose_name_plural = "analyses"
         indexes = (
-            models.Index(fields=("status", "heartbeat_at")),
-            models.Index(fields=("question", "status")),
-            models.Index(fields=("finished_at",)),  # for whether the queue stands still
+            models.Index(fields=("request_hash", "status")),
+            models.Index(fields=("finished_at",)),  # to see whether the queue stands still
             models.Index(fields=("status", "owner", "workload_key", "adopted_at")),
             models.Index(fields=("-id",), name="by_number"),  # short, to skip to the last page
             *(models.Index(fields=(*columns, "-id")) for columns in SORTED_BY),
@@ -171,13 +146,6 @@ class Analysis(models.Model):
                 fields=("-id", "adopted_at"),
                 condition=models.Q(adopted_at__isnull=False),
                 name="adopted_ones",
-            ),
-        )
-        constraints = (
-            models.UniqueConstraint(
-                fields=("device",),
-                condition=models.Q(status__in=AT_WORK) & ~models.Q(device=""),
-                name="one_measurement_per_gpu",
             ),
         )
 
@@ -191,14 +159,13 @@ class Analysis(models.Model):
 
     @property
     def ended_without_answer(self) -> bool:
-        """Whether it has failed, was cancelled or lost."""
         return self.is_final and self.status != Status.SUCCEEDED
 
 
 class Trial(models.Model):
     """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``.
 
-    ``attempt`` is that of the analysis when it was reported.
+    ``attempt`` is the analysis's attempt that reported it.
     """
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="trials")
@@ -228,7 +195,7 @@ class Trial(models.Model):
 
 
 class LogLine(models.Model):
-    """One line the engine said while it worked, as the terminal on the page shows it."""
+    """One line of the engine's log, as the page of the analysis shows it."""
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="log_lines")
     level = models.CharField(max_length=10, default="info")
@@ -240,3 +207,57 @@ class LogLine(models.Model):
 
     def __str__(self) -> str:
         return self.message
+
+
+ADDED_UP_BY = (("owner",), ("model",), ("gpu", "measured_gpu"), ("month",))
+"""What totals are grouped by. Each has an index that covers the summed columns, so a group is read
+in one piece and nothing is sorted."""
+
+_ADDED_UP = ("is_realised", "source", "usd_per_year", "gpu_hours_per_year")
+
+
+class CountedSavings(models.Model):
+    """The savings of one owner's workload on one GPU, and the analysis they are taken from.
+
+    It repeats columns of the analysis, so that sums read these short rows and not those with JSON;
+    the constraint makes a workload count once per owner. Only :mod:`analyses.savings.aggregation`
+    writes it.
+
+    ``month`` is the first day (UTC) of the month of the adoption, or of the answer if nothing is
+    adopted. Without a speedup, both savings are 0.
+    """
+
+    analysis = models.OneToOneField(
+        Analysis, on_delete=models.CASCADE, primary_key=True, related_name="counted_savings"
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    workload_key = models.CharField(max_length=64)
+    model = models.CharField(max_length=500)
+    gpu = models.CharField(max_length=100)
+    measured_gpu = models.CharField(max_length=200, blank=True)
+    month = models.DateField()
+    is_realised = models.BooleanField()
+    source = models.CharField(max_length=20, choices=FigureSource)
+    usd_per_year = models.FloatField()
+    gpu_hours_per_year = models.FloatField()
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=("owner", "workload_key"), name="a_workload_counts_once_for_its_owner"
+            ),
+        )
+        indexes = (
+            # Covers what the export reads, so that PostgreSQL need not sort them all.
+            models.Index(
+                fields=("-usd_per_year", "-analysis", "month", "is_realised"),
+                name="largest_savings",
+            ),
+            *(models.Index(fields=(*columns, *_ADDED_UP)) for columns in ADDED_UP_BY),
+        )
+        verbose_name_plural = "counted savings"
+
+    def __str__(self) -> str:
+        return f"savings of analysis {self.pk}"

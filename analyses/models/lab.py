@@ -1,4 +1,4 @@
-"""What an admin sets for the whole lab: the defaults of an analysis, and what GPUs cost."""
+"""What admins set for the whole lab: the defaults of an analysis, and GPU prices."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from engine.request import Assumptions
 
 
 class LabSettings(models.Model):
-    """What holds in the lab until an analysis says otherwise; at most one row, with :attr:`ONLY`.
+    """The defaults of a new analysis; at most one row, with the primary key :attr:`ONLY`.
 
-    ``hours_per_run`` (GPU-hours) and ``runs_per_year`` are the engine's until an admin sets them.
-    ``sharing_allowed`` is whether members may show an analysis to people outside the lab.
+    ``hours_per_run`` is in GPU-hours. ``sharing_allowed`` is whether members may show an analysis
+    to people outside the lab.
     """
 
     ONLY = 1
-    """The primary key of the one row."""
 
     hours_per_run = models.FloatField(default=Assumptions.hours_per_run)
     runs_per_year = models.FloatField(default=Assumptions.runs_per_year)
@@ -34,10 +33,10 @@ class LabSettings(models.Model):
 
 
 class GpuPrice(models.Model):
-    """That somebody has set what a GPU costs; the latest of a GPU holds, the others are the log.
+    """A change of a GPU's price; the latest one applies, the others are its history.
 
-    ``gpu`` is a name of the catalogue, or the kind of a node's GPU that the catalogue does not
-    have. Without ``price_per_hour_usd`` the catalogue's price holds again.
+    ``gpu`` is a name of the catalogue, or the driver's name of a node's GPU that is not in it.
+    Without ``price_per_hour_usd`` the catalogue's price applies again.
     """
 
     gpu = models.CharField(max_length=200)

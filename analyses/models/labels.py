@@ -1,4 +1,4 @@
-"""What members put on analyses and on the history to find them again."""
+"""What members add to analyses: tags, notes, saved views of the history, and share links."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from analyses.models.analysis import Analysis
 
 
 class Tag(models.Model):
-    """A word that members sort analyses by, the same for the whole lab; in small letters."""
+    """A lower-case word that members group analyses by, shared by the whole lab."""
 
     LONGEST = 40
     name = models.CharField(max_length=LONGEST, unique=True)
@@ -22,9 +22,9 @@ class Tag(models.Model):
 
 
 class Note(models.Model):
-    """What members have written about an analysis, and who wrote last.
+    """A text about an analysis, and the member who edited it last.
 
-    Not a column of the analysis: to search all notes would be to read all rows with their JSON.
+    Not a column of the analysis: a search of all notes would read all rows with their JSON.
     """
 
     LONGEST = 10_000
@@ -40,9 +40,9 @@ class Note(models.Model):
 
 
 class SavedView(models.Model):
-    """A name for what an address of the history shows; of one member, for all if ``is_shared``.
+    """A name for a URL query of the history; only for its owner, or for all if ``is_shared``.
 
-    ``query`` is the address's fields as :func:`analyses.history.table.query_of` spells them.
+    ``query`` is what :func:`analyses.pages.history.views.query_of` gives.
     """
 
     LONGEST_NAME = 60
@@ -61,3 +61,28 @@ class SavedView(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ShareLink(models.Model):
+    """A link that shows one analysis without login; see :mod:`analyses.pages.sharing`.
+
+    Only ``digest``, the SHA-256 of its token, is stored: reading the database gives no link.
+    ``times_seen`` counts the views of its page.
+    """
+
+    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="share_links")
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_seen_at = models.DateTimeField(null=True, blank=True)
+    times_seen = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ("expires_at", "id")
+
+    def __str__(self) -> str:
+        return f"link to analysis {self.analysis_id}"

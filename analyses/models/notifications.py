@@ -1,4 +1,4 @@
-"""How members are told of their analyses, and what is on its way to them."""
+"""How members want to be notified of ended analyses, and the notifications."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from django.conf import settings
 from django.db import models
 
 from analyses.models.analysis import Analysis
-from analyses.notifications.address import LONGEST_URL
+
+LONGEST_URL = 2000
 
 
 class Channel(models.TextChoices):
-    """A way to tell a member something."""
+    """The ways to notify a member."""
 
     EMAIL = "email", "E-mail"
     WEBHOOK = "webhook", "Webhook"
 
 
 class NotificationChoices(models.Model):
-    """How a member wants to be told that an analysis has ended; nobody is told without a row.
+    """How a member wants to be notified that an analysis has ended; without a row, not at all.
 
-    ``webhook_secret`` is what messages to the webhook are signed with. An analysis is told of only
-    if it took longer than ``only_after_seconds``, from when it was queued until it ended.
+    ``webhook_secret`` signs the messages to the webhook. Only analyses that took longer than
+    ``only_after_seconds``, from queued to ended, are notified of.
     """
 
     member = models.OneToOneField(
@@ -40,7 +41,7 @@ class NotificationChoices(models.Model):
 
 
 class Delivery(models.TextChoices):
-    """Where a notification is on its way; :mod:`analyses.notifications.delivery` moves it."""
+    """The states of a notification: those of its job, as the page names them."""
 
     WAITING = "waiting", "Waiting"
     SENDING = "sending", "Sending"
@@ -49,25 +50,20 @@ class Delivery(models.TextChoices):
 
 
 class Notification(models.Model):
-    """What is to be told of an analysis that has ended, by one channel; once for each.
+    """The message about an ended analysis by one channel.
 
-    Written with the final state, so that neither is there without the other. It is tried when it is
-    ``due_at``; ``tries`` counts those begun, and the last was taken by ``node`` at ``taken_at``.
+    Written in the transaction of the final state, so that neither exists without the other.
+    ``status`` follows its job, which also has the time of the next try.
     """
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="notifications")
     channel = models.CharField(max_length=20, choices=Channel)
     status = models.CharField(max_length=20, choices=Delivery, default=Delivery.WAITING)
-    tries = models.PositiveSmallIntegerField(default=0)
-    due_at = models.DateTimeField()
-    node = models.CharField(max_length=200, blank=True)
-    taken_at = models.DateTimeField(null=True, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)
     last_error = models.TextField(blank=True)
 
     class Meta:
         ordering = ("-id",)
-        indexes = (models.Index(fields=("status", "due_at")),)
         constraints = (
             models.UniqueConstraint(fields=("analysis", "channel"), name="told_once_by_a_channel"),
         )

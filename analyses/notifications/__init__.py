@@ -1,1 +1,1 @@
-"""Telling a member by e-mail or webhook that a long analysis has ended."""
+"""Messages to members, by e-mail or webhook, that a long analysis has ended."""

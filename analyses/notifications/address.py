@@ -1,8 +1,8 @@
-"""Which addresses a webhook may have: the site must not be led into the network it stands in.
+"""Which addresses a webhook may have: none that reaches the site's own network.
 
-Written out here, since the libraries for it (looked at in November 2026) do less: ``advocate`` has
-had no release since 2020; ``requests-hardened`` and ``safehttpx`` build on requests and httpx,
-whose time-outs are for each read, so that a server that sends a byte a second is never done.
+The libraries for this (as of November 2026) do less: ``advocate`` has had no release since 2020;
+``requests-hardened`` and ``safehttpx`` build on requests and httpx, whose timeouts are per read, so
+a server that sends a byte a second never ends.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from urllib.parse import urlsplit
 
+from analyses.models.notifications import LONGEST_URL
+
 IPAddress = IPv4Address | IPv6Address
 
-LONGEST_URL = 2000
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""All of IPv6 that IANA has given out for global unicast (RFC 4291, section 2.4)."""
+"""What IANA has assigned for global unicast (RFC 4291, section 2.4)."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 """IPv4 addresses as a translator shows them to IPv6 (RFC 6052)."""
 
 ONLY_PUBLIC = (
     "a webhook may only call addresses of the public internet; "
-    "for a host of your own network an admin sets MEMORYMARK_WEBHOOK_HOSTS"
+    "to allow a host on your own network, an admin sets MEMORYMARK_WEBHOOK_HOSTS"
 )
 
 
 class WrongAddress(Exception):
-    """A webhook may not have this address; the text says why and what to do."""
+    """No webhook may have this address; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """A webhook's URL, taken apart.
+    """A parsed webhook URL.
 
     Attributes:
         host: In lower case; an IPv6 address without its brackets.
-        target: Path and query, as a request's first line has them.
+        target: Path and query, as in the first line of a request.
     """
 
     scheme: str
@@ -51,16 +52,15 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """What a request's Host header says."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def parse(url: str) -> Address:
-    """Take a URL apart.
+    """Parse a URL.
 
     Raises:
-        WrongAddress: If it is not one that a webhook may have, whatever its host resolves to.
+        WrongAddress: No webhook may have it, whatever its host resolves to.
     """
     if len(url) > LONGEST_URL:
         raise WrongAddress(f"the URL is longer than {LONGEST_URL:,} characters")
@@ -74,9 +74,11 @@ def parse(url: str) -> Address:
     except ValueError as error:
         raise WrongAddress(f"this is not a URL: {error}") from error
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise WrongAddress("give a whole URL that begins with https:// or http://")
+        raise WrongAddress("enter a full URL that starts with https:// or http://")
     if parts.username is not None or parts.password is not None:
-        raise WrongAddress("leave name and password out of the URL; the signature says who calls")
+        raise WrongAddress(
+            "leave user name and password out of the URL; the signature proves who calls"
+        )
     if port == 0:
         raise WrongAddress("port 0 is not a port")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -86,18 +88,14 @@ def parse(url: str) -> Address:
 
 
 def resolve(address: Address, allowed_hosts: Collection[str], seconds: float) -> list[IPAddress]:
-    """Where to connect: the addresses that the host has now, if every one of them is allowed.
+    """The IP addresses of the host, if all of them are allowed.
 
-    Connect to these and do not ask again: the next answer may be another one (DNS rebinding).
-
-    Args:
-        address: As :func:`parse` gives it.
-        allowed_hosts: Host names that may have any address, in lower case.
-        seconds: For the answer of the name servers.
+    Connect to these and do not resolve the name again: the next answer may differ (DNS rebinding).
+    ``allowed_hosts``, in lower case, may have any address.
 
     Raises:
-        WrongAddress: If one of them is not allowed.
-        OSError: If the name cannot be resolved, or not in time.
+        WrongAddress: One of them is not allowed.
+        OSError: The name was not resolved in ``seconds``.
     """
     found = _look_up(address, seconds)
     refused = [ip for ip in found if not is_public(ip)]
@@ -107,7 +105,7 @@ def resolve(address: Address, allowed_hosts: Collection[str], seconds: float) ->
 
 
 def is_public(ip: IPAddress) -> bool:
-    """Whether an address, and the IPv4 address that it may stand for, is a global unicast one."""
+    """Whether an address, and any IPv4 address embedded in it, is global unicast."""
     if isinstance(ip, IPv4Address):
         return ip.is_global and not ip.is_multicast
     if (inner := _inside(ip)) is not None:
@@ -116,14 +114,14 @@ def is_public(ip: IPAddress) -> bool:
 
 
 def _inside(ip: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address to which a packet for this IPv6 address goes in the end."""
+    """The IPv4 address to which packets for this IPv6 address go."""
     if ip in _NAT64:
         return IPv4Address(int(ip) & 0xFFFFFFFF)
     return ip.ipv4_mapped or ip.sixtofour
 
 
 def _look_up(address: Address, seconds: float) -> list[IPAddress]:
-    """Ask the name servers, in a thread: the C library's wait for them cannot be cut short."""
+    """Resolve the name in a thread, since the C library's call cannot be interrupted."""
     answers: SimpleQueue[list[IPAddress] | OSError] = SimpleQueue()
 
     def ask() -> None:

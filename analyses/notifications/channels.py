@@ -1,41 +1,34 @@
-"""The ways out: a message goes to a member by e-mail or to the member's webhook."""
+"""The channels by which members choose to be notified: e-mail and webhook."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from email.utils import parseaddr
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
 
 from analyses.models import Channel, NotificationChoices
 from analyses.notifications import webhook
 from analyses.notifications.message import Message
-from analyses.notifications.webhook import NotDelivered
-
-NO_EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+from analyses.notifications.webhook import NotDelivered, new_secret
+from memorymark_site.accounts.mail import sends_email
 
 HOW_TO_SEND_EMAIL = (
-    "this site sends no e-mail; an admin sets EMAIL_URL, such as "
+    "this site sends no e-mail; to change that, an admin sets EMAIL_URL, such as "
     "smtp+tls://user:password@mail.example:587, for the site and for each worker"
 )
-NO_ADDRESS = "your account has no e-mail address; give it one on the page Account"
+NO_ADDRESS = "your account has no e-mail address; add one on the page Account"
 LOCKED_OUT = "the account is deactivated"
-TURNED_OFF = "you have turned this off meanwhile"
-
-
-def sends_email() -> bool:
-    """Whether e-mail is set up on this machine."""
-    return bool(settings.EMAIL_BACKEND != NO_EMAIL_BACKEND)
+TURNED_OFF = "you have turned this off in the meantime"
 
 
 def send(message: Message, channel: str, choices: NotificationChoices) -> str:
-    """Send a message to a member by one channel.
-
-    Returns:
-        What the other side has said, in words.
+    """Send a message to a member; returns the receiver's reply, for the member to read.
 
     Raises:
-        NotDelivered: With the reason in words.
+        NotDelivered: With the reason.
     """
     if not choices.member.is_active:
         raise NotDelivered(LOCKED_OUT)
@@ -60,7 +53,7 @@ def _send_email(message: Message, choices: NotificationChoices) -> str:
     try:
         mail.send()
     except (OSError, ValueError) as error:  # SMTP's are OSErrors; a wrong address is a ValueError
-        raise NotDelivered(f"the mail server did not take it: {error or type(error)}") from error
+        raise NotDelivered(f"the mail server did not accept it: {error or type(error)}") from error
     return f"handed to the mail server for {address}"
 
 
@@ -75,3 +68,29 @@ def _call_webhook(message: Message, choices: NotificationChoices) -> str:
         settings.WEBHOOK_HOSTS,
     )
     return f"HTTP {status}"
+
+
+def choices_of(member: User) -> NotificationChoices:
+    """The member's choices; an unsaved row, with everything off, if there are none yet."""
+    chosen = NotificationChoices.objects.filter(member=member).first()
+    return chosen or NotificationChoices(member=member)
+
+
+def channels_of(choices: NotificationChoices) -> list[Channel]:
+    ways = {Channel.EMAIL: choices.by_email, Channel.WEBHOOK: choices.by_webhook}
+    return [channel for channel, chosen in ways.items() if chosen]
+
+
+def save_choices(member: User, chosen: Mapping[str, object]) -> None:
+    """Store a member's choices, with a new secret if they are the first."""
+    NotificationChoices.objects.update_or_create(
+        member=member,
+        defaults=chosen,
+        create_defaults={**chosen, "webhook_secret": new_secret()},
+    )
+
+
+def renew_secret(member: User) -> bool:
+    """Replace the member's secret; returns whether there was one."""
+    mine = NotificationChoices.objects.filter(member=member)
+    return bool(mine.update(webhook_secret=new_secret()))

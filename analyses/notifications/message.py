@@ -1,4 +1,4 @@
-"""What is said of an analysis that has ended: an e-mail's text and a webhook's JSON."""
+"""The message about a finished analysis: an e-mail's text and a webhook's JSON."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from uuid import uuid4
 from django.conf import settings
 from django.urls import reverse
 
-from analyses.formatting import duration
+from analyses.formatting import duration, gpu_of, model_name
 from analyses.models import Analysis, Status
-from analyses.question import gpu_of, model_name
 
 VERSION = 1
-"""Of the JSON: raised when a field changes its meaning or goes, not when one is added."""
+"""Version of the JSON: incremented when a field changes its meaning or is removed, not when one is
+added."""
 
 ENDED, TEST = "analysis.ended", "test"
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a member is told.
+    """One message to a member.
 
     Attributes:
-        number: The same for each try of one message.
-        payload: What a webhook gets, as JSON.
+        number: The same at every try.
+        payload: For a webhook, as JSON.
     """
 
     number: str
@@ -37,21 +37,19 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The payload as it is sent."""
         return json.dumps(self.payload, ensure_ascii=False).encode()
 
 
 def of_ended(analysis: Analysis) -> Message:
-    """What is told of an analysis that has ended."""
     url = public_url("analyses:detail", analysis.pk)
     model, gpu = model_name(analysis.model), gpu_of(analysis)
     took = duration(_seconds(analysis))
     verdict = (analysis.result or {}).get("verdict")
     reason = analysis.failure_reason or None
-    said = verdict or (reason or "").split("\n")[0]
+    summary = verdict or (reason or "").split("\n")[0]
     headline = _one_line(f"{model} on {gpu}: {analysis.status} after {took}")
     lines = [
-        said,
+        summary,
         "",
         url,
         "",
@@ -63,7 +61,7 @@ def of_ended(analysis: Analysis) -> Message:
     payload = {
         "version": VERSION,
         "event": ENDED,
-        "text": _one_line(f"{headline}. {said}"),
+        "text": _one_line(f"{headline}. {summary}"),
         "id": analysis.pk,
         "url": url,
         "status": analysis.status,
@@ -81,7 +79,7 @@ def of_ended(analysis: Analysis) -> Message:
 
 
 def of_test() -> Message:
-    """What *Send a test* sends: a message with every field, of no analysis."""
+    """The message of *Send a test*: all fields, but without an analysis."""
     url = public_url("analyses:notifications")
     text = "This is a test of MemoryMark's notifications."
     nothing = (
@@ -92,18 +90,17 @@ def of_test() -> Message:
     return Message(
         f"test-{uuid4().hex}",
         "[MemoryMark] Test",
-        f"{text} You have asked for it on\n{url}",
+        f"{text} You asked for it on\n{url}",
         payload | dict.fromkeys(nothing),
     )
 
 
 def public_url(view: str, *args: object) -> str:
-    """The address of a page as members reach it."""
     return f"{settings.PUBLIC_URL}{reverse(view, args=args)}"
 
 
 def _seconds(analysis: Analysis) -> float:
-    """From queued to ended, as *only when it took longer than* counts."""
+    """From queued to finished, as for the setting *only when it took longer than*."""
     ended = analysis.finished_at or analysis.queued_at
     return (ended - analysis.queued_at).total_seconds()
 

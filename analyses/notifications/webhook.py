@@ -1,7 +1,11 @@
-"""Calls a webhook: one POST to a checked address, with an end to everything.
+"""Calls a webhook: one POST to a checked address, with a deadline for the whole call.
 
-Signed as Standard Webhooks has it (https://www.standardwebhooks.com), so that receivers can check
-it with a library of theirs: HMAC-SHA256 over ``id.timestamp.body``.
+Signed as in Standard Webhooks (https://www.standardwebhooks.com), so that receivers can verify it
+with an existing library: HMAC-SHA256 over ``id.timestamp.body``.
+
+The standard library's HTTP client would resolve the host name again, so :class:`_Connection` goes
+to the checked addresses. Its timeout is per read, and a server that sends a byte a second would
+never end, so :class:`_Reader` has a deadline.
 """
 
 from __future__ import annotations
@@ -9,46 +13,44 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import http.client
 import io
 import secrets
 import socket
 import ssl
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from time import monotonic, time
-from typing import IO
+from typing import TYPE_CHECKING
 
 from analyses.notifications.address import Address, IPAddress, WrongAddress, parse, resolve
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
 LIMIT_SECONDS = 5.0
-"""For all of it: resolving, connecting, TLS, sending and reading."""
+"""For the whole call: resolving, connecting, TLS, sending and reading."""
 
 MOST_BYTES = 64 * 1024
-"""More of an answer is not read."""
+"""Of a response's body. The library limits the head to 100 lines of 64 KiB."""
 
-_END_OF_HEAD = b"\r\n\r\n"
 _SHOWN_CHARACTERS = 200
 _SECRET_BYTES = 24
 _SECRET_PREFIX = "whsec_"  # noqa: S105  # how Standard Webhooks marks a secret
 
 
 class NotDelivered(Exception):
-    """The webhook was not called, or has not accepted the call; the text says why."""
+    """The webhook was not called or did not accept the call; the message says why."""
 
 
 class _Deadline:
-    """A moment by which everything has to be done."""
+    """The end of the time for a call."""
 
     def __init__(self, seconds: float) -> None:
         self._until = monotonic() + seconds
 
     def left(self) -> float:
-        """The seconds that are left.
-
-        Raises:
-            TimeoutError: If there are none.
-        """
+        """The seconds left; :exc:`TimeoutError` if there are none."""
         left = self._until - monotonic()
         if left <= 0:
             raise TimeoutError
@@ -56,12 +58,11 @@ class _Deadline:
 
 
 def new_secret() -> str:
-    """A secret to sign with."""
     return _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """What the header ``webhook-signature`` says of a body."""
+    """The value of the header ``webhook-signature`` for a body."""
     key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
     signed = f"{message_id}.{timestamp}.".encode() + body
     return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
@@ -72,12 +73,8 @@ def call(
 ) -> int:
     """Send one signed message; no redirect is followed and no proxy is used.
 
-    Args:
-        url: The webhook's.
-        secret: Shared with its owner, from :func:`new_secret`.
-        message_id: The same for each try of one message, so that a receiver can tell.
-        body: JSON.
-        allowed_hosts: Host names that may have private addresses, in lower case.
+    ``message_id`` is the same at every try, so that the receiver recognises a repeated message.
+    ``allowed_hosts``, in lower case, may have private addresses.
 
     Returns:
         The HTTP status, 200 to 299.
@@ -88,15 +85,17 @@ def call(
     deadline = _Deadline(LIMIT_SECONDS)
     try:
         address = parse(url)
-        request = _request(address, secret, message_id, body)
         ips = resolve(address, allowed_hosts, deadline.left())
-        with _connection(address, ips, deadline) as connection:
-            connection.settimeout(deadline.left())
-            connection.sendall(request)
-            received = _receive(connection, deadline)
-        return _accepted(received)
+        with closing(_Connection(address, ips, deadline)) as connection:
+            headers = _headers(address, secret, message_id, body)
+            connection.request("POST", address.target, body, headers)
+            answer = HTTPResponse(_Reader(connection.sock, deadline), method="POST")  # type: ignore[arg-type]  # makefile is all it needs of a socket
+            answer.begin()
+            return _accepted(answer)
     except TimeoutError as error:
         raise NotDelivered(f"no whole answer within {LIMIT_SECONDS:g} s") from error
+    except HTTPException as error:
+        raise NotDelivered(f"its answer is not HTTP: {error!r}") from error
     except ssl.SSLCertVerificationError as error:
         raise NotDelivered(f"its TLS certificate is not good: {error.verify_message}") from error
     except ssl.SSLError as error:
@@ -105,45 +104,46 @@ def call(
         raise NotDelivered(str(error) or type(error).__name__) from error
 
 
-def _request(address: Address, secret: str, message_id: str, body: bytes) -> bytes:
+def _headers(address: Address, secret: str, message_id: str, body: bytes) -> dict[str, str]:
     now = int(time())
-    head = [
-        f"POST {address.target} HTTP/1.1",
-        f"Host: {address.authority}",
-        "User-Agent: MemoryMark",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Accept: */*",
-        "Accept-Encoding: identity",
-        "Connection: close",
-        f"webhook-id: {message_id}",
-        f"webhook-timestamp: {now}",
-        f"webhook-signature: {signature(secret, message_id, now, body)}",
-    ]
-    return "\r\n".join([*head, "", ""]).encode("ascii") + body
+    return {
+        "Host": address.authority,
+        "User-Agent": "MemoryMark",
+        "Content-Type": "application/json",
+        "Accept": "*/*",
+        "Connection": "close",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(now),
+        "webhook-signature": signature(secret, message_id, now, body),
+    }
 
 
-@contextmanager
-def _connection(
-    address: Address, ips: list[IPAddress], deadline: _Deadline
-) -> Iterator[socket.socket]:
-    """A connection to the first of the addresses that takes one, with TLS where the URL says so."""
-    plain = _connect(address, ips, deadline)
-    with plain:
-        if address.scheme == "http":
-            yield plain
-            return
-        plain.settimeout(deadline.left())  # OpenSSL's handshake as a whole has to be done by then
-        context = ssl.create_default_context()
-        with context.wrap_socket(plain, server_hostname=address.host) as secure:
-            yield secure
+class _Connection(HTTPConnection):
+    """Connects to the checked addresses, with TLS for https."""
+
+    def __init__(self, address: Address, ips: list[IPAddress], deadline: _Deadline) -> None:
+        super().__init__(address.host, address.port)
+        self._address, self._ips, self._deadline = address, ips, deadline
+
+    def connect(self) -> None:
+        self.sock = _connect(self._address, self._ips, self._deadline)
+        if self._address.scheme == "https":
+            self.sock.settimeout(self._deadline.left())  # OpenSSL: for the handshake as a whole
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(self.sock, server_hostname=self._address.host)
+
+    def send(self, data: ReadableBuffer) -> None:  # type: ignore[override]  # our bodies are bytes
+        if self.sock is None:
+            self.connect()
+        self.sock.settimeout(self._deadline.left())
+        self.sock.sendall(data)
 
 
 def _connect(address: Address, ips: list[IPAddress], deadline: _Deadline) -> socket.socket:
     failed = OSError(f"{address.host} has no address")
     for tried, ip in enumerate(ips):
         connection = socket.socket(socket.AF_INET6 if ip.version == 6 else socket.AF_INET)
-        connection.settimeout(deadline.left() / (len(ips) - tried))  # time for the rest is left
+        connection.settimeout(deadline.left() / (len(ips) - tried))  # leaves time for the others
         try:
             connection.connect((str(ip), address.port))
         except OSError as error:
@@ -154,57 +154,32 @@ def _connect(address: Address, ips: list[IPAddress], deadline: _Deadline) -> soc
     raise failed
 
 
-def _receive(connection: socket.socket, deadline: _Deadline) -> bytes:
-    """The answer, as far as it is needed: its head, and for an error what else comes in time.
+class _Reader(io.RawIOBase):
+    """A response as it arrives; every read ends at the deadline."""
 
-    Raises:
-        TimeoutError: If not even the head comes in time.
-    """
-    received = b""
-    while len(received) < MOST_BYTES and not _says_yes(received):
-        try:
-            connection.settimeout(deadline.left())
-            chunk = connection.recv(MOST_BYTES - len(received))
-        except TimeoutError:
-            if _END_OF_HEAD in received:
-                break
-            raise
-        if not chunk:
-            break
-        received += chunk
-    return received
+    def __init__(self, connection: socket.socket, deadline: _Deadline) -> None:
+        self._connection, self._deadline = connection, deadline
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        self._connection.settimeout(self._deadline.left())
+        return self._connection.recv_into(buffer)
 
 
-def _says_yes(received: bytes) -> bool:
-    return received[8:10] == b" 2" and _END_OF_HEAD in received  # after "HTTP/1.1"
-
-
-class _Received:
-    """Bytes that have arrived, as the standard library's parser of answers takes them."""
-
-    def __init__(self, received: bytes) -> None:
-        self._received = received
-
-    def makefile(self, _mode: str) -> IO[bytes]:
-        """A file of them."""
-        return io.BytesIO(self._received)
-
-
-def _accepted(received: bytes) -> int:
-    """The status of an answer that says yes."""
-    answer = http.client.HTTPResponse(_Received(received), method="POST")  # type: ignore[arg-type]  # makefile is all it asks of a socket
-    try:
-        answer.begin()
-    except http.client.HTTPException as error:
-        raise NotDelivered(f"its answer is not HTTP: {error!r}") from error
+def _accepted(answer: HTTPResponse) -> int:
     if 200 <= answer.status <= 299:
         return answer.status
-    said = f"HTTP {answer.status} {answer.reason}".rstrip()
+    status = f"HTTP {answer.status} {answer.reason}".rstrip()
     if 300 <= answer.status <= 399:
-        raise NotDelivered(f"{said}: redirects are not followed; give the address it leads to")
-    try:
-        text = answer.read()
-    except http.client.IncompleteRead as error:
-        text = error.partial
+        raise NotDelivered(f"{status}: redirects are not followed; give the address it leads to")
+    text = b""
+    with suppress(OSError, HTTPException):  # shown as far as it arrived in time
+        while len(text) < MOST_BYTES and (part := answer.read1(MOST_BYTES - len(text))):
+            text += part
     words = " ".join(text.decode(errors="replace").replace("\0", "").split())[:_SHOWN_CHARACTERS]
-    raise NotDelivered(f"{said}: {words}" if words else said)
+    raise NotDelivered(f"{status}: {words}" if words else status)

@@ -1,34 +1,33 @@
-"""``manage.py drain NODE``: let a node finish what it does, take nothing new, and end."""
+"""``manage.py drain NODE``: lets a node finish its work, take nothing new, and end."""
 
 from argparse import ArgumentParser
 from time import monotonic, sleep
 
 from django.core.management.base import BaseCommand, CommandError
 
-from analyses import nodes, selectors
+from analyses.jobs import nodes, queue
 from analyses.models import Node
 
 LOOK_EVERY_SECONDS = 1.0
 
 
 class Command(BaseCommand):
-    """Before an upgrade or a reboot; the process manager then starts the node's workers anew."""
+    """For an upgrade or a reboot; the process manager then starts the node's workers again."""
 
     help = "Let a node finish its analyses and end; it takes part again when it is started."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The node, and how long to wait for it."""
         parser.add_argument("node", nargs="?", help="its name (default: this machine)")
         parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS")
 
     def handle(self, *, node: str | None, wait: float, **_options: object) -> None:
-        """Mark the node; with ``--wait``, return when nothing runs there any more."""
+        """Mark the node; with ``--wait``, also wait until it has finished its work."""
         name = node or nodes.here().name
         if not Node.objects.filter(name=name).update(draining=True):
             known = ", ".join(Node.objects.values_list("name", flat=True)) or "none"
             raise CommandError(f"there is no node {name}; known nodes: {known}")
         until = monotonic() + wait
-        while (left := selectors.at_work_on(name).count()) and monotonic() < until:
+        while (left := queue.at_work_on(name).count()) and monotonic() < until:
             sleep(LOOK_EVERY_SECONDS)
         if left:
             self.stdout.write(f"{name} takes nothing new; it still works on {left}.")

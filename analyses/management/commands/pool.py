@@ -1,29 +1,39 @@
-"""``manage.py pool``: django-q2's cluster; the node process starts and watches it."""
+"""``manage.py pool NAME``: a django-q2 cluster; the node process starts and watches it."""
 
 import os
 import signal
 import sys
+from argparse import ArgumentParser
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django_q.cluster import Cluster
 from django_q.conf import Conf
 
-from analyses import nodes
-from analyses.bound_process import LIFELINE, end_with_node_process
+from analyses.jobs import nodes, queue
+from analyses.jobs.supervisor import LIFELINE, end_with_node_process
+
+INTERACTIVE_POLL_SECONDS = 0.05
+"""Short, since a person waits while typing."""
 
 
 class Command(BaseCommand):
-    """Runs until the node process ends it, or until the cluster's guard has died."""
+    """Runs until the node process ends it, or the cluster's guard dies."""
 
     help = "Part of the cluster command; not to be started by hand."
 
-    def handle(self, **_options: object) -> None:
-        """Start the workers, one for each analysis that may run here at the same time."""
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("pool", choices=queue.POOLS)
+
+    def handle(self, *, pool: str, **_options: object) -> None:
+        """Start one worker for each job that may run in this pool at the same time."""
         if LIFELINE not in os.environ:
             raise CommandError("start the workers with: python manage.py cluster")
         end_with_node_process()
-        Conf.WORKERS = nodes.here().workers
+        Conf.CLUSTER_NAME = pool
+        Conf.WORKERS = queue.workers_of(pool, nodes.here())
+        if pool == queue.INTERACTIVE:
+            Conf.POLL = INTERACTIVE_POLL_SECONDS
         connections.close_all()  # a connection must not be shared with the processes below
         cluster = Cluster()
         cluster.start()

@@ -1,15 +1,14 @@
-"""``manage.py recover``: by hand, what the cluster does when it starts."""
+"""``manage.py recover``: does by hand what the cluster does when it starts."""
 
 from django.core.management.base import BaseCommand
 
-from analyses.recovery import recover
+from analyses.jobs.recovery import recover
 
 
 class Command(BaseCommand):
-    """Puts right what a worker that was killed left behind."""
+    """Cleans up after workers that were killed; silent if there is nothing to do."""
 
-    help = "Take analyses from workers that have gone; queue those without a queue entry."
+    help = "Take jobs from workers that have gone, and drop what nobody wants any more."
 
     def handle(self, **_options: object) -> None:
-        """Do it, silently where there is nothing to do."""
         recover()

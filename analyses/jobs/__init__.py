@@ -1,0 +1,1 @@
+"""All work that somebody claims: the queue, the lease, the workers, the node and recovery."""

@@ -1,0 +1,157 @@
+"""What an engine writes, read as events; what nobody has stored yet is kept within bounds."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyses.bodies import storable
+from analyses.jobs.engine_process import Line
+from analyses.stored_result import read_result, read_trial
+from engine.errors import InvalidInput
+from engine.events import Answer, Log
+from engine.result import AnalysisResult, Trial
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LOG_LINE = 4096
+MOST_LOG_LINES = 5000
+MOST_TRIALS = 5000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The engine's reason for giving no answer; ``fields`` has a message for each wrong one."""
+
+    code: str
+    message: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+Event = Log | Trial | AnalysisResult | Answer | Failure
+
+
+def parse(line: str) -> Event | None:
+    """The event on one line of the engine's output.
+
+    Returns:
+        ``None`` where the line is no event: a library has printed something.
+    """
+    try:
+        return _event(json.loads(line, parse_constant=_refuse))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidInput):
+        return None
+
+
+def _event(body: dict[str, Any]) -> Event | None:
+    match body["type"]:
+        case "log":
+            level = "warning" if body["level"] == "warning" else "info"
+            return Log(storable(str(body["message"])), level)
+        case "trial":
+            return read_trial(body["trial"])
+        case "result":
+            return read_result(body["result"])
+        case "answer":
+            return Answer(_object(body["answer"]))
+        case "error":
+            wrong = _object(body.get("fields", {})).items()
+            fields = {storable(str(name)): storable(str(text)) for name, text in wrong}
+            return Failure(str(body["code"])[:40], storable(str(body["message"])), fields)
+    return None
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is no object")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON, and a database would refuse it")
+
+
+@dataclass
+class EngineOutput:
+    """Sorts the lines of an engine; ``trials`` and ``lines`` are not stored yet."""
+
+    trials: list[Trial] = field(default_factory=list)
+    lines: list[Log] = field(default_factory=list)
+    outcome: AnalysisResult | Failure | None = None
+    line_count: int = 0
+    trial_count: int = 0
+
+    def take(self, line: Line) -> None:
+        """Sort in one line of output; what comes after the outcome is not looked at."""
+        if self.outcome is not None:
+            return
+        event = parse(line.text) if line.stream == "stdout" else None
+        match event:
+            case Trial():
+                self._try(event)
+            case AnalysisResult() | Failure():
+                self.outcome = event
+            case Log():
+                self._say(event)
+            case None:
+                self._say(Log(line.text))
+
+    def clear(self) -> None:
+        """Forget what has been stored now."""
+        self.trials, self.lines = [], []
+
+    def __bool__(self) -> bool:
+        """Whether there is something to store."""
+        return bool(self.trials or self.lines)
+
+    def _try(self, trial: Trial) -> None:
+        self.trial_count += 1
+        if self.trial_count <= MOST_TRIALS:
+            self.trials.append(trial)
+        elif self.trial_count == MOST_TRIALS + 1:
+            self._say(Log(f"No more than {MOST_TRIALS:,} trials are kept.", "warning"))
+
+    def _say(self, line: Log) -> None:
+        if not line.message.strip():
+            return
+        self.line_count += 1
+        if self.line_count > MOST_LOG_LINES:
+            return
+        if self.line_count == MOST_LOG_LINES:
+            line = Log(f"The log ends here: {MOST_LOG_LINES:,} lines are kept.", "warning")
+        message = line.message
+        if len(message) > LONGEST_LOG_LINE:
+            message = message[: LONGEST_LOG_LINE - 1] + "…"
+        logger.info("the engine: %s", message)
+        self.lines.append(Log(message, line.level))
+
+
+@dataclass
+class QueryOutput:
+    """Keeps the last thing that an engine has said about a query, and its answer."""
+
+    progress: str = ""
+    outcome: Answer | Failure | None = None
+    _is_new: bool = False
+
+    def take(self, line: Line) -> None:
+        """Sort in one line of output; what comes after the outcome is not looked at."""
+        if self.outcome is not None or line.stream != "stdout":
+            return
+        event = parse(line.text)
+        match event:
+            case Answer() | Failure():
+                self.outcome = event
+            case Log():
+                self.progress, self._is_new = event.message[:LONGEST_LOG_LINE], True
+
+    def clear(self) -> None:
+        """Note that the progress has been stored."""
+        self._is_new = False
+
+    def __bool__(self) -> bool:
+        """Whether there is something to store."""
+        return self._is_new

@@ -1,0 +1,279 @@
+"""The engine as a process: kept warm, spoken to in lines, ended with everything it started."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+import psutil
+from django.conf import settings
+
+from engine.hub import SWITCH
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE_BYTES = 4 * 2**20
+"""A result with its curve takes some 100 kB; what is longer than this is cut."""
+
+STDERR_LINES_KEPT = 20
+STDERR_LINE_CHARACTERS = 1000
+TERM_GRACE_SECONDS = 1.0
+MOST_ANSWERS = 200
+LARGEST_BYTES = 4 * 2**30
+"""An engine that has traced many models takes about 1 GiB; one beyond this is leaking."""
+
+_READ_BYTES = 2**16
+
+_OF_THE_ENGINE = frozenset({
+    # Where programs and files are
+    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
+    "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "CC", "CXX",
+    # How the hub is reached, if at all
+    SWITCH, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+    "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "ENGINE_CALIBRATION",
+})  # fmt: skip
+_OF_ITS_LIBRARIES = (
+    "LC_", "XDG_", "PYTHON", "PYTORCH_", "TORCH", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_",
+    "GLOO_", "TRITON_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_",
+    "KMP_", "OPENBLAS_", "MALLOC_",
+)  # fmt: skip
+"""What the names of their variables begin with. HF_TOKEN is among them: it is the engine's."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of output; ``stream`` is ``stdout`` or ``stderr``."""
+
+    stream: str
+    text: str
+
+
+class LineSplitter:
+    """Makes lines out of chunks of bytes, and keeps no more than one longest line."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._overlong = False
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The lines this chunk completes."""
+        *complete, self._rest = (self._rest + chunk).split(b"\n")
+        lines = []
+        for line in complete:
+            if not self._overlong:
+                lines.append(_text(line[:LONGEST_LINE_BYTES]))
+            self._overlong = False
+        if len(self._rest) > LONGEST_LINE_BYTES:
+            if not self._overlong:
+                lines.append(_text(self._rest[:LONGEST_LINE_BYTES]))
+            self._rest, self._overlong = b"", True
+        return lines
+
+    def end(self) -> list[str]:
+        """The last line, if it had no line end."""
+        line, self._rest = self._rest, b""
+        return [_text(line)] if line and not self._overlong else []
+
+
+class EngineProcess:
+    """One engine, which answers one request after the other.
+
+    It runs in a session of its own, so that ending it ends its own children too, and it ends
+    itself when this process is gone, since its standard input is then at its end.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=settings.BASE_DIR,
+            env=environment(os.environ),
+            start_new_session=True,
+        )
+        self._selector = selectors.DefaultSelector()
+        self._splitters = {"stdout": LineSplitter(), "stderr": LineSplitter()}
+        self._open = set(self._splitters)
+        self._unsent = b""
+        os.set_blocking(self._pipe("stdin").fileno(), False)
+        for name in self._splitters:
+            pipe = self._pipe(name)
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, name)
+        self._stderr_tail: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
+        self.answers = 0
+
+    @property
+    def pid(self) -> int:
+        """Of the engine itself, and of its process group."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; ``None`` while it runs."""
+        return self._process.poll()
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines it wrote to standard error."""
+        return "\n".join(self._stderr_tail)
+
+    def is_large(self) -> bool:
+        """Whether it holds more memory than an engine should."""
+        try:
+            return bool(psutil.Process(self.pid).memory_info().rss > LARGEST_BYTES)
+        except psutil.NoSuchProcess:
+            return False
+
+    def send(self, request: Mapping[str, object]) -> None:
+        """Make a request, as :mod:`engine.run` reads it, without waiting for the engine.
+
+        What the pipe does not take now is written by :meth:`read`, so an engine that has stopped
+        does not stop its worker. Standard input stays open: its end would end the engine.
+        """
+        self._unsent += json.dumps(request).encode() + b"\n"
+        self._selector.register(self._pipe("stdin"), selectors.EVENT_WRITE, "stdin")
+        self._write()
+
+    def read(self, timeout_seconds: float) -> list[Line]:
+        """What it wrote since the last call; waits for something up to the timeout."""
+        lines: list[Line] = []
+        if self.silent:
+            return lines
+        for key, _ in self._selector.select(timeout_seconds):
+            if key.data == "stdin":
+                self._write()
+            else:
+                lines += self._read_pipe(key.data)
+        self._stderr_tail.extend(
+            line.text[:STDERR_LINE_CHARACTERS] for line in lines if line.stream == "stderr"
+        )
+        return lines
+
+    @property
+    def silent(self) -> bool:
+        """Whether no more output can come."""
+        return not self._open
+
+    def end(self) -> None:
+        """End it and whatever it started: TERM, then KILL for those who do not listen."""
+        if self.returncode is None:
+            self._signal(signal.SIGTERM)
+            try:
+                self._process.wait(TERM_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)  # children it left behind
+        self._process.wait()
+        self._selector.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _write(self) -> None:
+        """Write what the pipe takes of the request."""
+        pipe = self._pipe("stdin")
+        try:
+            written: int | None = pipe.write(self._unsent)  # None: the pipe is full
+        except BrokenPipeError:
+            logger.warning("the engine died before it had its request")
+            written = len(self._unsent)
+        self._unsent = self._unsent[written or 0 :]
+        if not self._unsent:
+            self._selector.unregister(pipe)
+
+    def _read_pipe(self, name: str) -> list[Line]:
+        splitter, pipe = self._splitters[name], self._pipe(name)
+        chunk: bytes | None = pipe.read(_READ_BYTES)
+        if chunk is None:
+            return []  # woken for nothing
+        if not chunk:
+            self._selector.unregister(pipe)
+            self._open.discard(name)
+        texts = splitter.feed(chunk) if chunk else splitter.end()
+        return [Line(name, text) for text in texts]
+
+    def _pipe(self, name: str) -> IO[bytes]:
+        pipe: IO[bytes] = getattr(self._process, name)
+        return pipe
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # nobody is left (macOS says EPERM of a group of zombies)
+
+
+class Engines:
+    """Keeps one engine warm, so that an analysis need not wait while torch is loaded.
+
+    A prediction's engine is kept for the next one, unless it has answered often or grown large:
+    whatever may leak in the libraries it runs ends with it.
+
+    Attributes:
+        keep_traces: Whether the engines keep the traces of the last workloads.
+    """
+
+    def __init__(self, *, keep_traces: bool = False) -> None:
+        self.keep_traces = keep_traces
+        self._warm: EngineProcess | None = None
+
+    def prepare(self) -> None:
+        """See that an engine is waiting; a dead one is replaced."""
+        if self._warm is not None and self._warm.returncode is not None:
+            self.close()
+        if self._warm is None:
+            options = ["--keep-traces"] if self.keep_traces else []
+            self._warm = EngineProcess([*settings.ENGINE_COMMAND, *options])
+
+    def take(self) -> EngineProcess:
+        """The waiting engine, now the caller's; a new one if none is alive."""
+        self.prepare()
+        engine, self._warm = self._warm, None
+        assert engine is not None  # noqa: S101  # prepare() made sure
+        return engine
+
+    def give_back(self, engine: EngineProcess) -> None:
+        """Keep an engine that has answered and waits for the next request."""
+        engine.answers += 1
+        if self._warm is not None or engine.answers >= MOST_ANSWERS or engine.is_large():
+            engine.end()
+        else:
+            self._warm = engine
+
+    def close(self) -> None:
+        """End the waiting engine, if there is one."""
+        if self._warm is not None:
+            self._warm.end()
+            self._warm = None
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment for the engine: of the one given, what the engine and its libraries read.
+
+    It is a list of what is let through, so that no secret of the site's, whatever its name and
+    whenever it comes to be, reaches a process that reads what members have uploaded.
+    """
+    kept = {
+        name: value
+        for name, value in given.items()
+        if name in _OF_THE_ENGINE or name.startswith(_OF_ITS_LIBRARIES)
+    }
+    return kept | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
+
+
+def _text(line: bytes) -> str:
+    # PostgreSQL stores no NUL in text.
+    return line.decode(errors="replace").rstrip("\r").replace("\0", "\ufffd")

@@ -1,0 +1,157 @@
+"""Follows one engine to its answer and stores what it says, for as long as the lease holds."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from threading import Event
+from time import monotonic
+
+from django.conf import settings
+
+from analyses.jobs import lease as leases
+from analyses.jobs import timeouts
+from analyses.jobs.engine_output import EngineOutput, Failure, QueryOutput
+from analyses.jobs.engine_process import EngineProcess
+from analyses.jobs.lease import Cancelled, Interrupted, Lease, Outcome, Renewal
+from analyses.models import Analysis, JobKind, Query
+from analyses.stored_result import tried_batch
+from engine.events import Answer
+from engine.result import AnalysisResult
+
+logger = logging.getLogger(__name__)
+
+DEADLINE, CRASHED = "deadline", "crashed"
+"""The failures of an engine that has not given an answer itself."""
+
+LOOK_EVERY_SECONDS = 0.1
+STORE_EVERY_SECONDS = 0.25
+CANCEL_CHECK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an engine is asked.
+
+    Attributes:
+        request: As :mod:`engine.run` reads it.
+        seconds: How long the answer may take.
+        advice: What a person may do if it takes longer.
+        keeps_engine: Whether the engine may be asked again afterwards.
+    """
+
+    request: Mapping[str, object]
+    seconds: float
+    advice: str
+    keeps_engine: bool
+
+
+def asked_of(lease: Lease) -> Asked:
+    """What a job asks the engine: an analysis with what earlier workers found, or a query."""
+    if lease.kind == JobKind.ANALYSIS:
+        analysis = Analysis.objects.prefetch_related("trials").get(pk=lease.subject_id)
+        known = [asdict(tried_batch(trial)) for trial in analysis.trials.all()]
+        return Asked(
+            {"request": analysis.request, "trials": known},
+            settings.ENGINE_DEADLINE_SECONDS,
+            "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
+            keeps_engine=not analysis.measured_gpu,
+        )
+    query = Query.objects.get(pk=lease.subject_id)
+    return Asked(
+        {"ask": lease.kind, "request": query.request},
+        settings.LOOKUP_DEADLINE_SECONDS[lease.kind],
+        "An analysis has more time.",
+        keeps_engine=lease.kind == JobKind.PREDICT,
+    )
+
+
+def follow(renewal: Renewal, engine: EngineProcess, asked: Asked, stopping: Event) -> Outcome:
+    """Make a request to the engine and follow the answer, storing it as it comes.
+
+    Args:
+        renewal: Keeps the lease on the job.
+        engine: It waits for a request. It is the caller's to end.
+        asked: The request.
+        stopping: Set when the worker has to stop.
+
+    Returns:
+        How it ended. Everything said before is stored, the outcome is not.
+
+    Raises:
+        LeaseLost: The job is somebody else's.
+        LeaseExpired: It may be by now.
+    """
+    is_analysis = renewal.lease.kind == JobKind.ANALYSIS
+    output: EngineOutput | QueryOutput = EngineOutput() if is_analysis else QueryOutput()
+    engine.send(asked.request)
+    outcome = _listen(renewal, engine, output, stopping, asked)
+    if output:
+        renewal.write_at_last(lambda: _store(renewal.lease, output))
+    return outcome
+
+
+def has_answered(outcome: Outcome) -> bool:
+    """Whether the engine itself has said how it ended, and waits for the next request."""
+    if isinstance(outcome, Failure):
+        return outcome.code not in (DEADLINE, CRASHED)
+    return isinstance(outcome, (AnalysisResult, Answer))
+
+
+def _listen(
+    renewal: Renewal,
+    engine: EngineProcess,
+    output: EngineOutput | QueryOutput,
+    stopping: Event,
+    asked: Asked,
+) -> Outcome:
+    deadline = monotonic() + asked.seconds
+    tried_at = checked_at = monotonic()
+    while output.outcome is None and not engine.silent:
+        now = monotonic()
+        if stopping.is_set():
+            return Interrupted()
+        if now > deadline:
+            return _late(asked)
+        if now - checked_at >= CANCEL_CHECK_SECONDS:
+            checked_at = now
+            if renewal.is_to_end():
+                return Cancelled()
+        ended = engine.returncode is not None  # asked before reading, so that nothing is missed
+        lines = engine.read(0 if ended else LOOK_EVERY_SECONDS)
+        for line in lines:
+            output.take(line)
+        if ended and not lines:
+            break  # its children may still hold the pipes open
+        if now - tried_at >= (STORE_EVERY_SECONDS if output else timeouts.HEARTBEAT_SECONDS):
+            tried_at = now
+            renewal.write(lambda: _store(renewal.lease, output))
+    return output.outcome or death_of(engine)
+
+
+def _store(lease: Lease, output: EngineOutput | QueryOutput) -> None:
+    if not output:
+        leases.renew(lease)
+    elif isinstance(output, EngineOutput):
+        leases.record(lease, output.trials, output.lines)
+    else:
+        leases.record_progress(lease, output.progress)
+    output.clear()
+
+
+def _late(asked: Asked) -> Failure:
+    message = f"No answer within {asked.seconds:,} seconds, so the engine was stopped."
+    return Failure(DEADLINE, f"{message} {asked.advice}")
+
+
+def death_of(engine: EngineProcess) -> Failure:
+    """The reason for an engine that ended without an answer."""
+    engine.end()
+    status = engine.returncode or 0
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    if status == -signal.SIGKILL:
+        how += " (this machine may have run out of memory)"
+    said = f" Its last words:\n{engine.stderr_tail}" if engine.stderr_tail else ""
+    return Failure(code=CRASHED, message=f"The engine {how} before it had an answer.{said}")

@@ -1,0 +1,145 @@
+"""The kinds of job: how they differ in all but what a worker does about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from django.db.models import F, Model
+from django.db.models.functions import Now
+
+from analyses.jobs import notifications, timeouts
+from analyses.jobs.engine_output import Failure
+from analyses.models import (
+    FINAL_STATUSES,
+    Analysis,
+    Delivery,
+    JobKind,
+    LogLine,
+    Notification,
+    Query,
+    QueryStatus,
+    Status,
+)
+from analyses.training_runs import services as training_runs
+
+Columns = Mapping[str, object]
+
+ONCE_MORE = (timedelta(),)
+"""What has taken two workers with it is not given to a third."""
+
+NOTIFICATION_PAUSES = (
+    timedelta(seconds=10),
+    timedelta(minutes=1),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    timedelta(hours=2),
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of job differs from the others.
+
+    Attributes:
+        subject: The table of what it is about.
+        statuses: The subject's own words for a job's states; the same word where there is none.
+        failed: The subject's columns that say why a try has failed.
+        entering: The subject's further columns in a state.
+        pauses: Before each try after one whose worker was lost; none is left after the last.
+        retries_failures: Whether a failure is tried again like a loss, or is final.
+        stale_after: Without a heartbeat for so long, its worker counts as lost.
+        taken: The subject's columns that say where a worker has taken it.
+        after_end: What to do, in the same transaction, about subjects that have ended.
+        say: Adds a line to the subject's log, if it has one.
+    """
+
+    subject: type[Model]
+    failed: Callable[[Failure], Columns]
+    statuses: Mapping[Status, str] = field(default_factory=dict)
+    entering: Callable[[Status], Columns] = lambda _state: {}
+    pauses: tuple[timedelta, ...] = ONCE_MORE
+    retries_failures: bool = False
+    stale_after: timedelta = timeouts.STALE_AFTER
+    taken: tuple[str, ...] = ()
+    after_end: Callable[[Collection[int], Status], None] = lambda _numbers, _state: None
+    say: Callable[[int, str], object] = lambda _number, _message: None
+
+    def repeat(self, numbers: Collection[int], state: Status, columns: Columns) -> None:
+        """Write a state into the subjects' own rows, with further columns."""
+        values: dict[str, Any] = {"status": self.statuses.get(state, state)}
+        values |= self.entering(state)
+        values |= columns
+        self.subject._base_manager.filter(pk__in=numbers).update(**values)
+        if state in FINAL_STATUSES:
+            self.after_end(numbers, state)
+
+
+def _times_of_analysis(state: Status) -> Columns:
+    if state == Status.RUNNING:
+        return {"started_at": Now(), "attempt": F("attempt") + 1}
+    if state == Status.QUEUED:
+        return {"started_at": None, "failure_code": "", "failure_reason": ""}
+    return {"finished_at": Now()} if state in FINAL_STATUSES else {}
+
+
+def _analyses_ended(numbers: Collection[int], state: Status) -> None:
+    notifications.note_ended(numbers)
+    if state == Status.SUCCEEDED:
+        training_runs.verify_reported(numbers)
+
+
+def _query_failed(failure: Failure) -> Columns:
+    said = {"code": failure.code, "reason": failure.message, "fields": dict(failure.fields)}
+    return {"failure": said}
+
+
+_QUERY = Kind(
+    subject=Query,
+    failed=_query_failed,
+    statuses={
+        Status.QUEUED: QueryStatus.WAITING,
+        Status.SUCCEEDED: QueryStatus.ANSWERED,
+        Status.CANCELLED: QueryStatus.DROPPED,
+        Status.LOST: QueryStatus.FAILED,
+    },
+    entering=lambda state: {"progress": ""} if state == Status.RUNNING else {},
+    stale_after=timeouts.SILENT_AFTER,  # somebody looks at the page
+    taken=("node",),
+)
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        JobKind.ANALYSIS: Kind(
+            subject=Analysis,
+            failed=lambda failure: {
+                "failure_code": failure.code,
+                "failure_reason": failure.message,
+            },
+            entering=_times_of_analysis,
+            taken=("node", "environment"),
+            after_end=_analyses_ended,
+            say=lambda number, message: LogLine.objects.create(
+                analysis_id=number, level="warning", message=message
+            ),
+        ),
+        JobKind.PREDICT: _QUERY,
+        JobKind.PLAN: _QUERY,
+        JobKind.NOTIFICATION: Kind(
+            subject=Notification,
+            failed=lambda failure: {"last_error": failure.message},
+            statuses={
+                Status.QUEUED: Delivery.WAITING,
+                Status.RUNNING: Delivery.SENDING,
+                Status.SUCCEEDED: Delivery.SENT,
+                Status.FAILED: Delivery.GIVEN_UP,
+                Status.LOST: Delivery.GIVEN_UP,
+            },
+            pauses=NOTIFICATION_PAUSES,
+            retries_failures=True,
+        ),
+    }
+)

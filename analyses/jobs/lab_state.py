@@ -1,0 +1,186 @@
+"""How the lab is right now, in figures for whoever watches it; few queries, whatever its size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Min, Q, QuerySet, Sum
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from analyses.jobs import timeouts
+from analyses.models import (
+    AT_WORK,
+    Analysis,
+    Delivery,
+    Job,
+    Node,
+    Notification,
+    Query,
+    QueryStatus,
+    Status,
+)
+
+WINDOW = timedelta(hours=1)
+"""What is said of analyses that have ended is said of so long a time."""
+
+STANDSTILL = timedelta(seconds=20)
+"""With nothing running, an analysis queued for longer shows that no worker takes it."""
+
+UNSENT = (Delivery.WAITING, Delivery.SENDING, Delivery.GIVEN_UP)
+NODE_STATES = ("online", "draining", "problem", "offline")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The analyses that have ended within :data:`WINDOW`.
+
+    Attributes:
+        by_status: How many, by their final status.
+        worked_on: How many of them a worker has had; the others were answered from the store, or
+            cancelled before.
+        wait_seconds: The sum of these, from when they were queued to when the last worker took it.
+        run_seconds: The sum of these, from then until the end.
+    """
+
+    by_status: Mapping[str, int]
+    worked_on: int
+    wait_seconds: float
+    run_seconds: float
+
+
+@dataclass(frozen=True)
+class LabState:
+    """The lab at one moment.
+
+    Attributes:
+        analyses: How many there are, by status; so each of the following, by theirs.
+        oldest_wait_seconds: How long the oldest that is queued has waited; 0 where none is.
+        ended: What has ended lately.
+        nodes: By the states of :data:`NODE_STATES`.
+        gpus: The GPUs of nodes that are alive.
+        gpus_busy: Those of them that something is measured on.
+        notifications: Those that are not sent.
+        lookups: Those that are still kept.
+    """
+
+    analyses: Mapping[str, int]
+    oldest_wait_seconds: float
+    ended: Ended
+    nodes: Mapping[str, int]
+    gpus: int
+    gpus_busy: int
+    notifications: Mapping[str, int]
+    lookups: Mapping[str, int]
+
+
+def lab_state() -> LabState:
+    """Look."""
+    analyses, oldest = _analyses()
+    nodes, gpus = _nodes()
+    holding = Job.objects.filter(state__in=AT_WORK, device__in=gpus)
+    return LabState(
+        analyses=analyses,
+        oldest_wait_seconds=(timezone.now() - oldest).total_seconds() if oldest else 0.0,
+        ended=_ended(),
+        nodes=nodes,
+        gpus=len(gpus),
+        gpus_busy=holding.count(),
+        notifications=_all_of(
+            UNSENT,
+            Notification.objects.filter(status__in=UNSENT)
+            .order_by()
+            .values_list("status")
+            .annotate(Count("pk")),
+        ),
+        lookups=_all_of(
+            QueryStatus, Query.objects.order_by().values_list("status").annotate(Count("pk"))
+        ),
+    )
+
+
+def _analyses() -> tuple[dict[str, int], datetime | None]:
+    """From an index alone: no row with its JSON is read."""
+    rows = list(
+        Analysis.objects.order_by()
+        .values("status")
+        .annotate(count=Count("pk"), oldest=Min("queued_at"))
+    )
+    oldest = next((row["oldest"] for row in rows if row["status"] == Status.QUEUED), None)
+    return _all_of(Status, ((row["status"], row["count"]) for row in rows)), oldest
+
+
+def _ended() -> Ended:
+    rows = list(
+        Analysis.objects.filter(finished_at__gte=Now() - WINDOW)
+        .order_by()
+        .values("status")
+        .annotate(
+            count=Count("pk"),
+            started=Count("started_at"),
+            waited=Sum(_between("queued_at", "started_at")),
+            ran=Sum(_between("started_at", "finished_at")),
+        )
+    )
+    return Ended(
+        {row["status"]: row["count"] for row in rows},
+        sum(row["started"] for row in rows),
+        sum(row["waited"].total_seconds() for row in rows if row["waited"]),
+        sum(row["ran"].total_seconds() for row in rows if row["ran"]),
+    )
+
+
+def _between(first: str, last: str) -> ExpressionWrapper[CombinedExpression]:
+    return ExpressionWrapper(F(last) - F(first), output_field=DurationField())
+
+
+def _nodes() -> tuple[dict[str, int], set[str]]:
+    """The nodes by their states, and the UUIDs of the GPUs of those that are alive."""
+    states: Counter[str] = Counter(dict.fromkeys(NODE_STATES, 0))
+    gpus = set()
+    alive = Q(heartbeat_at__gte=Now() - timeouts.STALE_AFTER)
+    for node in Node.objects.annotate(is_alive=alive):
+        if not node.is_alive:
+            states["offline"] += 1
+            continue
+        states["problem" if node.problem else "draining" if node.draining else "online"] += 1
+        if node.gpu_uuid:
+            gpus.add(node.gpu_uuid)
+    return dict(states), gpus
+
+
+def _all_of(words: Iterable[str], counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Counts by each of the words, 0 too: what vanishes from a graph is taken for an outage."""
+    return dict.fromkeys((f"{word}" for word in words), 0) | dict(counts)
+
+
+def queue_stands_still() -> bool:
+    """Whether an analysis is queued that a worker should have taken long ago."""
+    since = Now() - STANDSTILL
+    waiting = Analysis.objects.filter(status=Status.QUEUED, queued_at__lt=since)
+    moving = Analysis.objects.filter(Q(status__in=AT_WORK) | Q(finished_at__gte=since))
+    return waiting.exists() and not moving.exists()
+
+
+def nodes_online() -> QuerySet[Node]:
+    """The nodes with a live worker."""
+    return Node.objects.filter(heartbeat_at__gte=Now() - timeouts.STALE_AFTER)
+
+
+def nodes() -> list[tuple[Node, list[Analysis]]]:
+    """All nodes the lab has had, those online first, each with what it is running."""
+    at_work: dict[str, list[Analysis]] = {}
+    for analysis in Analysis.objects.filter(status__in=AT_WORK).select_related("owner"):
+        at_work.setdefault(analysis.node, []).append(analysis)
+    online = set(nodes_online().values_list("pk", flat=True))
+    every = sorted(Node.objects.all(), key=lambda node: (node.pk not in online, node.name))
+    return [(node, at_work.get(node.name, [])) for node in every]
+
+
+def nodes_with_gpu() -> QuerySet[Node]:
+    """The nodes online that can measure on a GPU."""
+    return nodes_online().exclude(gpu_name="")

@@ -1,0 +1,149 @@
+"""This machine as a node of the lab: its GPU, what runs on it, and its signs of life."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+import psutil
+import pynvml
+from django.conf import settings
+from django.db.models.functions import Now
+
+from analyses.jobs import nodes
+from analyses.models import Node
+from engine.fingerprint import fingerprint
+
+logger = logging.getLogger(__name__)
+
+_REPORTED_PACKAGES = ("torch", "transformers", "peft", "django-q2")
+
+
+@dataclass(frozen=True)
+class LocalGpu:
+    """The first GPU that this machine's workers may use."""
+
+    name: str
+    uuid: str
+    total_bytes: int
+    driver: str
+
+
+@dataclass(frozen=True)
+class Here:
+    """This node, as its processes know it."""
+
+    name: str
+    gpu: LocalGpu | None
+    prediction_workers: int
+
+    @property
+    def gpu_name(self) -> str:
+        """Empty where there is none."""
+        return self.gpu.name if self.gpu else ""
+
+    @property
+    def gpu_uuid(self) -> str:
+        """Empty where there is none."""
+        return self.gpu.uuid if self.gpu else ""
+
+
+@cache
+def here() -> Here:
+    """This node; asked of the driver once in the life of a process and its children."""
+    name = settings.NODE_NAME or socket.gethostname()
+    return Here(name, local_gpu(), settings.PREDICTION_WORKERS)
+
+
+def local_gpu() -> LocalGpu | None:
+    """What the NVIDIA driver says of the first visible GPU; ``None`` if there is none.
+
+    It creates no CUDA context, so it takes no memory on the GPU.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None  # no driver, or no GPU
+    try:
+        device = _first_visible()
+        if device is None:
+            return None
+        return LocalGpu(
+            name=_text(pynvml.nvmlDeviceGetName(device)),
+            uuid=_text(pynvml.nvmlDeviceGetUUID(device)),
+            total_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(device).total),
+            driver=_text(pynvml.nvmlSystemGetDriverVersion()),
+        )
+    except pynvml.NVMLError:
+        logger.exception("the NVIDIA driver is there but does not describe its GPU")
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _first_visible() -> object | None:
+    """NVML sees every GPU of a machine; ``CUDA_VISIBLE_DEVICES`` says which are ours."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    first = "0" if visible is None else visible.split(",")[0].strip()
+    if first.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(first))  # type: ignore[no-any-return]  # no types
+    if first.startswith("GPU-"):
+        return pynvml.nvmlDeviceGetHandleByUUID(first)  # type: ignore[no-any-return]  # no types
+    return None  # none is visible: CUDA takes what it does not understand as the end of the list
+
+
+def register() -> None:
+    """Write this node's row as its processes start: what it has and what runs on it."""
+    node = here()
+    Node.objects.update_or_create(
+        name=node.name,
+        defaults={
+            "gpu_name": node.gpu_name,
+            "gpu_uuid": node.gpu_uuid,
+            "gpu_total_bytes": node.gpu.total_bytes if node.gpu else None,
+            "driver": node.gpu.driver if node.gpu else "",
+            "memory_bytes": psutil.virtual_memory().total,
+            "versions": versions(),
+            "started_at": Now(),
+            "heartbeat_at": Now(),
+            "draining": False,
+            "problem": "",
+        },
+    )
+
+
+def beat() -> None:
+    """A sign of life; a row that somebody has deleted is written anew."""
+    if not Node.objects.filter(name=here().name).update(heartbeat_at=Now()):
+        register()
+
+
+def versions() -> dict[str, str]:
+    """What analyses run with here, read from the installed packages without loading them."""
+    found = {"python": platform.python_version()}
+    for package in _REPORTED_PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@cache
+def engine_version() -> str:
+    """The fingerprint of the engine and the libraries it traces; read once in a process's life."""
+    return fingerprint()
+
+
+def environment_here() -> dict[str, str]:
+    """This node's name and the versions that an analysis taken now runs with."""
+    return {"node": nodes.here().name, "engine": engine_version(), **nodes.versions()}

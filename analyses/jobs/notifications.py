@@ -1,0 +1,62 @@
+"""Notifications: written and queued with the final state, sent by a worker.
+
+A notification is sent twice only if its worker dies between sending it and noting that, or if the
+receiver takes it without a response. Both have the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from django.db.models import F
+
+from analyses.jobs import queue
+from analyses.jobs.engine_output import Failure
+from analyses.models import Analysis, Channel, Notification
+from analyses.notifications import channels, message
+from analyses.notifications.webhook import NotDelivered
+
+
+def note_ended(numbers: Collection[int]) -> None:
+    """Write a notification for each channel that the owners of these analyses have chosen.
+
+    Call it in the transaction in which the analyses end. Left out is what owners know already:
+    analyses answered from the store, pushed, or cancelled by themselves.
+    """
+    ended = (
+        Analysis.objects.filter(pk__in=numbers, owner__is_active=True, answered_from=None)
+        .filter(owner__notification_choices__isnull=False, push=None)
+        .exclude(cancelled_by=F("owner"))
+        .select_related("owner__notification_choices")
+        .defer("request", "result")
+    )
+    for analysis in ended:
+        for channel in _channels(analysis):
+            queue.enqueue(Notification.objects.create(analysis=analysis, channel=channel))
+
+
+def _channels(analysis: Analysis) -> list[Channel]:
+    chosen = analysis.owner.notification_choices
+    took_at_most = timedelta(seconds=chosen.only_after_seconds)
+    ended = analysis.finished_at
+    if ended is None or ended - analysis.queued_at <= took_at_most:
+        return []
+    return channels.channels_of(chosen)
+
+
+NOT_DELIVERED = "not_delivered"
+
+
+def deliver(pk: int) -> Failure | None:
+    """Send a notification by its channel; why that failed, if it did."""
+    notification = Notification.objects.select_related("analysis__owner__notification_choices").get(
+        pk=pk
+    )
+    analysis = notification.analysis
+    choices = analysis.owner.notification_choices
+    try:
+        channels.send(message.of_ended(analysis), notification.channel, choices)
+    except NotDelivered as error:
+        return Failure(NOT_DELIVERED, str(error))
+    return None

@@ -1,0 +1,214 @@
+"""The queue: the table of jobs, and the broker that hands them to django-q2's workers.
+
+A job is its own queue entry, so none can be lost or left over, and the queue is read by an index
+without unpickling anything. django-q2 fetches ahead: with its own broker a task may wait in one
+node's memory behind a long measurement while another node has nothing to do. This one hands out
+only what a worker that is free can start at once. It also sends a heartbeat task through the
+workers, since only a task that arrives shows that they are not stuck.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection
+from datetime import timedelta
+from functools import cache
+from time import monotonic, sleep
+from uuid import uuid4
+
+from django import db
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+from django_q.brokers import Broker
+from django_q.conf import Conf
+from django_q.signing import SignedPackage
+
+from analyses.jobs import nodes, supervisor, timeouts
+from analyses.models import AT_WORK, Analysis, Job, JobKind, Node, Notification, Query, Status
+
+logger = logging.getLogger(__name__)
+
+PREDICTIONS, PLANS, NOTIFICATIONS = "predictions", "plans", "notifications"
+INTERACTIVE = "interactive"
+MEASUREMENTS = "measurements/"
+"""Lanes; of the last there is one for each kind of GPU. None waits for another."""
+
+WORKERS = "workers"
+POOLS = (WORKERS, INTERACTIVE)
+"""The pools of a node. The interactive one has a single worker, so the engine that has traced a
+workload for somebody who types is also the one that is asked next."""
+
+RUN_JOB = "analyses.jobs.worker.run"
+
+HANDED_OVER = timedelta(seconds=5)
+"""So long a worker may take to claim what it was handed, before it is handed out again."""
+
+Package = tuple[int, str]
+"""No number to acknowledge, and a signed task."""
+
+WRONG_KEY = (
+    "a job was queued with another SECRET_KEY; give this worker the site's SECRET_KEY, or the same "
+    "MEMORYMARK_DATA_DIR"
+)
+
+
+def lane_for(measured_gpu: str) -> str:
+    """The lane of an analysis: that of a kind of GPU, or of all predictions."""
+    return f"{MEASUREMENTS}{measured_gpu}" if measured_gpu else PREDICTIONS
+
+
+def enqueue(subject: Analysis | Query | Notification) -> Job:
+    """Queue what is to be done about a row, in the caller's transaction."""
+    match subject:
+        case Analysis():
+            job = Job(kind=JobKind.ANALYSIS, analysis=subject, lane=lane_for(subject.measured_gpu))
+        case Query():
+            lane = INTERACTIVE if subject.kind == JobKind.PREDICT else PLANS
+            job = Job(kind=subject.kind, query=subject, lane=lane, priority=subject.for_pages)
+        case Notification():
+            job = Job(kind=JobKind.NOTIFICATION, notification=subject, lane=NOTIFICATIONS)
+    job.key = key_fingerprint()
+    job.save()
+    return job
+
+
+@cache
+def key_fingerprint() -> str:
+    """Tells one ``SECRET_KEY`` from another, and does not tell the key."""
+    return salted_hmac("analyses.jobs.queue", "key").hexdigest()[:16]
+
+
+def lanes_of(pool: str, here: nodes.Here) -> dict[str, int]:
+    """The lanes that a pool of a node serves, and how many jobs of each it runs at once."""
+    if pool == INTERACTIVE:
+        return {INTERACTIVE: 1}
+    lanes = {PREDICTIONS: here.prediction_workers, PLANS: 1}
+    if here.gpu_name:
+        lanes[lane_for(here.gpu_name)] = 1
+    return lanes | {NOTIFICATIONS: sum(lanes.values())}
+
+
+def workers_of(pool: str, here: nodes.Here) -> int:
+    """How many workers a pool of a node has: notifications are sent by whoever is free."""
+    lanes = lanes_of(pool, here)
+    return lanes.get(NOTIFICATIONS, sum(lanes.values()))
+
+
+def at_work_on(node: str) -> QuerySet[Job]:
+    """What the workers of a node are doing; not what a worker held that is gone."""
+    fresh = Now() - timeouts.SILENT_AFTER
+    return Job.objects.filter(node=node, state__in=AT_WORK, heartbeat_at__gte=fresh)
+
+
+def has_free_worker(pool: str) -> bool:
+    """Whether a worker of this node's pool should get a heartbeat task."""
+    here = nodes.here()
+    busy = at_work_on(here.name).filter(lane__in=lanes_of(pool, here)).count()
+    return busy < workers_of(pool, here)
+
+
+class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
+    """Hands a worker a job when one is free for it, or else a heartbeat task now and then."""
+
+    def __init__(self, list_key: str | None = None) -> None:
+        super().__init__(list_key)
+        self._handed: int | None = None
+        self._handed_at = self._sent_at = monotonic()
+        self._complained = False
+
+    def ping(self) -> bool:
+        return True
+
+    def dequeue(self) -> list[Package] | None:
+        """What the next free worker is to do; ``None`` after a short sleep if there is nothing."""
+        try:
+            if db.transaction.get_autocommit():  # a test's transaction keeps its connection
+                db.close_old_connections()  # one may have grown stale since the last look
+            package = self._next_job() or self._heartbeat()
+        except db.Error:
+            logger.exception("the queue could not be read; trying again")
+            db.connections.close_all()  # a broken one must not be used for the next look
+            sleep(1)
+            return None
+        if package is None:
+            sleep(Conf.POLL)
+            return None
+        return [package]
+
+    def _next_job(self) -> Package | None:
+        if self._is_being_taken():
+            return None
+        here = nodes.here()
+        lanes = lanes_of(self.list_key, here)
+        due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now(), lane__in=lanes)
+        waiting = set(due.order_by().values_list("lane", flat=True).distinct())
+        free = self._free(waiting, here) if waiting else []
+        if not free or Node.objects.filter(name=here.name, draining=True).exists():
+            return None
+        job = due.filter(lane__in=free).order_by("-priority", "pk").first()
+        if job is None or not due.filter(pk=job.pk).update(not_before=Now() + HANDED_OVER):
+            return None  # another node was faster
+        self._handed, self._handed_at = job.pk, monotonic()
+        self._compare_key(job.key)
+        return _package(f"job-{job.pk}", RUN_JOB, job.pk)
+
+    def _is_being_taken(self) -> bool:
+        """Whether a worker has not yet taken what it was handed, so it does not show as busy."""
+        if self._handed is None or monotonic() - self._handed_at > HANDED_OVER.total_seconds():
+            return False
+        if not Job.objects.filter(pk=self._handed, state=Status.QUEUED).exists():
+            self._handed = None
+        return self._handed is not None
+
+    def _free(self, waiting: Collection[str], here: nodes.Here) -> list[str]:
+        """Those of the lanes that a worker could take a job from now."""
+        limits = lanes_of(self.list_key, here)
+        running = at_work_on(here.name).filter(lane__in=limits)
+        busy = Counter(running.values_list("lane", flat=True))
+        if busy.total() >= workers_of(self.list_key, here):
+            return []
+        free = [lane for lane in waiting if busy[lane] < limits[lane]]
+        measurements = lane_for(here.gpu_name) if here.gpu_name else ""
+        if measurements in free and _is_measured_on(here.gpu_uuid):
+            free.remove(measurements)
+        return free
+
+    def _heartbeat(self) -> Package | None:
+        if (
+            monotonic() - self._sent_at < timeouts.HEARTBEAT_TASK_EVERY_SECONDS
+            or self._is_being_taken()
+        ):
+            return None
+        self._sent_at = monotonic()
+        if not has_free_worker(self.list_key):
+            return None  # it would wait behind a job; what that does shows enough
+        return _package("heartbeat", supervisor.HEARTBEAT_TASK)
+
+    def _compare_key(self, key: str) -> None:
+        if key in ("", key_fingerprint()) or self._complained:
+            return
+        self._complained = True
+        logger.error(WRONG_KEY)
+        Node.objects.filter(name=nodes.here().name).update(problem=WRONG_KEY)
+
+
+def _is_measured_on(device: str) -> bool:
+    """Whether a measurement holds a GPU; whose worker it is does not matter."""
+    return Job.objects.filter(device=device, state__in=AT_WORK).exists()
+
+
+def _package(name: str, function: str, *arguments: int) -> Package:
+    """A task as django-q2 reads it. A job keeps its own record, so nothing is to be saved."""
+    task = {
+        "id": uuid4().hex,
+        "name": name,
+        "func": function,
+        "args": arguments,
+        "kwargs": {},
+        "started": timezone.now(),
+        "save": False,
+    }
+    return 0, SignedPackage.dumps(task)

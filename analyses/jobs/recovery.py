@@ -1,0 +1,114 @@
+"""Takes jobs from workers that have gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from analyses.jobs import lifecycle, unwanted
+from analyses.jobs.engine_output import Failure
+from analyses.jobs.kinds import KINDS
+from analyses.jobs.lifecycle import move
+from analyses.models import AT_WORK, Job, JobKind, Status
+
+logger = logging.getLogger(__name__)
+
+LOST = "worker_lost"
+
+
+@dataclass(frozen=True)
+class Released:
+    """What was being worked on in another instance, and what it is in this one.
+
+    Attributes:
+        analyses: The numbers of the analyses that were running; they wait for a worker again.
+        cancelled: How many were being cancelled; they are.
+        queries: How many queries were being answered; they wait again.
+        notifications: How many notifications were being sent; they are sent again.
+    """
+
+    analyses: Sequence[int]
+    cancelled: int
+    queries: int
+    notifications: int
+
+    def messages(self) -> Iterator[str]:
+        """A sentence on each, and nothing on what there was none of."""
+        if self.analyses:
+            numbers = ", ".join(f"{number}" for number in self.analyses)
+            yield f"Queued again, since they were running when the backup was made: {numbers}."
+        if self.cancelled:
+            yield f"Cancelled, since they were being cancelled: {self.cancelled:,} analyses."
+        if self.queries:
+            yield f"To be answered again: {self.queries:,} lookups."
+        if self.notifications:
+            yield f"To be sent, perhaps a second time: {self.notifications:,} notifications."
+
+
+@transaction.atomic
+def release_all() -> Released:
+    """Take every job from the workers of the instance that a backup was made of.
+
+    None of them works here, so it is no loss that counts; what they had reported stays.
+    """
+    cancelled = move(Job.objects.all(), Status.CANCELLING, Status.CANCELLED)
+    running = list(Job.objects.filter(state=Status.RUNNING).order_by("pk"))
+    for job in running:
+        message = "Restored from a backup while this was running; it is queued again."
+        KINDS[job.kind].say(job.subject_id, message)
+    move(Job.objects.all(), Status.RUNNING, Status.QUEUED)
+    analyses = [job.subject_id for job in running if job.kind == JobKind.ANALYSIS]
+    notifications = sum(job.kind == JobKind.NOTIFICATION for job in running)
+    others = len(running) - len(analyses) - notifications
+    return Released(analyses, cancelled, others, notifications)
+
+
+def recover() -> None:
+    """Put right what was left behind; any node may do it at any time, as often as it likes."""
+    reap()
+    unwanted.tidy()
+
+
+def reap() -> int:
+    """End the lease of workers without a recent heartbeat; returns how many jobs that were."""
+    stale = Q()
+    for name, kind in KINDS.items():
+        stale |= Q(kind=name, heartbeat_at__lt=Now() - kind.stale_after)
+    return _lose(Job.objects.filter(stale, state__in=AT_WORK))
+
+
+def release(node: str, lane: str) -> int:
+    """End the lease of workers that a node had in a lane, and that have gone for certain."""
+    return _lose(Job.objects.filter(node=node, lane=lane, state__in=AT_WORK))
+
+
+def _lose(held: QuerySet[Job]) -> int:
+    """A job to be cancelled is cancelled. Others are tried again, or lost if that was too often.
+
+    What their workers had reported stays, and the next ones go on from there.
+    """
+    if not held.exists():
+        return 0
+    count = move(held, Status.CANCELLING, Status.CANCELLED)
+    for job in list(held.filter(state=Status.RUNNING)):
+        reason = (
+            f"The worker on {job.node or 'a node'} stopped without finishing this: the machine was "
+            "switched off, or the process was killed. "
+        )
+        if lifecycle.is_retried(job, Status.LOST):
+            reason += "It is tried once more."
+        else:
+            reason += "It happened more than once, so it is not tried again by itself."
+        with transaction.atomic():
+            this = held.filter(pk=job.pk, token=job.token)
+            if lifecycle.fail(this, Failure(LOST, reason), Status.LOST) is None:
+                continue  # it was finished just now, or has been deleted
+            KINDS[job.kind].say(job.subject_id, reason)
+        logger.warning("%s was lost by its worker on %s", job, job.node)
+        count += 1
+    return count

@@ -1,0 +1,214 @@
+"""The lab's settings: defaults of a new analysis, sharing, and GPU prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+
+from analyses.models import GpuPrice, LabSettings, Node
+from engine.gpus import GPUS, catalogue_name
+from engine.request import AnalysisRequest, Assumptions
+from memorymark_site.accounts import audit
+from memorymark_site.accounts.models import Action
+
+
+def lab_settings() -> LabSettings:
+    """The stored settings; the engine's defaults where nothing is stored."""
+    stored = LabSettings.objects.select_related("changed_by").filter(pk=LabSettings.ONLY).first()
+    return stored or LabSettings(pk=LabSettings.ONLY)
+
+
+@dataclass(frozen=True)
+class HeldPrice:
+    """The assumed price of one GPU, in USD per hour: the lab's or the catalogue's.
+
+    Attributes:
+        gpu: See :class:`~analyses.models.GpuPrice`.
+        catalogue_usd: ``None`` for a GPU that the catalogue does not have.
+        change: The last change by an admin, if any.
+    """
+
+    gpu: str
+    display_name: str
+    catalogue_usd: float | None
+    change: GpuPrice | None
+
+    @property
+    def is_the_labs(self) -> bool:
+        return self.change is not None and self.change.price_per_hour_usd is not None
+
+    @property
+    def usd(self) -> float | None:
+        """The lab's price, else the catalogue's; ``None`` where neither is known."""
+        own = self.change.price_per_hour_usd if self.change else None
+        return self.catalogue_usd if own is None else own
+
+    @property
+    def origin(self) -> str:
+        """``lab``, ``catalogue``, or empty if there is no price."""
+        if self.is_the_labs:
+            return "lab"
+        return "" if self.catalogue_usd is None else "catalogue"
+
+
+def price_of(gpu: str) -> HeldPrice:
+    """The price of a GPU, by its name in the catalogue or on a node."""
+    name = key_of(gpu)
+    return _held(name, changes().filter(gpu=name).first())
+
+
+def prices(gpus: Iterable[str]) -> dict[str, HeldPrice]:
+    """The prices of several GPUs, keyed by :func:`key_of`."""
+    names = {key_of(gpu): None for gpu in gpus}
+    latest = {change.gpu: change for change in changes().filter(gpu__in=names).order_by("id")}
+    return {name: _held(name, latest.get(name)) for name in names}
+
+
+def changes() -> QuerySet[GpuPrice]:
+    return GpuPrice.objects.select_related("set_by")
+
+
+def key_of(gpu: str) -> str:
+    """The catalogue's name of a GPU, given that or its driver's name; else the name itself."""
+    return catalogue_name(gpu) or gpu
+
+
+def kinds_outside_the_catalogue() -> list[str]:
+    """GPUs of the lab's nodes, online or not, that are not in the catalogue."""
+    kinds = Node.objects.exclude(gpu_name="").values_list("gpu_name", flat=True)
+    return sorted(kind for kind in set(kinds) if key_of(kind) not in GPUS)
+
+
+def _held(name: str, change: GpuPrice | None) -> HeldPrice:
+    if name not in GPUS:
+        return HeldPrice(name, name, None, change)
+    return HeldPrice(name, GPUS[name].display_name, GPUS[name].price_per_hour_usd, change)
+
+
+def save_settings(
+    member: User, *, hours_per_run: object, runs_per_year: object, sharing_allowed: bool
+) -> LabSettings:
+    """Store the lab's settings; the caller has checked that the member is an admin.
+
+    The two numbers are untrusted; empty resets them to the engine's. ``hours_per_run`` is in
+    GPU-hours.
+
+    Raises:
+        InvalidInput: With a message for each wrong field; nothing is stored.
+    """
+    given = {"hours_per_run": hours_per_run, "runs_per_year": runs_per_year}
+    filled = {name: value for name, value in given.items() if value not in (None, "")}
+    assumed = Assumptions(**filled)  # type: ignore[arg-type]  # it reads numbers from text
+    stored = lab_settings()
+    before = _words(stored)
+    stored.hours_per_run = assumed.hours_per_run
+    stored.runs_per_year = assumed.runs_per_year
+    stored.sharing_allowed = sharing_allowed
+    stored.changed_by = member
+    with transaction.atomic():
+        stored.save()
+        if before != _words(stored):
+            audit.note(
+                member, Action.LAB_CHANGED, "lab settings", before=before, after=_words(stored)
+            )
+    return stored
+
+
+def set_price(member: User, gpu: str, price: object) -> HeldPrice:
+    """Set the lab's price of a GPU; the caller has checked that the member is an admin.
+
+    ``price``, in USD per GPU-hour, is untrusted; empty resets it to the catalogue's.
+
+    Returns:
+        The price from now on.
+
+    Raises:
+        InvalidInput: With the message of ``price_per_hour_usd``; nothing is stored.
+    """
+    wanted = None if price in (None, "") else price
+    new = Assumptions(price_per_hour_usd=wanted).price_per_hour_usd  # type: ignore[arg-type]  # it checks what it is given
+    held = price_of(gpu)
+    own = held.change.price_per_hour_usd if held.change else None
+    if new == own:
+        return held
+    with transaction.atomic():
+        GpuPrice.objects.create(gpu=held.gpu, price_per_hour_usd=new, set_by=member)
+        now_held = price_of(gpu)
+        audit.note(
+            member, Action.PRICE_SET, f"price of {held.display_name}", before=_price(held),
+            after=_price(now_held),
+        )  # fmt: skip
+    return now_held
+
+
+def _words(stored: LabSettings) -> str:
+    sharing = "allowed" if stored.sharing_allowed else "forbidden"
+    return (
+        f"{stored.hours_per_run:g} h per run, {stored.runs_per_year:g} runs per year, "
+        f"sharing {sharing}"
+    )
+
+
+def _price(held: HeldPrice) -> str:
+    return "none" if held.usd is None else f"{held.usd:g} USD per hour ({held.origin})"
+
+
+PRICE = "price_per_hour_usd"
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A request with all its assumptions filled in.
+
+    Attributes:
+        assumed_by: ``lab`` or ``catalogue`` for each assumption that the member did not set.
+    """
+
+    request: AnalysisRequest
+    assumed_by: dict[str, str]
+
+
+def settle(
+    request: AnalysisRequest, given: Mapping[str, object], measured_gpu: str = ""
+) -> Settled:
+    """Fill in the assumptions that a request leaves out, from the lab's settings as of now.
+
+    They are stored with the request, so an analysis does not change when the settings do.
+
+    Args:
+        request: Parsed from ``given``.
+        given: Flat fields; empty text and ``None`` count as left out.
+        measured_gpu: Empty for a prediction.
+
+    Returns:
+        The request with hours, runs and price. The price stays ``None`` where none is known. A
+        given value that equals the lab's counts as the lab's, since the form proposes it.
+    """
+    lab, price = lab_settings(), price_of(measured_gpu or request.gpu)
+    defaults = asdict(Assumptions(lab.hours_per_run, lab.runs_per_year, price.usd))
+    left_out = {name: value for name, value in defaults.items() if given.get(name) in (None, "")}
+    assumed = replace(request.assumptions, **left_out)
+    origins = {"hours_per_run": "lab", "runs_per_year": "lab", PRICE: price.origin}
+    return Settled(
+        request=replace(request, assumptions=assumed),
+        assumed_by={
+            name: origins[name]
+            for name, value in asdict(assumed).items()
+            if origins[name] and value == defaults[name]
+        },
+    )
+
+
+def prices_for(request: Mapping[str, Any]) -> dict[str, float]:
+    """The assumed USD per hour of each catalogue GPU: the lab's price, else the catalogue's.
+
+    A price in the request replaces that of the request's own GPU.
+    """
+    held = {name: price.usd for name, price in prices(GPUS).items() if price.usd is not None}
+    own = request.get("price_per_hour_usd")
+    return held if own is None else held | {request["gpu"]: float(own)}

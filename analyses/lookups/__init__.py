@@ -1,1 +1,0 @@
-"""Lookups: what the engine can say in seconds, before or beside an analysis."""
