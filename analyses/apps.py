@@ -1,24 +1,62 @@
-"""The app's place in Django, and what a worker process does when it starts."""
+"""The app's configuration, and what a worker process does when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 
+if TYPE_CHECKING:
+    from django.db.models import Model
+
 
 class AnalysesConfig(AppConfig):
-    """Analyses: the question, the worker that answers it, the pages and the API."""
+    """Analyses, the workers that run them, the pages and the API."""
 
     name = "analyses"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Be told when the cluster starts a worker process."""
+        """Connect to the start of worker processes and to the restore of a backup."""
         from django_q.signals import post_spawn
 
+        from memorymark_site.operations.restore import before_restore, restored
+
         post_spawn.connect(_worker_started, dispatch_uid="analyses.worker_started")
+        before_restore.connect(_no_worker_alive, dispatch_uid="analyses.no_worker_alive")
+        restored.connect(_release_work, dispatch_uid="analyses.release_work")
 
 
 def _worker_started(**_kwargs: object) -> None:
-    """In a fresh worker process: be stoppable, end with the node, and have an engine ready."""
-    from analyses import bound_process, worker
+    """Tie a fresh worker process to its node process, and have an engine ready in it."""
+    from analyses.jobs import supervisor, worker
 
-    bound_process.end_with_node_process()
+    supervisor.end_with_node_process()
     worker.start()
+
+
+def _no_worker_alive(models: Mapping[str, type[Model]], **_signal: object) -> str:
+    """Why a restore must wait; a worker would go on with rows that the restore replaces.
+
+    ``models`` are those of the backup.
+    """
+    from django.db.models.functions import Now
+
+    from analyses.jobs import timeouts
+
+    node = models.get("analyses.node")
+    stale = timeouts.STALE_AFTER
+    if node is None or not node._base_manager.filter(heartbeat_at__gte=Now() - stale).exists():
+        return ""
+    return (
+        "workers are running on this database; stop the site and its workers, wait "
+        f"{stale.total_seconds():.0f} s, and try again"
+    )
+
+
+def _release_work(**_signal: object) -> list[str]:
+    """Release work that was running when the backup was made."""
+    from analyses.jobs import recovery
+
+    return list(recovery.release_all().messages())

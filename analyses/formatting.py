@@ -1,19 +1,46 @@
-"""How figures read on pages: units, thousands separators, and no digit that means nothing."""
+"""Numbers and names as people read them: units, no more digits than are known, vendors' names."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import floor, log10
 
-from engine.gpus import GIB
+from analyses.models import Analysis
+from engine.gpus import GIB, GPUS, LOCAL
+from engine.models.presets import PRESETS
+from engine.result import Source
+from engine.workload import OWN_CONFIG
 
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _SMALLEST_SHOWN = 0.005
-"""What two decimals can show; anything smaller reads as "less than 0.01"."""
+"""What two decimals can show at least; smaller values become "<0.01"."""
+
+SOURCE_MEANINGS = {
+    Source.MEASURED: "Read from real training steps on the node's device.",
+    Source.PREDICTED: "Computed from a trace of the training step; nothing ran on the GPU.",
+    Source.ASSUMED: "Entered by a person or taken from the catalogue (prices, for example).",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of an answer, as its card shows it.
+
+    Attributes:
+        sources: Two where a measured or predicted ratio meets an assumed price.
+        tone: ``good``, ``quiet`` or empty.
+    """
+
+    label: str
+    value: str
+    note: str
+    sources: tuple[Source, ...]
+    tone: str = ""
 
 
 def gib(value: int | None) -> str:
-    """Bytes as GiB with two decimals and no unit, for a column whose head gives the unit."""
+    """Bytes as GiB with two decimals and no unit, for a column whose heading has the unit."""
     if value is None:
         return UNKNOWN
     amount = value / GIB
@@ -31,7 +58,6 @@ def scaled(value: float, power: int) -> str:
 
 
 def whole(value: int | None) -> str:
-    """A count with thousands separators."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
@@ -59,29 +85,34 @@ def usd(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
-    """A ratio such as a speedup, with a multiplication sign after it."""
     return UNKNOWN if value is None else f"{significant(value)}{_TIMES}"
 
 
+def speedup(ratio: float | None, has_gain: bool | None) -> str:
+    """A speedup in a list: its ratio, or ``no gain`` where it is within the noise."""
+    if ratio is None:
+        return UNKNOWN
+    return times(ratio) if has_gain else "no gain"
+
+
 def milliseconds(seconds: float | None) -> str:
-    """Seconds as milliseconds with three significant digits and no unit."""
+    """Seconds as milliseconds, without the unit."""
     return UNKNOWN if seconds is None else significant(seconds * 1000)
 
 
 def parameter_count(value: int) -> str:
-    """A number of parameters as papers write it: ``110 M``, ``1.24 B``."""
+    """A number of parameters as papers write it: ``110M``, ``1.24B``."""
     billions = value >= 999_500_000
-    return f"{value / (1e9 if billions else 1e6):.3g} {'B' if billions else 'M'}"
+    return f"{value / (1e9 if billions else 1e6):.3g}{'B' if billions else 'M'}"
 
 
 def percent(part: int, total: int) -> str:
-    """A share of a total: ``7 %``."""
     share = 100 * part / total
-    return "<1 %" if 0 < share < 1 else f"{share:.0f} %"
+    return "<1%" if 0 < share < 1 else f"{share:.0f}%"
 
 
 def duration(seconds: float) -> str:
-    """A span of time as a person says it: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``1 h 02 min``."""
+    """A span of time: ``0.4 s``, ``12 s``, ``3 min 05 s``, ``1 h 02 min``."""
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
     total = round(seconds)
@@ -95,10 +126,34 @@ def duration(seconds: float) -> str:
 
 
 def exact(value: float) -> str:
-    """A number as somebody gave it, with thousands separators: ``8``, ``2.5``, ``12,000``."""
+    """All digits of a number, with thousands separators: ``8``, ``2.5``, ``12,000``."""
     return f"{value:,.10g}"
 
 
 def plain_number(value: float) -> str:
-    """A number as a person would type it into a field: ``8``, not ``8.0``."""
+    """A number as it is typed into a field: ``8``, not ``8.0``."""
     return str(int(value)) if value == int(value) else str(value)
+
+
+def model_name(name: str) -> str:
+    """The display name of a preset; any other name stays as it is."""
+    if name == OWN_CONFIG:
+        return "own config"
+    return PRESETS[name].display_name if name in PRESETS else name
+
+
+def gpu_name(name: str) -> str:
+    """A GPU as its vendor writes it; a name that is not in the catalogue stays as it is."""
+    if name == LOCAL:
+        return "this lab's node"
+    return GPUS[name].display_name if name in GPUS else name
+
+
+def local_gpu(kind: str) -> str:
+    """The name, in the form and the API, of a node's kind of GPU to measure on."""
+    return f"{LOCAL}:{kind}"
+
+
+def gpu_of(analysis: Analysis) -> str:
+    """The GPU of an analysis, measured on or of the catalogue, as its vendor writes it."""
+    return analysis.measured_gpu or gpu_name(analysis.gpu)

@@ -1,6 +1,6 @@
-"""Who may change what: pure questions about a user and a thing, for pages and API alike.
+"""Who may see and change what, for pages and API alike.
 
-What a whole page needs stands with its view: see :mod:`memorymark_site.accounts.roles`.
+The role that a whole page needs is declared at its view; see :mod:`memorymark_site.accounts.roles`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,25 @@ from memorymark_site.accounts.roles import Role, has_role
 
 
 def may_see_lab(user: User | AnonymousUser) -> bool:
-    """Whether this user sees what the lab has: everybody does who has a role in it."""
     return has_role(user, Role.VIEWER)
 
 
 def may_work(user: User | AnonymousUser) -> bool:
-    """Whether this user may submit analyses, label them, save views."""
+    """Whether this user may submit and label analyses and save views."""
     return has_role(user, Role.MEMBER)
 
 
 def may_administer(user: User | AnonymousUser) -> bool:
-    """Whether this user may change what holds for the whole lab."""
+    """Whether this user may change the lab's settings and prices."""
     return has_role(user, Role.ADMIN)
 
 
 def may_change(user: User | AnonymousUser, analysis: Analysis) -> bool:
-    """Whether this user may cancel, adopt, share or delete it: its owner may, and an admin."""
+    """Whether this user, its owner or an admin, may cancel, adopt, share or delete it."""
     return may_administer(user) or (analysis.owner_id == user.pk and may_work(user))
 
 
 def may_delete_view(user: User | AnonymousUser, view: SavedView) -> bool:
-    """Whether the saved view is the user's own, or the user is an admin who may see it."""
+    """Whether the view is the user's own, or shared and the user an admin."""
     own = view.owner_id == user.pk and may_work(user)
     return own or (view.is_shared and may_administer(user))

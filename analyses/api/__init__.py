@@ -1,1 +1,4 @@
-"""The REST API, each file a part of it: what the pages do, for scripts."""
+"""The REST API, mounted at ``/api/v1/``: what the pages do, for scripts.
+
+A module for each resource; ``views`` and ``schema`` hold what they share.
+"""

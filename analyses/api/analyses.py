@@ -1,7 +1,8 @@
-"""Analyses: asking, listing, reading, labelling, cancelling, adopting, deleting."""
+"""Analyses: submitting, importing, listing, reading, labelling, cancelling, adopting, deleting."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -9,71 +10,112 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework.decorators import action
 from rest_framework.exceptions import PermissionDenied
+from rest_framework.generics import get_object_or_404
 from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.status import HTTP_201_CREATED, HTTP_204_NO_CONTENT
+from rest_framework.serializers import BaseSerializer
+from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED, HTTP_204_NO_CONTENT
+from rest_framework.viewsets import ViewSetMixin
 
 from analyses import selectors, services
-from analyses.api.asking import fields_of, member_of, refusal
+from analyses.api import events
 from analyses.api.idempotency import KEY, key_of, submit_once
-from analyses.api.labels import IF_MATCH, LABELLED, LabelsSerializer, labels_in
-from analyses.api.paging import PAGE, AnalysisPages
+from analyses.api.labels import IF_MATCH, LABELLED, LabelsBody, etag_of, labels_seen
+from analyses.api.limits import ENGINE_COST
 from analyses.api.problems import Changed, Conflict
-from analyses.api.rates import ENGINE_COST
-from analyses.api.request import ASKED, QuestionSerializer
-from analyses.api.schema import WAIT, described
-from analyses.api.serializers import AnalysisSerializer, AnalysisSummarySerializer
-from analyses.api.versions import etag_of, labels_seen
-from analyses.api.views import ApiView, fields_wanted, not_modified
-from analyses.api.waiting import seconds_of, wait_until
-from analyses.history import selection
-from analyses.history.filters import AnalysisFilter
-from analyses.history.labels import LabelsChanged, write_labels
+from analyses.api.schema import WAIT, described, results_of
+from analyses.api.serializers import (
+    EXAMPLE,
+    AnalysisSerializer,
+    AnalysisSummarySerializer,
+    RequestSerializer,
+    TrialSerializer,
+)
+from analyses.api.views import (
+    PAGE,
+    AnalysisPages,
+    ApiView,
+    body_of,
+    member_of,
+    not_modified,
+    refusal,
+    seconds_to_wait,
+    selected_fields,
+    wait_until,
+)
+from analyses.bodies import IdTaken
+from analyses.importing.document import DocumentBody, read_document
+from analyses.importing.services import store_imported
 from analyses.models import FINAL_STATUSES, Analysis
+from analyses.pages.history import selection
+from analyses.pages.history.filters import AnalysisFilter
+from analyses.pages.history.labels import LabelsChanged, write_labels
 from analyses.permissions import may_change
+from engine.border import read_body
 from engine.errors import InvalidInput
 
 _LONG = {"request", "result"}
 
 
-class AnalysisList(ListModelMixin, ApiView[Analysis]):
-    """The lab's analyses.
+class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
+    """The lab's analyses. The list takes the filters and the sorting of the history page."""
 
-    The address takes the filters and the sorting of the history's page.
-    """
-
-    queryset = Analysis.objects.none()  # for the schema; what is seen depends on who asks
-    serializer_class = AnalysisSummarySerializer
+    queryset = Analysis.objects.none()  # for the schema; what is visible depends on the member
+    serializer_class: type[BaseSerializer[Any]] = AnalysisSerializer
+    serializer_classes: Mapping[str, type[BaseSerializer[Any]]] = MappingProxyType(
+        {
+            "list": AnalysisSummarySerializer,
+            "trials": TrialSerializer,
+            "follow": events.EventsSerializer,
+        }
+    )
+    lookup_value_converter = "int"
     pagination_class = AnalysisPages
     filter_backends = (DjangoFilterBackend,)
     filterset_class = AnalysisFilter
-    costs = MappingProxyType({"POST": ENGINE_COST})
+    costs = MappingProxyType({"create": ENGINE_COST})
+
+    def get_serializer_class(self) -> type[BaseSerializer[Any]]:
+        return self.serializer_classes.get(self.action, self.serializer_class)
+
+    def filter_queryset(self, queryset: QuerySet[Analysis, Any]) -> QuerySet[Analysis, Any]:
+        """Only the list is filtered: ``?status=`` hides no analysis from its own address."""
+        return super().filter_queryset(queryset) if self.action == "list" else queryset
 
     def get_queryset(self) -> QuerySet[Analysis]:
-        """What this member may see, without the long JSON that lists do not show."""
-        analyses = selectors.visible_to(member_of(self.request)).prefetch_related("tags")
-        return analyses.defer(*_LONG)
+        """What this member may see, without long JSON that is not sent."""
+        member = member_of(self.request)
+        if self.action == "list":
+            return selectors.visible_to(member).prefetch_related("tags").defer(*_LONG)
+        analyses = selectors.detail(member)
+        wanted = selected_fields(self.request) if self.action == "retrieve" else None
+        if wanted is None:
+            return analyses
+        if "trials" not in wanted:
+            analyses = analyses.prefetch_related(None).prefetch_related("tags")
+        return analyses.defer(*(_LONG - wanted))
 
     @described(parameters=[*PAGE])
-    def get(self, request: Request) -> Response:
-        """List the lab's analyses; the newest first, unless `sort` says otherwise."""
-        return self.list(request)
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List the lab's analyses; the newest first unless `sort` says otherwise."""
+        return super().list(request, *args, **kwargs)
 
     @described(
-        request=QuestionSerializer,
+        request=RequestSerializer,
         parameters=[WAIT, KEY],
         responses={201: AnalysisSerializer, 422: None},
-        examples=[ASKED],
+        examples=[EXAMPLE],
     )
-    def post(self, request: Request) -> Response:
-        """Store and queue an analysis. With `wait`, it answers with the result if that is in time.
+    def create(self, request: Request) -> Response:
+        """Store and queue an analysis. With `wait`, the response has the result if it is in time.
 
         400 has a list of messages for each wrong field; nothing is stored then.
         """
-        seconds, key, member = seconds_of(request), key_of(request), member_of(request)
-        fields, is_new = fields_of(request), True
+        seconds, key, member = seconds_to_wait(request), key_of(request), member_of(request)
+        fields, is_new = body_of(request), True
         try:
             if key is None:
                 analysis = services.submit(member, fields)
@@ -82,147 +124,154 @@ class AnalysisList(ListModelMixin, ApiView[Analysis]):
         except InvalidInput as error:
             raise refusal(error) from error
         wait_until(lambda: _is_final(analysis.pk), seconds)
-        now = selectors.detail(member).get(pk=analysis.pk)
-        body = AnalysisSerializer(now, context=self.get_serializer_context()).data
-        headers = {"Location": str(body["url"])}  # a plain text: not every server takes its like
+        response = self._located(analysis, HTTP_201_CREATED)
         if not is_new:
-            headers["Idempotency-Replayed"] = "true"
-        return Response(body, HTTP_201_CREATED, headers=headers)
-
-
-class OfOneAnalysis(ApiView[Analysis]):
-    """What there is of, or is done to, one analysis."""
-
-    queryset = Analysis.objects.none()  # as above
-    serializer_class: type[Any] = AnalysisSerializer
-
-    def get_queryset(self) -> QuerySet[Analysis]:
-        """What this member may see."""
-        return selectors.detail(member_of(self.request))
-
-    def own(self, what: str) -> Analysis:
-        """The analysis, if this member may change it.
-
-        Raises:
-            PermissionDenied: The member may not.
-        """
-        analysis: Analysis = self.get_object()
-        if not may_change(member_of(self.request), analysis):
-            raise PermissionDenied(f"Only who has asked for it, or an admin, may {what}.")
-        return analysis
-
-    def now(self) -> Response:
-        """The analysis as it is after a change."""
-        return Response(self.get_serializer(self.get_object()).data)
-
-
-class AnalysisDetail(OfOneAnalysis):
-    """One analysis."""
-
-    def get_queryset(self) -> QuerySet[Analysis]:
-        """What this member may see, without what the address does not ask for."""
-        wanted = fields_wanted(self.request)
-        analyses = super().get_queryset()
-        if wanted is None:
-            return analyses
-        if "trials" not in wanted:
-            analyses = analyses.prefetch_related(None).prefetch_related("tags")
-        return analyses.defer(*(_LONG - wanted))
-
-    @described(parameters=[WAIT])
-    def get(self, request: Request, pk: int) -> HttpResponseBase:
-        """Read an analysis with its question, trials and result. With `wait`, once it has ended."""
-        seconds = seconds_of(request)
-        if seconds and selectors.visible_to(member_of(request)).filter(pk=pk).exists():
-            wait_until(lambda: _is_final(pk), seconds)
-        etag = etag_of(request, pk)
-        known = not_modified(request._request, etag)
-        if known is not None:
-            return known
-        response = Response(self.get_serializer(self.get_object()).data)
-        if etag:
-            response["ETag"] = etag
+            response["Idempotency-Replayed"] = "true"
         return response
 
     @described(
-        request=LabelsSerializer(partial=True),
+        request=DocumentBody,
+        responses={200: AnalysisSerializer, 201: AnalysisSerializer, 409: None},
+    )
+    @action(detail=False, methods=["post"], url_path="import", url_name="import")
+    def add_imported(self, request: Request) -> Response:
+        """Import an analysis that ran elsewhere into the history, as one of your own.
+
+        200 if the lab has it already, 409 if the id belongs to another. A result that does not
+        follow from its trials is refused; savings are recomputed with the lab's assumptions.
+        """
+        try:
+            analysis, is_new = store_imported(member_of(request), read_document(body_of(request)))
+        except InvalidInput as error:
+            raise refusal(error) from error
+        except IdTaken as error:
+            raise Conflict(f"{error}.") from error
+        return self._located(analysis, HTTP_201_CREATED if is_new else HTTP_200_OK)
+
+    @described(parameters=[WAIT])
+    def retrieve(self, request: Request, pk: int) -> HttpResponseBase:
+        """Read an analysis with its request, trials and result. With `wait`, once it has ended."""
+        seconds = seconds_to_wait(request)
+        if seconds and selectors.visible_to(member_of(request)).filter(pk=pk).exists():
+            wait_until(lambda: _is_final(pk), seconds)
+        etag = etag_of(request, pk)
+        unchanged = not_modified(request._request, etag)
+        if unchanged is not None:
+            return unchanged
+        return self._now(etag)
+
+    @described(
+        request=LabelsBody,
         parameters=[IF_MATCH],
         responses={200: AnalysisSerializer, 412: None},
         examples=[LABELLED],
     )
-    def patch(self, request: Request, pk: int) -> Response:
-        """Write the tags or the note of an analysis, or both; every member may.
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Set the tags or the note of an analysis, or both; every member may.
 
-        Nothing else of an analysis can be written. The answer's `ETag` is that of what it has.
+        Nothing else of an analysis can be changed. The `ETag` of the response is the new version.
         """
-        analysis: Analysis = self.get_object()
+        analysis = self.get_object()
         try:
-            names, note = labels_in(fields_of(request))
+            labels = read_body(LabelsBody, body_of(request)).model_dump(exclude_unset=True)
         except InvalidInput as error:
             raise refusal(error) from error
         seen = labels_seen(request)
         try:
-            with transaction.atomic():  # the answer is what was written, and nobody's after it
-                write_labels(analysis, names, note, member_of(request), seen)
-                etag, response = etag_of(request, pk), self.now()
+            with transaction.atomic():  # the response is what was written, not a later change
+                write_labels(
+                    analysis, labels.get("tags"), labels.get("note"), member_of(request), seen
+                )
+                return self._now(etag_of(request, pk))
         except LabelsChanged as error:
             raise Changed(
-                f"Tags or note of analysis {pk} have been changed since you read it. Read it "
-                "again, and send your change with its new ETag. Nothing was done."
+                f"The tags or note of analysis {pk} have changed since you read it. Read it again, "
+                "and send your change with its new ETag. Nothing was changed."
             ) from error
-        if etag:
-            response["ETag"] = etag
-        return response
 
     @described(responses={204: None, 409: None})
-    def delete(self, request: Request, pk: int) -> Response:
-        """Delete an analysis with its trials, log, tags and note; it has to have ended."""
-        analysis = self.own("delete it")
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Delete an analysis with its trials, log, tags and note; it must have ended."""
+        analysis = self._changeable("delete it")
         if not analysis.is_final:
             raise Conflict(f"Analysis {pk} has not ended; cancel it first.")
-        selection.delete([analysis], member_of(request))
+        selection.delete_analyses([analysis], member_of(request))
         return Response(status=HTTP_204_NO_CONTENT)
 
-
-class AnalysisCancel(OfOneAnalysis):
-    """The end of an analysis."""
+    @described(request=None, responses={200: AnalysisSerializer, 409: None})
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: int) -> Response:
+        """Cancel an analysis; it ends within two seconds."""
+        if not services.cancel(self._changeable("cancel it"), member_of(request)):
+            raise Conflict(f"Analysis {pk} has ended or is being cancelled: {_status(pk)}.")
+        return self._now()
 
     @described(request=None, responses={200: AnalysisSerializer, 409: None})
-    def post(self, request: Request, pk: int) -> Response:
-        """Cancel an analysis; its end comes within two seconds."""
-        analysis = self.own("cancel it")
-        if not services.cancel(analysis, member_of(request)):
-            raise Conflict(f"Analysis {pk} has ended, or is being cancelled: {_status(pk)}.")
-        return self.now()
-
-
-class AnalysisAdopt(OfOneAnalysis):
-    """Whether the recommended batch is trained with."""
-
-    @described(request=None, responses={200: AnalysisSerializer, 409: None})
-    def post(self, request: Request, pk: int) -> Response:
-        """Mark the recommendation adopted: its savings are realised from now on."""
-        analysis = self.own("say so")
+    @action(detail=True, methods=["post"])
+    def adopt(self, request: Request, pk: int) -> Response:
+        """Mark the recommendation as adopted: its savings count as realised from now on."""
+        analysis = self._changeable("mark it as adopted")
         if not services.adopt(analysis, member_of(request)):
             raise Conflict(
-                f"Analysis {pk} is adopted already."
+                f"Analysis {pk} is already adopted."
                 if analysis.adopted_at
                 else f"Analysis {pk} has no recommendation to adopt: {_status(pk)}."
             )
-        return self.now()
+        return self._now()
 
     @described(responses={200: AnalysisSerializer, 409: None})
-    def delete(self, request: Request, pk: int) -> Response:
-        """Take the adoption back: its savings are potential again."""
-        if not services.take_back(self.own("say so"), member_of(request)):
+    @adopt.mapping.delete
+    def undo_adoption(self, request: Request, pk: int) -> Response:
+        """Undo the adoption: its savings are potential again."""
+        if not services.undo_adoption(self._changeable("undo its adoption"), member_of(request)):
             raise Conflict(f"Analysis {pk} is not adopted.")
-        return self.now()
+        return self._now()
+
+    @described(responses=results_of(TrialSerializer, "Trials"))
+    @action(detail=True)
+    def trials(self, _request: Request, pk: int) -> Response:
+        """List the trials so far, in the order they were run."""
+        found = self.get_object().trials.all()
+        return Response({"results": self.get_serializer(found, many=True).data})
+
+    @described(parameters=[WAIT, events.AFTER])
+    @action(detail=True, url_path="events", url_name="events")
+    def follow(self, request: Request, pk: int) -> Response:
+        """Follow an analysis: log lines, trials and status since the cursor, in order."""
+        seconds = seconds_to_wait(request)
+        cursor = events.Cursor.read(request.query_params.get("after", ""))
+        visible = selectors.visible_to(member_of(request)).defer(*_LONG)
+
+        def analysis() -> Analysis:
+            return get_object_or_404(visible, pk=pk)
+
+        if not events.has_news(analysis(), cursor):
+            wait_until(lambda: events.has_news(analysis(), cursor), seconds)
+        return Response(self.get_serializer(events.since(analysis(), cursor)).data)
+
+    def _changeable(self, what: str) -> Analysis:
+        """The analysis; :exc:`PermissionDenied` if this member may not change it."""
+        analysis: Analysis = self.get_object()
+        if not may_change(member_of(self.request), analysis):
+            raise PermissionDenied(f"Only its owner or an admin may {what}.")
+        return analysis
+
+    def _now(self, etag: str | None = None) -> Response:
+        body = self.get_serializer(self.get_object()).data
+        return Response(body, headers={"ETag": etag} if etag else None)
+
+    def _located(self, analysis: Analysis, status: int) -> Response:
+        now = get_object_or_404(selectors.detail(member_of(self.request)), pk=analysis.pk)
+        body = self.get_serializer(now).data
+        # A plain string: not every server accepts DRF's subclass in a header.
+        return Response(body, status, headers={"Location": str(body["url"])})
 
 
 def _status(pk: int) -> str:
-    return Analysis.objects.values_list("status", flat=True).get(pk=pk)
+    """Its status now; 404 if it has been deleted meanwhile."""
+    return str(get_object_or_404(Analysis.objects.only("status"), pk=pk).status)
 
 
 def _is_final(pk: int) -> bool:
-    """Whether nothing more will happen to it, be it since it was deleted."""
+    """Whether it has ended, or was deleted."""
     return not Analysis.objects.filter(pk=pk).exclude(status__in=FINAL_STATUSES).exists()

@@ -1,79 +1,47 @@
-"""What there is to choose from: models, GPUs, and the lab's nodes."""
+"""The catalogue: models by name, GPUs, and what a GPU costs the lab."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
+from drf_spectacular.utils import OpenApiExample
+from pydantic import BaseModel, Field
 from rest_framework import serializers
+from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.status import HTTP_204_NO_CONTENT
 
-from analyses import selectors
-from analyses.api.dataclass_serializers import serializer_of
+from analyses import lab
+from analyses.api.lab import admin_of
 from analyses.api.schema import described, results_of
-from analyses.api.views import ApiView
-from analyses.lab.selectors import HeldPrice, prices
-from analyses.models import Analysis, Node
+from analyses.api.serializers import serializer_of
+from analyses.api.views import ApiView, body_of, refusal
+from engine.border import read_body
+from engine.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
 from engine.models.presets import PRESETS, Preset
-
-
-class NodeGpuSerializer(serializers.Serializer[Any]):
-    """The GPU of a node, as its driver tells it."""
-
-    name = serializers.CharField()
-    total_bytes = serializers.IntegerField(allow_null=True)
-    driver = serializers.CharField()
-
-
-class NodeSerializer(serializers.Serializer[Any]):
-    """A machine whose worker runs analyses."""
-
-    name = serializers.CharField()
-    heartbeat_at = serializers.DateTimeField(help_text="Its last sign of life.")
-    gpu = NodeGpuSerializer(allow_null=True)
-    memory_bytes = serializers.IntegerField(allow_null=True)
-    versions = serializers.DictField(help_text="What runs there.")
-    draining = serializers.BooleanField(help_text="It takes nothing new.")
-    problem = serializers.CharField(help_text="What keeps it from working; empty if nothing does.")
-    analyses = serializers.ListField(
-        child=serializers.IntegerField(), help_text="The ids of those it is working on."
-    )
-
-
-class NodeList(ApiView[Node]):
-    """The lab's nodes: machines whose workers run analyses."""
-
-    serializer_class = NodeSerializer
-
-    @described(responses=results_of(NodeSerializer, "Nodes"))
-    def get(self, _request: Request) -> Response:
-        """List the lab's nodes, those online first, with what each has and does."""
-        facts = [node_facts(node, at_work) for node, at_work in selectors.nodes()]
-        return Response({"results": self.get_serializer(facts, many=True).data})
-
 
 ModelSerializer = serializer_of(Preset, name="Model")
 
 
 class ModelList(ApiView[Any]):
-    """The models that can be analysed by name."""
+    """The models that can be analyzed by name."""
 
     serializer_class = ModelSerializer
 
     @described(responses=results_of(ModelSerializer, "Models"))
     def get(self, _request: Request) -> Response:
-        """List the models that go by a name. Any other goes by its hub id or its config."""
+        """List the models that have a name here. Any other is given by its hub ID or its config."""
         return Response({"results": self.get_serializer(list(PRESETS.values()), many=True).data})
 
 
 class GpuSerializer(serializer_of(Gpu)):  # type: ignore[misc]  # made from a data class
-    """A kind of GPU, each figure with its source, and what it costs."""
+    """A kind of GPU with its price; each number has a source."""
 
     catalogue_price_per_hour_usd = serializers.FloatField(
-        help_text="The catalogue's own, where an admin has set another."
+        help_text="The catalogue's own price, where an admin has set another."
     )
 
 
@@ -84,29 +52,13 @@ class GpuList(ApiView[Any]):
 
     @described(responses=results_of(GpuSerializer, "Gpus"))
     def get(self, _request: Request) -> Response:
-        """List the catalogue of GPUs, each figure with its source, and the price that holds."""
-        held = prices(GPUS)
-        facts = [gpu_facts(gpu, held[gpu.name]) for gpu in GPUS.values()]
+        """List the catalogue GPUs, each number with its source, and the current price."""
+        prices = lab.prices(GPUS)
+        facts = [_gpu_facts(gpu, prices[gpu.name]) for gpu in GPUS.values()]
         return Response({"results": self.get_serializer(facts, many=True).data})
 
 
-def node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
-    """A node as the API and ``/health`` show it."""
-    gpu = {"name": node.gpu_name, "total_bytes": node.gpu_total_bytes, "driver": node.driver}
-    return {
-        "name": node.name,
-        "heartbeat_at": node.heartbeat_at.isoformat(),
-        "gpu": gpu if node.gpu_name else None,
-        "memory_bytes": node.memory_bytes,
-        "versions": node.versions,
-        "draining": node.draining,
-        "problem": node.problem,
-        "analyses": [analysis.pk for analysis in at_work],
-    }
-
-
-def gpu_facts(gpu: Gpu, price: HeldPrice) -> dict[str, Any]:
-    """A GPU of the catalogue as the API shows it, with the price that holds in the lab."""
+def _gpu_facts(gpu: Gpu, price: lab.HeldPrice) -> dict[str, Any]:
     facts = asdict(gpu)
     if price.is_the_labs:
         facts["sources"]["price_per_hour_usd"] = "assumed: set by an admin of the lab"
@@ -114,3 +66,72 @@ def gpu_facts(gpu: Gpu, price: HeldPrice) -> dict[str, Any]:
         "price_per_hour_usd": price.usd,
         "catalogue_price_per_hour_usd": price.catalogue_usd,
     }
+
+
+class PriceSerializer(serializers.Serializer[Any]):
+    """What a GPU costs, assumed by the lab or by the catalogue."""
+
+    gpu = serializers.CharField(read_only=True)
+    price_per_hour_usd = serializers.FloatField(
+        source="usd", allow_null=True, help_text="Per GPU; null if unknown."
+    )
+    catalogue_price_per_hour_usd = serializers.FloatField(
+        source="catalogue_usd", allow_null=True, read_only=True
+    )
+    origin = serializers.ChoiceField(
+        ["lab", "catalogue", ""], read_only=True, help_text="Where the price comes from."
+    )
+    set_by = serializers.CharField(
+        source="change.set_by.username", default=None, allow_null=True, read_only=True
+    )
+    set_at = serializers.DateTimeField(
+        source="change.set_at", default=None, allow_null=True, read_only=True
+    )
+
+
+class NewPriceBody(BaseModel):
+    """The lab's own price of a GPU."""
+
+    price_per_hour_usd: Annotated[float, Field(ge=0, le=10_000)]
+
+
+_PRICED = OpenApiExample("What we pay", {"price_per_hour_usd": 0.8}, request_only=True)
+
+
+class Price(ApiView[Any]):
+    """What one kind of GPU costs the lab."""
+
+    serializer_class = PriceSerializer
+
+    def get(self, _request: Request, gpu: str) -> Response:
+        """Read the current price of a GPU, and the catalogue's."""
+        return self._now(gpu)
+
+    @described(request=NewPriceBody, examples=[_PRICED])
+    def put(self, request: Request, gpu: str) -> Response:
+        """Set the lab's own price. For admins."""
+        member = admin_of(request, "set prices")
+        _check_known(gpu)
+        try:
+            price = read_body(NewPriceBody, body_of(request)).price_per_hour_usd
+            lab.set_price(member, gpu, price)
+        except InvalidInput as error:
+            raise refusal(error) from error
+        return self._now(gpu)
+
+    @described(responses={204: None})
+    def delete(self, request: Request, gpu: str) -> Response:
+        """Restore the catalogue's price. For admins."""
+        member = admin_of(request, "set prices")
+        _check_known(gpu)
+        lab.set_price(member, gpu, None)
+        return Response(status=HTTP_204_NO_CONTENT)
+
+    def _now(self, gpu: str) -> Response:
+        _check_known(gpu)
+        return Response(self.get_serializer(lab.price_of(gpu)).data)
+
+
+def _check_known(gpu: str) -> None:
+    if gpu not in GPUS and gpu not in lab.kinds_outside_the_catalogue():
+        raise NotFound("There is no such GPU; /api/v1/gpus/ and /api/v1/nodes/ list them.")

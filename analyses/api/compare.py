@@ -1,4 +1,4 @@
-"""Analyses side by side, as their page computes it."""
+"""Analyses side by side, computed as for the comparison page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from analyses import selectors
-from analyses.api.asking import member_of
-from analyses.api.dataclass_serializers import serializer_of
 from analyses.api.schema import described
-from analyses.api.views import ApiView
-from analyses.compare.choice import FEWEST, MOST, Choice
-from analyses.compare.columns import Column, columns_of
-from analyses.compare.rows import Cell, answer_rows, setting_rows
+from analyses.api.serializers import serializer_of
+from analyses.api.views import ApiView, member_of
+from analyses.pages.compare.columns import FEWEST, MOST, Choice, Column, columns_of
+from analyses.pages.compare.rows import Cell, answer_rows, setting_rows
 
 CellSerializer = serializer_of(Cell)
 
@@ -31,27 +29,27 @@ class ColumnSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     url = serializers.URLField()
     label = serializers.CharField(  # type: ignore[assignment]  # a field, not its label
-        help_text="What tells it apart from the others, in a few words."
+        help_text="What distinguishes it from the others, in a few words."
     )
 
 
 class ComparedRowSerializer(serializers.Serializer[Any]):
-    """One line of the comparison, with a cell for each analysis."""
+    """A row of the comparison, with a cell for each analysis."""
 
-    key = serializers.CharField(help_text="Of the figure; empty for a setting, which is text.")
+    key = serializers.CharField(help_text="Of the number; empty for a setting, which is text.")
     label = serializers.CharField()  # type: ignore[assignment]  # a field, not its label
     unit = serializers.CharField(help_text="Of the values; empty for counts and ratios.")
-    differs = serializers.BooleanField(help_text="Whether the analyses are not all alike in it.")
+    differs = serializers.BooleanField(help_text="Whether the analyses differ in it.")
     cells = CellSerializer(many=True)
 
 
 class ComparedSerializer(serializers.Serializer[Any]):
-    """Two to ten analyses, what was asked and what came out."""
+    """Two to ten analyses with their settings and results."""
 
-    base = serializers.IntegerField(help_text="The one that the others are held against.")
+    base = serializers.IntegerField(help_text="The baseline.")
     analyses = ColumnSerializer(many=True)
     asked = ComparedRowSerializer(many=True, help_text="The settings.")
-    answered = ComparedRowSerializer(many=True, help_text="The figures.")
+    answered = ComparedRowSerializer(many=True, help_text="The results.")
 
 
 class Compare(ApiView[Any]):
@@ -65,20 +63,23 @@ class Compare(ApiView[Any]):
                 "ids",
                 OpenApiTypes.STR,
                 required=True,
-                description="Numbers of analyses, separated by commas.",
+                description="The ids of the analyses, separated by commas.",
             ),
             OpenApiParameter(
                 "base",
                 OpenApiTypes.INT,
-                description="The one that the others are held against; the first if left out.",
+                description="The id of the baseline; the first if left out.",
             ),
             OpenApiParameter(
-                "diff", OpenApiTypes.INT, enum=[0, 1], description="1: only the rows that differ."
+                "diff",
+                OpenApiTypes.INT,
+                enum=[0, 1],
+                description="1 sends only the rows that differ.",
             ),
         ]
     )
     def get(self, request: Request) -> Response:
-        """Compare two to ten analyses; each figure with its source and difference."""
+        """Compare two to ten analyses; each number with its source and difference."""
         choice, columns = self._chosen(request)
         asked, answered = setting_rows(columns), answer_rows(columns, choice.base)
         body = {
@@ -90,7 +91,7 @@ class Compare(ApiView[Any]):
         return Response(self.get_serializer(body).data)
 
     def _chosen(self, request: Request) -> tuple[Choice, list[Column]]:
-        """What the address names; the page shows what it can of it, a script is told what not."""
+        """What the query selects; unlike on the page, every problem is an error."""
         query = request.query_params
         choice = Choice.read(_only(query, "ids", "diff"))
         visible = selectors.visible_to(member_of(request))
@@ -98,14 +99,14 @@ class Compare(ApiView[Any]):
         choice = choice.of_those_found(found)
         problems = list(choice.problems)
         if not problems and len(choice.ids) < FEWEST:
-            problems = [f"name {FEWEST} to {MOST} analyses, such as ids=3,5"]
+            problems = [f"select {FEWEST} to {MOST} analyses, such as ids=3,5"]
         if problems:
             raise ValidationError({"ids": problems})
         based = Choice.read(_only(query, "ids", "diff", "base"))
         if based.problems:
             raise ValidationError({"base": list(based.problems)})
         if query.get("diff", "") not in ("", "0", "1"):
-            raise ValidationError({"diff": ["give 1 for only the rows that differ, or 0"]})
+            raise ValidationError({"diff": ["enter 1 for only the rows that differ, or 0"]})
         return based, columns_of([found[pk] for pk in based.ids])
 
 

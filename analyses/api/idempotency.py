@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: however often a request is sent, it makes one analysis."""
+"""``Idempotency-Key``: a request that is sent again creates no second analysis."""
 
 from __future__ import annotations
 
@@ -24,45 +24,40 @@ KEY = OpenApiParameter(
     HEADER,
     {"type": "string", "minLength": 1, "maxLength": IdempotencyKey.LONGEST},
     OpenApiParameter.HEADER,
-    description="A word of yours, such as a UUID, for this request: sent again within 24 hours it "
-    "gives the analysis that it made the first time, with `Idempotency-Replayed: true`.",
+    description="A key of your own for this request, such as a UUID. Sent again within 24 hours, "
+    "it returns the analysis that it created before, with `Idempotency-Replayed: true`.",
 )
 
 
 class KeyUsed(APIException):
-    """The key stands for another request."""
+    """The key was used with another body."""
 
     status_code = HTTP_422_UNPROCESSABLE_ENTITY
     default_detail = (
-        "This Idempotency-Key was used with another body. Take a new key for a new request."
+        "This Idempotency-Key was used with another body. Create a new key for each request."
     )
 
 
 class _UsedBefore(Exception):
-    """The key is in use; raised to leave the transaction."""
+    """Raised to leave the transaction if the key is in use."""
 
 
 def key_of(request: Request) -> str | None:
-    """The request's key, if it has one.
-
-    Raises:
-        ValidationError: It is no key.
-    """
     key = request.headers.get(HEADER)
     if key is None:
         return None
     if not (0 < len(key) <= IdempotencyKey.LONGEST and key.isascii() and key.isprintable()):
         raise ValidationError(
-            {HEADER: [f"give 1 to {IdempotencyKey.LONGEST} printable ASCII characters"]}
+            {HEADER: [f"send 1 to {IdempotencyKey.LONGEST} printable ASCII characters"]}
         )
     return key
 
 
 def submit_once(member: User, key: str, fields: Mapping[str, object]) -> tuple[Analysis, bool]:
-    """Submit an analysis unless this key of the member's has made one in the last day.
+    """Submit an analysis unless this key of the member's has created one in the last day.
 
-    Two at once make one: the key is unique, so the second waits for the first one's transaction to
-    end. A request that is refused leaves no key behind, and may be put right and sent again.
+    Of two requests at once, one creates it: the key is unique, so the second waits for the first
+    one's transaction. A refused request stores no key, so it can be corrected and sent again.
 
     Returns:
         The analysis, and whether it is new.

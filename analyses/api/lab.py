@@ -1,31 +1,32 @@
-"""The lab: its members, its settings and what its GPUs cost. Admins change them."""
+"""The lab: its members, its settings, which only admins change, and its savings."""
 
 from __future__ import annotations
 
-import types
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiExample
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from pydantic import BaseModel, Field
 from rest_framework import serializers
-from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.status import HTTP_204_NO_CONTENT
+from rest_framework.viewsets import ViewSetMixin
 
-from analyses.api.asking import fields_of, member_of, refusal
-from analyses.api.paging import PAGE, Pages
+from analyses import lab
 from analyses.api.schema import described
-from analyses.api.views import ApiView
-from analyses.lab import selectors, services
+from analyses.api.serializers import serializer_of
+from analyses.api.views import PAGE, ApiView, Pages, body_of, member_of, refusal
 from analyses.models import LabSettings
 from analyses.permissions import may_administer
+from analyses.savings.breakdown import DIMENSIONS, KINDS, Total, Totals, totals_by, totals_of
+from analyses.savings.selection import Selection, label_of, value_of
+from analyses.selectors import savings_visible_to
+from engine.border import read_body
 from engine.errors import InvalidInput
-from engine.gpus import GPUS
-from engine.parsing import unknown_fields
 from memorymark_site.accounts.roles import Role, stored_role
 
 
@@ -35,10 +36,10 @@ class MemberSerializer(serializers.ModelSerializer[User]):
     name = serializers.CharField(source="username")
     role = serializers.SerializerMethodField()
     active = serializers.BooleanField(
-        source="is_active", help_text="Whether the account can sign in; its tokens too."
+        source="is_active", help_text="Whether the account and its tokens can sign in."
     )
     last_login = serializers.DateTimeField(
-        allow_null=True, help_text="With the browser; tokens do not count."
+        allow_null=True, help_text="With a browser; tokens do not count."
     )
 
     class Meta:
@@ -51,38 +52,31 @@ class MemberSerializer(serializers.ModelSerializer[User]):
         return stored_role(member).value
 
 
-class MemberList(ListModelMixin, ApiView[User]):
-    """The members of the lab, for admins."""
+class Members(ViewSetMixin, ListModelMixin, ApiView[User]):
+    """The accounts of the lab, for admins."""
 
     serializer_class = MemberSerializer
     pagination_class = Pages
     needs_role = Role.ADMIN
 
     def get_queryset(self) -> QuerySet[User]:
-        """Every account, A to Z."""
         return User.objects.select_related("viewer").order_by("username")
 
     @described(parameters=[*PAGE], responses={200: MemberSerializer(many=True), 403: None})
-    def get(self, request: Request) -> Response:
-        """List the accounts, those that cannot sign in any more too. For admins."""
-        return self.list(request)
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List all accounts, including those that can no longer sign in. For admins."""
+        return super().list(request, *args, **kwargs)
 
 
 class LabSerializer(serializers.ModelSerializer[LabSettings]):
-    """What holds until an analysis says otherwise."""
+    """The defaults of new analyses, and whether members may share."""
 
     hours_per_run = serializers.FloatField(
-        min_value=0,
-        max_value=100_000,
-        allow_null=True,
-        help_text="GPU-hours of one training run at today's batch size, assumed. Null goes back to "
-        "the engine's own.",
+        help_text="GPU-hours of one training run at today's batch size, assumed."
     )
-    runs_per_year = serializers.FloatField(
-        min_value=0, max_value=1_000_000, allow_null=True, help_text="Assumed; null as above."
-    )
+    runs_per_year = serializers.FloatField(help_text="Assumed.")
     sharing_allowed = serializers.BooleanField(
-        help_text="Whether members may show an analysis to people outside the lab."
+        help_text="Whether members may share an analysis with people outside the lab."
     )
     changed_by = serializers.CharField(
         source="changed_by.username", default=None, allow_null=True, read_only=True
@@ -94,6 +88,27 @@ class LabSerializer(serializers.ModelSerializer[LabSettings]):
         fields = ("hours_per_run", "runs_per_year", "sharing_allowed", "changed_by", "changed_at")
 
 
+class LabBody(BaseModel):
+    """The settings to change; what is left out stays."""
+
+    hours_per_run: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=100_000,
+            description="GPU-hours of one training run at today's batch size, assumed. Null "
+            "restores the engine's default.",
+        ),
+    ] = None
+    runs_per_year: Annotated[
+        float | None, Field(ge=0, le=1_000_000, description="Assumed; null as above.")
+    ] = None
+    sharing_allowed: Annotated[
+        bool,
+        Field(description="Whether members may share an analysis with people outside the lab."),
+    ] = True
+
+
 _CHANGED = OpenApiExample("Other hours", {"hours_per_run": 12}, request_only=True)
 
 
@@ -103,124 +118,93 @@ class Lab(ApiView[LabSettings]):
     serializer_class = LabSerializer
 
     def get(self, _request: Request) -> Response:
-        """Read what holds now, and who has changed it last."""
-        return Response(self.get_serializer(selectors.lab_settings()).data)
+        """Read the lab's settings, and who changed them last."""
+        return Response(self.get_serializer(lab.lab_settings()).data)
 
-    @described(request=LabSerializer(partial=True), examples=[_CHANGED])
+    @described(request=LabBody, examples=[_CHANGED])
     def patch(self, request: Request) -> Response:
-        """Set what is given; null goes back to the engine's own number. For admins."""
-        member = _check_admin(request, "change what holds for the whole lab")
-        given = fields_of(request)
-        _check(given, _SETTINGS)
-        stored = selectors.lab_settings()
+        """Change the given settings; null restores the engine's default. For admins."""
+        member = admin_of(request, "change the lab's settings")
         try:
-            services.save_settings(
-                member, **{name: given.get(name, getattr(stored, name)) for name in _SETTINGS}
-            )
+            changes = read_body(LabBody, body_of(request)).model_dump(exclude_unset=True)
+            stored = {name: getattr(lab.lab_settings(), name) for name in LabBody.model_fields}
+            lab.save_settings(member, **stored | changes)
         except InvalidInput as error:
             raise refusal(error) from error
         return self.get(request)
 
 
-class PriceSerializer(serializers.Serializer[Any]):
-    """What a GPU costs: assumed, by the lab or by the catalogue."""
-
-    gpu = serializers.CharField(read_only=True)
-    price_per_hour_usd = serializers.FloatField(
-        source="usd",
-        allow_null=True,
-        help_text="Of one GPU; null where nobody knows one.",
-    )
-    catalogue_price_per_hour_usd = serializers.FloatField(
-        source="catalogue_usd", allow_null=True, read_only=True
-    )
-    origin = serializers.ChoiceField(
-        ["lab", "catalogue", ""], read_only=True, help_text="Whose price it is."
-    )
-    set_by = serializers.CharField(
-        source="change.set_by.username", default=None, allow_null=True, read_only=True
-    )
-    set_at = serializers.DateTimeField(
-        source="change.set_at", default=None, allow_null=True, read_only=True
-    )
-
-
-class NewPriceSerializer(serializers.Serializer[Any]):
-    """What a GPU is to cost."""
-
-    price_per_hour_usd = serializers.FloatField(min_value=0, max_value=10_000)
-
-
-_PRICED = OpenApiExample("What we pay", {"price_per_hour_usd": 0.8}, request_only=True)
-
-
-class Price(ApiView[Any]):
-    """What one kind of GPU costs the lab."""
-
-    serializer_class = PriceSerializer
-
-    def get(self, _request: Request, gpu: str) -> Response:
-        """Read the price that holds, and the catalogue's."""
-        return self._answer(gpu)
-
-    @described(request=NewPriceSerializer, examples=[_PRICED])
-    def put(self, request: Request, gpu: str) -> Response:
-        """Set the lab's own price. For admins."""
-        member = _check_admin(request, "set prices")
-        _check_known(gpu)
-        given = fields_of(request)
-        _check(given, {_PRICE: _NUMBER})
-        if given.get(_PRICE) is None:
-            raise ValidationError({_PRICE: ["give it; DELETE goes back to the catalogue's"]})
-        try:
-            services.set_price(member, gpu, given[_PRICE])
-        except InvalidInput as error:
-            raise refusal(error) from error
-        return self._answer(gpu)
-
-    @described(responses={204: None})
-    def delete(self, request: Request, gpu: str) -> Response:
-        """Go back to the catalogue's price. For admins."""
-        member = _check_admin(request, "set prices")
-        _check_known(gpu)
-        services.set_price(member, gpu, None)
-        return Response(status=HTTP_204_NO_CONTENT)
-
-    def _answer(self, gpu: str) -> Response:
-        _check_known(gpu)
-        return Response(self.get_serializer(selectors.price_of(gpu)).data)
-
-
-_NUMBER: tuple[type, ...] = (int, float, types.NoneType)
-_SETTINGS: Mapping[str, tuple[type, ...]] = {
-    "hours_per_run": _NUMBER,
-    "runs_per_year": _NUMBER,
-    "sharing_allowed": (bool,),
-}
-_PRICE = "price_per_hour_usd"
-
-
-def _check_admin(request: Request, what: str) -> User:
+def admin_of(request: Request, what: str) -> User:
+    """The member who sends the request; :exc:`PermissionDenied` if that is no admin."""
     member = member_of(request)
     if not may_administer(member):
         raise PermissionDenied(f"Only an admin may {what}.")
     return member
 
 
-def _check_known(gpu: str) -> None:
-    if gpu not in GPUS and gpu not in selectors.kinds_outside_the_catalogue():
-        raise NotFound("There is no such GPU; /api/v1/gpus/ and /api/v1/nodes/ name them.")
+TotalSerializer = serializer_of(Total)
+
+_TEXT = {"type": "string", "pattern": r"^[^\x00]*$"}
+"""A database cannot search for a NUL."""
 
 
-def _check(given: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:
-    """Refuse unknown names, and what is not even of the kind; how large it may be is judged later.
+class SavingsRowSerializer(serializers.Serializer[Any]):
+    """The totals of one member, model, GPU or month."""
 
-    Raises:
-        ValidationError: With a message for each wrong field.
-    """
-    wrong = {name: [message] for name, message in unknown_fields(given, known).items()}
-    for name, value in given.items():
-        if name in known and type(value) not in known[name]:
-            wrong[name] = ["give true or false" if bool in known[name] else "give a number"]
-    if wrong:
-        raise ValidationError(wrong)
+    value = serializers.CharField(help_text="As in the query.")
+    label = serializers.CharField(  # type: ignore[assignment]  # a field, not its label
+        help_text="As pages show it."
+    )
+    realised = TotalSerializer()
+    potential = TotalSerializer()
+
+
+class LabSavingsSerializer(serializers.Serializer[Any]):
+    """The totals and their breakdown; the hours, runs and prices in them are assumed."""
+
+    by = serializers.ChoiceField(list(DIMENSIONS))
+    totals = serializer_of(Totals)(help_text="Realised and potential savings; they never overlap.")
+    count = serializers.IntegerField(help_text="Of the rows, over all pages.")
+    next = serializers.URLField(allow_null=True)
+    previous = serializers.URLField(allow_null=True)
+    results = SavingsRowSerializer(many=True)
+
+
+class Savings(ApiView[Any]):
+    """What the recommendations save in a year."""
+
+    serializer_class = LabSavingsSerializer
+
+    @described(
+        parameters=[
+            OpenApiParameter("by", OpenApiTypes.STR, enum=list(DIMENSIONS), default="member"),
+            OpenApiParameter("kind", OpenApiTypes.STR, enum=list(KINDS)),
+            OpenApiParameter("member", _TEXT, description="The owner's name."),
+            OpenApiParameter("model", _TEXT),
+            OpenApiParameter(
+                "gpu", _TEXT, description="In the catalogue, or `local:NAME` of a node."
+            ),
+            OpenApiParameter(
+                "month",
+                {"type": "string", "pattern": r"^[12][0-9]{3}-(0[1-9]|1[0-2])$"},
+                description="When it was adopted, or else when it ended, such as 2026-03.",
+            ),
+            *PAGE,
+        ]
+    )
+    def get(self, request: Request) -> Response:
+        """Add up the selected savings, in total and by member, model, GPU or month."""
+        try:
+            selection = Selection.parse(request.query_params.dict())
+        except InvalidInput as error:
+            raise refusal(error) from error
+        counted = selection.of(savings_visible_to(member_of(request)))
+        rows, pages = totals_by(counted, selection.by), Pages()
+        shown = [
+            {"value": value, "label": label_of(selection.by, value), **vars(row.totals)}
+            for row in pages.paginate_queryset(rows, request) or []
+            for value in [value_of(selection.by, row.key)]
+        ]
+        body = pages.get_paginated_response(shown).data
+        body |= {"by": selection.by, "totals": totals_of(rows)}
+        return Response(self.get_serializer(body).data)

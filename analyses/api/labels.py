@@ -1,85 +1,108 @@
-"""Tags and note of an analysis as a script writes them."""
+"""Tags and note of an analysis, and its ``ETag``.
+
+The ``ETag`` has two parts, ``"LABELS.REST"``. The first is the version of tags and note alone, so
+that a write with ``If-Match`` conflicts only with other writes of them, not with a new trial.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+from typing import Annotated
 
+from django.db.models import OuterRef, Subquery
+from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema_field
-from rest_framework import serializers
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from pydantic import AfterValidator, BaseModel, Field
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
 
-from analyses.history.labels import MOST_TAGS, BadLabel, note_from, tag_names
-from analyses.models import Note, Tag
-from engine.errors import InvalidInput
-from engine.parsing import unknown_fields
+from analyses import selectors
+from analyses.api.serializers import AnalysisSerializer
+from analyses.api.views import member_of
+from analyses.models import Note, Tag, Trial
+from analyses.pages.history.labels import MOST_TAGS, TAGGINGS, Labels, note_from, tag_names
 
 IF_MATCH = OpenApiParameter(
     "If-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="The `ETag` of an analysis as it was read: 412, and nothing is done, where tags or "
-    "note have been changed since. Without it the last writer wins.",
+    description="The `ETag` of the analysis that you read: 412 if its tags or note have changed "
+    "since. Without it, the last write wins.",
 )
 LABELLED = OpenApiExample(
     "For a thesis", {"tags": ["thesis", "baseline"], "note": "Before the fix."}, request_only=True
 )
 
 
-@extend_schema_field({"type": "string", "maxLength": Tag.LONGEST, "pattern": r"^[^\x00,]*$"})
-class TagField(serializers.CharField):
-    """The name of a tag."""
+class LabelsBody(BaseModel):
+    """The tags and the note of an analysis; what is left out stays as it is."""
+
+    tags: Annotated[
+        list[
+            Annotated[
+                str,
+                Field(json_schema_extra={"maxLength": Tag.LONGEST, "pattern": r"^[^\x00,]*$"}),
+            ]
+        ],
+        AfterValidator(tag_names),
+        Field(
+            description="All of its tags: stored in lower case, each once. An empty list removes "
+            "them.",
+            json_schema_extra={"maxItems": MOST_TAGS},
+        ),
+    ] = []
+    note: Annotated[
+        str | None,
+        AfterValidator(lambda text: note_from(text or "")),
+        Field(
+            description="Empty or null removes it.",
+            json_schema_extra={"maxLength": Note.LONGEST, "pattern": r"^[^\x00]*$"},
+        ),
+    ] = None
 
 
-@extend_schema_field(
-    {"type": "string", "maxLength": Note.LONGEST, "pattern": r"^[^\x00]*$", "nullable": True}
-)
-class NoteField(serializers.CharField):
-    """A text, or none."""
+_CHANGING = (
+    "owner__username", "status", "started_at", "finished_at", "node", "attempt", "answered_from",
+    "adopted_at", "adopted_by__username", "failure_code", "failure_reason",
+)  # fmt: skip
+"""What changes in the life of an analysis; its result changes only with its status."""
 
 
-class LabelsSerializer(serializers.Serializer[Any]):
-    """What members put on an analysis; what is left out stays."""
-
-    tags = serializers.ListField(
-        child=TagField(allow_blank=True),
-        max_length=MOST_TAGS,
-        help_text="All it is to have: kept in small letters, each once. An empty list takes them "
-        "off.",
+def etag_of(request: Request, pk: int) -> str | None:
+    """The ``ETag`` of this request's response; ``None`` if there is no such analysis."""
+    latest = Trial.objects.filter(analysis=OuterRef("pk")).order_by("-pk").values("pk")[:1]
+    row = (
+        selectors.visible_to(member_of(request))
+        .filter(pk=pk)
+        .annotate(latest_trial=Subquery(latest))
+        .values_list(*_CHANGING, "latest_trial", "note__text")
+        .first()
     )
-    note = NoteField(allow_blank=True, help_text="Empty or null removes it.")
+    if row is None:
+        return None
+    names = TAGGINGS.filter(analysis=pk).values_list("tag__name", flat=True)
+    labels = Labels.of(names, row[-1])
+    rest = (AnalysisSerializer.Meta.fields, pk, row[:-1], request.build_absolute_uri())
+    return f'"{labels.version}.{hashlib.sha256(repr(rest).encode()).hexdigest()[:32]}"'
 
 
-def labels_in(fields: Mapping[str, Any]) -> tuple[list[str] | None, str | None]:
-    """The tags and the note that a body gives; ``None`` for what it leaves as it is.
+def labels_seen(request: Request) -> list[str] | None:
+    """The versions of tags and note in ``If-Match``; ``None`` accepts any.
+
+    A proxy that compresses responses makes their ``ETag`` weak (``W/``), which still works here.
 
     Raises:
-        InvalidInput: With a message for each wrong field, and for each that there is not.
+        ValidationError: It has no ``ETag``.
     """
-    wrong = unknown_fields(fields, ("tags", "note"))
-    names, note = None, None
-    if "tags" in fields:
-        try:
-            names = tag_names(_texts(fields["tags"]))
-        except BadLabel as error:
-            wrong["tags"] = str(error)
-    if "note" in fields:
-        try:
-            note = note_from(_text("" if fields["note"] is None else fields["note"]))
-        except BadLabel as error:
-            wrong["note"] = str(error)
-    if wrong:
-        raise InvalidInput(wrong)
-    return names, note
-
-
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise BadLabel('give a list of names, such as ["thesis", "baseline"]')
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise BadLabel("give a text")
-    return value
+    header = request.headers.get("If-Match")
+    if header is None:
+        return None
+    etags = parse_etags(header)
+    if not etags:
+        raise ValidationError(
+            {"If-Match": ["send an ETag as you received it, in its double quotes"]}
+        )
+    if "*" in etags:
+        return None
+    return [etag.removeprefix("W/").strip('"').partition(".")[0] for etag in etags]

@@ -1,4 +1,4 @@
-"""Every error of the API as problem details (RFC 9457), whatever raised it and wherever."""
+"""Every error as problem details (RFC 9457), and the error pages outside ``/api/``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from django import db
 from django.core.exceptions import RequestDataTooBig
 from django.core.signals import got_request_exception
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
@@ -20,16 +21,16 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 KINDS_ADDRESS = "/api/docs/problems/"
 RETRY_SECONDS = 5
-"""When to ask again where the database is away."""
+"""When to try again after the database did not respond."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of problem, the same for all that it happens to.
+    """A kind of problem: one for each status code.
 
     Attributes:
-        name: Stands at the end of a problem's ``type``.
-        title: What has happened, without the details.
+        name: The end of the problem's ``type``.
+        title: What happened, without details.
         meaning: What to do about it.
     """
 
@@ -47,52 +48,51 @@ class Kind:
 KINDS = {
     kind.status: kind
     for kind in (
-        Kind(400, "invalid", "The request is wrong",
-             "Nothing was done. errors says for each wrong field what to do."),
-        Kind(401, "not-signed-in", "Sign in first",
-             "Send the header Authorization: Token mm_… with a token that is valid."),
-        Kind(403, "not-allowed", "You may not do that",
-             "It takes an admin, or whoever owns it; of a token, one to write; with a session it "
-             "takes the CSRF token."),
-        Kind(404, "not-found", "There is no such thing",
-             "It has been deleted, you may not see it, or the address is mistyped."),
-        Kind(405, "method-not-allowed", "That cannot be done here",
-             "The header Allow has the methods of this address."),
-        Kind(406, "not-acceptable", "No such format",
-             "The API answers JSON: accept application/json, or leave Accept out."),
-        Kind(409, "conflict", "Its state forbids that",
-             "Read it again: it has changed, or it is not so far yet. Nothing was done."),
-        Kind(412, "changed", "Somebody has changed it since",
+        Kind(400, "invalid", "Invalid request",
+             "Nothing was changed. errors says what to do, by wrong field."),
+        Kind(401, "not-signed-in", "Not signed in",
+             "Send the header Authorization: Token mm_… with a valid token."),
+        Kind(403, "not-allowed", "Not allowed",
+             "Only an admin or the owner may do this. A token needs write access; a session needs "
+             "the CSRF token."),
+        Kind(404, "not-found", "Not found",
+             "It was deleted, you have no access to it, or the address is mistyped."),
+        Kind(405, "method-not-allowed", "Method not allowed",
+             "The header Allow lists the methods of this address."),
+        Kind(406, "not-acceptable", "Not acceptable",
+             "The API responds in JSON: accept application/json, or leave Accept out."),
+        Kind(409, "conflict", "Not possible in its present state",
+             "Read it again: it has changed, or is not ready for this yet. Nothing was changed."),
+        Kind(412, "changed", "Changed by someone else",
              "Read it again, look at what is there now, and send your change with its new ETag. "
-             "Nothing was done."),
-        Kind(413, "too-large", "The request is too large",
-             "A config has at most 1 MiB; the rest is small."),
-        Kind(415, "unsupported-media-type", "No such format is read",
-             "Send JSON, and say so: Content-Type: application/json."),
-        Kind(422, "key-used", "This Idempotency-Key stands for another request",
-             "Take a new key for a new request; a key goes only with the body it was first used "
-             "with."),
+             "Nothing was changed."),
+        Kind(413, "too-large", "Request too large",
+             "A config may have at most 1 MiB."),
+        Kind(415, "unsupported-media-type", "Unsupported format",
+             "Send JSON, with the header Content-Type: application/json."),
+        Kind(422, "key-used", "Idempotency-Key already used",
+             "It was used with another body. Create a new key for each request."),
         Kind(429, "too-many", "Too many requests",
-             "Wait for the seconds of Retry-After. To wait for an answer, use ?wait= and do not "
-             "poll."),
-        Kind(500, "failure", "Something went wrong here",
-             "It is a fault of the site; its log says more."),
-        Kind(503, "away", "The database does not answer",
-             "Try again after the seconds of Retry-After."),
+             "Wait for the seconds in Retry-After. To wait for a result, use ?wait= instead of "
+             "polling."),
+        Kind(500, "failure", "Internal error",
+             "This is a fault of the site; its log has the details."),
+        Kind(503, "away", "The database does not respond",
+             "Try again after the seconds in Retry-After."),
     )
 }  # fmt: skip
-"""By status code: a status says it all but for the words."""
+"""By status code."""
 
 
 class Conflict(exceptions.APIException):
-    """What was asked for cannot be done in the state that things are in."""
+    """The request is not possible in the present state."""
 
     status_code = status.HTTP_409_CONFLICT
     default_code = "conflict"
 
 
 class Changed(exceptions.APIException):
-    """What is there now is not what ``If-Match`` says."""
+    """``If-Match`` names another version than the present one."""
 
     status_code = status.HTTP_412_PRECONDITION_FAILED
     default_code = "changed"
@@ -102,33 +102,32 @@ class TooLarge(exceptions.APIException):
     """The body is larger than ``DATA_UPLOAD_MAX_MEMORY_SIZE``."""
 
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
-    default_detail = "The request is too large; a config has at most 1 MiB, the rest is small."
+    default_detail = "The request is too large; a config may have at most 1 MiB."
     default_code = "too_large"
 
 
 class Away(exceptions.APIException):
-    """The database does not answer."""
+    """The database does not respond."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-    default_detail = "The database does not answer. Nothing was done; try again."
+    default_detail = "The database does not respond. Nothing was changed; try again."
     wait = RETRY_SECONDS
 
 
 def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
-    """What the API answers to an exception raised in one of its views."""
     request = context["request"]
     if isinstance(error, RequestDataTooBig):
         error = TooLarge()
     elif isinstance(error, db.OperationalError | db.InterfaceError):
-        logger.error("the database does not answer", exc_info=error)
+        logger.error("the database does not respond", exc_info=error)
         error = Away()
     answer = exception_handler(error, context)
     if answer is None:
-        # The exception stops here, so those whom Django would tell of it are told from here.
+        # The exception ends here, so send the signal that Django would send.
         logger.error("the API failed: %s %s", request.method, request.path, exc_info=error)
         got_request_exception.send(sender=None, request=request)
         return _response(problem(500, request.path))
-    body = problem(answer.status_code, request.path, *_said(answer.data))
+    body = problem(answer.status_code, request.path, *_detail_and_errors(answer.data))
     return _response(body, dict(answer.items()))
 
 
@@ -140,11 +139,7 @@ def problem(
 ) -> dict[str, Any]:
     """The body of a problem.
 
-    Args:
-        status_code: Of the response.
-        path: Of the request.
-        detail: What happened this time; the kind's own words if empty.
-        errors: By field, what is wrong with it.
+    Without ``detail``, it is the meaning of the kind.
     """
     kind = KINDS.get(status_code, KINDS[500])
     body: dict[str, Any] = {
@@ -158,7 +153,7 @@ def problem(
 
 
 def problem_page(request: HttpRequest, status_code: int, detail: str = "") -> JsonResponse:
-    """A problem where no view of the API was reached."""
+    """The response where the request did not reach a view of the API."""
     body = problem(status_code, request.path, detail)
     return JsonResponse(body, status=status_code, content_type=MEDIA_TYPE)
 
@@ -167,8 +162,8 @@ def _response(body: dict[str, Any], headers: dict[str, str] | None = None) -> Re
     return Response(body, body["status"], headers=headers, content_type=MEDIA_TYPE)
 
 
-def _said(data: Any) -> tuple[str, dict[str, list[str]] | None]:
-    """What REST framework says: a detail, or messages by field."""
+def _detail_and_errors(data: Any) -> tuple[str, dict[str, list[str]] | None]:
+    """Detail and messages by field of a response of REST framework."""
     if isinstance(data, Mapping) and set(data) == {"detail"} and isinstance(data["detail"], str):
         return str(data["detail"]), None
     errors = _by_field(data)
@@ -176,7 +171,7 @@ def _said(data: Any) -> tuple[str, dict[str, list[str]] | None]:
 
 
 def _by_field(data: Any, name: str = "") -> dict[str, list[str]]:
-    """Messages by field, one field of another written ``outer.inner``."""
+    """Messages by field; a nested field is named ``outer.inner``."""
     if isinstance(data, Mapping):
         found: dict[str, list[str]] = {}
         for inner, messages in data.items():
@@ -184,3 +179,23 @@ def _by_field(data: Any, name: str = "") -> dict[str, list[str]]:
         return found
     messages = data if isinstance(data, list | tuple) else [data]
     return {name or "non_field_errors": [str(message) for message in messages]}
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if _is_of_api(request):
+        return problem_page(request, 400, "This request cannot be read.")
+    return defaults.bad_request(request, exception)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if _is_of_api(request):
+        return problem_page(request, 404, "Nothing is at this address; see /api/docs/")
+    return defaults.page_not_found(request, exception)
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    return problem_page(request, 500) if _is_of_api(request) else defaults.server_error(request)
+
+
+def _is_of_api(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")

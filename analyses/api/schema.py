@@ -1,7 +1,7 @@
-"""The API's own description (OpenAPI), from the code that answers.
+"""The API's description: the OpenAPI schema, made from the views, and the pages that show it.
 
-What every operation has in common is put in here, once: its tag, its summary, the problems it may
-answer with. What is particular to one stands at its view, by :func:`described`.
+Summaries, shared parameters and problems are added here; what is specific to an operation is in
+:func:`described` at its view.
 """
 
 from __future__ import annotations
@@ -9,30 +9,43 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from pydantic.json_schema import GenerateJsonSchema
 from rest_framework import serializers
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
 
 from analyses.api.problems import KINDS, MEDIA_TYPE, Kind
-from analyses.api.waiting import LONGEST_WAIT_SECONDS
+from analyses.api.serializers import stored_serializer
+from analyses.api.views import LONGEST_WAIT_SECONDS
+from analyses.bodies import Stored
 
 View = TypeVar("View", bound=Callable[..., Any])
 
 WAIT = OpenApiParameter(
     "wait",
     {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT_SECONDS},
-    description="Seconds to wait for the end. It answers at once with what there is where too "
-    "many wait already.",
+    description="Seconds to wait for it to end. The response comes at once if too many requests "
+    "are waiting already.",
 )
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="The `ETag` of an earlier answer: 304 without a body where it still holds.",
+    description="The `ETag` of an earlier response: 304 without a body if nothing has changed.",
 )
 PROBLEM = "Problem"
 
@@ -46,27 +59,24 @@ def described(**words: Any) -> Callable[[View], View]:
 def results_of(
     one: type[serializers.BaseSerializer[Any]], name: str
 ) -> type[serializers.Serializer[Any]]:
-    """The serializer of a list that has no pages, for the schema."""
-    body = {"__doc__": "All there are.", "results": one(many=True)}
+    """The serializer of a list without pages, for the schema."""
+    body = {"__doc__": "The whole list.", "results": one(many=True)}
     return type(f"{name}Serializer", (serializers.Serializer,), body)
 
 
 class Schema(AutoSchema):
-    """Reads summary and description from the docstring of the method that answers."""
+    """Takes summary and description from the docstring of the view's method."""
 
     def get_summary(self) -> str | None:
-        """The first sentence."""
         first = re.split(r"[.;:](?:\s|$)", _docstring(self))[0]
         return first.replace("`", "") or None
 
     def get_description(self) -> str:  # type: ignore[override]  # drf-spectacular's signature
-        """All of it."""
         return _docstring(self)
 
     def get_override_parameters(
         self,
     ) -> list[OpenApiParameter | serializers.Serializer[Any] | type[serializers.Serializer[Any]]]:
-        """What each read takes."""
         if self.method != "GET" or not hasattr(self.view, "get_serializer_class"):
             return []
         known = list(self.view.get_serializer_class()().fields)
@@ -79,37 +89,87 @@ def _fields_parameter(known: list[str]) -> OpenApiParameter:
         {"type": "array", "minItems": 1, "items": {"type": "string", "enum": known}},
         style="form",
         explode=False,
-        description="Only these are sent, whatever else is required; all if left out.",
+        description="Send only these fields; all if left out.",
     )
 
 
 def _docstring(schema: Schema) -> str:
-    method = getattr(schema.view, schema.method.lower(), None)
+    name = getattr(schema.view, "action", None) or schema.method.lower()
+    method = getattr(schema.view, name, None)
     return inspect.getdoc(method) or ""
+
+
+class _BodySchema(GenerateJsonSchema):
+    """JSON schema as OpenAPI 3.0 has it: ``nullable`` instead of a union, no titles or defaults."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def nullable_schema(self, schema: Any) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"]) | {"nullable": True}
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"])
+
+    def float_schema(self, schema: Any) -> dict[str, Any]:
+        return super().float_schema(schema) | {"format": "double"}
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        found = super().model_schema(schema)
+        return {name: value for name, value in found.items() if name != "title"}
+
+
+class BodyExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  # its hook for subclasses has no annotations
+    """Describes a body by its pydantic model, whose name ends in ``Body``."""
+
+    target_class = "pydantic.BaseModel"
+    match_subclasses = True
+    priority = 1  # before the one that comes with drf-spectacular, which writes OpenAPI 3.1
+
+    def get_name(self, auto_schema: Any, direction: str) -> str:
+        return str(self.target.__name__.removesuffix("Body"))
+
+    def map_serializer(self, auto_schema: Any, direction: str) -> dict[str, Any]:
+        schema: dict[str, Any] = self.target.model_json_schema(
+            ref_template="#/components/schemas/{model}Request", schema_generator=_BodySchema
+        )
+        for name, inner in schema.pop("$defs", {}).items():
+            auto_schema.registry.register_on_missing(
+                ResolvedComponent(  # type: ignore[no-untyped-call]  # drf-spectacular has no annotations there
+                    f"{name}Request", ResolvedComponent.SCHEMA, schema=inner, object=name
+                )
+            )
+        for name, field in self.target.model_fields.items():
+            for stored in field.metadata:
+                if isinstance(stored, Stored):
+                    serializer = stored_serializer(stored.kind)
+                    ref = auto_schema.resolve_serializer(serializer, direction).ref
+                    schema["properties"][name] = {"allOf": [ref], "description": field.description}
+        return schema
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its hook for subclasses has no annotations
     """How a script signs in."""
 
-    target_class = "memorymark_site.accounts.authentication.TokenAuthentication"
+    target_class = "memorymark_site.accounts.tokens.TokenAuthentication"
     name = "token"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
-        """A header with a word before the token, which OpenAPI has no other name for."""
+        """An ``apiKey``: OpenAPI has no other type for a header with a word before the token."""
         return {
             "type": "apiKey",
             "in": "header",
             "name": "Authorization",
-            "description": "`Token mm_…`, made on the page API tokens: to read, or to write too.",
+            "description": "`Token mm_…`, created on the page API tokens.",
         }
 
 
 def with_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
-    """Give each operation the errors that it may answer with; a hook of drf-spectacular."""
+    """Add the possible problems to each operation; a hook of drf-spectacular."""
     result["components"]["schemas"][PROBLEM] = _problem_schema()
     result["components"]["responses"] = {kind.name: _response(kind) for kind in KINDS.values()}
     for name, schema in result["components"]["schemas"].items():
-        if name.endswith("Request"):  # what is sent: a field that is not known is refused
+        if name.endswith("Request"):  # unknown fields are refused
             schema["additionalProperties"] = False
     for path, operations in result["paths"].items():
         for method, operation in operations.items():
@@ -120,12 +180,12 @@ def with_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
 def _add_problems(path: str, method: str, operation: dict[str, Any]) -> None:
     responses: dict[str, Any] = operation["responses"]
     is_for_members = bool(operation.get("security"))
-    # What a view has named without a body is a problem that only it knows of.
-    statuses = {int(code) for code, said in responses.items() if "content" not in said}
+    # A view lists the problems that only it has as responses without a body.
+    statuses = {int(code) for code, response in responses.items() if "content" not in response}
     statuses |= {400, 401, 406, 429, 500, 503} if is_for_members else {406, 500}
     if is_for_members and method != "get":
         statuses |= {403}
-    if "{" in path or any(taken["name"] == "page" for taken in operation.get("parameters", [])):
+    if "{" in path or any(each["name"] == "page" for each in operation.get("parameters", [])):
         statuses |= {404}
     if "requestBody" in operation:
         statuses |= {413, 415}
@@ -133,7 +193,7 @@ def _add_problems(path: str, method: str, operation: dict[str, Any]) -> None:
         if "content" not in responses.get(str(status), {}):
             responses[str(status)] = {"$ref": f"#/components/responses/{KINDS[status].name}"}
     if is_for_members and method == "get":
-        responses["304"] = {"description": "Nothing has changed, as `If-None-Match` says."}
+        responses["304"] = {"description": "Not changed since the version in `If-None-Match`."}
     operation["responses"] = dict(sorted(responses.items()))
 
 
@@ -158,27 +218,53 @@ def _problem_schema() -> dict[str, Any]:
         "required": ["type", "title", "status", "detail", "instance"],
         "properties": {
             "type": {"type": "string", "format": "uri-reference", "description": "The kind."},
-            "title": text | {"description": "The kind in words."},
+            "title": text | {"description": "The kind, for people."},
             "status": {"type": "integer"},
             "detail": text | {"description": "What happened this time."},
-            "instance": text | {"description": "The address that was asked for."},
+            "instance": text | {"description": "The address of the request."},
             "errors": {
                 "type": "object",
-                "description": "By field, what is wrong with it and what to do.",
+                "description": "What is wrong and what to do, by field.",
                 "additionalProperties": {"type": "array", "items": text},
             },
         },
         "example": {
             "type": "/api/docs/problems/#invalid",
-            "title": "The request is wrong",
+            "title": "Invalid request",
             "status": 400,
-            "detail": "current_batch_size: 0 is not possible here; give a whole number from 1 to "
-            "65,536.",
+            "detail": "current_batch_size: enter a whole number from 1 to 65,536.",
             "instance": "/api/v1/analyses/",
-            "errors": {
-                "current_batch_size": [
-                    "0 is not possible here; give a whole number from 1 to 65,536"
-                ]
-            },
+            "errors": {"current_batch_size": ["enter a whole number from 1 to 65,536"]},
         },
     }
+
+
+class SchemaFile(APIView):
+    """The schema as it is checked in; generating it takes a second."""
+
+    schema = None
+
+    def perform_content_negotiation(
+        self, request: Request, force: bool = False
+    ) -> tuple[BaseRenderer, str]:
+        """The file is YAML, whatever ``Accept`` is; problems are JSON."""
+        return super().perform_content_negotiation(request, force=True)
+
+    def get(self, _request: Request) -> HttpResponse:
+        return HttpResponse(_checked_in(), content_type="application/yaml")
+
+
+@cache
+def _checked_in() -> bytes:
+    return (Path(settings.BASE_DIR) / "docs" / "openapi.yaml").read_bytes()
+
+
+@require_safe
+def docs(request: HttpRequest) -> HttpResponse:
+    return render(request, "api/docs.html", {"nav": "api"})
+
+
+@require_safe
+def problems(request: HttpRequest) -> HttpResponse:
+    """The kinds of problems; the ``type`` of a problem links here."""
+    return render(request, "api/problems.html", {"kinds": KINDS.values(), "nav": "api"})

@@ -1,21 +1,145 @@
-"""What the API says of an analysis. Sizes are bytes, times are seconds; nothing is rounded."""
+"""Serializers of analyses, requests and results, made from data classes where there is one.
+
+Sizes are bytes, times are seconds; nothing is rounded.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
-from analyses.api.dataclass_serializers import serializer_of
-from analyses.api.request import QuestionSerializer
-from analyses.history.labels import note_of
 from analyses.models import Analysis, Status, Tag, pushed_from
+from analyses.pages.history.labels import note_of
+from engine.fields import Field as DescribedField
+from engine.fields import described_fields
+from engine.request import FIELDS, AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
 
+Field = serializers.Field[Any, Any, Any, Any]
+
+_PLAIN: Mapping[Any, type[Field]] = {
+    bool: serializers.BooleanField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+    str: serializers.CharField,
+}
+
+
+def serializer_of(
+    kind: type, *, required: bool = True, name: str = ""
+) -> type[serializers.Serializer[Any]]:
+    """A serializer with the fields of a data class, each described by the docstring.
+
+    It takes anything with these attributes or keys, such as a row of the database.
+
+    Args:
+        kind: The data class.
+        required: Whether all fields are always present. Not so if another version stored it; the
+            name in the schema then starts with ``Stored``.
+        name: In the schema; the data class's name if empty.
+    """
+    return _made(kind, required, name or f"{'' if required else 'Stored'}{kind.__name__}")
+
+
+@cache
+def _made(kind: type, required: bool, name: str) -> type[serializers.Serializer[Any]]:
+    """Cached, since a name may be in the schema only once."""
+    meaning, hints = meanings(kind), typing.get_type_hints(kind)
+    body: dict[str, Any] = {
+        field.name: _field(hints[field.name], required, meaning.get(field.name, ""))
+        for field in fields(kind)
+    }
+    body["__doc__"] = (inspect.getdoc(kind) or "").split("\n")[0]
+    return type(f"{name}Serializer", (serializers.Serializer,), body)
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """The description of each attribute in the docstrings of a data class and its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if is_dataclass(base):
+            found |= dict(_described(inspect.getdoc(base) or ""))
+    return found | {name: field.described.help for name, field in described_fields(kind).items()}
+
+
+def _described(docstring: str) -> Iterator[tuple[str, str]]:
+    _, _, listed = docstring.partition("Attributes:\n")
+    section = re.split(r"\n(?=\S)", listed)[0]
+    for entry in re.split(r"\n(?= {4}\S)", section):
+        names, _, text = entry.strip().partition(":")
+        meaning = " ".join(text.replace("``", "").split())
+        yield from ((name.strip(), meaning) for name in names.split(",") if meaning)
+
+
+def _field(hint: Any, required: bool, meaning: str, **options: Any) -> Field:
+    options |= {"required": required, "help_text": meaning}
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+        options["allow_null"] = True
+    if hint in _PLAIN:
+        return _PLAIN[hint](**options)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return serializers.ChoiceField([(one.value, one.name) for one in hint], **options)
+    if is_dataclass(hint) and isinstance(hint, type):
+        return serializer_of(hint, required=required)(**options)
+    return _collection(typing.get_origin(hint), typing.get_args(hint), options)
+
+
+def _collection(origin: Any, inside: tuple[Any, ...], options: dict[str, Any]) -> Field:
+    if origin is dict:
+        if inside[1] is Any:
+            return serializers.DictField(**options)
+        return serializers.DictField(child=_field(inside[1], True, ""), **options)
+    if is_dataclass(inside[0]) and isinstance(inside[0], type):
+        return serializer_of(inside[0], required=options["required"])(many=True, **options)
+    return serializers.ListField(child=_field(inside[0], True, ""), **options)
+
+
+EXAMPLE = OpenApiExample(
+    "BERT on an A10",
+    {"model": "bert", "gpu": "a10", "current_batch_size": 16, "precision": "bf16-mixed"},
+    request_only=True,
+)
+
+
+@extend_schema_serializer(component_name="Question")
+class RequestSerializer(serializers.Serializer[Any]):
+    """The settings of an analysis: a workload, a GPU, the current batch size and annual cost.
+
+    Fields that are left out, empty or null take their defaults. Numbers may be text.
+    """
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        """From the registry, like those of the command line and the form."""
+        return {name: _request_field(field) for name, field in FIELDS.items()}
+
+
+def _request_field(field: DescribedField) -> Field:
+    """One field, for the schema; the engine checks its value."""
+    options: dict[str, Any] = {"allow_null": True}
+    if field.bounds:
+        options |= {"min_value": field.bounds.ge, "max_value": field.bounds.le}
+    if field.kind is str:
+        options["allow_blank"] = True
+    return _field(field.kind, field.name == "gpu", field.described.help, **options)
+
+
 TrialSerializer = serializer_of(Trial)
-ResultSerializer = serializer_of(AnalysisResult, required=False)
-"""None of its fields is certain: a result stays as the version that found it has stored it."""
+
+
+def stored_serializer(kind: type) -> type[serializers.Serializer[Any]]:
+    """The serializer of a data class that is stored, or sent by another version."""
+    return RequestSerializer if kind is AnalysisRequest else serializer_of(kind, required=False)
 
 
 class FailureSerializer(serializers.Serializer[Any]):
@@ -26,7 +150,7 @@ class FailureSerializer(serializers.Serializer[Any]):
 
 
 class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
-    """An analysis as lists show it."""
+    """An analysis in a list."""
 
     url = serializers.HyperlinkedIdentityField(view_name="api:analysis-detail")
     owner = serializers.CharField(source="owner.username")
@@ -37,7 +161,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     source = serializers.ChoiceField(  # type: ignore[assignment]  # a field, not its source
         [(one.value, one.name) for one in Source],
         allow_blank=True,
-        help_text="Whether the answer was measured or predicted; empty without one.",
+        help_text="Whether the result is measured or predicted; empty without one.",
     )
     failure = serializers.SerializerMethodField()
     pushed_from = serializers.SerializerMethodField()
@@ -55,8 +179,8 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
             "measured_gpu": {"help_text": "The GPU it is measured on; empty for a prediction."},
-            "attempt": {"help_text": "How many workers have taken it so far."},
-            "answered_from": {"help_text": "The earlier analysis whose answer this is, if any."},
+            "attempt": {"help_text": "How many workers have started it so far."},
+            "answered_from": {"help_text": "The earlier analysis whose result was reused, if any."},
             "speedup": {
                 "help_text": "Samples per second at the recommended batch over those at the "
                 "current batch."
@@ -67,49 +191,45 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
 
     @extend_schema_field(FailureSerializer(allow_null=True))
     def get_failure(self, analysis: Analysis) -> dict[str, str] | None:
-        """Code and reason; nothing where it has not failed."""
+        """Code and reason; null unless it failed."""
         if not analysis.failure_code:
             return None
         return {"code": analysis.failure_code, "reason": analysis.failure_reason}
 
     def get_pushed_from(self, analysis: Analysis) -> str | None:
-        """The host that it ran on outside the lab; nothing where the lab has run it."""
+        """The host outside the lab that it ran on; null if the lab ran it."""
         return pushed_from(analysis)
 
 
-@extend_schema_field(QuestionSerializer)
-class QuestionField(serializers.JSONField):
-    """A question as it is stored."""
+@extend_schema_field(RequestSerializer)
+class RequestField(serializers.JSONField):
+    """The settings as they are stored."""
 
 
-@extend_schema_field(ResultSerializer)
+@extend_schema_field(stored_serializer(AnalysisResult))
 class ResultField(serializers.JSONField):
     """A result as it is stored."""
 
 
 class AnalysisSerializer(AnalysisSummarySerializer):
-    """An analysis whole: the question, every trial and the result."""
+    """An analysis with its request, trials and result."""
 
     trials = TrialSerializer(many=True)
     note = serializers.SerializerMethodField()
-    request = QuestionField()
+    request = RequestField()
     result = ResultField(allow_null=True)
     assumed_by = serializers.DictField(
         child=serializers.CharField(),
-        help_text="By name of an assumption, whose it is: lab or catalogue; else the asker's own.",
+        help_text="The source of each assumption, by name: lab or catalogue; else the owner.",
     )
 
     class Meta(AnalysisSummarySerializer.Meta):
         fields = (
-            *AnalysisSummarySerializer.Meta.fields,
-            "note",
-            "request",
-            "assumed_by",
-            "trials",
+            *AnalysisSummarySerializer.Meta.fields, "note", "request", "assumed_by", "trials",
             "result",
-        )
+        )  # fmt: skip
         read_only_fields = fields
 
     def get_note(self, analysis: Analysis) -> str | None:
-        """What members have written about it."""
+        """Null if there is none."""
         return note_of(analysis)

@@ -1,42 +1,69 @@
-"""Addresses of the API, mounted at ``/api/v1/``."""
+"""The addresses of the API, mounted at ``/api/v1/``.
 
-from django.urls import path
+Collections of rows have view sets. Single resources, calculations and catalogues are plain views,
+since a router has no routes for them.
+"""
 
-from analyses.api import (
-    analyses,
-    catalogue,
-    compare,
-    docs,
-    importing,
-    lab,
-    lookups,
-    progress,
-    savings,
-    trainings,
-)
-from analyses.api.elsewhere import ANYTHING, Elsewhere
+from __future__ import annotations
+
+from django.http import HttpResponseBase, HttpResponsePermanentRedirect
+from django.urls import Resolver404, path, resolve
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.routers import SimpleRouter
+from rest_framework.views import APIView
+
+from analyses.api import analyses, catalogue, compare, lab, nodes, queries, schema, training_runs
+
+
+class _PermanentRedirect(HttpResponsePermanentRedirect):
+    """A redirect that keeps method and body; Django's own would turn a ``POST`` into a ``GET``."""
+
+    status_code = 308
+
+
+class UnknownAddress(APIView):
+    """404; but an address that lacks its last slash, or has one too many, is redirected."""
+
+    schema = None
+
+    def respond(self, request: Request, address: str) -> HttpResponseBase:
+        path = request.path
+        other = path.removesuffix("/") if path.endswith("/") else f"{path}/"
+        if not _is_known(other):
+            raise NotFound("Nothing is at this address; /api/docs/ lists those there are.")
+        query = request.META.get("QUERY_STRING", "")
+        return _PermanentRedirect(f"{other}?{query}" if query else other)
+
+    get = post = put = patch = delete = respond
+
+
+def _is_known(path: str) -> bool:
+    try:
+        found = resolve(path)
+    except Resolver404:
+        return False
+    return getattr(found.func, "view_class", None) is not UnknownAddress
+
+
+router = SimpleRouter(use_regex_path=False)
+router.register("analyses", analyses.Analyses, basename="analysis")
+router.register("lookups", queries.Queries, basename="lookup")
+router.register("members", lab.Members, basename="member")
+router.register("trainings", training_runs.TrainingRuns, basename="training")
 
 app_name = "api"
 urlpatterns = [
-    path("analyses/", analyses.AnalysisList.as_view(), name="analysis-list"),
-    path("analyses/import/", importing.AnalysisImport.as_view(), name="analysis-import"),
-    path("analyses/<int:pk>/", analyses.AnalysisDetail.as_view(), name="analysis-detail"),
-    path("analyses/<int:pk>/cancel/", analyses.AnalysisCancel.as_view(), name="analysis-cancel"),
-    path("analyses/<int:pk>/adopt/", analyses.AnalysisAdopt.as_view(), name="analysis-adopt"),
-    path("analyses/<int:pk>/events/", progress.AnalysisEvents.as_view(), name="analysis-events"),
-    path("analyses/<int:pk>/trials/", progress.AnalysisTrials.as_view(), name="analysis-trials"),
-    path("predict/", lookups.Predict.as_view(), name="predict"),
-    path("plan/", lookups.Plan.as_view(), name="plan"),
-    path("lookups/<int:pk>/", lookups.LookupDetail.as_view(), name="lookup-detail"),
-    path("trainings/", trainings.TrainingList.as_view(), name="training-list"),
-    path("nodes/", catalogue.NodeList.as_view(), name="node-list"),
+    *router.urls,
+    path("predict/", queries.Predict.as_view(), name="predict"),
+    path("plan/", queries.Plan.as_view(), name="plan"),
+    path("nodes/", nodes.NodeList.as_view(), name="node-list"),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),
-    path("gpus/<path:gpu>/price/", lab.Price.as_view(), name="gpu-price"),
+    path("gpus/<path:gpu>/price/", catalogue.Price.as_view(), name="gpu-price"),
     path("compare/", compare.Compare.as_view(), name="compare"),
-    path("savings/", savings.Savings.as_view(), name="savings"),
-    path("members/", lab.MemberList.as_view(), name="member-list"),
+    path("savings/", lab.Savings.as_view(), name="savings"),
     path("lab/", lab.Lab.as_view(), name="lab"),
-    path("schema/", docs.SchemaFile.as_view(), name="schema"),
-    path(ANYTHING, Elsewhere.as_view()),
+    path("schema/", schema.SchemaFile.as_view(), name="schema"),
+    path("<path:address>", UnknownAddress.as_view()),
 ]

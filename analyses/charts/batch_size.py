@@ -1,15 +1,15 @@
-"""The chart of memory and speed against the batch size."""
+"""The chart of memory and speed vs. batch size, with the knee of the speed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from analyses.charts.knee import knee_of
-from analyses.charts.memory_bars import used_bytes
-from analyses.charts.parts import PlotlyDict, axis, limit_label, limit_line, plain_layout
+from analyses.charts.breakdown import used_bytes
+from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.formatting import gib, gib_with_unit, whole
 from analyses.stored_result import trial_at
+from engine.answer.recommendation import ENOUGH_SPEED
 from engine.gpus import GIB
 from engine.result import AnalysisResult, Source, Trial
 
@@ -20,11 +20,11 @@ _SPEED_PANEL = ("x", "y2")
 _SPEED_SHARE = 0.32
 _GAP = 0.09
 _FARTHEST = 2
-"""Batches beyond so many times the limit are left out: they would squeeze all the others."""
+"""Trials beyond this multiple of the limit are left out: they would squeeze all the others."""
 
 
 def batch_size_chart(result: AnalysisResult) -> PlotlyDict:
-    """Memory against batch size, and below it samples per second where they are known."""
+    """Memory vs. batch size, and below it samples per second where they are known."""
     points = [*result.curve, *result.trials]
     farthest = _FARTHEST * result.next_batch_size
     left_out = [point for point in result.trials if point.batch_size > farthest]
@@ -40,18 +40,18 @@ def batch_size_chart(result: AnalysisResult) -> PlotlyDict:
 
 
 def chart_description(result: AnalysisResult) -> str:
-    """What the chart shows, in words, for those who cannot see it."""
+    """The chart as text, for screen readers."""
     knee = knee_of(result)
     return (
-        f"Memory against batch size for {result.model_name} on {result.gpu.name}, which has "
+        f"Memory vs. batch size for {result.model_name} on {result.gpu.name}, which has "
         f"{gib_with_unit(result.gpu.total_bytes)}. Batch {result.largest_batch_size:,} is the "
-        f"largest that fits. {f'{knee.in_words()} ' if knee else ''}"
-        "The table of trials below has the same figures."
+        f"largest that fits. {f'{knee.sentence()} ' if knee else ''}"
+        "The table of trials below has the same numbers."
     )
 
 
 def _band(curve: Sequence[Trial]) -> list[PlotlyDict]:
-    """The range of the predicted memory, low to high; nothing where none is known."""
+    """The range of the predicted memory; nothing where it is not known."""
     known = [
         (point.batch_size, point.device_used_low_bytes, point.device_used_high_bytes)
         for point in sorted(curve, key=lambda point: point.batch_size)
@@ -97,7 +97,7 @@ def _memory_name(points: Sequence[Trial]) -> str:
 
 
 def _speed(trial: Trial) -> float | None:
-    """Samples per second; a step that does not fit has no speed, whatever was predicted for it."""
+    """Samples per second; a batch that does not fit has none, whatever was predicted for it."""
     return trial.samples_per_second if trial.fits else None
 
 
@@ -165,9 +165,9 @@ def _trace(
 
 
 def _range_of(trial: Trial) -> str:
-    """The range of a predicted trial's memory, for its tooltip."""
+    """The range of a predicted memory, for its tooltip."""
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
-    return "" if low is None or high is None else f" ({gib(low)} to {gib(high)})"
+    return "" if low is None or high is None else f" ({gib(low)}\N{EN DASH}{gib(high)})"
 
 
 _STYLES: dict[str, PlotlyDict] = {
@@ -220,3 +220,117 @@ def _note_of(left_out: Sequence[Trial]) -> PlotlyDict:
         "showarrow": False,
         "font": {"color": "var(--bad-text)", "size": 11},
     }
+
+
+_ENOUGH = f"{ENOUGH_SPEED * 100:.0f}%"
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The recommended batch, and the speed that is enough.
+
+    Attributes:
+        samples_per_second: The speed of the recommended batch.
+        enough: Samples per second; a share of the best speed that is allowed.
+        source: Of the best speed.
+        is_limited: Whether safety in memory or the global batch rule out a batch that fits and is
+            faster.
+    """
+
+    batch_size: int
+    samples_per_second: float
+    enough: float
+    source: Source
+    is_limited: bool
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no batch that fits is notably faster."""
+        return not self.is_limited and self.samples_per_second >= self.enough
+
+    def lines(self, y_axis: str) -> list[PlotlyDict]:
+        """A line at the speed that is enough, and one down from the recommended batch."""
+        level = {"xref": "paper", "x0": 0, "x1": 1, "y0": self.enough, "y1": self.enough}
+        drop = {
+            "x0": self.batch_size,
+            "x1": self.batch_size,
+            "y0": 0,
+            "y1": self.samples_per_second,
+        }
+        return [
+            {"type": "line", "yref": y_axis, "line": _GREEN | {"dash": dash}} | place
+            for place, dash in ((level, "dash"), (drop, "dot"))
+        ]
+
+    def labels(self, y_axis: str, end: int) -> list[PlotlyDict]:
+        """The labels of both lines, clear of each other; ``end`` is the axis's largest batch."""
+        is_left = self.batch_size <= end / 2
+        level = {
+            "text": f"{_ENOUGH} of the best{' allowed' if self.is_limited else ''} ({self.source})",
+            "xref": "paper",
+            "x": 1 if is_left else 0,
+            "xanchor": "right" if is_left else "left",
+            "y": self.enough,
+            "yanchor": "top",
+        }
+        foot = {
+            "text": f"{'knee: ' if self.is_enough else ''}batch {whole(self.batch_size)}",
+            "x": self.batch_size,
+            "xanchor": "left" if is_left else "right",
+            "xshift": 4 if is_left else -4,
+            "y": 0,
+            "yanchor": "bottom",
+        }
+        font = {"color": "var(--good-text)", "size": 11}
+        return [
+            {"yref": y_axis, "showarrow": False, "font": font} | place for place in (level, foot)
+        ]
+
+    def sentence(self) -> str:
+        """The same as text, for screen readers."""
+        size = whole(self.batch_size)
+        if self.is_enough:
+            return f"Batch {size} is the smallest that reaches {_ENOUGH} of top speed."
+        return f"Batch {size} is recommended; a larger one would be faster."
+
+
+_GREEN = {"color": "var(--good)", "width": 1}
+
+
+def knee_of(result: AnalysisResult) -> Knee | None:
+    """The knee; ``None`` where speeds are not known."""
+    chosen = trial_at(result, result.recommended_batch_size)
+    if chosen is None or chosen.samples_per_second is None:
+        return None
+    best = _fastest(result, result.largest_batch_size) or chosen
+    allowed = _fastest(result, max(_largest_allowed(result), chosen.batch_size)) or chosen
+    return Knee(
+        batch_size=chosen.batch_size,
+        samples_per_second=chosen.samples_per_second,
+        enough=ENOUGH_SPEED * _knee_speed(allowed),
+        source=allowed.source,
+        is_limited=_knee_speed(allowed) < ENOUGH_SPEED * _knee_speed(best),
+    )
+
+
+def _largest_allowed(result: AnalysisResult) -> int:
+    """The largest batch that memory and the global batch let the engine recommend."""
+    safe = result.safe_batch_size
+    allowed = result.largest_batch_size if safe is None else safe
+    if result.global_batch is None:
+        return allowed
+    gpus = result.workload.world_size if result.workload else 1
+    return min(allowed, result.global_batch.size // gpus)
+
+
+def _fastest(result: AnalysisResult, largest: int) -> Trial | None:
+    known = [
+        trial
+        for trial in (*result.trials, *result.curve)
+        if trial.fits and _knee_speed(trial) and trial.batch_size <= largest
+    ]
+    return max(known, key=_knee_speed, default=None)
+
+
+def _knee_speed(trial: Trial) -> float:
+    return trial.samples_per_second or 0.0

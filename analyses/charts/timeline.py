@@ -1,24 +1,25 @@
-"""The chart of memory along one training step."""
+"""The chart of memory over one training step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
 
-from analyses.charts.memory_bars import CATEGORIES, category_name
-from analyses.charts.parts import PlotlyDict, axis, plain_layout
+from analyses.charts.breakdown import CATEGORIES, category_name
+from analyses.charts.layout import PlotlyDict, axis, plain_layout
 from analyses.formatting import gib_with_unit, whole
 from engine.gpus import GIB
 from engine.result import AnalysisResult, TimelinePoint
 
 _NARROWEST_NAMED = 0.06
 """A phase shorter than this share of the step has no room for its name."""
+
 _INNERMOST = ("optimizer_state", "parameters", "gradients", "casts", "workspaces", "inputs")
-"""What changes least lies at the bottom, so that the hills above it can be read."""
+"""Categories that change least are at the bottom, so that the hills above them can be read."""
 
 
 def timeline_chart(result: AnalysisResult) -> PlotlyDict:
-    """Live tensors by category, stacked, from the begin of a step to its end."""
+    """Live tensors by category, stacked, from the start of a step to its end."""
     points = result.timeline
     return {
         "data": [*(_area(points, name) for name in _stacked(points)), _total(points)],
@@ -27,31 +28,31 @@ def timeline_chart(result: AnalysisResult) -> PlotlyDict:
 
 
 def timeline_description(result: AnalysisResult) -> str:
-    """What the chart shows, in words, for those who cannot see it; empty without a timeline."""
+    """The chart as text, for screen readers; empty without a timeline."""
     if not result.timeline:
         return ""
     peak = _peak(result.timeline)
-    phase = "the optimizer's step" if peak.phase == "optimizer" else peak.phase
+    phase = "the optimizer step" if peak.phase == "optimizer" else peak.phase
     return (
-        f"Memory of the tensors along one training step at batch "
-        f"{whole(result.recommended_batch_size)}, by category. It is highest in "
+        f"Memory of tensors over one training step at batch "
+        f"{whole(result.recommended_batch_size)}, by category. It peaks in "
         f"{phase}, at {gib_with_unit(sum(peak.bytes.values()))}."
     )
 
 
 def timeline_note(result: AnalysisResult) -> str:
-    """What the chart leaves out of a step of many micro-batches; mostly empty."""
+    """Says which micro-batches are shown, where there are more; mostly empty."""
     shown = sum(phase == "forward" for phase, _, _ in _phases(result.timeline))
     accumulated = result.workload.gradient_accumulation if result.workload else 1
     if result.global_batch:
         accumulated = result.global_batch.gradient_accumulation
     if not 0 < shown < accumulated:
         return ""
-    return f"Shown: {shown} of {whole(accumulated)} micro-batches; the others are like the last."
+    return f"Shows {shown} of {whole(accumulated)} micro-batches; the rest look like the last one."
 
 
 def _stacked(points: Sequence[TimelinePoint]) -> list[str]:
-    """The categories that are ever used, from the bottom to the top."""
+    """The categories that occur, from bottom to top."""
     used = {name for point in points for name, size in point.bytes.items() if size}
     order = [*_INNERMOST, *(name for name in CATEGORIES if name not in _INNERMOST)]
     return [*(name for name in order if name in used), *sorted(used - set(order))]
@@ -91,7 +92,7 @@ def _layout(points: Sequence[TimelinePoint]) -> PlotlyDict:
         "hovermode": "x unified",
         "legend": layout["legend"] | {"traceorder": "normal"},
         "xaxis": {
-            "title": {"text": "One step, by allocations", "standoff": 8},
+            "title": {"text": "Progress through the step", "standoff": 8},
             "tickformat": ".0%",
             "hoverformat": ".1%",
             "range": [0, 1],
@@ -115,7 +116,7 @@ def _layout(points: Sequence[TimelinePoint]) -> PlotlyDict:
 
 
 def _phases(points: Sequence[TimelinePoint]) -> list[tuple[str, float, float]]:
-    """Each stretch of one phase, with where it begins and ends."""
+    """Each stretch of a phase, with its begin and end."""
     begins = [
         (phase, next(group).at) for phase, group in groupby(points, key=lambda point: point.phase)
     ]

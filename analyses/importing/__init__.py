@@ -1,1 +1,1 @@
-"""Analyses that ran elsewhere and are pushed into the lab's history."""
+"""Imports of analyses that ran elsewhere: ``document`` checks them, ``services`` stores them."""

@@ -1,42 +1,109 @@
-"""The document of a pushed analysis, read strictly: what it says wrong is told field by field."""
+"""The document of an imported analysis, and the check that its parts are consistent.
+
+An imported result enters the same history and the same savings as the lab's own, so everything
+that follows from its trials is computed again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import UUID
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
-from django.utils import timezone
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from analyses.engine_events import storable
-from analyses.importing.checks import contradictions, measured_gpu_of
-from analyses.stored_result import UNREADABLE, read_result
+from analyses.bodies import LONGEST_NAME, STORABLE, Id, JsonObject, Moment, Name, Stored
+from analyses.stored_result import read_result
+from engine.answer.economics import speedup_in_turn
+from engine.border import read_body
 from engine.errors import InvalidInput
-from engine.parsing import plain_text, shown, unknown_fields
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
+from engine.gpus import GPUS, LOCAL
+from engine.parsing import shown
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest
+from engine.result import AnalysisResult, Source, Trial
 
 SCHEMA_VERSION = 1
-LONGEST_NAME = 200
 MOST_VERSIONS = 32
-LONGEST_TEXT = 20_000
-LONGEST_LIST = 10_000
-DEEPEST = 50
-LARGEST_NUMBER = 2**62
-"""No figure comes near; a database refuses what is twice as large."""
+MOST_TRIALS = 500
+MOST_POINTS = 2_000
+_TOLERANCE = 1e-6
+"""JSON keeps floats exactly; only the order of two divisions may differ."""
 
-CLOCK_TOLERANCE = timedelta(days=1)
-"""A host whose clock is wrong by more is told so."""
+_SETTLED_LATER = {"config", "gradient_accumulation", "task", "label_count"}
+"""The engine fills these in once it has a model's config, or a global batch to keep."""
 
-_FIELDS = {
-    "schema_version", "id", "request", "result", "started_at", "finished_at", "origin",
-    "environment",
-}  # fmt: skip
+_LIMITED = " limited to "
+
+
+def _known_version(value: object) -> object:
+    if value != SCHEMA_VERSION:
+        raise ValueError(
+            f"{shown(value)} is not supported here, {SCHEMA_VERSION} is; bring client and site to "
+            "the same version"
+        )
+    return value
+
+
+def _few(versions: dict[str, str]) -> dict[str, str]:
+    if len(versions) > MOST_VERSIONS or any(
+        len(text) > LONGEST_NAME for text in [*versions, *versions.values()]
+    ):
+        raise ValueError(f"send at most {MOST_VERSIONS} names, each with a version, as text")
+    return versions
+
+
+def _no_negatives(value: dict[str, Any]) -> dict[str, Any]:
+    left: list[object] = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict | list):
+            left += item.values() if isinstance(item, dict) else item
+        elif isinstance(item, int | float) and item < 0:
+            raise ValueError(f"{shown(item)} is below zero, as no number of a result is")
+    return value
+
+
+class Origin(BaseModel):
+    """Where it ran."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    host: Annotated[Name, Field(description="The name that machine gives itself.")]
+    ran: Annotated[Name, Field(description="What ran there.")]
+
+
+class DocumentBody(BaseModel):
+    """An analysis that ran elsewhere, whole."""
+
+    schema_version: Annotated[
+        int,
+        BeforeValidator(_known_version),
+        Field(description="Of this form.", json_schema_extra={"enum": [SCHEMA_VERSION]}),
+    ]
+    id: Id
+    request: Annotated[
+        JsonObject,
+        Stored(AnalysisRequest),
+        Field(description="Its settings; gpu is local for a measurement."),
+    ]
+    result: Annotated[
+        JsonObject,
+        AfterValidator(_no_negatives),
+        Stored(AnalysisResult),
+        Field(description="Its result, with every trial."),
+    ]
+    started_at: Moment
+    finished_at: Moment
+    origin: Origin
+    environment: Annotated[
+        dict[str, str],
+        STORABLE,
+        AfterValidator(_few),
+        Field(description="Versions of the software it ran with, by name."),
+    ]
 
 
 @dataclass(frozen=True)
@@ -44,131 +111,37 @@ class Document:
     """An analysis that ran elsewhere, checked.
 
     Attributes:
-        id: Made by who pushes it.
+        body: As it was sent. The lab's assumptions replace those that its request leaves out.
         digest: Of everything in it, to tell it from another one with its id.
-        fields: The flat fields of the request as they were given; assumptions that are not among
-            them are the lab's.
-        measured_gpu: The kind of GPU it was measured on; empty for a prediction.
-        host: The machine it ran on, as that calls itself.
-        ran: What ran there.
-        environment: Versions there, by name.
+        measured_gpu: Empty for a prediction.
     """
 
-    id: UUID
+    body: DocumentBody
     digest: str
-    fields: Mapping[str, object]
     request: AnalysisRequest
-    measured_gpu: str
     result: AnalysisResult
-    started_at: datetime
-    finished_at: datetime
-    host: str
-    ran: str
-    environment: Mapping[str, str]
+    measured_gpu: str
 
 
 def read_document(given: Mapping[str, Any]) -> Document:
-    """Read what a client has sent.
+    """Read and check what a client sent.
 
     Raises:
         InvalidInput: With a message for each wrong, unknown or missing field.
     """
-    _check_form(given)
+    body = read_body(DocumentBody, given)
     wrong: dict[str, str] = {}
-    document_id = _uuid(given["id"], wrong)
-    request = _request(given["request"], wrong)
-    result = _result(given["result"], wrong)
-    started_at = _moment("started_at", given["started_at"], wrong)
-    finished_at = _moment("finished_at", given["finished_at"], wrong)
-    host, ran = _origin(given["origin"], wrong)
-    _check_environment(given["environment"], wrong)
+    request = _request(body.request, wrong)
+    result = _result(body.result, wrong)
     if request and result:
         wrong |= contradictions(request, result)
-    if started_at and finished_at and not started_at <= finished_at:
+    if body.finished_at < body.started_at:
         wrong["finished_at"] = "it is before started_at"
-    if wrong or not (document_id and request and result and started_at and finished_at):
+    if wrong or not (request and result):
         raise InvalidInput(wrong)
     text = json.dumps(given, sort_keys=True)
-    return Document(
-        id=document_id,
-        digest=hashlib.sha256(text.encode()).hexdigest(),
-        fields=given["request"],
-        request=request,
-        measured_gpu=measured_gpu_of(request, result),
-        result=result,
-        started_at=started_at,
-        finished_at=finished_at,
-        host=host,
-        ran=ran,
-        environment=given["environment"],
-    )
-
-
-def _check_form(given: Mapping[str, Any]) -> None:
-    """Refuse what is of another version or shape, and what no database stores."""
-    if "schema_version" in given and given["schema_version"] != SCHEMA_VERSION:
-        raise InvalidInput(
-            {
-                "schema_version": f"{shown(given['schema_version'])} is not known here, "
-                f"{SCHEMA_VERSION} is; bring client and site to the same version"
-            }
-        )
-    wrong = unknown_fields(given, _FIELDS)
-    wrong |= dict.fromkeys(_FIELDS - given.keys(), "is missing")
-    objects = ("request", "result", "origin", "environment")
-    for name in objects:
-        if name in given and not isinstance(given[name], dict):
-            wrong[name] = "give a JSON object"
-    if wrong:
-        raise InvalidInput(wrong)
-    for name, value in given.items():
-        if problem := _unstorable(value, negatives=name != "result"):
-            wrong[name] = problem
-    if wrong:
-        raise InvalidInput(wrong)
-
-
-def _unstorable(value: object, *, negatives: bool) -> str:
-    """What in a value cannot be kept; empty if all of it can."""
-    left = [(value, 0)]
-    while left:
-        item, depth = left.pop()
-        parts: list[object] = []
-        if isinstance(item, dict):
-            parts = [*item.keys(), *item.values()]
-        elif isinstance(item, list):
-            parts = item
-        elif problem := _problem_of(item, negatives=negatives):
-            return problem
-        if len(parts) > LONGEST_LIST:
-            return f"it has a list of more than {LONGEST_LIST:,}"
-        if depth > DEEPEST:
-            return f"it is nested more than {DEEPEST} deep"
-        left += [(part, depth + 1) for part in parts]
-    return ""
-
-
-def _problem_of(item: object, *, negatives: bool) -> str:
-    """What is wrong with one text or number."""
-    if isinstance(item, str):
-        if len(item) > LONGEST_TEXT:
-            return f"it has a text of more than {LONGEST_TEXT:,} characters"
-        if storable(item) != item:
-            return "it has a NUL or half a surrogate pair in a text; remove it"
-    elif isinstance(item, int | float):
-        if not (math.isfinite(item) and abs(item) < LARGEST_NUMBER):
-            return f"{shown(item)} is too large a number"
-        if item < 0 and not negatives:
-            return f"{shown(item)} is below zero, as no figure of a result is"
-    return ""
-
-
-def _uuid(value: object, wrong: dict[str, str]) -> UUID | None:
-    try:
-        return UUID(value if isinstance(value, str) else "")
-    except ValueError:
-        wrong["id"] = f"{shown(value)} is no UUID; make one for each push"
-        return None
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Document(body, digest, request, result, measured_gpu_of(request, result))
 
 
 def _request(given: Mapping[str, object], wrong: dict[str, str]) -> AnalysisRequest | None:
@@ -182,44 +155,170 @@ def _request(given: Mapping[str, object], wrong: dict[str, str]) -> AnalysisRequ
 def _result(given: Mapping[str, Any], wrong: dict[str, str]) -> AnalysisResult | None:
     try:
         return read_result(given)
-    except UNREADABLE as error:
-        reason = f"{type(error).__name__}: {error}"
-        wrong["result"] = (
-            f"it cannot be read ({reason:.300}); client and site may differ in version"
-        )
+    except InvalidInput as error:
+        wrong["result"] = f"cannot be read ({error!s:.300}); client and site may differ in version"
         return None
 
 
-def _moment(name: str, value: object, wrong: dict[str, str]) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(value if isinstance(value, str) else "")
-        if moment.tzinfo is None:
-            raise ValueError("a time of nowhere")
-        moment = moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        wrong[name] = f"{shown(value)} is no time with a zone; write 2026-01-31T12:00:00+00:00"
-        return None
-    if moment > timezone.now() + CLOCK_TOLERANCE:
-        wrong[name] = "it is in the future; set the clock of that machine"
-    return moment
-
-
-def _origin(given: Mapping[str, object], wrong: dict[str, str]) -> tuple[str, str]:
-    for name, message in unknown_fields(given, ("host", "ran")).items():
-        wrong[f"origin.{name}"] = message
-    found = []
-    for name in ("host", "ran"):
-        value = given.get(name)
-        plain_text(f"origin.{name}", value, wrong)
-        if isinstance(value, str) and len(value) > LONGEST_NAME:
-            wrong[f"origin.{name}"] = f"give at most {LONGEST_NAME} characters"
-        found.append(str(value))
-    return found[0], found[1]
-
-
-def _check_environment(given: Mapping[str, object], wrong: dict[str, str]) -> None:
-    texts = [*given.keys(), *given.values()]
-    if len(given) > MOST_VERSIONS or not all(
-        isinstance(text, str) and len(text) <= LONGEST_NAME for text in texts
+def contradictions(request: AnalysisRequest, result: AnalysisResult) -> dict[str, str]:
+    """What is inconsistent, by field; empty if nothing is."""
+    wrong: dict[str, str] = {}
+    for name, problem in (
+        ("result.workload", _of_the_workload(request, result)),
+        ("result.gpu", _of_the_gpu(request, result)),
+        ("result.source", _of_the_source(request, result)),
+        ("result.trials", _of_the_trials(result)),
+        ("result.largest_batch_size", _of_the_limit(result)),
+        ("result.recommended_batch_size", _of_the_recommendation(request, result)),
+        ("result.current_batch_size", _of_the_current(request, result)),
+        ("result.speedup", _of_the_speedup(result)),
     ):
-        wrong["environment"] = f"give at most {MOST_VERSIONS} names with a version each, as text"
+        if problem:
+            wrong[name] = problem
+    return wrong
+
+
+def measured_gpu_of(request: AnalysisRequest, result: AnalysisResult) -> str:
+    """The kind of GPU that was measured on; empty for a prediction."""
+    return result.gpu.name.partition(_LIMITED)[0] if request.gpu == LOCAL else ""
+
+
+def _of_the_workload(request: AnalysisRequest, result: AnalysisResult) -> str:
+    if result.workload is None:
+        return "it is of a custom step, which the lab does not store"
+    answered = asdict(result.workload)
+    different = [
+        name
+        for name, value in asdict(request.workload).items()
+        if name not in _SETTLED_LATER and value is not None and value != answered[name]
+    ]
+    return f"it differs from the request: {', '.join(different)}" if different else ""
+
+
+def _of_the_gpu(request: AnalysisRequest, result: AnalysisResult) -> str:
+    if result.gpu.usable_bytes > result.gpu.total_bytes:
+        return "more of its memory is usable than it has"
+    if not (0 < len(result.gpu.name) <= 200 and result.gpu.name.isprintable()):
+        return "enter its name, of at most 200 characters"
+    if request.gpu != LOCAL and result.gpu.name.partition(_LIMITED)[0] != (
+        GPUS[request.gpu].display_name
+    ):
+        return f"it is not {GPUS[request.gpu].display_name}, as in the request"
+    limit = request.memory_limit_bytes
+    if limit is not None and result.gpu.total_bytes > limit:
+        return "it has more memory than the limit in the request"
+    return ""
+
+
+def _of_the_source(request: AnalysisRequest, result: AnalysisResult) -> str:
+    expected = Source.MEASURED if request.gpu == LOCAL else Source.PREDICTED
+    if result.source is not expected or any(
+        trial.source is not expected for trial in result.trials
+    ):
+        return f"for the GPU {request.gpu}, result and trials are {expected}"
+    if expected is Source.PREDICTED and (result.measured_on or result.comparison):
+        return "a prediction has no measurements"
+    return ""
+
+
+def _of_the_trials(result: AnalysisResult) -> str:
+    if not 0 < len(result.trials) <= MOST_TRIALS or len(result.curve) > MOST_POINTS:
+        return f"send 1 to {MOST_TRIALS} trials, and at most {MOST_POINTS:,} points of the curve"
+    sizes = [trial.batch_size for trial in result.trials]
+    if len(set(sizes)) < len(sizes):
+        return "a batch size is there twice"
+    for trial in [*result.trials, *result.curve]:
+        if problem := next(_of_a_trial(trial), ""):
+            return f"batch {trial.batch_size:,}: {problem}"
+    return ""
+
+
+def _of_a_trial(trial: Trial) -> Iterator[str]:
+    if not 0 < trial.batch_size <= 2 * LARGEST_BATCH_SIZE:  # the one beyond the limit is a multiple
+        yield f"enter a batch size from 1 to {LARGEST_BATCH_SIZE:,}"
+    if trial.source is Source.ASSUMED:
+        yield "a trial is measured or predicted"
+    if trial.fits and trial.failure:
+        yield "it fits but has a failure"
+    if not _rises(trial.peak_allocated_bytes, trial.peak_reserved_bytes, trial.device_used_bytes):
+        yield "device used is at least peak reserved, and that at least peak allocated"
+    if not _rises(
+        trial.device_used_low_bytes, trial.device_used_bytes, trial.device_used_high_bytes
+    ):
+        yield "device used lies within its interval"
+    if not _rises(trial.step_seconds_low, trial.step_seconds, trial.step_seconds_high):
+        yield "step time lies within its interval"
+    if trial.breakdown and sum(trial.breakdown.values()) != trial.peak_allocated_bytes:
+        yield "the breakdown does not add up to peak allocated"
+
+
+def _of_the_limit(result: AnalysisResult) -> str:
+    largest, following = result.largest_batch_size, result.next_batch_size
+    fitting = [trial.batch_size for trial in result.trials if trial.fits]
+    if largest < 1 or largest != max(fitting, default=0):
+        return "it is the largest trial that fits"
+    if following <= largest:
+        return "next_batch_size is larger"
+    beyond = _trial(result, following)
+    if result.next_batch_size_fails and (beyond is None or beyond.fits):
+        return "there is no trial of next_batch_size that does not fit"
+    return ""
+
+
+def _of_the_recommendation(request: AnalysisRequest, result: AnalysisResult) -> str:
+    recommended = result.recommended_batch_size
+    if not 0 < recommended <= result.largest_batch_size:
+        return "it is not larger than the largest batch"
+    if recommended % request.batch_multiple:
+        return f"it is not a multiple of {request.batch_multiple}"
+    return "" if _trial(result, recommended) else "there is no trial of it"
+
+
+def _of_the_current(request: AnalysisRequest, result: AnalysisResult) -> str:
+    if result.current_batch_size != request.current_batch_size:
+        return "it differs from the request"
+    current = _trial(result, result.current_batch_size)
+    if current is None:
+        return "there is no trial of it"
+    if (result.current_headroom_bytes is None) == current.fits:
+        return "current_headroom_bytes belongs to a batch that fits, and only to one"
+    return ""
+
+
+def _of_the_speedup(result: AnalysisResult) -> str:
+    ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
+    current = _trial(result, result.current_batch_size)
+    recommended = _trial(result, result.recommended_batch_size)
+    if ratio is None:
+        return "" if low is None and high is None else "there is an interval without a speedup"
+    if current is None or recommended is None or not current.fits:
+        return "there is no speedup if the current batch does not fit"
+    if low is None or high is None or not _rises(low, ratio, high):
+        return "it lies within its interval"
+    if compared := result.comparison:
+        rounds = (compared.current_samples_per_second, compared.recommended_samples_per_second)
+        if not rounds[0] or len(rounds[0]) != len(rounds[1]) or not all(map(all, rounds)):
+            return "the comparison has rounds, each with two speeds"
+        again = speedup_in_turn(compared)
+        same = _same([ratio, low, high], [again.ratio, again.low, again.high])
+        return "" if same else "it does not follow from the comparison"
+    speeds = (current.samples_per_second, recommended.samples_per_second)
+    if not (speeds[0] and speeds[1]):
+        return "its two trials have no speed"
+    same = _same([ratio], [speeds[1] / speeds[0]])
+    return "" if same else "it does not follow from the trials"
+
+
+def _trial(result: AnalysisResult, batch_size: int) -> Trial | None:
+    return next((trial for trial in result.trials if trial.batch_size == batch_size), None)
+
+
+def _rises(*values: float | None) -> bool:
+    """Whether the known values are in ascending order."""
+    known = [value for value in values if value is not None]
+    return known == sorted(known)
+
+
+def _same(given: Iterable[float], computed: Iterable[float]) -> bool:
+    pairs = zip(given, computed, strict=True)
+    return all(math.isclose(one, other, rel_tol=_TOLERANCE) for one, other in pairs)

@@ -1,4 +1,4 @@
-"""Stores pushed analyses: each once, whole, and as an analysis like any other from then on."""
+"""Stores imported analyses, each once; from then on they are like any other."""
 
 from __future__ import annotations
 
@@ -7,85 +7,82 @@ from dataclasses import asdict, replace
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
-from analyses import log_context
-from analyses.analysis_columns import answered, asked
+from analyses.bodies import IdTaken
 from analyses.importing.document import Document
-from analyses.lab.defaults import Settled, settle
-from analyses.lifecycle import move
-from analyses.models import Analysis, LogLine, Push, Status, Trial
+from analyses.jobs import queue
+from analyses.jobs.lifecycle import move
+from analyses.lab import Settled, settle
+from analyses.models import Analysis, Job, LogLine, Push, Status, Trial
+from analyses.store import request_columns
+from analyses.stored_result import result_columns
 from engine.answer import economics
 from engine.result import AnalysisResult
+from memorymark_site.operations import log
 
 
-class IdTaken(Exception):
-    """Something else has been pushed with this id; the message says what to do."""
-
-
-def store_pushed(member: User, document: Document) -> tuple[Analysis, bool]:
-    """Store a pushed analysis as the member's.
+def store_imported(member: User, document: Document) -> tuple[Analysis, bool]:
+    """Store an imported analysis as the member's.
 
     Returns:
-        The analysis, and whether it is new: the same push twice stores one.
+        The analysis, and whether it is new: the same document twice stores one.
 
     Raises:
-        IdTaken: If the id is that of another push.
+        IdTaken: If the id belongs to another document.
     """
     try:
         with transaction.atomic():
             return _create(member, document), True
     except IntegrityError:
-        earlier = Push.objects.select_related("analysis").filter(document_id=document.id).first()
+        earlier = (
+            Push.objects.select_related("analysis").filter(document_id=document.body.id).first()
+        )
         if earlier is None:
             raise
         if earlier.digest != document.digest or earlier.analysis.owner_id != member.pk:
             raise IdTaken(
-                f"the id {document.id} is that of another push; give each a new one"
+                f"the id {document.body.id} belongs to another import; create a new one for each"
             ) from None
         return earlier.analysis, False
 
 
 def _create(member: User, document: Document) -> Analysis:
-    settled = settle(document.request, document.fields, document.measured_gpu)
+    body, origin = document.body, document.body.origin
+    settled = settle(document.request, body.request, document.measured_gpu)
     result = _counted_by(settled, document.result)
-    columns = asked(settled, document.measured_gpu)
+    columns = request_columns(settled, document.measured_gpu)
     columns |= {
-        # It answers nobody else's question: what a lab's own engine computes it stands for itself.
-        "question": "",
-        "environment": {**document.environment, "node": document.host},
+        # Its result is never reused: only its owner relies on an engine outside the lab.
+        "request_hash": "",
+        "environment": {**body.environment, "node": origin.host},
     }
-    analysis = Analysis.objects.create(owner=member, request_id=log_context.request_id(), **columns)
+    analysis = Analysis.objects.create(owner=member, request_id=log.request_id(), **columns)
     Push.objects.create(
         analysis=analysis,
-        document_id=document.id,
+        document_id=body.id,
         digest=document.digest,
-        host=document.host,
-        ran=document.ran,
+        host=origin.host,
+        ran=origin.ran,
     )
     Trial.objects.bulk_create(
         Trial(analysis=analysis, **asdict(trial)) for trial in document.result.trials
     )
     LogLine.objects.create(
         analysis=analysis,
-        message=f"This ran on {document.host} by {document.ran}, and was pushed from there.",
+        message=f"This ran on {origin.host} by {origin.ran}, and was imported from there.",
     )
-    move(
-        Analysis.objects.filter(pk=analysis.pk),
-        Status.QUEUED,
-        Status.SUCCEEDED,
-        started_at=document.started_at,
-        finished_at=document.finished_at,
-        **answered(result),
-    )
+    when = {"started_at": body.started_at, "finished_at": body.finished_at}
+    job = Job.objects.filter(pk=queue.enqueue(analysis).pk)
+    move(job, Status.QUEUED, Status.SUCCEEDED, subject=when | result_columns(result))
     analysis.refresh_from_db()
     return analysis
 
 
 def _counted_by(settled: Settled, result: AnalysisResult) -> AnalysisResult:
-    """The result with savings by the assumptions that hold, whatever it came with."""
+    """The result with its savings computed from the lab's present assumptions."""
     ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
     if ratio is None or low is None or high is None:
         return replace(result, savings=None)
     assumed = settled.request.assumptions
     gained = economics.Speedup(ratio, low, high)
-    price = assumed.price_per_hour_usd or 0.0  # as the engine counts where nobody knows one
+    price = assumed.price_per_hour_usd or 0.0  # as the engine does where no price is known
     return replace(result, savings=economics.savings(assumed, price, gained, result.source))

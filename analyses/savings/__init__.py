@@ -1,1 +1,4 @@
-"""What following the recommendations saves the lab: realised where adopted, else potential."""
+"""What following the recommendations saves the lab.
+
+Realised where the recommendation is adopted, else potential.
+"""

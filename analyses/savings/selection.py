@@ -1,4 +1,4 @@
-"""Which savings a page shows, as its address says it."""
+"""Which savings an address shows: filters and the dimension to break them down by."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from urllib.parse import urlencode
 
 from django.db.models import QuerySet
 
+from analyses.formatting import gpu_name, local_gpu, model_name
 from analyses.models import CountedSavings
-from analyses.question import gpu_name, local_gpu, model_name
-from analyses.savings.totals import DIMENSIONS, KINDS
+from analyses.savings.breakdown import DIMENSIONS, KINDS, MONTH
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
-
-MONTH = "%Y-%m"
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What the totals are of, and what they are taken apart by; empty fields leave all in.
+    """The filters and the dimension of the savings page; empty fields do not filter.
 
     Attributes:
         member: The owner's user name.
-        gpu: A name of the catalogue, or ``local:NAME`` for a kind of GPU that was measured on.
+        gpu: A name of the catalogue, or ``local:NAME`` for one that was measured on.
         month: Such as ``2026-03``.
         kind: ``realised`` or ``potential``.
         by: ``member``, ``model``, ``gpu`` or ``month``.
@@ -39,8 +37,8 @@ class Selection:
     by: str = "member"
 
     def __post_init__(self) -> None:
-        wrong = {  # no database looks for it
-            name: "it has a NUL in it; remove that"
+        wrong = {  # no database can look it up
+            name: "it contains a NUL; remove it"
             for name, value in asdict(self).items()
             if "\0" in value
         }
@@ -52,13 +50,13 @@ class Selection:
             try:
                 _first_day(self.month)
             except ValueError:
-                wrong["month"] = "write it as in 2026-03"
+                wrong["month"] = "use the form 2026-03"
         if wrong:
             raise InvalidInput(wrong)
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Selection:
-        """Read the query of an address; other words in it are left alone.
+        """Read the query of an address; unknown fields are ignored.
 
         Raises:
             InvalidInput: With a message for each wrong field.
@@ -67,7 +65,6 @@ class Selection:
         return cls(**given)
 
     def of(self, counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
-        """Those that are meant of what counts."""
         fields: dict[str, Any] = {}
         if self.member:
             fields["owner__username"] = self.member
@@ -83,12 +80,12 @@ class Selection:
         return counted.filter(**fields)
 
     def query(self, **changes: str) -> str:
-        """The address's query that says this, or this with changes."""
+        """The query string of this selection, with changes."""
         fields = asdict(replace(self, **changes))
         return "?" + urlencode({name: value for name, value in fields.items() if value})
 
     def chosen(self) -> list[tuple[str, str, str]]:
-        """What is chosen, in words: the field, its value, and the query without it."""
+        """The filters that are set: the field, its value as text, and the query without it."""
         shown = {
             "member": self.member,
             "model": model_name(self.model),
@@ -108,7 +105,7 @@ def _first_day(month: str) -> date:
 
 
 def value_of(dimension: str, key: tuple[Any, ...]) -> str:
-    """How an address says which member, model, GPU or month a row is of."""
+    """The value of a row's member, model, GPU or month in an address."""
     if dimension == "gpu":
         gpu, measured_gpu = key
         return local_gpu(measured_gpu) if measured_gpu else str(gpu)
@@ -118,13 +115,12 @@ def value_of(dimension: str, key: tuple[Any, ...]) -> str:
 
 
 def label_of(dimension: str, value: str) -> str:
-    """The same as people know it."""
+    """The label of such a value."""
     if dimension == "model":
         return model_name(value)
     return gpu_label(value) if dimension == "gpu" else value
 
 
 def gpu_label(value: str) -> str:
-    """A GPU of an address as people know it."""
     kind = value.removeprefix(f"{LOCAL}:")
     return kind if kind != value else gpu_name(value)

@@ -1,4 +1,4 @@
-"""Template filters and tags for figures; the work is done in :mod:`analyses.formatting`."""
+"""Template filters and tags for numbers and names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from analyses import figures, formatting, question
-from analyses.charts import memory_bars
+from analyses import formatting
+from analyses.charts import breakdown
+from analyses.pages import settings
 from engine.result import Source
 
 register = template.Library()
@@ -20,26 +21,27 @@ for _filter in (
     formatting.parameter_count,
     formatting.scaled,
     formatting.significant,
+    formatting.speedup,
     formatting.times,
     formatting.usd,
     formatting.whole,
-    question.gpu_name,
-    question.gpu_of,
-    question.input_size,
-    question.model_name,
-    memory_bars.category_name,
-    figures.speedup_in_list,
+    formatting.gpu_name,
+    formatting.gpu_of,
+    settings.input_size,
+    formatting.model_name,
+    settings.setting,
+    breakdown.category_name,
 ):
     register.filter(_filter.__name__, _filter)
 
 
 @register.simple_tag
 def badge(source: str) -> SafeString:
-    """The label that says where a figure comes from; its tooltip says what that means."""
+    """The label of a number's source, with its meaning as a tooltip."""
     known = Source(source)
     return format_html(
         '<span class="badge badge-{}" title="{}">{}</span>',
         known.value,
-        figures.SOURCE_MEANINGS[known],
+        formatting.SOURCE_MEANINGS[known],
         known.value,
     )

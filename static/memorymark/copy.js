@@ -38,7 +38,7 @@
     button.addEventListener("click", async () => {
       const copied = await copy(textOf(document.getElementById(button.dataset.copy)));
       button.focus();
-      button.textContent = copied ? "Copied" : "Not copied: select it by hand";
+      button.textContent = copied ? "Copied" : "Could not copy. Select it manually";
       setTimeout(() => { button.textContent = label; }, SAID_MILLISECONDS);
     });
   }

@@ -13,7 +13,7 @@
     all.hidden = false;
     all.checked = count > 0 && count === boxes().length;
     all.indeterminate = count > 0 && !all.checked;
-    const text = count ? `${count} selected:` : "With the selected ones:";
+    const text = count ? `${count} selected:` : "With selected:";
     if (status.textContent !== text) status.textContent = text;
   }
 

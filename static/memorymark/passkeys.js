@@ -5,9 +5,9 @@
   for (const button of document.querySelectorAll("[data-passkey]")) button.hidden = false;
 
   const WORDS = {
-    InvalidStateError: "This device has a passkey for your account already.",
-    NotAllowedError: "The browser has stopped: no passkey was given, or it took too long.",
-    SecurityError: "The browser takes no passkeys at this address.",
+    InvalidStateError: "This device already has a passkey for your account.",
+    NotAllowedError: "No passkey was provided, or it took too long.",
+    SecurityError: "The browser does not allow passkeys at this address.",
   };
 
   document.addEventListener("allauth.error", (event) => {
@@ -15,7 +15,7 @@
     if (!place) return;
     event.preventDefault(); // or it goes to the console alone
     const error = event.detail.exception;
-    place.textContent = WORDS[error.name] ?? `That did not work: ${error.message ?? error}`;
+    place.textContent = WORDS[error.name] ?? `Something went wrong: ${error.message ?? error}`;
     place.hidden = false;
   });
 })();

@@ -27,9 +27,9 @@
   }
 
   function open() {
-    const entries = new Map([["?", "This sheet"]]);
+    const entries = new Map([["?", "Show this list"]]);
     if (rows().length) {
-      entries.set("j", "Next row").set("k", "Row before");
+      entries.set("j", "Next row").set("k", "Previous row");
       if (document.querySelector("[data-key-rows] [type=checkbox]")) entries.set("x", "Select the row");
     }
     for (const element of named()) entries.set(element.dataset.key, element.dataset.keySays);

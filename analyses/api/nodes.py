@@ -1,0 +1,182 @@
+"""The lab's nodes, and ``/health``: whether an analysis submitted now would be worked on.
+
+``/health`` needs no login and shows no secrets. :mod:`memorymark_site.probes` tells whether this
+one process can serve.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django import db
+from django.contrib.auth.decorators import login_not_required
+from django.db import connection
+from django.db.models import Min
+from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
+from django.utils.cache import add_never_cache_headers
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from analyses.api.schema import described, results_of
+from analyses.api.views import ApiView
+from analyses.jobs import lab_state
+from analyses.models import Analysis, Node, Status
+
+logger = logging.getLogger(__name__)
+
+
+class NodeGpuSerializer(serializers.Serializer[Any]):
+    """The GPU of a node, as its driver reports it."""
+
+    name = serializers.CharField()
+    total_bytes = serializers.IntegerField(allow_null=True)
+    driver = serializers.CharField()
+
+
+class NodeSerializer(serializers.Serializer[Any]):
+    """A machine whose worker runs analyses."""
+
+    name = serializers.CharField()
+    heartbeat_at = serializers.DateTimeField(help_text="Its last heartbeat.")
+    gpu = NodeGpuSerializer(allow_null=True)
+    memory_bytes = serializers.IntegerField(allow_null=True)
+    versions = serializers.DictField(help_text="Of the software on it, by name.")
+    draining = serializers.BooleanField(help_text="Whether it takes no new work.")
+    problem = serializers.CharField(help_text="Why it cannot work; empty if it can.")
+    analyses = serializers.ListField(
+        child=serializers.IntegerField(), help_text="The ids of those it is working on."
+    )
+
+
+class NodeList(ApiView[Node]):
+    """The machines whose workers run analyses."""
+
+    serializer_class = NodeSerializer
+
+    @described(responses=results_of(NodeSerializer, "Nodes"))
+    def get(self, _request: Request) -> Response:
+        """List the lab's nodes, those online first, with their hardware and current work."""
+        facts = [_node_facts(node, at_work) for node, at_work in lab_state.nodes()]
+        return Response({"results": self.get_serializer(facts, many=True).data})
+
+
+def _node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
+    gpu = {"name": node.gpu_name, "total_bytes": node.gpu_total_bytes, "driver": node.driver}
+    return {
+        "name": node.name,
+        "heartbeat_at": node.heartbeat_at.isoformat(),
+        "gpu": gpu if node.gpu_name else None,
+        "memory_bytes": node.memory_bytes,
+        "versions": node.versions,
+        "draining": node.draining,
+        "problem": node.problem,
+        "analyses": [analysis.pk for analysis in at_work],
+    }
+
+
+class QueueSerializer(serializers.Serializer[Any]):
+    """The analyses that are waiting and running."""
+
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField()
+    oldest_waiting_seconds = serializers.FloatField(allow_null=True)
+    stands_still = serializers.BooleanField(
+        help_text="Whether work is waiting and no worker takes it."
+    )
+
+
+class HealthSerializer(serializers.Serializer[Any]):
+    """Whether an analysis submitted now would be worked on, and by what."""
+
+    status = serializers.ChoiceField(["ok", "failing"])
+    problems = serializers.ListField(child=serializers.CharField())
+    time = serializers.DateTimeField(help_text="Of the server.")
+    database = serializers.ChoiceField(["ok", "down"])
+    queue = QueueSerializer(required=False)
+    nodes = NodeSerializer(many=True, required=False, help_text="Those online.")
+    nodes_with_gpu = serializers.IntegerField(required=False)
+    gpu_available = serializers.BooleanField(
+        required=False, help_text="Whether something can be measured on a GPU now."
+    )
+    gpu_name = serializers.CharField(
+        required=False, allow_null=True, help_text="Of the first online node that has one."
+    )
+    gpu_total_bytes = serializers.IntegerField(required=False, allow_null=True)
+    device = serializers.ChoiceField(
+        ["cuda", "cpu"], required=False, help_text="What the lab can measure on."
+    )
+
+
+@login_not_required
+@never_cache
+@require_safe
+def health(_request: HttpRequest) -> JsonResponse:
+    body, status = _report()
+    return JsonResponse(body, status=status)
+
+
+class Health(APIView):
+    """The same for scripts, described in the schema."""
+
+    authentication_classes = ()
+    permission_classes = ()
+    throttle_classes = ()
+
+    @described(responses={200: HealthSerializer, 503: HealthSerializer}, auth=[])
+    def get(self, _request: Request) -> Response:
+        """Report whether an analysis submitted now would be worked on. No token is needed.
+
+        With 503, `problems` says what is missing.
+        """
+        body, status = _report()
+        response = Response(body, status)
+        add_never_cache_headers(response)
+        return response
+
+
+def _report() -> tuple[dict[str, Any], int]:
+    problems: list[str] = []
+    body: dict[str, Any] = {"time": timezone.now().isoformat(), "database": "ok"}
+    try:
+        body |= _lab()
+    except db.Error:
+        logger.exception("health: the database does not respond")
+        connection.close()
+        body["database"] = "down"
+        problems.append("the database does not respond")
+    else:
+        if not body["nodes"]:
+            problems.append("no worker is online; start one with: make worker")
+        elif body["queue"]["stands_still"]:
+            problems.append("no worker takes waiting work; if this lasts a minute, restart them")
+    body = {"status": "failing" if problems else "ok", "problems": problems} | body
+    return body, 503 if problems else 200
+
+
+def _lab() -> dict[str, Any]:
+    waiting = Analysis.objects.filter(status=Status.QUEUED)
+    oldest: datetime | None = waiting.aggregate(oldest=Min("queued_at"))["oldest"]
+    nodes = [_node_facts(node) for node in lab_state.nodes_online()]
+    gpus = [node["gpu"] for node in nodes if node["gpu"] is not None]
+    return {
+        "queue": {
+            "waiting": waiting.count(),
+            "running": Analysis.objects.filter(status=Status.RUNNING).count(),
+            "oldest_waiting_seconds": (timezone.now() - oldest).total_seconds() if oldest else None,
+            "stands_still": lab_state.queue_stands_still(),
+        },
+        "nodes": nodes,
+        "nodes_with_gpu": len(gpus),
+        "gpu_available": bool(gpus),
+        "gpu_name": gpus[0]["name"] if gpus else None,
+        "gpu_total_bytes": gpus[0]["total_bytes"] if gpus else None,
+        "device": "cuda" if gpus else "cpu",
+    }

@@ -1,1 +1,0 @@
-"""The history: the table of all analyses, its filters, and what one does with many of them."""

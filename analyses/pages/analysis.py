@@ -1,0 +1,204 @@
+"""The page of an analysis: its progress while it runs, its answer or its failure at the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import prefetch_related_objects
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from analyses import services
+from analyses.formatting import duration
+from analyses.models import Analysis, LogLine, Status
+from analyses.pages.access import MemberRequest, find_analysis
+from analyses.pages.answer import answer_parts, environment_rows, verdict_of
+from analyses.pages.history.labels import LabelsForm, labels_of
+from analyses.pages.sharing import ShareForm, links_of, may_share
+from analyses.permissions import may_change
+from analyses.queries import has_advice
+from analyses.savings.estimate import estimate_of
+from analyses.selectors import can_be_adopted
+from analyses.training_runs.side_by_side import side_by_side
+from engine.errors import InvalidInput
+
+SHOWN_LOG_LINES = 200
+LONG_WAIT_SECONDS = 15.0
+"""After this long in the queue the page hints that no worker may be running."""
+
+_VERSION = re.compile(r"([a-z]+)-(\d{1,18})-(\d{1,18})-([01])", re.ASCII)
+
+
+@dataclass(frozen=True)
+class State:
+    """How long an analysis has taken; the page counts on while ``ticks``.
+
+    Attributes:
+        preposition: Stands between the status and the time: ``Failed after 3 s``.
+        hint: Shown if it takes unusually long; mostly empty.
+    """
+
+    preposition: str
+    elapsed_seconds: float
+    elapsed: str
+    ticks: bool
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the changing part of the page depends on.
+
+    As text it goes to the browser, which sends it back to ask for what is newer.
+
+    Attributes:
+        status: Empty where nothing has been shown yet.
+        trial: The id of the last trial; 0 without one.
+        line: The id of the last line of the log; 0 without one.
+        is_late: Whether the page shows the hint of a long wait.
+    """
+
+    status: str = ""
+    trial: int = 0
+    line: int = 0
+    is_late: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.status}-{self.trial}-{self.line}-{int(self.is_late)}"
+
+    @classmethod
+    def parse(cls, text: str) -> Progress:
+        """Read what ``str`` has written; anything else counts as nothing shown."""
+        found = _VERSION.fullmatch(text)
+        if not found:
+            return cls()
+        status, trial, line, is_late = found.groups()
+        return cls(status, int(trial), int(line), is_late == "1")
+
+
+NOTHING = Progress()
+
+
+@require_safe
+def detail(request: MemberRequest, pk: int) -> HttpResponse:
+    """The whole page."""
+    analysis = find_analysis(request, pk)
+    prefetch_related_objects([analysis], "tags", "note__author")
+    context = _context(request, analysis, progress_of(analysis))
+    context["labels_form"] = LabelsForm.of(labels_of(analysis))
+    return render(request, "analyses/detail.html", context)
+
+
+@require_safe
+def live(request: MemberRequest, pk: int) -> HttpResponse:
+    """The changing part of the page; 204 if the browser has it already."""
+    analysis = find_analysis(request, pk)
+    seen, now = Progress.parse(request.GET.get("seen", "")), progress_of(analysis)
+    if seen == now:
+        return HttpResponse(status=204)
+    context = _context(request, analysis, now, seen)
+    # Sent only when it changes: a screen reader repeats a live region that is replaced.
+    context["new_status"] = seen.status != now.status
+    return render(request, "analyses/_live.html", context)
+
+
+@require_safe
+def log(request: MemberRequest, pk: int) -> HttpResponseBase:
+    """The whole log as plain text."""
+    lines = LogLine.objects.filter(analysis=find_analysis(request, pk))
+
+    def text() -> Iterator[str]:
+        for created_at, message in lines.values_list("created_at", "message").iterator():
+            yield f"{created_at:%Y-%m-%d %H:%M:%S} {message}\n"
+
+    return StreamingHttpResponse(
+        text(),
+        content_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="analysis-{pk}.log"'},
+    )
+
+
+@require_POST
+def cancel(request: MemberRequest, pk: int) -> HttpResponse:
+    analysis = find_analysis(request, pk)
+    if not may_change(request.user, analysis):
+        raise PermissionDenied("Only the analysis's owner or an admin can cancel it.")
+    if not services.cancel(analysis, request.user):
+        messages.warning(request, f"Analysis {pk} has already finished.")
+    return redirect("analyses:detail", pk=pk)
+
+
+@require_POST
+def run_again(request: MemberRequest, pk: int) -> HttpResponse:
+    """Submit the same settings again; the browser goes to the new analysis."""
+    analysis = find_analysis(request, pk)
+    if not analysis.is_final:
+        messages.warning(request, f"Analysis {pk} has not finished yet.")
+        return redirect("analyses:detail", pk=pk)
+    try:
+        again = services.run_again(analysis, request.user)
+    except InvalidInput as error:
+        reasons = "; ".join(error.fields.values())
+        messages.warning(request, f"Analysis {pk} cannot be run again: {reasons}.")
+        return redirect("analyses:detail", pk=pk)
+    messages.success(request, f"This is a rerun of analysis {pk}.")
+    return redirect("analyses:detail", pk=again.pk)
+
+
+def state_of(analysis: Analysis, now: datetime) -> State:
+    begun = analysis.started_at or analysis.queued_at
+    if analysis.is_final:
+        seconds = ((analysis.finished_at or now) - begun).total_seconds()
+        preposition = "in" if analysis.status == Status.SUCCEEDED else "after"
+        return State(preposition, seconds, duration(seconds), ticks=False)
+    seconds = (now - begun).total_seconds()
+    hint = ""
+    if analysis.status == Status.QUEUED and seconds > LONG_WAIT_SECONDS:
+        hint = "No worker has picked it up yet. It will start as soon as one is free."
+    return State("for", seconds, duration(seconds), ticks=True, hint=hint)
+
+
+def progress_of(analysis: Analysis) -> Progress:
+    return Progress(
+        status=analysis.status,
+        trial=analysis.trials.order_by("-id").values_list("id", flat=True).first() or 0,
+        line=analysis.log_lines.order_by("-id").values_list("id", flat=True).first() or 0,
+        is_late=state_of(analysis, timezone.now()).hint != "",
+    )
+
+
+def _context(
+    request: MemberRequest, analysis: Analysis, now: Progress, seen: Progress = NOTHING
+) -> dict[str, Any]:
+    """The page as of ``now``; of the log only the lines that were not ``seen``."""
+    verdict = verdict_of(analysis)
+    is_adopted = analysis.adopted_at is not None
+    new_lines = analysis.log_lines.filter(pk__gt=seen.line, pk__lte=now.line)
+    lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
+    context = {
+        "analysis": analysis,
+        "version": str(now),
+        "state": state_of(analysis, timezone.now()),
+        "may_cancel": not analysis.is_final and may_change(request.user, analysis),
+        "may_delete": analysis.is_final and may_change(request.user, analysis),
+        "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
+        **answer_parts(analysis, verdict),
+        "estimate": verdict and estimate_of(verdict.result, request.GET.dict(), adopted=is_adopted),
+        "log_lines": lines[-SHOWN_LOG_LINES:],
+        "has_log": now.line > 0,
+        "log_is_cut": len(lines) > SHOWN_LOG_LINES,
+        "environment": environment_rows(analysis, verdict),
+        "has_advice": has_advice(analysis),
+        "side_by_side": side_by_side(analysis) if verdict else None,
+    }
+    if verdict and may_share(request.user, analysis):
+        context |= {"share_form": ShareForm(), "share_links": links_of(analysis)}
+    return context

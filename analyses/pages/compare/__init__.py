@@ -1,0 +1,1 @@
+"""The comparison page: analyses side by side, their settings, results and differences."""

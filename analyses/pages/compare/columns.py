@@ -1,0 +1,174 @@
+"""The columns of a comparison: which analyses an address chooses, and their short labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from django.http import QueryDict
+from django.urls import reverse
+
+from analyses.formatting import gpu_of, model_name
+from analyses.models import Analysis
+from analyses.stored_result import result_of, source_at, trial_at
+from engine.result import AnalysisResult, Source, Trial
+
+_PARTS: tuple[Callable[[Analysis], str], ...] = (
+    lambda analysis: model_name(analysis.model),
+    gpu_of,
+    lambda analysis: analysis.precision,
+    lambda analysis: analysis.optimizer,
+    lambda analysis: f"from batch {analysis.current_batch_size:,}",
+)
+_GPU = 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """An analysis in a comparison.
+
+    Attributes:
+        label: A few words that tell it apart from the others.
+        result: ``None`` while it has no answer, or none that can be read.
+    """
+
+    analysis: Analysis
+    label: str
+    result: AnalysisResult | None
+
+    @property
+    def pk(self) -> int:
+        return int(self.analysis.pk)
+
+    @property
+    def recommended(self) -> Trial | None:
+        result = self.result
+        return trial_at(result, result.recommended_batch_size) if result else None
+
+    @property
+    def recommended_source(self) -> Source | None:
+        """The source of the recommended batch."""
+        result = self.result
+        return source_at(result, result.recommended_batch_size) if result else None
+
+
+def columns_of(analyses: Sequence[Analysis]) -> list[Column]:
+    """A column for each analysis, in this order."""
+    labels = _labels(analyses)
+    return [
+        Column(analysis, label, result_of(analysis))
+        for analysis, label in zip(analyses, labels, strict=True)
+    ]
+
+
+def title_of(columns: Sequence[Column]) -> str:
+    """The model that all have in common; a general title where there are several."""
+    models = {model_name(column.analysis.model) for column in columns}
+    return models.pop() if len(models) == 1 else "Analyses compared"
+
+
+def _labels(analyses: Sequence[Analysis]) -> list[str]:
+    """As many differing parts as tell the analyses apart, with ids where those do not."""
+    named = [[part(analysis) for part in _PARTS] for analysis in analyses]
+    differing = [n for n in range(len(_PARTS)) if len({parts[n] for parts in named}) > 1] or [_GPU]
+    labels: list[str] = []
+    for count in range(1, len(differing) + 1):
+        labels = [" · ".join(parts[n] for n in differing[:count]) for parts in named]
+        if len(set(labels)) == len(labels):
+            break
+    return [
+        f"{label} · #{analysis.pk}" if labels.count(label) > 1 else label
+        for label, analysis in zip(labels, analyses, strict=True)
+    ]
+
+
+FEWEST = 2
+MOST = 10
+_LONGEST_ID = 18
+"""In digits; databases cannot look up longer numbers."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The analyses and options in the address of a comparison.
+
+    Attributes:
+        ids: The analyses, in the order of their columns.
+        base: The baseline; always one of ``ids`` if there are any.
+        only_differences: Whether identical rows are hidden.
+        problems: What is wrong with the address, a sentence each.
+    """
+
+    ids: tuple[int, ...] = ()
+    base: int | None = None
+    only_differences: bool = False
+    problems: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, query: QueryDict) -> Choice:
+        """Read an untrusted address.
+
+        ``ids`` may be one comma-separated list, as in links, or occur several times, as checkboxes
+        send it.
+        """
+        words = [word.strip() for part in query.getlist("ids") for word in part.split(",")]
+        wanted = list(dict.fromkeys(word for word in words if word))
+        wrong = [word for word in wanted if not _is_id(word)]
+        ids = list(dict.fromkeys(int(word) for word in wanted if _is_id(word)))
+        problems = []
+        if wrong:
+            problems.append(f"Not an analysis number: {', '.join(map(_cut, wrong))}.")
+        if len(ids) > MOST:
+            problems.append(
+                f"You can compare at most {MOST} analyses. Left out: {_listed(ids[MOST:])}."
+            )
+        base = query.get("base", "").strip()
+        choice = cls(tuple(ids[:MOST]), None, query.get("diff") == "1", tuple(problems))
+        return choice.with_base(int(base) if _is_id(base) else None, named=_cut(base))
+
+    def of_those_found(self, found: Iterable[int]) -> Choice:
+        """The choice without analyses that do not exist, which become a problem."""
+        there = set(found)
+        missing = [pk for pk in self.ids if pk not in there]
+        if not missing:
+            return self
+        none = "There is no analysis" if len(missing) == 1 else "There are no analyses"
+        problems = (*self.problems, f"{none} {_listed(missing)}.")
+        ids = tuple(pk for pk in self.ids if pk in there)
+        base = self.base if self.base in there else next(iter(ids), None)
+        return replace(self, ids=ids, base=base, problems=problems)
+
+    def with_base(self, base: int | None, named: str = "") -> Choice:
+        """The choice with another baseline, or with the first analysis if that is none of them."""
+        first = next(iter(self.ids), None)
+        if base in self.ids:
+            return replace(self, base=base)
+        problem = f"Baseline {named} is not among these analyses; using analysis {first}."
+        return replace(
+            self,
+            base=first,
+            problems=(*self.problems, problem) if named and first else self.problems,
+        )
+
+    def without(self, pk: int) -> Choice:
+        ids = tuple(other for other in self.ids if other != pk)
+        return replace(self, ids=ids, base=self.base if pk != self.base else next(iter(ids), None))
+
+    def address(self, name: str = "analyses:compare") -> str:
+        if not self.ids:
+            return reverse(name)
+        query = f"ids={','.join(map(str, self.ids))}&base={self.base}"
+        return f"{reverse(name)}?{query}{'&diff=1' * self.only_differences}"
+
+
+def _is_id(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= _LONGEST_ID
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= 20 else f"{word[:20]}…"
+
+
+def _listed(ids: Sequence[int]) -> str:
+    *rest, last = map(str, ids)
+    return f"{', '.join(rest)} and {last}" if rest else last

@@ -1,0 +1,65 @@
+"""The GPUs page: the lab's nodes with what each is doing, and the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from analyses.jobs import lab_state, timeouts
+from analyses.lab import kinds_outside_the_catalogue, prices
+from analyses.models import Analysis, Node
+from analyses.pages.access import MemberRequest
+from engine.gpus import GPUS
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node with its state and its work.
+
+    Attributes:
+        state: A class of the style sheet: ``online``, ``draining``, ``problem`` or ``offline``.
+    """
+
+    node: Node
+    state: str
+    seconds_silent: float
+    at_work: Iterable[Analysis]
+
+
+@require_safe
+def gpus(request: MemberRequest) -> HttpResponse:
+    """The whole page; for htmx the nodes alone."""
+    if request.htmx:
+        return render(request, "analyses/_nodes.html", {"nodes": _node_rows()})
+    others = kinds_outside_the_catalogue()
+    held = prices([*GPUS, *others])
+    context = {
+        "nodes": _node_rows(),
+        "catalogue": [(gpu, held[gpu.name]) for gpu in GPUS.values()],
+        "others": [held[kind] for kind in others],
+        "nav": "gpus",
+    }
+    return render(request, "analyses/gpus.html", context)
+
+
+def _node_rows() -> list[NodeRow]:
+    """Every node that the lab has had, those online first."""
+    now = timezone.now()
+    return [
+        NodeRow(node, _state(node, silent), silent, at_work)
+        for node, at_work in lab_state.nodes()
+        for silent in [max(0.0, (now - node.heartbeat_at).total_seconds())]
+    ]
+
+
+def _state(node: Node, seconds_silent: float) -> str:
+    if seconds_silent > timeouts.STALE_AFTER.total_seconds():
+        return "offline"
+    if node.problem:
+        return "problem"
+    return "draining" if node.draining else "online"

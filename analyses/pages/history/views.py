@@ -1,0 +1,244 @@
+"""The history page, its exports and its saved views. The address holds all that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
+from django_htmx.http import push_url
+
+from analyses.models import Analysis, SavedView
+from analyses.pages.access import MemberRequest
+from analyses.pages.history.columns import COLUMNS, Column, csv_of, json_of, shown
+from analyses.pages.history.filters import HistoryFilter, offer_choices
+from analyses.pages.history.labels import with_labels
+from analyses.permissions import may_delete_view, may_see_lab
+from analyses.selectors import Count, count_of, visible_to
+
+PAGE_SIZE = 25
+LAST_PAGE = 1_000_000
+
+Writer = Callable[[QuerySet[Analysis], Iterable[Column]], Iterator[str]]
+
+_USUAL = [column.key for column in COLUMNS if column.is_usual and not column.is_fixed]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column heading, with the query that sorts by it.
+
+    Attributes:
+        sorted_as: The value of ``aria-sort``; empty where the table is not sorted by it.
+    """
+
+    column: Column
+    query: str
+    sorted_as: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of the table; ``count`` is of all pages together."""
+
+    rows: list[Analysis]
+    number: int
+    has_next: bool
+    count: Count
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the browser has to be sent the rows again."""
+        return "-".join(f"{row.pk}{row.status}" for row in self.rows)
+
+
+class SaveViewForm(forms.Form):
+    """A name for what the history shows now; ``query`` is untrusted."""
+
+    name = forms.CharField(max_length=SavedView.LONGEST_NAME)
+    query = forms.CharField(required=False, max_length=5000)
+    is_shared = forms.BooleanField(required=False)
+
+
+@require_safe
+@vary_on_headers("HX-Request", "HX-Target")
+def history(request: MemberRequest) -> HttpResponse:
+    """The page; for htmx its results, its rows, or 204 where the rows have not changed."""
+    filters = _filters(request)
+    page = page_of(_found(filters), page_number(request.GET.get("page", "")))
+    is_polling = request.htmx and "seen" in request.GET
+    if is_polling and request.GET["seen"] == page.version:
+        return HttpResponse(status=204)
+    query = query_of(request.GET)
+    columns = columns_of(filters)
+    context = {
+        "page": page,
+        "columns": columns,
+        "shown": {column.key for column in columns},
+        "query": query,
+        "version": page.version,
+        "refresh": any(not row.is_final for row in page.rows),
+        "nav": "list",
+    }
+    if is_polling:
+        return render(request, "history/_rows.html", context)
+    context["saved_views"] = [
+        (view, may_delete_view(request.user, view)) for view in views_of(request.user)
+    ]
+    context["heads"] = heads(request.GET, columns)
+    if request.htmx.target == "results":
+        response = render(request, "history/_results.html", context)
+        return push_url(response, f"{request.path}?{query}" if query else request.path)
+    offer_choices(filters.form)
+    context["form"] = filters.form
+    context["choosable"] = [column for column in COLUMNS if not column.is_fixed]
+    context["is_empty_lab"] = not (page.rows or query or visible_to(request.user).exists())
+    context["is_filtered"] = bool(query_of(request.GET, sort="", columns=""))
+    return render(request, "history/list.html", context)
+
+
+@require_safe
+def export_csv(request: MemberRequest) -> HttpResponseBase:
+    return _export(request, csv_of, "text/csv; charset=utf-8", "csv")
+
+
+@require_safe
+def export_json(request: MemberRequest) -> HttpResponseBase:
+    return _export(request, json_of, "application/json", "json")
+
+
+@require_POST
+def save_current(request: MemberRequest) -> HttpResponse:
+    """Save the current view of the history under a name."""
+    form = SaveViewForm(request.POST)
+    query = query_of(QueryDict(request.POST.get("query", "")))
+    if form.is_valid():
+        name, is_shared = form.cleaned_data["name"], form.cleaned_data["is_shared"]
+        save_view(request.user, name, query, is_shared=is_shared)
+        messages.success(request, f"Saved as “{name}”.")
+    else:
+        for field, errors in form.errors.items():
+            messages.error(request, f"View not saved. {field.capitalize()}: {errors[0]}")
+    return redirect(f"{reverse('analyses:list')}{'?' if query else ''}{query}")
+
+
+@require_POST
+def delete_view(request: MemberRequest, pk: int) -> HttpResponse:
+    view = views_of(request.user).filter(pk=pk).first()
+    if view is None:
+        raise Http404("There is no such saved view.")
+    if not may_delete_view(request.user, view):
+        raise PermissionDenied("Only the view's owner or an admin can delete it.")
+    view.delete()
+    # Undo saves it as the reader's own, so it is offered to its owner only.
+    context = {"view": view, "can_be_undone": view.owner_id == request.user.pk}
+    messages.success(request, render_to_string("history/_view_deleted.html", context, request))
+    return redirect("analyses:list")
+
+
+def views_of(user: User | AnonymousUser) -> QuerySet[SavedView]:
+    """The saved views a member can use: their own, and those others share."""
+    if not (user.is_authenticated and may_see_lab(user)):
+        return SavedView.objects.none()
+    return SavedView.objects.filter(Q(owner=user) | Q(is_shared=True)).select_related("owner")
+
+
+def save_view(owner: User, name: str, query: str, *, is_shared: bool) -> SavedView:
+    """Save a view, replacing the owner's view of the same name."""
+    view, _ = SavedView.objects.update_or_create(
+        owner=owner, name=name, defaults={"query": query, "is_shared": is_shared}
+    )
+    return view
+
+
+def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
+    """One page of the analyses.
+
+    First its ids, from an index alone; then their rows. So skipping a thousand pages reads no rows
+    and none of their long JSON.
+    """
+    ids = analyses.values_list("pk", flat=True)
+    first = (number - 1) * PAGE_SIZE
+    wanted = list(ids[first : first + PAGE_SIZE + 1])
+    rows = with_labels(Analysis.objects.select_related("owner", "push")).defer("result")
+    found = rows.in_bulk(wanted)
+    return Page(
+        rows=[found[pk] for pk in wanted[:PAGE_SIZE] if pk in found],
+        number=number,
+        has_next=len(wanted) > PAGE_SIZE,
+        count=count_of(analyses),
+    )
+
+
+def page_number(text: str) -> int:
+    """The page number in an address; 1 where it is none."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+    return min(max(number, 1), LAST_PAGE)
+
+
+def columns_of(filters: HistoryFilter) -> list[Column]:
+    return shown(filters.form.cleaned_data.get("columns", []) if filters.form.is_valid() else [])
+
+
+def query_of(given: QueryDict, **changes: str | int) -> str:
+    """The filters, sorting and columns of an address as one canonical query string.
+
+    Args:
+        given: The fields of the address; all others, such as the page, are left out, and so are
+            empty ones and the usual columns.
+        changes: Fields to set, or to leave out where empty.
+    """
+    fields: dict[str, list[str]] = {
+        name: [value for value in given.getlist(name) if value]
+        for name in HistoryFilter.base_filters
+    }
+    if sorted(fields["columns"]) == sorted(_USUAL):
+        fields["columns"] = []
+    fields |= {name: [str(value)] if value else [] for name, value in changes.items()}
+    return urlencode({name: values for name, values in fields.items() if values}, doseq=True)
+
+
+def heads(given: QueryDict, columns: list[Column]) -> list[Head]:
+    """The column headings; sorting by the same column again reverses the order."""
+    sort = given.get("sort", "") or "-id"
+    return [_head(given, column, sort) for column in columns]
+
+
+def _head(given: QueryDict, column: Column, sort: str) -> Head:
+    rising, falling = column.key, f"-{column.key}"
+    sorted_as = {rising: "ascending", falling: "descending"}.get(sort, "")
+    largest_first = column.is_number or column.key == "when"
+    first, second = (falling, rising) if largest_first else (rising, falling)
+    return Head(column, query_of(given, sort=second if sort == first else first), sorted_as)
+
+
+def _export(request: MemberRequest, write: Writer, kind: str, ending: str) -> HttpResponseBase:
+    filters = _filters(request)
+    if not filters.form.is_valid():
+        return HttpResponse(filters.form.errors.as_text(), status=400, content_type="text/plain")
+    pieces = write(filters.qs, columns_of(filters))
+    disposition = f'attachment; filename="analyses.{ending}"'
+    return StreamingHttpResponse(
+        pieces, content_type=kind, headers={"Content-Disposition": disposition}
+    )
+
+
+def _filters(request: MemberRequest) -> HistoryFilter:
+    return HistoryFilter(request.GET, queryset=visible_to(request.user))
+
+
+def _found(filters: HistoryFilter) -> QuerySet[Analysis]:
+    """The analyses that pass the filters; none where a filter is invalid (its field says so)."""
+    found: QuerySet[Analysis] = filters.qs if filters.form.is_valid() else filters.queryset.none()
+    return found

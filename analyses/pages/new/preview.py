@@ -1,0 +1,100 @@
+"""The prediction for the settings of the form, as the panel beside it shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyses.charts.breakdown import MemoryBar, memory_bar
+from analyses.formatting import gib, gib_with_unit, milliseconds, significant, whole
+from analyses.models import Query, QueryStatus
+from analyses.pages.settings import input_size
+from engine.border import read_json
+from engine.errors import InvalidInput
+from engine.result import Trial
+from engine.run import Predicted
+
+OLD_VERSION = "Another version of MemoryMark stored this prediction. Change a field to try again."
+NOT_WANTED = "This prediction was cancelled. Change a field to try again."
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The contents of the panel.
+
+    Attributes:
+        headline: The prediction in short, or why there is none.
+        fits: Whether the batch fits; ``None`` if that is not known.
+        speed: Empty if the batch does not fit.
+        problems: The label of each wrong field, and what to do.
+    """
+
+    headline: str = ""
+    fits: bool | None = None
+    memory: str = ""
+    speed: str = ""
+    notes: list[str] = field(default_factory=list)
+    bar: MemoryBar | None = None
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+def preview_of(query: Query, measured_gpu: str = "") -> Preview:
+    """The panel of a final query of the kind ``predict``.
+
+    ``measured_gpu`` is the lab's GPU that an analysis would measure on, if any.
+    """
+    if query.status == QueryStatus.DROPPED:
+        return Preview(headline=NOT_WANTED)
+    if query.status == QueryStatus.FAILED:
+        return _failed(query.failure or {})
+    try:
+        predicted = read_json(Predicted, query.answer)
+    except InvalidInput:
+        return Preview(headline=OLD_VERSION)
+    return _answered(predicted, input_size(query.request), measured_gpu)
+
+
+def _failed(failure: Mapping[str, Any]) -> Preview:
+    fields = failure.get("fields") or {}
+    reason = "; ".join(fields.values()) or str(failure.get("reason", ""))
+    return Preview(headline=f"Can't predict: {reason}")
+
+
+def _answered(predicted: Predicted, size: str, measured_gpu: str) -> Preview:
+    trial, gpu, total = predicted.trial, predicted.gpu.name, predicted.gpu.total_bytes
+    used, high = trial.device_used_bytes or 0, trial.device_used_high_bytes
+    batch, needs = f"Batch {whole(trial.batch_size)}", gib_with_unit(used)
+    if size:  # often the model's default, which an empty field does not show
+        batch += f" at {size}"
+    if trial.device_used_low_bytes is not None and high is not None:
+        needs += f" ({gib(trial.device_used_low_bytes)} to {gib(high)})"
+    if trial.fits:
+        headline = f"Fits, with {gib_with_unit(total - used)} free"
+        memory = f"{batch} uses {needs} of the {gib_with_unit(total)} of {gpu}."
+    else:
+        headline = f"Does not fit: {gib_with_unit(used - total)} too much"
+        memory = f"{batch} needs {needs}; {gpu} has {gib_with_unit(total)}."
+    notes = []
+    if trial.fits and (high or 0) > total:
+        notes.append("It would not fit at the high end of the prediction.")
+    if measured_gpu:
+        notes.append(f"Predicted for the catalogue's {gpu}. Analyze measures on your lab's own.")
+    return Preview(
+        headline=headline,
+        fits=trial.fits,
+        memory=memory,
+        speed=_speed(trial),
+        notes=notes,
+        bar=memory_bar("recommended" if trial.fits else "current", "Batch", trial, total),
+    )
+
+
+def _speed(trial: Trial) -> str:
+    if trial.step_seconds is None or trial.samples_per_second is None:
+        return ""
+    speed = f"A step takes {milliseconds(trial.step_seconds)} ms"
+    if trial.step_seconds_low is not None and trial.step_seconds_high is not None:
+        low, high = milliseconds(trial.step_seconds_low), milliseconds(trial.step_seconds_high)
+        speed += f" ({low} to {high})"
+    return f"{speed}: {significant(trial.samples_per_second)} samples per second."

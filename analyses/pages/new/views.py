@@ -1,0 +1,145 @@
+"""The page of a new analysis, and the panel that predicts what the typed settings need."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from analyses import queries
+from analyses.formatting import local_gpu
+from analyses.lab import PRICE
+from analyses.models import Query, QueryKind, QueryStatus
+from analyses.pages.access import MemberRequest, find_analysis
+from analyses.pages.new.form import (
+    AnalysisForm,
+    default_values,
+    values_of,
+    with_changes,
+    with_upload,
+)
+from analyses.pages.new.preview import Preview, preview_of
+from analyses.queries import predictable
+from engine.errors import InvalidInput
+from engine.gpus import LOCAL
+from memorymark_site.accounts.roles import Role, needs
+
+SHORT_WAIT_SECONDS = 0.3
+"""A prediction from stored traces takes less, so the panel changes once and does not flicker."""
+
+PATIENCE_SECONDS = 10
+"""How long a page waits for a worker to take its query."""
+
+NOT_TAKEN = "No worker has answered yet. You can still select Analyze."
+
+
+@needs(Role.MEMBER)
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: MemberRequest) -> HttpResponse:
+    if request.method == "POST":
+        form = AnalysisForm(with_upload(request.POST, request.FILES))
+        if form.is_valid() and (analysis := form.submit(request.user)):
+            return redirect("analyses:detail", pk=analysis.pk)
+        form.focus_first_error()
+    else:
+        form = AnalysisForm(initial=_initial(request))
+    return render(request, "new/new.html", {"form": form, "nav": "new"})
+
+
+def _initial(request: MemberRequest) -> dict[str, str]:
+    source = request.GET.get("from", "")
+    if not source:
+        return default_values()
+    if not (source.isascii() and source.isdigit() and len(source) < 19):
+        raise Http404("There is no such analysis to start from.")
+    analysis = find_analysis(request, int(source))
+    values = values_of(analysis.request)
+    if PRICE in analysis.assumed_by:  # it was of that GPU on that day; the form may choose another
+        values[PRICE] = ""
+    if analysis.measured_gpu:
+        values["gpu"] = local_gpu(analysis.measured_gpu)
+    return with_changes(values, request.GET.dict())
+
+
+@require_POST
+def preview(request: MemberRequest) -> HttpResponse:
+    """Show what the settings in the form need, or what is wrong with them."""
+    form = AnalysisForm(with_upload(request.POST, request.FILES))
+    form.is_valid()  # its inputs are all text; the engine checks them
+    fields = form.raw_fields()
+    try:
+        wanted = predictable(fields)
+    except InvalidInput as error:
+        form.add_messages(error)
+        return _panel(request, Preview(problems=_problems(form)))
+    query = queries.submit(request.user, QueryKind.PREDICT, wanted, for_page=True)
+    queries.wait_for(query, SHORT_WAIT_SECONDS)
+    gpu = str(fields["gpu"])
+    measured = gpu.removeprefix(f"{LOCAL}:") if gpu.startswith(LOCAL) else ""
+    return _state(request, query, Wait("", int(time.time()), measured))
+
+
+@require_safe
+def preview_state(request: MemberRequest, pk: int) -> HttpResponse:
+    """The state of a query of the panel; 204 while the page shows it already."""
+    query = queries.visible_to(request.user).filter(pk=pk, kind=QueryKind.PREDICT).first()
+    if query is None:
+        raise Http404("There is no such query.")
+    queries.keep_alive(query)
+    return _state(request, query, Wait.of(request))
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The state of a waiting panel: status shown, start in Unix time, and GPU to measure on."""
+
+    seen: str
+    since: int
+    measured: str
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> Wait:
+        since = request.GET.get("since", "")
+        known = since.isascii() and since.isdigit() and len(since) < 12
+        return cls(
+            request.GET.get("seen", ""), int(since) if known else 0, request.GET.get("gpu", "")
+        )
+
+    @property
+    def is_over(self) -> bool:
+        return time.time() - self.since > PATIENCE_SECONDS
+
+
+def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:
+    """The panel for a query; it polls until the query has ended."""
+    if query.is_final:
+        return _panel(request, preview_of(query, wait.measured))
+    if query.status == QueryStatus.WAITING:
+        if not queries.worker_is_online():
+            return _panel(request, Preview(headline=queries.NO_WORKER))
+        if wait.is_over:
+            return _panel(request, Preview(headline=NOT_TAKEN))
+    if query.status == wait.seen:
+        return HttpResponse(status=204)
+    shown = {"seen": query.status, "since": wait.since, "gpu": wait.measured}
+    address = reverse("analyses:preview-state", args=[query.pk])
+    return _panel(request, Preview(), f"{address}?{urlencode(shown)}")
+
+
+def _panel(request: MemberRequest, shown: Preview, poll_address: str = "") -> HttpResponse:
+    return render(request, "new/_preview.html", {"preview": shown, "poll_address": poll_address})
+
+
+def _problems(form: AnalysisForm) -> list[tuple[str, str]]:
+    """The messages of a form, each with the label of its field."""
+    labels = {name: str(form[name].label) for name in form.fields}
+    return [
+        (labels.get(name, ""), str(message))
+        for name, messages in form.errors.items()
+        for message in messages
+    ]

@@ -1,0 +1,165 @@
+"""The inputs of the form of a new analysis, and the models and GPUs that its lists offer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+
+from analyses.formatting import gib_with_unit, local_gpu, usd
+from analyses.jobs import lab_state
+from analyses.lab import HeldPrice, key_of, prices
+from analyses.models import Node
+from engine.fields import Field
+from engine.gpus import GPUS, Gpu
+from engine.models.kinds import Kind, Task
+from engine.models.presets import PRESETS, Preset
+
+Choices = list[tuple[str, str]]
+Groups = list[tuple[str, Choices]]
+
+OTHER_MODEL = "other"
+"""The choice of a model that is no preset; its ID or config is then in two other fields."""
+
+SIZES = ("sequence_length", "image_size")
+"""The fields that only some models take."""
+
+KINDS = {
+    Kind.TEXT: "Text",
+    Kind.IMAGE: "Images",
+    Kind.IMAGE_TEXT: "Images and text",
+    Kind.SPEECH: "Speech",
+}
+
+
+class ModelSelect(forms.RadioSelect):
+    """A radio button for each preset, which the template shows in groups."""
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Add the preset, and the attributes for style sheet and script."""
+        option = super().create_option(name, value, *args, **kwargs)
+        preset = PRESETS.get(str(value))
+        option["preset"] = preset
+        option["search"] = search_text(preset) if preset else ""
+        option["group"] = KINDS[preset.kind] if preset else "Any other"
+        option["attrs"] |= {
+            "data-kind": preset.kind if preset else OTHER_MODEL,
+            "data-facts": model_facts(str(value)),
+            "data-tasks": " ".join(preset.tasks if preset else Task),
+            **{f"data-{size}": size_help(str(value), size) for size in SIZES},
+        }
+        return option
+
+
+def search_text(preset: Preset) -> str:
+    names = f"{preset.display_name} {preset.name} {preset.hub_id}"
+    kinds = f"{KINDS[preset.kind]} {preset.kind} {' '.join(preset.tasks)}"
+    return f"{names} {kinds} {preset.description}".lower()
+
+
+def model_facts(model: str) -> str:
+    preset = PRESETS.get(model)
+    return f"{preset.hub_id}: {preset.description}" if preset else ""
+
+
+def size_help(model: str, size: str) -> str:
+    """The bounds and the default of a model's input size."""
+    preset = PRESETS.get(model)
+    limits = getattr(preset, size, None)
+    if limits is None:
+        return "Only for models that take it. Leave blank for the model's default."
+    return f"{limits.smallest:,} to {limits.largest:,}. Leave blank for {limits.default:,}."
+
+
+def input_for(field: Field) -> forms.Field:
+    """The input for a field of a request; the engine validates what is sent."""
+    label, help_text = field.label_with_unit, field.described.help
+    placeholder = field.described.empty or (field.default_text if field.group.is_rare else "")
+    if field.is_switch:
+        return tick(label, help_text)
+    if field.choices:
+        empty = [("", field.described.empty)] if field.is_optional else []
+        return select(label, [*empty, *field.choices], help_text)
+    if field.is_number:
+        return number(label, help_text, placeholder, decimal=field.kind is float)
+    return text(label, help_text, placeholder)
+
+
+def number(
+    label: str, help_text: str = "", placeholder: str = "", *, decimal: bool = False
+) -> forms.CharField:
+    """A text input: a number input silently drops what it cannot read."""
+    return text(label, help_text, placeholder, inputmode="decimal" if decimal else "numeric")
+
+
+def text(
+    label: str, help_text: str = "", placeholder: str = "", inputmode: str = "text"
+) -> forms.CharField:
+    widget = forms.TextInput(
+        attrs={
+            "inputmode": inputmode,
+            "autocomplete": "off",
+            "spellcheck": "false",
+            "placeholder": placeholder,
+        }
+    )
+    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
+
+
+def area(label: str, help_text: str, placeholder: str) -> forms.CharField:
+    widget = forms.Textarea(attrs={"rows": 5, "spellcheck": "false", "placeholder": placeholder})
+    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
+
+
+def select(label: str, choices: Choices | Groups, help_text: str = "") -> forms.CharField:
+    widget = forms.Select(choices=choices)
+    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
+
+
+def tick(label: str, help_text: str = "") -> forms.BooleanField:
+    return forms.BooleanField(label=label, help_text=help_text, required=False)
+
+
+def model_choices() -> Choices:
+    """The presets by kind, then the choice of any other model."""
+    presets = [p for kind in KINDS for p in PRESETS.values() if p.kind is kind]
+    names = [(preset.name, preset.display_name) for preset in presets]
+    return [*names, (OTHER_MODEL, "Hugging Face ID or config.json")]
+
+
+def gpu_choices() -> Groups:
+    """The catalogue in groups, after the lab's own nodes if there are any."""
+    kinds: dict[str, list[Node]] = {}
+    for node in lab_state.nodes_with_gpu():
+        kinds.setdefault(node.gpu_name, []).append(node)
+    held = prices([*GPUS, *kinds])
+    groups: dict[str, Choices] = {}
+    for gpu in GPUS.values():
+        groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu, held[gpu.name])))
+    local: Choices = [
+        (local_gpu(kind), _kind_label(nodes, held[key_of(kind)])) for kind, nodes in kinds.items()
+    ]
+    return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
+
+
+def _kind_label(nodes: Sequence[Node], price: HeldPrice) -> str:
+    first, names = nodes[0], ", ".join(node.name for node in nodes)
+    parts = [first.gpu_name, gib_with_unit(first.gpu_total_bytes), _per_hour(price)]
+    return " · ".join([part for part in parts if part] + [f"measured on {names}"])
+
+
+def _group(gpu: Gpu) -> str:
+    if "GeForce" in gpu.display_name:
+        return "GeForce"
+    return "Workstation" if "RTX" in gpu.display_name else "Data centre"
+
+
+def _gpu_label(gpu: Gpu, price: HeldPrice) -> str:
+    return f"{gpu.display_name} · {gib_with_unit(gpu.total_bytes)} · {_per_hour(price)}"
+
+
+def _per_hour(price: HeldPrice) -> str:
+    if price.usd is None:
+        return ""
+    return f"{usd(price.usd)}/h" + (", your lab's price" if price.is_the_labs else "")

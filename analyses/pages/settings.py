@@ -1,0 +1,96 @@
+"""The settings of an analysis as a list of labels and values, and as a command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from analyses.formatting import exact, gib_with_unit, gpu_name, model_name, usd, whole
+from analyses.models import Analysis
+from engine.fields import Field, Group
+from engine.models.presets import PRESETS
+from engine.request import FIELDS, as_flags, usual_values
+
+Request = Mapping[str, Any]
+"""The stored fields of a request; older versions lack some."""
+
+_ORIGINS = {"lab": "lab default", "catalogue": "catalogue price"}
+
+
+def settings_of(
+    request: Request, assumed_by: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Labels and values in the order of the form; rare settings only where they were changed.
+
+    ``assumed_by`` is that of the analysis; without it no origins of assumptions are shown.
+    """
+    preset = PRESETS.get(request["model"])
+    rows = [
+        ("Model", model_name(request["model"])),
+        ("Hub ID", preset.hub_id if preset else ""),
+        ("Architecture", _architecture(request)),
+    ]
+    shown = _worth_showing(request)
+    for name, described in FIELDS.items():
+        label = described.label
+        if described.group is Group.COST:
+            value = _assumed(name, request.get(name), (assumed_by or {}).get(name, ""))
+            rows.append((f"{label} (assumed)", value))
+        elif described.group is not Group.MODEL and name in shown:
+            rows.append((label, _value(described, shown[name])))
+    return [(label, value) for label, value in rows if value]
+
+
+def setting(analysis: Analysis, name: str) -> str:
+    """One setting with its unit; empty if the analysis has none."""
+    value = analysis.request.get(name)
+    return "" if value is None else _value(FIELDS[name], value)
+
+
+def _worth_showing(request: Request) -> dict[str, Any]:
+    """The values of the request, without rare fields at their usual values."""
+    usual = usual_values(request)
+    return {
+        name: request[name]
+        for name, described in FIELDS.items()
+        if request.get(name) is not None
+        and not (described.group.is_rare and request[name] == usual.get(name))
+    }
+
+
+def _value(described: Field, value: object) -> str:
+    if described.name == "gpu":
+        return gpu_name(str(value))
+    if value is True:
+        return "on"
+    if not isinstance(value, int):
+        return str(value)
+    if described.name.endswith("_bytes"):
+        return gib_with_unit(value)
+    return f"{whole(value)} {described.described.unit}".strip()
+
+
+def _assumed(name: str, value: float | None, origin: str) -> str:
+    if value is None:
+        return _ORIGINS["catalogue"]
+    text = usd(value) if name.endswith("_usd") else exact(value)
+    return f"{text}, {_ORIGINS[origin]}" if origin else text
+
+
+def input_size(request: Request) -> str:
+    """The size of a sample, such as ``128 tokens``; empty if it is not known yet."""
+    sizes = (FIELDS["sequence_length"], FIELDS["image_size"])
+    known = [_value(size, request[size.name]) for size in sizes if request.get(size.name)]
+    return ", ".join(known)
+
+
+def command_of(request: Request) -> str:
+    """The command line of the same analysis; its config is a separate file."""
+    words = ["python", "-m", "engine", "analyze", str(request["model"])]
+    return shlex.join([*words, *as_flags(_worth_showing(request))])
+
+
+def _architecture(request: Request) -> str:
+    config = request.get("config") or {}
+    return f"{config['model_type']}, by its config.json" if "model_type" in config else ""

@@ -1,0 +1,220 @@
+"""The lab's savings by member, model, GPU or month, and the analyses behind each total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from math import fsum
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Exists, FloatField, OuterRef, QuerySet, Sum
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+
+from analyses.models import Analysis, CountedSavings, FigureSource, Training
+
+KINDS = {"realised": True, "potential": False}
+"""Savings are realised where the recommendation is adopted, and potential until then."""
+
+MONTH = "%Y-%m"
+"""How an address names a month."""
+
+CHUNK = 100
+"""Analyses read at a time, so that a long CSV starts at once and is never whole in memory."""
+
+_ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd")
+
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    "member": ("owner",),
+    "model": ("model",),
+    "gpu": ("gpu", "measured_gpu"),
+    "month": ("month",),
+}
+"""What savings are broken down by, and the columns of each."""
+
+_Sum = Mapping[str, Any]
+"""One group of counted savings: its columns, and their ``usd``, ``hours`` and ``count``."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """Savings of one kind.
+
+    Attributes:
+        measured_usd_per_year: The part of the money whose speedup was measured.
+        sources: Where the speedups come from.
+    """
+
+    usd_per_year: float
+    gpu_hours_per_year: float
+    workloads: int
+    measured_usd_per_year: float
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Realised and potential savings; they never overlap."""
+
+    realised: Total
+    potential: Total
+
+    @property
+    def usd_per_year(self) -> float:
+        return self.realised.usd_per_year + self.potential.usd_per_year
+
+    @property
+    def workloads(self) -> int:
+        return self.realised.workloads + self.potential.workloads
+
+
+@dataclass(frozen=True)
+class Row:
+    """The totals of one member, model, GPU or month; ``key`` has its columns."""
+
+    key: tuple[Any, ...]
+    totals: Totals
+
+
+def totals_by(counted: QuerySet[CountedSavings], dimension: str) -> list[Row]:
+    """A row for each member, model, GPU or month; the largest first, months newest first."""
+    columns = DIMENSIONS[dimension]
+    parts: dict[tuple[Any, ...], list[_Sum]] = {}
+    for part in _sums(counted, *columns):
+        parts.setdefault(tuple(part[column] for column in columns), []).append(part)
+    if dimension == "member":
+        parts = _by_name(parts)
+    rows = [Row(key, _totals(found)) for key, found in sorted(parts.items())]
+    if dimension == "month":
+        return rows[::-1]
+    return sorted(rows, key=lambda row: -row.totals.usd_per_year)
+
+
+def totals(counted: QuerySet[CountedSavings]) -> Totals:
+    """The sums over all of it; by way of the months, which are few and have an index."""
+    return totals_of(totals_by(counted, "month"))
+
+
+def totals_of(rows: Iterable[Row]) -> Totals:
+    """The sums over rows, without another query."""
+    found = [row.totals for row in rows]
+    return Totals(
+        _added(totals.realised for totals in found), _added(totals.potential for totals in found)
+    )
+
+
+def _by_name(parts: Mapping[tuple[Any, ...], list[_Sum]]) -> dict[tuple[Any, ...], list[_Sum]]:
+    """The same keyed by user name, looked up once per member instead of joined to every row."""
+    members = User.objects.in_bulk([owner for (owner,) in parts])
+    return {(members[owner].get_username(),): sums for (owner,), sums in parts.items()}
+
+
+def _sums(counted: QuerySet[CountedSavings], *columns: str) -> Iterable[_Sum]:
+    """A sum for each value of the columns, kind and source."""
+    sums: Iterable[_Sum] = (
+        counted.order_by()
+        .values(*columns, "is_realised", "source")
+        .annotate(usd=Sum("usd_per_year"), hours=Sum("gpu_hours_per_year"), count=Count("*"))
+    )
+    return sums
+
+
+def _totals(sums: Iterable[_Sum]) -> Totals:
+    parts = list(sums)
+    return Totals(
+        *(
+            _added(_total(part) for part in parts if part["is_realised"] is kind)
+            for kind in KINDS.values()
+        )
+    )
+
+
+def _total(part: _Sum) -> Total:
+    usd = part["usd"]
+    return Total(
+        usd_per_year=usd,
+        gpu_hours_per_year=part["hours"],
+        workloads=part["count"],
+        measured_usd_per_year=usd if part["source"] == FigureSource.MEASURED else 0.0,
+        sources=(part["source"],),
+    )
+
+
+def _added(parts: Iterable[Total]) -> Total:
+    found = list(parts)
+    return Total(
+        usd_per_year=fsum(part.usd_per_year for part in found),
+        gpu_hours_per_year=fsum(part.gpu_hours_per_year for part in found),
+        workloads=sum(part.workloads for part in found),
+        measured_usd_per_year=fsum(part.measured_usd_per_year for part in found),
+        sources=tuple(sorted({source for part in found for source in part.sources})),
+    )
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The realised savings that a recorded training run has verified."""
+
+    usd_per_year: float
+    workloads: int
+
+
+def verified(counted: QuerySet[CountedSavings]) -> Verified:
+    verifying = Training.objects.filter(verifies=True).values("analysis")
+    found = (
+        counted.filter(pk__in=verifying, is_realised=True)
+        .order_by()
+        .aggregate(usd=Sum("usd_per_year", default=0.0), count=Count("pk"))
+    )
+    return Verified(found["usd"], found["count"])
+
+
+@dataclass(frozen=True)
+class CountedAnalysis:
+    """One analysis behind a total, and its assumptions; those are ``None`` without a speedup.
+
+    Attributes:
+        kind: ``realised`` or ``potential``.
+        is_verified: Realised, and verified by a training run.
+    """
+
+    analysis: Analysis
+    kind: str
+    is_verified: bool
+    month: str
+    hours_per_run: float | None
+    runs_per_year: float | None
+    price_per_hour_usd: float | None
+
+
+def largest_first(counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
+    """Those that save most first, and the newest of those that save the same."""
+    return counted.order_by("-usd_per_year", "-analysis_id").only("month", "is_realised")
+
+
+def counted_analyses(counted: Iterable[CountedSavings]) -> Iterator[CountedAnalysis]:
+    """The analyses of these rows, in the same order."""
+    rows = iter(counted)
+    while chunk := list(islice(rows, CHUNK)):
+        analyses = _analyses().in_bulk([row.pk for row in chunk])
+        for row in chunk:
+            analysis: Any = analyses.get(row.pk)  # with the annotations
+            if analysis:  # else it was deleted a moment ago
+                yield CountedAnalysis(
+                    analysis=analysis,
+                    kind="realised" if row.is_realised else "potential",
+                    is_verified=row.is_realised and analysis.is_verified,
+                    month=f"{row.month:{MONTH}}",
+                    **{name: getattr(analysis, f"assumed_{name}") for name in _ASSUMED},
+                )
+
+
+def _analyses() -> QuerySet[Analysis, Any]:
+    found: dict[str, Any] = {
+        f"assumed_{name}": Cast(KT(f"result__savings__{name}"), FloatField()) for name in _ASSUMED
+    }
+    verifying = Training.objects.filter(analysis=OuterRef("pk"), verifies=True)
+    found["is_verified"] = Exists(verifying)
+    return Analysis.objects.select_related("owner").annotate(**found).defer("request", "result")

@@ -1,0 +1,181 @@
+"""What an answer is worth: speedup, cost per run and yearly savings.
+
+Computed with the stored assumptions, or with others that a reader tries on the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from urllib.parse import urlencode
+
+from analyses.formatting import (
+    UNKNOWN,
+    Figure,
+    exact,
+    plain_number,
+    significant,
+    times,
+    usd,
+    whole,
+)
+from engine.answer import economics
+from engine.errors import InvalidInput
+from engine.request import Assumptions
+from engine.result import AnalysisResult, Savings, Source
+
+LABELS = {
+    "runs_per_year": "Runs per year",
+    "hours_per_run": "GPU-hours per run today",
+    "price_per_hour_usd": "USD per GPU-hour",
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One assumption, as the page's form shows it."""
+
+    name: str
+    label: str
+    value: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The numbers of an answer that depend on assumptions, and the assumptions.
+
+    Attributes:
+        fields: Empty where there is nothing to compute with.
+        query: The assumptions that differ from the stored ones, as a query string.
+    """
+
+    figures: list[Figure]
+    fields: list[Field]
+    query: str
+
+    @property
+    def wrong(self) -> list[Field]:
+        """The fields with errors; the figures then rest on the stored assumptions."""
+        return [field for field in self.fields if field.error]
+
+
+def estimate_of(result: AnalysisResult, query: Mapping[str, str], *, adopted: bool) -> Estimate:
+    """The estimate with the assumptions in a query; those it lacks are as stored."""
+    saved = result.savings
+    if saved is None:
+        return Estimate(estimate_figures(result, adopted=adopted), [], "")
+    stored = asdict(_stored(saved))
+    given = {name: query.get(name) or plain_number(stored[name]) for name in LABELS}
+    wrong: dict[str, str] = {}
+    changed: dict[str, str] = {}
+    try:
+        tried = Assumptions(**given)  # type: ignore[arg-type]  # it reads numbers from text
+    except InvalidInput as error:
+        wrong = error.fields
+    else:
+        values = asdict(tried)
+        changed = {name: given[name] for name in LABELS if values[name] != stored[name]}
+        result = with_assumptions(result, tried) if changed else result
+    return Estimate(
+        figures=estimate_figures(result, adopted=adopted),
+        fields=[
+            Field(name, label, given[name], wrong.get(name, "")) for name, label in LABELS.items()
+        ],
+        query=urlencode(changed),
+    )
+
+
+def with_assumptions(result: AnalysisResult, assumptions: Assumptions) -> AnalysisResult:
+    """The same answer with its savings recomputed; without a speedup it stays as it is.
+
+    A price of ``None`` keeps the result's own.
+    """
+    saved, ratio = result.savings, result.speedup
+    if saved is None or ratio is None:
+        return result
+    low, high = result.speedup_low, result.speedup_high
+    if low is None:  # an older version stored the judgement, but not the interval
+        low = ratio if has_gain(result) else 1.0
+    gained = economics.Speedup(ratio, low, ratio if high is None else high)
+    price = assumptions.price_per_hour_usd
+    price = saved.price_per_hour_usd if price is None else price
+    return replace(result, savings=economics.savings(assumptions, price, gained, saved.source))
+
+
+def has_gain(result: AnalysisResult) -> bool:
+    """Whether the recommended batch is faster beyond the noise: its whole interval is above 1."""
+    savings = result.savings
+    if result.speedup is None or savings is None:
+        return False
+    if result.speedup_low is not None:
+        return result.speedup_low > 1
+    # An older version stored no interval, but counted no savings from noise.
+    nothing_to_save = savings.hours_per_run * savings.runs_per_year == 0
+    return result.speedup > 1 and (savings.gpu_hours_per_year > 0 or nothing_to_save)
+
+
+def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[Figure]:
+    """Speedup, cost per run and yearly savings."""
+    savings = result.savings
+    yearly = f"{'Realised' if adopted else 'Potential'} savings per year"
+    if savings:
+        return [_speedup_figure(result), _cost_figure(savings), _savings_figure(yearly, savings)]
+    note = "without a speedup there is nothing to compare"
+    nothing = [Figure(label, UNKNOWN, note, (), tone="quiet") for label in ("Cost per run", yearly)]
+    return [_speedup_figure(result), *nothing]
+
+
+def _speedup_figure(result: AnalysisResult) -> Figure:
+    current, recommended = whole(result.current_batch_size), whole(result.recommended_batch_size)
+    source = result.savings.source if result.savings else result.source
+    if result.current_headroom_bytes is None:
+        note = f"batch {current} does not fit, so there is no speed to compare with"
+        return Figure("Speedup", "none", note, (source,), tone="quiet")
+    if result.speedup is None:
+        return Figure("Speedup", "not known", "no step times", (source,), tone="quiet")
+    if has_gain(result):
+        note = f"throughput at {recommended} vs. {current}{_interval(result)}"
+        return Figure("Speedup", times(result.speedup), note, (source,), tone="good")
+    if current == recommended:
+        note = f"batch {current} is already the recommended one"
+    elif result.speedup < 1:
+        note = f"batch {recommended} saves memory, not time: {times(result.speedup)} the speed"
+    else:
+        note = f"{times(result.speedup)} at {recommended} vs. {current} is within the noise"
+        note += _interval(result)
+    return Figure("Speedup", "no gain", note, (source,), tone="quiet")
+
+
+def _interval(result: AnalysisResult) -> str:
+    low, high = result.speedup_low, result.speedup_high
+    if low is None or high is None:
+        return ""
+    rounds = ""
+    if result.comparison is not None:
+        count = len(result.comparison.current_samples_per_second)
+        rounds = f" over {count} interleaved rounds"
+    return f", range {significant(low)}\N{EN DASH}{times(high)}{rounds}"
+
+
+def _cost_figure(savings: Savings) -> Figure:
+    current, recommended = savings.current_usd_per_run, savings.recommended_usd_per_run
+    price = f"at {usd(savings.price_per_hour_usd)} per GPU-hour"
+    hours = f"{exact(savings.hours_per_run)} GPU-hours per run today"
+    value = usd(current) if current == recommended else f"{usd(current)} → {usd(recommended)}"
+    return Figure("Cost per run", value, f"{hours}, {price}", (savings.source, Source.ASSUMED))
+
+
+def _savings_figure(label: str, savings: Savings) -> Figure:
+    runs = f"{exact(savings.runs_per_year)} runs per year"
+    return Figure(
+        label,
+        usd(savings.usd_per_year),
+        f"{significant(savings.gpu_hours_per_year)} GPU-hours over {runs}",
+        (savings.source, Source.ASSUMED),
+        tone="good" if savings.usd_per_year > 0 else "quiet",
+    )
+
+
+def _stored(saved: Savings) -> Assumptions:
+    return Assumptions(saved.hours_per_run, saved.runs_per_year, saved.price_per_hour_usd)

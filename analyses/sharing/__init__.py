@@ -1,1 +1,0 @@
-"""Showing one analysis to people without an account, by a link that ends."""

@@ -1,0 +1,181 @@
+"""Training runs: each report is stored once, and verifies its analysis if it ran as recommended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from pydantic import BaseModel, Field
+
+from analyses.bodies import Id, IdTaken, JsonObject, Name, Stored
+from analyses.models import Analysis, Training
+from analyses.permissions import may_change
+from analyses.selectors import visible_to
+from analyses.stored_result import result_of
+from engine.border import read_body
+from engine.errors import InvalidInput
+from engine.gpus import LOCAL, catalogue_name
+from engine.recording import TrainingRecord
+from engine.request import AnalysisRequest
+from engine.result import AnalysisResult
+from engine.workload import Precision
+
+logger = logging.getLogger(__name__)
+
+
+class ReportBody(BaseModel):
+    """The report of a training run."""
+
+    id: Id
+    host: Name
+    record: Annotated[
+        JsonObject,
+        Stored(TrainingRecord),
+        Field(description="With the id of an analysis of yours, if it belongs to one."),
+    ]
+
+
+def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool]:
+    """Store the report of a member's training run: the untrusted fields of :class:`ReportBody`.
+
+    Returns:
+        The training run, and whether it is new: the same report twice is stored once.
+
+    Raises:
+        InvalidInput: With a message for each wrong field.
+        IdTaken: If the id belongs to another report.
+    """
+    columns = _columns(member, read_body(ReportBody, given))
+    try:
+        with transaction.atomic():
+            return _create(member, columns), True
+    except IntegrityError:
+        earlier = Training.objects.filter(document_id=columns["document_id"]).first()
+        if earlier is None:
+            raise
+        if earlier.digest != columns["digest"] or earlier.owner_id != member.pk:
+            raise IdTaken("this id belongs to another report; create a new one for each") from None
+        return earlier, False
+
+
+def _create(member: User, columns: dict[str, Any]) -> Training:
+    """Store a report, and whether it verifies its analysis if that has ended.
+
+    The lock makes a result that arrives now wait, and then find this report.
+    """
+    analysis = None
+    if columns["analysis"]:
+        locked = Analysis.objects.select_for_update(no_key=True)
+        analysis = locked.filter(pk=columns["analysis"].pk).first()
+    record = TrainingRecord.parse(columns["record"])
+    verifies = analysis is not None and _verifies(analysis, record)
+    return Training.objects.create(
+        owner=member, **columns | {"analysis": analysis, "verifies": verifies}
+    )
+
+
+def verify_reported(analyses: Collection[int]) -> None:
+    """Verify analyses that have just ended by the training runs reported before.
+
+    Call it in the transaction that stores the results, with the analyses locked.
+    """
+    reports = Training.objects.filter(analysis__in=analyses, verifies=False)
+    verifying = [
+        run.pk
+        for run in reports.select_related("analysis")
+        if run.analysis and _verifies(run.analysis, TrainingRecord.parse(run.record))
+    ]
+    Training.objects.filter(pk__in=verifying).update(verifies=True)
+
+
+def _columns(member: User, body: ReportBody) -> dict[str, Any]:
+    try:
+        record = TrainingRecord.parse(body.record)
+        analysis = _analysis(member, record)
+    except InvalidInput as error:
+        raise InvalidInput(
+            {f"record.{name}": text for name, text in error.fields.items()}
+        ) from error
+    report = json.dumps({"host": body.host, "record": record.to_dict()}, sort_keys=True)
+    return {
+        "document_id": body.id,
+        "digest": hashlib.sha256(report.encode()).hexdigest(),
+        "host": body.host,
+        "analysis": analysis,
+        "record": record.to_dict(),
+        "batch_size": record.batch_size,
+        "samples_per_second": record.samples_per_second,
+        "peak_allocated_bytes": record.peak_allocated_bytes,
+        "peak_reserved_bytes": record.peak_reserved_bytes,
+        "device_name": record.device_name,
+        "recorded_at": datetime.fromisoformat(record.ended_at),
+    }
+
+
+def _analysis(member: User, record: TrainingRecord) -> Analysis | None:
+    """The analysis named in a report, which the member must be allowed to change."""
+    if record.analysis_id is None:
+        return None
+    analysis = visible_to(member).filter(pk=record.analysis_id).first()
+    if analysis is None or not may_change(member, analysis):
+        raise InvalidInput({"analysis_id": f"you have no analysis {record.analysis_id}"})
+    return analysis
+
+
+def _verifies(analysis: Analysis, record: TrainingRecord) -> bool:
+    """Whether a training run did what this analysis recommends; false while it has no result."""
+    result = result_of(analysis)
+    if result is None:
+        return False
+    try:
+        request = AnalysisRequest.parse(analysis.request)
+    except InvalidInput:
+        logger.warning("the request of analysis %s cannot be read", analysis.pk, exc_info=True)
+        return False
+    return not why_not_verified(request, analysis.measured_gpu, result, record)
+
+
+def why_not_verified(
+    request: AnalysisRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
+) -> str:
+    """How a training run differs from the recommendation; empty if it verifies it.
+
+    It must have trained with the recommended batch per device, on the requested number of devices,
+    with the gradient accumulation that keeps the global batch (if one is kept), on that kind of
+    GPU, and in that precision as far as it is known.
+
+    ``request``, ``measured_gpu`` (empty for a prediction) and ``result`` are the analysis's.
+    """
+    recommended, devices = result.recommended_batch_size, request.world_size
+    kept = result.global_batch
+    if not record.timed_steps:
+        return "no step of it was timed"
+    if record.batch_size != recommended:
+        return f"it trained with batch {record.batch_size:,}, not {recommended:,}"
+    if record.world_size != devices:
+        return f"it trained on {record.world_size:,} devices, not {devices:,}"
+    if kept and record.gradient_accumulation != kept.gradient_accumulation:
+        return (
+            f"it accumulated {record.gradient_accumulation:,} micro-batches, where "
+            f"{kept.gradient_accumulation:,} keep the global batch"
+        )
+    if not _is_that_gpu(request.gpu, measured_gpu, record):
+        return f"it trained on {record.device_name}"
+    known = record.precision in list(Precision)
+    if known and record.precision != request.workload.precision:
+        return f"it trained in {record.precision}, not {request.workload.precision}"
+    return ""
+
+
+def _is_that_gpu(gpu: str, measured_gpu: str, record: TrainingRecord) -> bool:
+    """Whether it is the same kind of GPU, which drivers and catalogue may name differently."""
+    if gpu == LOCAL and record.device_name == measured_gpu:
+        return True
+    wanted = catalogue_name(measured_gpu) if gpu == LOCAL else gpu
+    return wanted is not None and catalogue_name(record.device_name) == wanted
