@@ -1,5 +1,6 @@
 """What every test needs: patience, no collected static files, and quick passwords."""
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
@@ -8,14 +9,15 @@ import hypothesis
 import pytest
 from django.core.management.sql import sql_flush
 
-TOLD = pytest.StashKey[list[str]]()
-"""What tests say at the end of a run."""
+TOLD = "told"
+"""Name of the property of a test that holds what it says at the end of a run."""
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one core each; torch reads this when it is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     from django.conf import settings
-
-    config.stash[TOLD] = []
 
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = settings.STORAGES | {"staticfiles": plain}
@@ -24,17 +26,17 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    for line in config.stash[TOLD]:
-        terminalreporter.write_line(line)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties:
+            if name == TOLD:
+                terminalreporter.write_line(str(line))
 
 
 @pytest.fixture
-def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Says something of a passed test, such as how much it has covered, at the end of the run."""
-    return pytestconfig.stash[TOLD].append
+    return lambda line: request.node.user_properties.append((TOLD, line))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -54,7 +56,7 @@ def _flushing_takes_every_table() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_engine_left_waiting() -> object:
     """A test that ran the worker's task leaves no warm engine behind."""
-    from analyses import worker
+    from analyses.jobs import worker
 
     yield
     worker.engines.close()
@@ -72,5 +74,10 @@ hypothesis.settings.register_profile(
     hypothesis.settings.get_profile("same-examples"),
     derandomize=False,
     max_examples=1000,
+)
+hypothesis.settings.register_profile(
+    "no-shrinking",  # make mutants: an example that fails is enough
+    hypothesis.settings.get_profile("same-examples"),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
 hypothesis.settings.load_profile("same-examples")

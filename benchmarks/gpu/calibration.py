@@ -1,0 +1,345 @@
+"""Constants fitted to the calibration half, and the report on which ones to change.
+
+The fit is deterministic. A constant the measurements do not determine keeps its assumed value: a
+step that never waits for its host says nothing about the host's speed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import TypeVar
+
+from benchmarks.gpu.report import (
+    GROUPS,
+    MEMORY,
+    Comparison,
+    comparisons,
+    errors,
+    half_of,
+    in_group,
+    within,
+)
+from benchmarks.gpu.report_text import ERROR_HEADINGS, error_cells, table
+from benchmarks.gpu.results import Results, Row
+from benchmarks.gpu.workloads import BY_NAME, Half
+from engine.gpus import GPUS, catalogue_name
+from engine.prediction.intervals import (
+    ASSUMED_MEMORY,
+    ASSUMED_STEP_TIME,
+    LEAST_MEMORY_SHARE,
+    LEAST_TIME_SHARE,
+    Counted,
+    RelativeRange,
+    Residual,
+    as_toml,
+    range_of,
+)
+from engine.prediction.step_time import ASSUMED, Efficiencies, StepWork
+
+_BOUNDS = ((0.02, 1.0), (0.02, 1.0), (1e-7, 1e-3), (1e-6, 1e-2), (1e8, 1e12))
+"""Of the five efficiencies: shares of the peak; the others far beyond any observed value."""
+_FIRST_STEP, _LAST_STEP = 0.5, 1e-4
+"""Steps of the search, as natural logarithms: from 65% to a hundredth of a percent."""
+_MOST_ROUNDS = 4000
+
+_Of = TypeVar("_Of")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A measured step time, with the work of the step."""
+
+    workload: str
+    batch_size: int
+    work: StepWork
+    measured_seconds: float
+
+    def error(self, efficiencies: Efficiencies) -> float:
+        """Predicted over measured, minus 1."""
+        return self.work.seconds(efficiencies) / self.measured_seconds - 1
+
+
+def fit(steps: Sequence[Timed], start: Efficiencies = ASSUMED) -> Efficiencies:
+    """The efficiencies with the least squared logarithm of predicted over measured.
+
+    Each workload has the same weight, however many of its steps were measured. The search tries
+    each efficiency in turn, up and down, then the direction of the last round, by shrinking steps.
+
+    Args:
+        steps: Of the calibration half.
+        start: Where the search begins; kept where the steps do not determine a value.
+
+    Raises:
+        ValueError: If there are no steps.
+    """
+    if not steps:
+        raise ValueError("no step was timed")
+    of_workload: dict[str, list[Timed]] = {}
+    for one in steps:
+        of_workload.setdefault(one.workload, []).append(one)
+
+    def cost(point: tuple[float, ...]) -> float:
+        efficiencies = Efficiencies(*map(math.exp, point))
+        return math.fsum(
+            math.fsum(_squared(one, efficiencies) for one in group) / len(group)
+            for group in of_workload.values()
+        )
+
+    return Efficiencies(*map(math.exp, _descend(cost, tuple(map(math.log, astuple(start))))))
+
+
+def _squared(one: Timed, efficiencies: Efficiencies) -> float:
+    return math.log(one.work.seconds(efficiencies) / one.measured_seconds) ** 2
+
+
+def _descend(
+    cost: Callable[[tuple[float, ...]], float], start: tuple[float, ...]
+) -> tuple[float, ...]:
+    best, least, step = start, cost(start), _FIRST_STEP
+    for _ in range(_MOST_ROUNDS):
+        if step < _LAST_STEP:
+            break
+        before = best
+        for axis in range(len(best)):
+            for way in (step, -step):
+                tried = _moved(best, axis, way)
+                if (found := cost(tried)) < least:
+                    best, least = tried, found
+                    break
+        if best == before:
+            step /= 2
+            continue
+        ahead = _bounded(tuple(2 * new - old for new, old in zip(best, before, strict=True)))
+        if (found := cost(ahead)) < least:
+            best, least = ahead, found
+    return best
+
+
+def _moved(point: tuple[float, ...], axis: int, way: float) -> tuple[float, ...]:
+    return _bounded((*point[:axis], point[axis] + way, *point[axis + 1 :]))
+
+
+def _bounded(point: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(
+        min(max(value, math.log(low)), math.log(high))
+        for value, (low, high) in zip(point, _BOUNDS, strict=True)
+    )
+
+
+def widest(rows: Iterable[Row], gpu: str, source: str) -> list[Residual]:
+    """The residuals of the calibration half that determine the range of memory: two per workload.
+
+    A range depends on the extreme residuals and on the number of configurations, so the lowest and
+    the highest ratio of each workload are enough. Emulated capacities are left out, since a
+    calibration file cannot express them. So is the device used, which a calibration file would
+    compare with the catalogue's context instead of the measured one.
+
+    Args:
+        rows: Trials with their predictions.
+        gpu: The catalogue's name for the device.
+        source: What measured, when, with which versions.
+    """
+    of_workload: dict[str, list[Comparison]] = {}
+    whole = [row for row in rows if row.limit_bytes is None]
+    for counted in (Counted.PEAK_ALLOCATED, Counted.PEAK_RESERVED):
+        for compared in comparisons(whole, counted):
+            if half_of(compared.row.workload) == Half.CALIBRATION:
+                of_workload.setdefault(compared.row.workload, []).append(compared)
+    found = []
+    for of_it in of_workload.values():
+        ends = _ends(sorted(of_it, key=lambda one: one.error))
+        found += [_residual(compared, gpu, source) for compared in ends]
+    return found
+
+
+def slowest_and_fastest(
+    steps: Iterable[Timed], efficiencies: Efficiencies, gpu: str, source: str
+) -> list[Residual]:
+    """As :func:`widest`, for step times predicted with given efficiencies."""
+    of_workload: dict[str, list[Timed]] = {}
+    for one in steps:
+        of_workload.setdefault(one.workload, []).append(one)
+    found = []
+    for of_it in of_workload.values():
+        ordered = sorted(of_it, key=lambda one: one.error(efficiencies))
+        for step in _ends(ordered):
+            found.append(
+                Residual(
+                    gpu=gpu,
+                    workload=fields_of(step.workload),
+                    batch_size=step.batch_size,
+                    counted=Counted.STEP_SECONDS,
+                    measured=step.measured_seconds,
+                    predicted=step.work.seconds(efficiencies),
+                    source=source,
+                )
+            )
+    return found
+
+
+def _ends(ordered: Sequence[_Of]) -> list[_Of]:
+    """The first and the last element, or the only one."""
+    return [ordered[0], *ordered[1:][-1:]]
+
+
+def _residual(compared: Comparison, gpu: str, source: str) -> Residual:
+    return Residual(
+        gpu=gpu,
+        workload=fields_of(compared.row.workload),
+        batch_size=compared.row.measured.batch_size,
+        counted=compared.counted,
+        measured=compared.measured,
+        predicted=compared.predicted,
+        source=source,
+    )
+
+
+def fields_of(name: str) -> dict[str, object]:
+    """The workload's fields as a calibration file has them: a config as JSON text."""
+    fields = dict(BY_NAME[name].fields)
+    if "config" in fields:
+        fields["config"] = json.dumps(fields["config"])
+    return fields
+
+
+def count_within(errors: Iterable[float], within: RelativeRange) -> tuple[int, int]:
+    """How many measurements lie in the range of their predictions, and how many there are.
+
+    Args:
+        errors: Predicted over measured, minus 1.
+        within: The range, relative to the prediction.
+    """
+    ratios = [1 / (1 + error) for error in errors]
+    return sum(within.low <= ratio <= within.high for ratio in ratios), len(ratios)
+
+
+_MEANING = {
+    "compute": "share of the peak FLOP rate",
+    "bandwidth": "share of the peak bandwidth",
+    "kernel_seconds": "s for a kernel to start and drain",
+    "host_seconds": "s for the host to launch one operation",
+    "copy_bytes_per_second": "bytes per s when a batch is copied to the GPU",
+}
+_UNDECIDED = 1e-9
+
+
+def calibration(results: Results, steps: Sequence[Timed], known: Iterable[Residual]) -> str:
+    """The text of a calibration.
+
+    Args:
+        results: With their predictions.
+        steps: Their step times, with the work of each step; empty for a GPU not in the catalogue.
+        known: The current residuals of the calibration file.
+    """
+    before = [residual for residual in known if residual.gpu != _gpu(results)]
+    parts = [
+        f"Fitted to the calibration half of {len(results.rows):,} trials, measured on "
+        f"{results.device.facts.name}; the held-out half is not used."
+    ]
+    parts += _catalogue(results)
+    fitted = ASSUMED
+    if ours := [step for step in steps if half_of(step.workload) == Half.CALIBRATION]:
+        fitted = fit(ours)
+        parts += [_constants(fitted), _step_errors(steps, fitted)]
+    else:
+        parts.append("Step times: none of the calibration half can be fitted.")
+    source = _source(results)
+    memory = widest(results.rows, _gpu(results), source)
+    times = slowest_and_fastest(ours, fitted, _gpu(results), source)
+    parts.append(_ranges(results, steps, fitted, (before, memory, times)))
+    if rows := "".join(as_toml(residual) for residual in (*memory, *times)):
+        parts.append(
+            "For engine/prediction/calibration.toml, replacing earlier rows of this GPU:\n"
+            + rows.rstrip()
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _catalogue(results: Results) -> list[str]:
+    facts = results.device.facts
+    gpu = GPUS.get(_gpu(results))
+    if gpu is None:
+        return [f"{facts.name} is not in the catalogue, engine/gpus.toml: no step time is fitted."]
+    differing = [
+        f"  {name} = {getattr(facts, name):_}  (measured; so far {getattr(gpu, name):_})"
+        for name in ("total_bytes", "context_bytes")
+        if getattr(facts, name) != getattr(gpu, name)
+    ]
+    return ["\n".join([f"In engine/gpus.toml, [{gpu.name}]:", *differing])] if differing else []
+
+
+def _constants(fitted: Efficiencies) -> str:
+    written = ", ".join(
+        f"{field.name}={getattr(fitted, field.name):.3g}" for field in fields(fitted)
+    )
+    undecided = [
+        f"{field.name} ({_MEANING[field.name]})"
+        for field in fields(fitted)
+        if abs(getattr(fitted, field.name) / getattr(ASSUMED, field.name) - 1) < _UNDECIDED
+    ]
+    text = f"Step times, for ASSUMED in engine/prediction/step_time.py:\n  Efficiencies({written})"
+    if undecided:
+        text += f"\nNot determined by these steps, so left as assumed: {', '.join(undecided)}."
+    return text
+
+
+def _step_errors(steps: Sequence[Timed], fitted: Efficiencies) -> str:
+    rows = []
+    for group in GROUPS:
+        of_it = [step for step in steps if within(group, step.workload)]
+        for when, efficiencies in (("before", ASSUMED), ("after", fitted)):
+            found = errors(step.error(efficiencies) for step in of_it)
+            rows.append([f"{group}, {when}", *error_cells(found)])
+    return "Error of the step time\n" + table(("workloads", *ERROR_HEADINGS), rows)
+
+
+def _ranges(
+    results: Results,
+    steps: Sequence[Timed],
+    fitted: Efficiencies,
+    residuals: tuple[list[Residual], list[Residual], list[Residual]],
+) -> str:
+    before, memory, times = residuals
+    gpu_memory = [one for one in before if one.counted in MEMORY]
+    known_times = [one for one in before if one.counted is Counted.STEP_SECONDS]
+    rows = []
+    for when, more in (("before", []), ("after", memory)):
+        found = range_of([*gpu_memory, *more], LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
+        rows.append(["memory", when, str(found), *_memory_within(results, found)])
+    for when, timed, efficiencies in (("before", [], ASSUMED), ("after", times, fitted)):
+        found = range_of([*known_times, *timed], LEAST_TIME_SHARE, ASSUMED_STEP_TIME)
+        cells = [
+            _out_of(
+                count_within((s.error(efficiencies) for s in steps if within(g, s.workload)), found)
+            )
+            for g in (Half.CALIBRATION, Half.HELD_OUT)
+        ]
+        rows.append(["step time", when, str(found), *cells])
+    headings = ("range of", "rows", "from the prediction", "calibration inside", "held-out inside")
+    return "Ranges, and how many measured numbers they contain\n" + table(headings, rows)
+
+
+def _memory_within(results: Results, found: RelativeRange) -> list[str]:
+    cells = []
+    for group in (Half.CALIBRATION, Half.HELD_OUT):
+        rows = in_group(group, results.rows)
+        all_errors = [one.error for counted in MEMORY for one in comparisons(rows, counted)]
+        cells.append(_out_of(count_within(all_errors, found)))
+    return cells
+
+
+def _out_of(counts: tuple[int, int]) -> str:
+    return f"{counts[0]:,} of {counts[1]:,}"
+
+
+def _gpu(results: Results) -> str:
+    name = results.device.facts.name
+    return catalogue_name(name) or name
+
+
+def _source(results: Results) -> str:
+    when = results.runs[-1][0][:10] if results.runs else "undated"
+    return f"benchmarks.gpu, {when}, torch {results.device.ran_on.torch}"

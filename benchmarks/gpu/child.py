@@ -1,0 +1,287 @@
+"""A benchmark process that needs PyTorch: ``python -m benchmarks.gpu.child WHAT``.
+
+``device`` measures what context, libraries and workspaces take before the first tensor,
+``prediction`` predicts, and ``search`` times one tool's search. The order is a line of JSON on
+standard input, the answer the last line of standard output. The process ends when its standard
+input does.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.prediction import largest, predict_all, predictor, usable_bytes
+from benchmarks.gpu.processes import PredictionRequest, Predictions
+from benchmarks.gpu.results import Device, FixedCost, Search
+from benchmarks.searchers import (
+    CURRENT_BATCH_SIZE,
+    SEARCHERS,
+    LimitedTraining,
+    Searcher,
+    Session,
+    one_thread,
+    small_workload,
+)
+from engine.answer.search import find_largest
+from engine.errors import EngineError, report_unexpected
+from engine.measurement import cpu, cuda
+from engine.measurement.cuda import emulate_a_smaller_gpu
+from engine.measurement.environment import device_kind, measured_on
+from engine.measurement.parent import local_device, measure
+from engine.measurement.protocol import TrialOrder
+from engine.prediction.tracer import warm_up
+from engine.process import end_with
+from engine.result import Trial
+from engine.step.batches import make_batch
+from engine.step.training import build_model, prepare, training_step
+from engine.workload import Workload
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The allocator's and the driver's, in bytes; see :class:`FixedCost`."""
+
+    device_used: int
+    reserved: int
+    allocated: int
+    peak_allocated: int
+
+
+Work = Callable[[str], list[torch.Tensor]]
+"""Does some work on a device and returns its tensors, which are counted, then freed."""
+
+
+def fixed_costs(device: str, read: Callable[[], Counters]) -> Iterator[FixedCost]:
+    """Do one kind of work after another, and read the counters after each.
+
+    Args:
+        device: ``cuda``; the work also runs on ``cpu``.
+        read: Returns the counters once all work is over, and starts a new peak.
+
+    Yields:
+        One cost at a time. What the caller does in between counts towards the next.
+    """
+    for name, work in _FIRST_USES.items():
+        tensors = work(device)
+        tensor_bytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+        del tensors
+        gc.collect()
+        now = read()
+        yield FixedCost(
+            after=name,
+            device_used_bytes=now.device_used,
+            reserved_bytes=now.reserved,
+            allocated_bytes=now.allocated,
+            peak_allocated_bytes=now.peak_allocated,
+            tensor_bytes=tensor_bytes,
+        )
+
+
+def read_cuda() -> Counters:
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    counters = Counters(
+        device_used=total - free,
+        reserved=torch.cuda.memory_reserved(),
+        allocated=torch.cuda.memory_allocated(),
+        peak_allocated=torch.cuda.max_memory_allocated(),
+    )
+    torch.cuda.reset_peak_memory_stats()
+    return counters
+
+
+def _context(device: str) -> list[torch.Tensor]:
+    return [torch.zeros(1, device=device)]
+
+
+def _product(dtype: torch.dtype, gradient: bool) -> Work:
+    def work(device: str) -> list[torch.Tensor]:
+        weight = torch.ones(64, 64, device=device, dtype=dtype, requires_grad=gradient)
+        product = weight @ weight
+        if not gradient:
+            return [weight, product]
+        product.sum().backward()
+        return [weight, product, _gradient(weight)]
+
+    return work
+
+
+def _convolution(device: str) -> list[torch.Tensor]:
+    images = torch.ones(8, 64, 56, 56, device=device)
+    layer = torch.nn.Conv2d(64, 64, 3, padding=1, device=device)
+    found = layer(images)
+    found.sum().backward()
+    return [images, layer.weight, found, _gradient(layer.weight)]
+
+
+def _attention(device: str) -> list[torch.Tensor]:
+    options: dict[str, Any] = {"device": device, "dtype": torch.bfloat16, "requires_grad": True}
+    query = torch.ones(2, 4, 128, 64, **options)
+    found = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    found.sum().backward()
+    return [query, found, _gradient(query)]
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.grad is None:
+        raise ValueError("backward computed no gradient")
+    return tensor.grad
+
+
+_FIRST_USES: dict[str, Work] = {
+    "CUDA context, one tensor": _context,
+    "cuBLAS, fp32 product": _product(torch.float32, gradient=False),
+    "cuBLAS, its backward in autograd's thread": _product(torch.float32, gradient=True),
+    "cuBLAS, bf16 product and backward": _product(torch.bfloat16, gradient=True),
+    "cuDNN, fp32 convolution and backward": _convolution,
+    "attention in bf16 and backward": _attention,
+}
+
+
+def cuda_sessions(limit_bytes: int) -> Callable[[Workload, int, int], Session]:
+    """Creates sessions on the GPU, in which the capacity is emulated for this whole process.
+
+    The model is built once; each session moves a copy of it.
+    """
+    emulate_a_smaller_gpu(limit_bytes)
+    built: dict[Workload, torch.nn.Module] = {}
+
+    def make(workload: Workload, batch_size: int, _: int) -> CudaSession:
+        if workload not in built:
+            built[workload] = build_model(workload)
+        return CudaSession(workload, built[workload], batch_size)
+
+    return make
+
+
+class CudaSession:
+    """A fresh copy of a model with its optimizer, stepping at one batch size."""
+
+    def __init__(self, workload: Workload, model: torch.nn.Module, batch_size: int) -> None:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        self._training = prepare(workload, copy.deepcopy(model).to("cuda"))
+        self._batch = make_batch(workload, batch_size)
+
+    @property
+    def peak_bytes(self) -> int:
+        return torch.cuda.max_memory_allocated()
+
+    def step(self) -> None:
+        training_step(self._training, self._batch)
+        torch.cuda.synchronize()
+
+
+OURS = SEARCHERS[-1].name
+
+
+def search(row: Search, workload: Workload) -> Search:
+    """Run a tool's search; ``row`` sets tool and capacity, the rest is filled in."""
+    searcher = next(one for one in SEARCHERS if one.name == row.tool)
+    row = replace(row, version=searcher.version)
+    if row.version is None:
+        return row
+    searcher.load()
+    if searcher.name == OURS:
+        return _in_fresh_processes(row, workload)
+    return _in_this_process(row, workload, searcher)
+
+
+def _in_this_process(row: Search, workload: Workload, searcher: Searcher) -> Search:
+    with ExitStack() as stack:
+        training = LimitedTraining(workload, row.limit_bytes)
+        if device_kind() == "cuda":
+            sessions = cuda_sessions(row.limit_bytes)
+            training = LimitedTraining(workload, row.limit_bytes, sessions)
+        else:
+            stack.enter_context(one_thread())
+        begin = time.perf_counter()
+        answer = searcher.search(training)
+        seconds = time.perf_counter() - begin
+    return _found(row, answer, seconds, training.tried)
+
+
+def _in_fresh_processes(row: Search, workload: Workload) -> Search:
+    """MemoryMark's search as an analysis runs it; the time includes the prediction."""
+    begin = time.perf_counter()
+    device = local_device()
+    guess = largest(predictor(workload, device), device, row.limit_bytes)
+    tried: list[tuple[int, bool]] = []
+
+    def probe(batch_size: int) -> Trial:
+        trial = measure(TrialOrder(workload, batch_size, row.limit_bytes))
+        tried.append((batch_size, trial.fits))
+        return trial
+
+    outcome = find_largest(
+        probe,
+        guess=guess,
+        limit_bytes=usable_bytes(device, row.limit_bytes),
+        known=[probe(CURRENT_BATCH_SIZE)],
+    )
+    return _found(row, outcome.largest_batch_size, time.perf_counter() - begin, tried)
+
+
+def _found(row: Search, answer: int, seconds: float, tried: list[tuple[int, bool]]) -> Search:
+    return replace(row, answer=answer, seconds=seconds, trials=len(tried), tried=tuple(tried))
+
+
+_WORK_BEFORE_FACTS = 3
+# The engine reads the device facts after context and cuBLAS have taken their memory.
+
+
+def main() -> None:
+    line = sys.stdin.readline()
+    end_with(sys.stdin)
+    try:
+        answer = _WORK[sys.argv[1]](json.loads(line))
+    except EngineError as error:
+        sys.stderr.write(" ".join(str(error).split()) + "\n")
+        sys.exit(1)
+    except Exception as error:
+        report_unexpected(error)
+        sys.exit(1)
+    sys.stdout.write("\n" + json.dumps(asdict(answer)) + "\n")
+
+
+def _device(order: dict[str, Any]) -> Device:
+    quick = bool(order["quick"])
+    ran_on = TrialOrder(small_workload(), 1)
+    if device_kind() != "cuda":
+        return Device(cpu.facts(), measured_on(ran_on), quick=quick)
+    costs = fixed_costs("cuda", read_cuda)
+    before = tuple(islice(costs, _WORK_BEFORE_FACTS))
+    facts = cuda.facts()
+    return Device(facts, fixed_costs=before + tuple(costs), ran_on=measured_on(ran_on), quick=quick)
+
+
+def _prediction(order: dict[str, Any]) -> Predictions:
+    return predict_all(PredictionRequest.parse(order))
+
+
+def _search(order: dict[str, Any]) -> Search:
+    warm_up()
+    workload = Workload.parse(order.pop("fields"))
+    return search(Search(**order, version=None), workload)
+
+
+_WORK: dict[str, Callable[[dict[str, Any]], Device | Predictions | Search]] = {
+    "device": _device,
+    "prediction": _prediction,
+    "search": _search,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The GPU benchmark's processes: started ahead, each for one trial, none left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import asdict, astuple, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu import processes
+from benchmarks.gpu.processes import Trials
+from engine.errors import MeasurementFailed
+from engine.measurement.parent import OutOfTime
+from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.result import Source, Trial
+from engine.workload import Workload
+
+ORDER = TrialOrder(Workload("bert"), 8)
+GIB = 2**30
+SAYS = (
+    "import json, os, sys; order = json.loads(input()); print('a library talks');"
+    "print(json.dumps({'batch_size': order['batch_size'], 'fits': %s, 'source': 'measured',"
+    "'peak_allocated_bytes': os.getpid()})); sys.exit(%d)"
+)
+
+
+def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr(processes, "CHILD", [sys.executable, "-c", code])
+
+
+def test_each_trial_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, SAYS % (True, 0))
+    with Trials(os.environ, ahead=2) as ready:
+        found = [ready.measure(replace(ORDER, batch_size=size), 120) for size in (1, 2, 3, 4)]
+    assert [one.batch_size for one in found] == [1, 2, 3, 4]
+    assert len({one.peak_allocated_bytes for one in found}) == 4
+    assert found[0].source is Source.MEASURED
+
+
+def test_what_does_not_fit_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, SAYS % (False, 3))
+    with Trials(os.environ, ahead=0) as ready:
+        assert not ready.measure(ORDER, 120).fits
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, "import time; input(); time.sleep(600)")
+    begin = time.monotonic()
+    with Trials(os.environ, ahead=1) as ready, pytest.raises(OutOfTime, match="within 1 s"):
+        ready.measure(ORDER, 1)
+    assert time.monotonic() - begin < 300
+
+
+def test_the_last_words_of_one_that_failed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, "import sys; input(); sys.exit('LoRA needs the package peft')")
+    with Trials(os.environ, 0) as ready, pytest.raises(MeasurementFailed, match="package peft"):
+        ready.measure(ORDER, 120)
+    child(monkeypatch, "import sys; sys.exit('it died at once')")
+    with Trials(os.environ, 1) as ready:
+        ready._waiting[0]._process.wait(60)
+        with pytest.raises(MeasurementFailed, match="died at once"):
+            ready.measure(ORDER, 120)
+
+
+def test_one_that_the_operating_system_killed_did_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, "import os; input(); os.kill(os.getpid(), 9)")
+    with Trials(os.environ, 0) as ready:
+        assert "host memory" in ready.measure(ORDER, 120).failure
+
+
+def test_those_that_wait_end_with_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code = f"import os; open(f'{tmp_path}/{{os.getpid()}}', 'w').close(); input()"
+    child(monkeypatch, code)
+    with Trials(os.environ, ahead=3):
+        until = time.monotonic() + 120
+        while len(list(tmp_path.iterdir())) < 3:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    for started in tmp_path.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(started.name), 0)
+
+
+# --- what is predicted for a GPU that was measured elsewhere ------------------------------------
+
+
+@pytest.mark.torch
+def test_a_file_of_a_gpu_is_predicted_and_calibrated_without_it() -> None:
+    from benchmarks.gpu.calibration import fit
+    from benchmarks.gpu.prediction import predict_all, timed_steps
+    from benchmarks.gpu.processes import PredictionRequest
+    from benchmarks.gpu.results import Device, Results, Row
+    from benchmarks.gpu.workloads import QUICK
+    from engine.prediction.step_time import ASSUMED
+    from engine.result import MeasuredOn
+
+    facts = DeviceFacts("cuda", "NVIDIA H200", 140 * GIB, GIB // 2, 9.0)
+    bert = QUICK[0]
+    sizes = ((None, 8), (GIB, 64), (GIB, 2))
+    found = predict_all(PredictionRequest(dict(bert.fields), facts, (GIB,), sizes))
+    again = PredictionRequest.parse(
+        asdict(PredictionRequest(dict(bert.fields), facts, (GIB,), sizes))
+    )
+    assert predict_all(again) == found
+    assert [one.batch_size for one in found.trials] == [8, 64, 2]
+    assert all(one.step_seconds and one.peak_reserved_bytes for one in found.trials)
+    assert found.largest[0] > 64
+    # The context counts at an emulated capacity too.
+    assert predict_all(PredictionRequest(dict(bert.fields), facts, (GIB // 2,))).largest == [0]
+
+    rows = [
+        Row(bert.name, limit, Trial(size, True, Source.MEASURED, step_seconds=one.step_seconds), 1)
+        for (limit, size), one in zip(sizes, found.trials, strict=True)
+    ]
+    results = Results(Device(facts, MeasuredOn("NVIDIA H200", "2.11.0", "5.17.0", 16)), rows=rows)
+    steps = timed_steps(results, lambda _: None)
+    assert [step.error(ASSUMED) for step in steps] == pytest.approx([0, 0, 0])
+    assert astuple(fit(steps)) == pytest.approx(astuple(ASSUMED))
+    unknown = replace(results.device, facts=replace(facts, name="NVIDIA Unheard Of"))
+    assert timed_steps(replace(results, device=unknown), lambda _: None) == []

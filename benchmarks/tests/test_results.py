@@ -1,0 +1,156 @@
+"""The files of results: README and docs claim what they hold, and one command makes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks.results import __main__ as results
+from benchmarks.results import tables
+from benchmarks.results.files import (
+    COMMANDS,
+    FOLDER,
+    POSTGRES,
+    Machine,
+    NoResult,
+    Result,
+    read,
+    run,
+    write,
+)
+from benchmarks.results.tables import BLOCKS, ROOT, filled
+
+RESULT = Result(
+    command="python -m benchmarks.none --json",
+    made_on="2026-11-20",
+    seconds=1.5,
+    exit_status=0,
+    machine=Machine("Linux x86_64", 2, 2**34, 0.5),
+    versions={"python": "3.11"},
+    figures={"source": "measured"},
+)
+
+
+@pytest.mark.parametrize("document", tables.documents(), ids=lambda path: path.name)
+def test_the_tables_of_a_document_are_what_the_files_give(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert filled(text) == text, "run python -m benchmarks.results --tables"
+
+
+def test_every_table_stands_in_a_document() -> None:
+    text = "".join(document.read_text(encoding="utf-8") for document in tables.documents())
+    assert set(re.findall(r"<!-- results (\S+) -->", text)) == set(BLOCKS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_file_of_its_figures(name: str) -> None:
+    result = read(name)
+    assert result.command == f"python -m {COMMANDS[name]} --json"
+    assert result.exit_status == 0
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", result.made_on)
+    assert result.figures
+    assert find_spec(COMMANDS[name].split()[0])
+
+
+def test_no_file_tells_whose_machine_it_was() -> None:
+    private = [str(ROOT), str(Path.home()), "/tmp/", "postgres://"]  # noqa: S108  # words to look for
+    if len(socket.gethostname()) > 3:
+        private.append(socket.gethostname())
+    for file in FOLDER.glob("*.json"):
+        text = file.read_text(encoding="utf-8")
+        assert [word for word in private if word in text] == [], file.name
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    write("one", RESULT, tmp_path)
+    assert read("one", tmp_path) == RESULT
+
+
+@pytest.mark.parametrize("text", ['{"command": "one"}', "{}", "no JSON"])
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "one.json").write_text(text)
+    with pytest.raises(ValueError, match=r"one\.json is not a result file|Expecting value"):
+        read("one", tmp_path)
+
+
+def test_a_table_that_is_not_known_is_named() -> None:
+    with pytest.raises(ValueError, match="no table is called other; choose from accuracy, "):
+        filled("<!-- results other -->\n\n<!-- end -->")
+
+
+def test_a_file_that_lacks_what_a_table_tells_is_to_be_made_again() -> None:
+    def older(name: str) -> Result:
+        figures = {**read(name).figures, "asked_to_cancelled_seconds": None}
+        del figures["asked_to_cancelled_seconds"]
+        return replace(read(name), figures=figures)
+
+    with pytest.raises(ValueError, match="table workers has no 'asked_to_cancelled_seconds'"):
+        filled("<!-- results workers -->\n\n<!-- end -->", older)
+
+
+def test_a_changed_file_changes_the_table() -> None:
+    def other(name: str) -> Result:
+        figures = json.loads(json.dumps(read(name).figures))
+        for one in figures["answers"]:
+            one["median_seconds"] = 123.4
+        return replace(read(name), figures=figures)
+
+    text = "before\n<!-- results answers -->\nold\n<!-- end -->\nafter"
+    new = filled(text, other)
+    assert "123.4 s" in new
+    assert new.startswith("before\n<!-- results answers -->\n\n| ")
+    assert new.endswith(" |\n\n<!-- end -->\nafter")
+    assert filled(new, other) == new
+
+
+def test_a_command_is_run_and_what_it_prints_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = 'import sys; print(\'{"asked": "%s"}\' % sys.argv[1:]); sys.exit(1)'
+    seen: list[list[str]] = []
+    real = subprocess.run
+
+    def instead(arguments: list[str], **options: object) -> object:
+        seen.append(arguments)
+        return real([sys.executable, "-c", code, *arguments[3:]], **options)  # type: ignore[call-overload]  # passed on
+
+    monkeypatch.setattr(subprocess, "run", instead)
+    monkeypatch.setenv("TEST_POSTGRES_URL", "postgres://me:secret@127.0.0.1/test")
+    result = run(f"drills.pages --postgres {POSTGRES}")
+    ((program, *words),) = seen
+    assert program == sys.executable
+    url = "postgres://me:secret@127.0.0.1/test"
+    assert words == ["-m", "drills.pages", "--postgres", url, "--json"]
+    assert result.command == "python -m drills.pages --postgres $TEST_POSTGRES_URL --json"
+    assert result.exit_status == 1
+    assert "asked" in result.figures
+    assert result.machine.cores >= 1
+    assert result.versions["python"].startswith("3.")
+
+
+def test_a_command_that_prints_no_json_gives_no_result() -> None:
+    with pytest.raises(NoResult, match="status 2 and printed no JSON"):
+        run("benchmarks.accuracy --only no-such-measurement")
+
+
+def test_without_a_server_what_needs_one_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TEST_POSTGRES_URL", raising=False)
+    monkeypatch.setattr(results, "fill_all", lambda: iter(()))
+    assert results.main(["speed-postgresql"]) == 1
+    said = capsys.readouterr().err
+    assert "set TEST_POSTGRES_URL" in said
+    assert "its file is unchanged" in said
+
+
+def test_a_name_that_is_not_known_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        results.main(["no-such-result"])
+    assert "choose from accuracy" in capsys.readouterr().err

@@ -1,0 +1,328 @@
+"""Many clients at once against a running site: ``python -m drills.clients``.
+
+It starts a lab of its own with its site. Each client has a token, and asks and pushes by turns: it
+reads a list and an analysis, pushes analyses and reports trainings, and sends some documents twice,
+as one does whose answer got lost. What a busy site refuses is sent again. At the end the documents
+that were sent are held against those that the lab has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median, quantiles
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from drills.commands import add_json_option, add_postgres_option, name_of, new_database, print_json
+from drills.lab import Lab
+from engine.client.connection import Connection, Settings
+from engine.client.errors import LabError, Unavailable
+from engine.client.outbox import analysis_document, training_document
+from engine.recording import Loop, TrainingRecord
+from engine.request import AnalysisRequest
+from engine.result import AnalysisResult
+
+MEMBERS = 20
+TIMEOUT_SECONDS = 60.0
+SENT_TWICE = 0.1
+PATHS = {"analysis": "/analyses/import/", "training": "/trainings/"}
+_SHOWN_ERRORS = 10
+KINDS = ("list", "analysis read", "analysis pushed", "training reported")
+
+
+@dataclass
+class Seen:
+    """What one client has seen; added up at the end.
+
+    Attributes:
+        seconds: Of each answer, by what was asked.
+        errors: What went wrong, in words.
+        sent: The ids of the documents that the lab has said to have, by kind.
+    """
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    errors: list[str] = field(default_factory=list)
+    sent: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in PATHS})
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How long the answers to one kind of request took."""
+
+    kind: str
+    requests: int
+    median_seconds: float
+    percentile_99_seconds: float
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What became of the documents of one kind.
+
+    Attributes:
+        kind: ``analysis`` or ``training``.
+        sent: So many the lab said to have.
+        kept: So many it has.
+        lost: Of those sent, not kept.
+        doubled: Supervisor more than once.
+    """
+
+    kind: str
+    sent: int
+    kept: int
+    lost: int
+    doubled: int
+
+
+@dataclass(frozen=True)
+class Tally:
+    """All clients together.
+
+    Attributes:
+        answers: By kind of request, where there were two or more.
+        errors: How many requests went wrong at last.
+        kinds_of_errors: The first few of them, in words.
+        documents: What became of those sent, by kind.
+        whole: Pushed analyses that have all their parts.
+        pushed: All that were pushed.
+    """
+
+    answers: list[Answers]
+    errors: int
+    kinds_of_errors: list[str]
+    documents: list[Documents]
+    whole: int
+    pushed: int
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing went wrong, was lost, doubled or half kept."""
+        bad = self.errors + sum(one.lost + one.doubled for one in self.documents)
+        return not bad and self.whole == self.pushed
+
+
+class Client:
+    """One of them: a member's script in a loop.
+
+    Args:
+        connection: To the site, as that member.
+        document: Of an analysis, to which each push gives an id.
+        pause_seconds: Between two requests, in the middle.
+        end: When to stop, by the monotonic clock.
+        seed: For chance.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        document: Mapping[str, object],
+        pause_seconds: float,
+        end: float,
+        seed: int,
+    ) -> None:
+        self._connection, self._document = connection, document
+        self._pause_seconds, self._end = pause_seconds, end
+        self._chance = random.Random(seed)  # noqa: S311  # no secret
+        self._last = 0
+        self.seen = Seen()
+
+    def run(self) -> Seen:
+        """Ask and push until the time is over."""
+        sleep(self._chance.uniform(0, self._pause_seconds))
+        while monotonic() < self._end:
+            try:
+                self._once()
+            except LabError as error:
+                self.seen.errors.append(str(error))
+            sleep(self._chance.uniform(0, 2 * self._pause_seconds))
+        return self.seen
+
+    def _once(self) -> None:
+        match self._chance.choice(KINDS):
+            case "list":
+                self._ask("list", "GET", "/analyses/")
+            case "analysis read" if self._last:
+                self._ask("analysis read", "GET", f"/analyses/{self._last}/")
+            case "analysis pushed":
+                document = {**self._document, "id": str(uuid.uuid4())}
+                self._last = self._send("analysis", "analysis pushed", document)["id"]
+            case _:
+                self._send("training", "training reported", training_document(_record()))
+
+    def _send(self, kind: str, name: str, document: Mapping[str, Any]) -> Any:
+        answer = self._ask(name, "POST", PATHS[kind], document)
+        self.seen.sent[kind].append(document["id"])
+        if self._chance.random() < SENT_TWICE:
+            again = self._ask(name, "POST", PATHS[kind], document)
+            if again["id"] != answer["id"]:
+                self.seen.errors.append(f"{name}: the same document got two ids")
+        return answer
+
+    def _ask(self, name: str, method: str, path: str, body: Any = None) -> Any:
+        begun = perf_counter()
+        try:
+            return self._connection.send(method, path, body)
+        except Unavailable:  # whether the lab has it is not known: it is sent again, as it is
+            return self._connection.send(method, path, body)
+        finally:
+            self.seen.seconds[name].append(perf_counter() - begun)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the clients; the exit status is 1 if anything was refused, lost or doubled."""
+    options = _parser().parse_args(arguments)
+    request, result = _answer()
+    now = datetime.now(UTC)
+    document = analysis_document(request, result, started_at=now, finished_at=now, ran="a drill")
+    with tempfile.TemporaryDirectory() as folder, new_database(options.postgres) as url:
+        lab = Lab(Path(folder), database_url=url, result=result.to_dict())
+        try:
+            tokens = lab.call("inside_clients.make_tokens", MEMBERS, -(-options.clients // MEMBERS))
+            site = lab.start_site()
+            begun = monotonic()
+            seen = _run(site, tokens[: options.clients], document, options)
+            seconds = monotonic() - begun
+            kept = lab.call("inside_clients.kept_ids")
+            whole = lab.call("inside_clients.whole_pushes", len(result.trials))
+        finally:
+            lab.end()
+    tally = count(seen, kept, whole)
+    database = name_of(options.postgres)
+    if options.json:
+        asked = {"database": database, "clients": options.clients, "seconds": round(seconds, 1)}
+        print_json(asked | asdict(tally))
+    else:
+        _print(tally, f"{options.clients} clients for {seconds:.0f} s, {database}")
+    return 0 if tally.is_well else 1
+
+
+def _run(site: str, tokens: list[str], document: Mapping[str, object], options: Any) -> Seen:
+    end = monotonic() + options.seconds
+    clients = [
+        Client(
+            Connection(Settings(site, token), TIMEOUT_SECONDS), document, options.pause, end, number
+        )
+        for number, token in enumerate(tokens)
+    ]
+    with ThreadPoolExecutor(len(clients)) as threads:
+        all_seen = list(threads.map(Client.run, clients))
+    together = Seen()
+    for seen in all_seen:
+        together.errors += seen.errors
+        for kind, times in seen.seconds.items():
+            together.seconds[kind] += times
+        for kind, ids in seen.sent.items():
+            together.sent[kind] += ids
+    return together
+
+
+def count(seen: Seen, kept: Mapping[str, list[str]], whole: int) -> Tally:
+    """Add up what the clients saw, and hold what they sent against what the lab has.
+
+    Args:
+        seen: By all of them.
+        kept: The ids of the documents that the lab has, by kind.
+        whole: How many analyses it has with all that a push consists of.
+    """
+    return Tally(
+        answers=[
+            Answers(kind, len(times), median(times), quantiles(times, n=100)[98])
+            for kind, times in seen.seconds.items()
+            if len(times) > 1
+        ],
+        errors=len(seen.errors),
+        kinds_of_errors=sorted(set(seen.errors))[:_SHOWN_ERRORS],
+        documents=[
+            Documents(
+                kind,
+                sent=len(ids),
+                kept=len(kept[kind]),
+                lost=len(set(ids) - set(kept[kind])),
+                doubled=len(kept[kind]) - len(set(kept[kind])),
+            )
+            for kind, ids in seen.sent.items()
+        ],
+        whole=whole,
+        pushed=len(kept["analysis"]),
+    )
+
+
+def _print(tally: Tally, title: str) -> None:
+    console = Console()
+    table = Table("what", "requests", "median", "p99", title=f"{title} (measured)")
+    for answers in tally.answers:
+        table.add_row(
+            answers.kind,
+            f"{answers.requests:,}",
+            _ms(answers.median_seconds),
+            _ms(answers.percentile_99_seconds),
+        )
+    console.print(table)
+    for error in tally.kinds_of_errors:
+        console.print(f"error: {error}", markup=False)
+    console.print(f"errors: {tally.errors}")
+    for one in tally.documents:
+        console.print(
+            f"{one.kind}: {one.sent:,} sent, {one.kept:,} kept, {one.lost} lost, "
+            f"{one.doubled} doubled"
+        )
+    console.print(f"pushed analyses that are whole: {tally.whole:,} of {tally.pushed:,}")
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f} ms"
+
+
+def _answer() -> tuple[AnalysisRequest, AnalysisResult]:
+    from engine.analysis import analyze
+
+    request = AnalysisRequest.parse({"model": "resnet-18", "gpu": "a10"})
+    return request, analyze(request, lambda event: None)
+
+
+def _record() -> TrainingRecord:
+    now = datetime.now(UTC).isoformat()
+    return replace(_RECORD, started_at=now, ended_at=now)
+
+
+_RECORD = TrainingRecord(
+    batch_size=128,
+    steps=10,
+    samples=1280,
+    warm_up_steps=5,
+    timed_steps=0,
+    device="cpu",
+    device_name="CPU (drill)",
+    device_total_bytes=2**34,
+    started_at="2026-01-01T00:00:00+00:00",
+    ended_at="2026-01-01T00:00:00+00:00",
+    loop=Loop.PLAIN,
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m drills.clients", description=__doc__)
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument(
+        "--pause", type=float, default=1.0, help="of a client between two requests, in seconds"
+    )
+    add_postgres_option(parser)
+    add_json_option(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from analyses.tests.factories import make_result
+from drills.lab import Lab
+
+StartLab = Callable[..., Lab]
+
+POSTGRES_URL = os.environ.get("TEST_POSTGRES_URL", "postgres://postgres@127.0.0.1:5432/test")
+
+
+@pytest.fixture
+def start_lab(tmp_path: Path) -> Iterator[StartLab]:
+    """Makes a lab; its processes end with the test."""
+    labs: list[Lab] = []
+
+    def start(**options: Any) -> Lab:
+        labs.append(Lab(tmp_path, result=make_result().to_dict(), **options))
+        return labs[-1]
+
+    yield start
+    for lab in labs:
+        lab.end()
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """A new database on the PostgreSQL server, where one answers."""
+    name = f"drill_{uuid.uuid4().hex[:12]}"
+    try:
+        server = psycopg.connect(POSTGRES_URL, autocommit=True, connect_timeout=3)
+    except psycopg.OperationalError as error:
+        pytest.skip(f"no PostgreSQL at TEST_POSTGRES_URL: {error}")
+    with server:
+        server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        yield f"{POSTGRES_URL.rsplit('/', 1)[0]}/{name}"
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Both kinds of database in turn; empty is SQLite in the lab's folder."""
+    return request.getfixturevalue("postgres_url") if request.param == "postgres" else ""

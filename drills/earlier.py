@@ -1,0 +1,99 @@
+"""A lab that has been there since some earlier version, and is brought up to date."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from django.apps import apps
+from django.db import connection, models
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from analyses.tests.factories import make_request, make_result, of_first_version
+
+_APP = "analyses"
+
+
+def rows_after(name: str) -> dict[str, Any]:
+    """Migrate to one state, put a row into each table that there is, and migrate to the newest.
+
+    Args:
+        name: Of the migration that this lab stands at first.
+
+    Returns:
+        ``before`` and ``after``, the number of rows by table; and the ``analysis`` as it is then.
+    """
+    executor = MigrationExecutor(connection)
+    others = [key for key in executor.loader.graph.leaf_nodes() if key[0] != _APP]
+    executor.migrate([(_APP, name), *others])
+    state = executor.loader.project_state([(_APP, name), *others])
+    made: dict[str, models.Model] = {}
+    for model in state.apps.get_app_config(_APP).get_models(include_auto_created=True):
+        _make(model, made)
+    before = {_RENAMED.get(label, label): 1 for label in made if label.startswith(f"{_APP}.")}
+    newest = MigrationExecutor(connection)
+    newest.migrate(newest.loader.graph.leaf_nodes())
+    kept = apps.get_app_config(_APP).get_models(include_auto_created=True)
+    analysis = apps.get_model(_APP, "Analysis")._base_manager.values().get()
+    return {
+        "before": before,
+        "after": {model._meta.label_lower: model._base_manager.count() for model in kept},
+        "analysis": {key: analysis[key] for key in ("model", "status", "request", "result")},
+        "expected": {name: value for name, value in _analysis().items() if name in _COMPARED},
+    }
+
+
+_RENAMED = {"analyses.lookup": "analyses.query", "analyses.lookup_askers": "analyses.query_askers"}
+_COMPARED = ("model", "status", "request", "result")
+
+
+def _make(model: type[models.Model], made: dict[str, models.Model]) -> models.Model:
+    """The one row of a table, and those it points to."""
+    label = model._meta.label_lower
+    if label not in made:
+        special = _analysis() if label == f"{_APP}.analysis" else {}
+        values = {}
+        for field in model._meta.concrete_fields:
+            if field.name in special:
+                values[field.name] = special[field.name]
+            elif not (isinstance(field, models.AutoField) or field.null or field.has_default()):
+                values[field.name] = _value(field, made)
+        made[label] = model._base_manager.create(**values)
+    return made[label]
+
+
+def _value(field: models.Field[Any, Any], made: dict[str, models.Model]) -> object:
+    if isinstance(field, models.ForeignKey):
+        target = field.related_model
+        assert isinstance(target, type)  # noqa: S101  # a state has no open references
+        return _make(target, made)
+    if isinstance(field, models.UUIDField):
+        return uuid4()
+    if isinstance(field, models.DateTimeField):
+        return timezone.now()
+    if isinstance(field, models.DateField):
+        return timezone.now().date()
+    if field.choices:
+        return next(iter(field.choices))[0]
+    if isinstance(field, models.JSONField):
+        return {}
+    if isinstance(field, models.BooleanField):
+        return False
+    return "x" if isinstance(field, models.CharField | models.TextField) else 1
+
+
+def _analysis() -> dict[str, Any]:
+    """One that has succeeded in the first version."""
+    result = make_result()
+    return {
+        "request": make_request(),
+        "result": of_first_version(result),
+        "model": "bert",
+        "gpu": "a10",
+        "status": "succeeded",
+        "source": "predicted",
+        "finished_at": timezone.now(),
+        "recommended_batch_size": result.recommended_batch_size,
+        "speedup": result.speedup,
+    }

@@ -1,0 +1,206 @@
+"""What drills do and ask within a lab: each in a process with the lab's settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from time import monotonic, sleep
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from analyses import queries, services
+from analyses.jobs import lab_state, queue, worker
+from analyses.models import (
+    AT_WORK,
+    FINAL_STATUSES,
+    Analysis,
+    Job,
+    Node,
+    Query,
+    QueryKind,
+    QueryStatus,
+    Status,
+)
+from engine.request import AnalysisRequest
+
+_LOOK_EVERY_SECONDS = 0.01
+LARGEST = 2_000_000
+"""Each analysis asks about another batch size, so that none is answered from the store."""
+
+
+def submit(count: int = 1, gpu: str = "a10") -> list[int]:
+    """Queue so many analyses; returns their ids."""
+    owner, _ = User.objects.get_or_create(username="ada")
+    done = Analysis.objects.count()
+    fields = {"model": "bert", "gpu": gpu}
+    return [
+        services.submit(owner, {**fields, "current_batch_size": 1 + (done + number) % LARGEST}).pk
+        for number in range(count)
+    ]
+
+
+def look_up(batch_size: int) -> int:
+    """Ask what a batch size takes, as a script does; returns the lookup's id."""
+    asker, _ = User.objects.get_or_create(username="ada")
+    fields = {"model": "bert", "gpu": "a10", "current_batch_size": batch_size}
+    return queries.submit(asker, QueryKind.PREDICT, AnalysisRequest.parse(fields)).pk
+
+
+def seconds_to_predict(batch_size: int) -> float:
+    """Ask what a batch size takes, as the page of a new analysis does while somebody types.
+
+    Returns:
+        How long it takes until the answer is there.
+    """
+    asker, _ = User.objects.get_or_create(username="ada")
+    fields = {"model": "bert", "gpu": "a10", "current_batch_size": batch_size}
+    begun = monotonic()
+    asked = AnalysisRequest.parse(fields)
+    query = queries.submit(asker, QueryKind.PREDICT, asked, for_page=True)
+    while not query.is_final:
+        sleep(_LOOK_EVERY_SECONDS)
+        query.refresh_from_db()
+    if query.status != QueryStatus.ANSWERED:
+        raise RuntimeError(f"query {query.pk} {query.status}: {query.failure}")
+    return monotonic() - begun
+
+
+def lookup_status(pk: int, *wanted: str) -> str:
+    """Of one lookup, if it is one of those wanted."""
+    now = Query.objects.values_list("status", flat=True).get(pk=pk)
+    return now if now in wanted else ""
+
+
+def cancel(pk: int) -> bool:
+    """Cancel an analysis."""
+    owner = User.objects.get(username="ada")
+    return services.cancel(Analysis.objects.get(pk=pk), owner)
+
+
+def seconds_to_cancel(pk: int) -> float:
+    """Cancel an analysis; returns how long it takes until it is cancelled."""
+    begun = monotonic()
+    cancel(pk)
+    while not is_final(pk):
+        sleep(_LOOK_EVERY_SECONDS)
+    return monotonic() - begun
+
+
+def status(pk: int) -> str:
+    """Of one analysis."""
+    return Analysis.objects.values_list("status", flat=True).get(pk=pk)
+
+
+def is_at_work(pk: int, trials: int = 1) -> bool:
+    """Whether a worker holds it, and has stored so many trials already."""
+    analysis = Analysis.objects.get(pk=pk)
+    return analysis.status in AT_WORK and analysis.trials.count() >= trials
+
+
+def is_attempt(pk: int, attempt: int) -> bool:
+    """Whether the so-manieth worker works on it."""
+    return Analysis.objects.filter(pk=pk, attempt=attempt, status__in=AT_WORK).exists()
+
+
+def is_final(pk: int) -> str:
+    """Its status if it is final, else nothing."""
+    now = status(pk)
+    return now if now in FINAL_STATUSES else ""
+
+
+def facts(pk: int) -> dict[str, Any]:
+    """What became of an analysis."""
+    analysis = Analysis.objects.get(pk=pk)
+    started, queued, finished = analysis.started_at, analysis.queued_at, analysis.finished_at
+    return {
+        "status": analysis.status,
+        "code": analysis.failure_code,
+        "reason": analysis.failure_reason,
+        "attempt": analysis.attempt,
+        "losses": analysis.job.losses,
+        "node": analysis.node,
+        "device": analysis.job.device,
+        "trials": list(analysis.trials.values_list("batch_size", flat=True)),
+        "attempts_of_trials": list(analysis.trials.values_list("attempt", flat=True)),
+        "waited_seconds": (started - queued).total_seconds() if started else None,
+        "seconds": (finished - started).total_seconds() if started and finished else None,
+    }
+
+
+def nodes_online() -> list[str]:
+    """The names of the nodes that give signs of life."""
+    return [node.name for node in lab_state.nodes_online()]
+
+
+def are_online(count: int) -> bool:
+    """Whether so many nodes are."""
+    return len(nodes_online()) >= count
+
+
+def problem_of(name: str) -> str:
+    """What a node says keeps it from working; nothing before it has given a sign of life."""
+    return Node.objects.values_list("problem", flat=True).filter(name=name).first() or ""
+
+
+def at_work_on(name: str) -> bool:
+    """Whether a node works on something."""
+    return queue.at_work_on(name).exists()
+
+
+def deliver_again(pk: int, times: int) -> int:
+    """Deliver the job of an analysis so many times more, to a worker beside those of the nodes."""
+    job = Analysis.objects.get(pk=pk).job
+    for _ in range(times):
+        worker.run(job.pk)
+    worker.engines.close()
+    return times
+
+
+def queue_is_empty() -> bool:
+    """Whether no job waits or is worked on."""
+    return not Job.objects.exclude(state__in=FINAL_STATUSES).exists()
+
+
+def all_final() -> bool:
+    """Whether nothing is left to do."""
+    return unfinished() == 0
+
+
+def unfinished() -> int:
+    """How many analyses are not in a final state."""
+    return Analysis.objects.exclude(status__in=FINAL_STATUSES).count()
+
+
+def overlapping() -> list[list[int]]:
+    """Pairs of analyses that held the same GPU at the same time."""
+    held = list(
+        Analysis.objects.exclude(job__device="")
+        .filter(status=Status.SUCCEEDED)
+        .order_by("job__device", "started_at")
+        .values_list("pk", "job__device", "started_at", "finished_at")
+    )
+    return [
+        [one[0], other[0]]
+        for one, other in pairwise(held)
+        if one[1] == other[1] and one[3] and other[2] and other[2] < one[3]
+    ]
+
+
+def tally(trials: int) -> dict[str, int]:
+    """What became of all analyses, as the soak's table has it.
+
+    Args:
+        trials: How many each of them has when it is whole.
+    """
+    whole = list(range(1, trials + 1))
+    counts: Counter[str] = Counter()
+    for analysis in Analysis.objects.select_related("job").prefetch_related("trials"):
+        sizes = [trial.batch_size for trial in analysis.trials.all()]
+        counts["sent"] += 1
+        counts[analysis.status] += 1
+        counts["retried"] += analysis.job.losses > 0 and analysis.status != Status.LOST
+        counts["duplicated"] += len(sizes) != len(set(sizes))
+        counts["stuck"] += analysis.status not in FINAL_STATUSES
+        counts["incomplete"] += analysis.status == Status.SUCCEEDED and sorted(sizes) != whole
+    return dict(counts)

@@ -1,0 +1,90 @@
+"""A node of a drill's lab, as a process manager has it: real processes, told by their role."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+STOP_SECONDS = 60.0
+
+
+class Node:
+    """A node process, which a process manager would start again when it ends."""
+
+    def __init__(self, name: str, environment: dict[str, str], log: Path) -> None:
+        self.name, self._environment, self._log = name, environment, log
+        self.start()
+
+    def start(self) -> None:
+        """Start the node process, as the process manager does."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "cluster"],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def keep(self) -> None:
+        """Start it again if it has ended."""
+        if self.process.poll() is not None:
+            self.start()
+
+    def stop(self) -> int:
+        """End it in good order; returns its exit status."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        return self.process.wait(STOP_SECONDS)
+
+    def said(self) -> str:
+        """Everything it has written."""
+        return self._log.read_text(errors="replace")
+
+    def processes(self) -> dict[str, list[psutil.Process]]:
+        """Its living processes by role.
+
+        Those are the node, and of its pool of workers pool, guard, staff (workers and helpers) and
+        engine; the same of the interactive pool.
+        """
+        roles = ("pool", "guard", "staff", "engine")
+        found: dict[str, list[psutil.Process]] = {
+            role: [] for role in ("node", *roles, *(f"interactive {role}" for role in roles))
+        }
+        if self.process.poll() is not None:
+            return found
+        with suppress(psutil.NoSuchProcess):
+            node = psutil.Process(self.process.pid)
+            found["node"] = [node]
+            for child in node.children():
+                which = "interactive " if "interactive" in child.cmdline() else ""
+                found[f"{which}pool"].append(child)
+            for which in ("", "interactive "):
+                for parents, role in pairwise(roles):
+                    found[f"{which}{role}"] = _children(found[f"{which}{parents}"])
+        return found
+
+
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that run; one that is dead and only not collected yet does not."""
+    return [process for process in processes if _is_alive(process)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
+    return [child for parent in parents for child in parent.children()]

@@ -1,0 +1,181 @@
+"""How fast the pages of a long-lived lab are: ``python -m drills.pages``.
+
+It fills two labs of its own, one with a hundred times as many analyses as the other, each with ten
+trials, and asks both in turn for the same pages as a browser and a script would. What counts is the
+ratio: a page that takes as long in either stays as fast as it is, however much a lab asks. It is
+that of the fastest times, which tell least of what else the machine does meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from drills.commands import (
+    add_json_option,
+    add_postgres_option,
+    answer,
+    name_of,
+    new_database,
+    print_json,
+)
+from drills.lab import Lab
+
+PAGES = {
+    "overview": ("analyses:overview", ""),
+    "history, first page": ("analyses:list", ""),
+    "history, last page": ("analyses:list", "page={last}"),
+    "history, fastest first": ("analyses:list", "sort=-speedup"),
+    "history, slowest first": ("analyses:list", "sort=speedup"),
+    "history, by member": ("analyses:list", "sort=member"),
+    "history, failed ones": ("analyses:list", "status=failed"),
+    "history, one model, succeeded": ("analyses:list", "model=bert&status=succeeded"),
+    "history, one member, fastest first": ("analyses:list", "member=member-1&sort=-speedup"),
+    "history, one tag": ("analyses:list", "tag=tag-1"),
+    "history, one month": ("analyses:list", "date_from=2026-03-01&date_to=2026-03-31"),
+    "history, adopted ones": ("analyses:list", "adopted=yes"),
+    "history, search": ("analyses:list", "q=bert"),
+    "history, CSV, first lines": ("analyses:export-csv", ""),
+    "analysis": ("analyses:detail", ""),
+    "compare 2": ("analyses:compare", "ids={two}"),
+    "compare 10": ("analyses:compare", "ids={ten}"),
+    "savings by member": ("analyses:savings", "by=member"),
+    "savings by model": ("analyses:savings", "by=model"),
+    "savings by GPU": ("analyses:savings", "by=gpu"),
+    "savings by month": ("analyses:savings", "by=month"),
+    "savings, potential ones": ("analyses:savings", "kind=potential&by=model"),
+    "savings, CSV, first lines": ("analyses:savings-analyses-csv", ""),
+    "API list": ("api:analysis-list", ""),
+    "API list, last page": ("api:analysis-list", "page={last_of_api}"),
+    "API analysis": ("api:analysis-detail", ""),
+}
+"""What is asked for: the view and its query, as :mod:`drills.browsing` reads it."""
+
+Seconds = dict[str, list[float]]
+"""How long each page took, each time."""
+
+
+@dataclass(frozen=True)
+class PageTimes:
+    """How long one page takes in either lab.
+
+    Attributes:
+        page: Its name.
+        small_seconds, large_seconds: The median in the small and in the large lab.
+        small_fastest_seconds, large_fastest_seconds: The fastest there.
+    """
+
+    page: str
+    small_seconds: float
+    large_seconds: float
+    small_fastest_seconds: float
+    large_fastest_seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long it takes in the large lab, by the fastest times."""
+        return self.large_fastest_seconds / self.small_fastest_seconds
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fill, measure, and print the table or JSON."""
+    options = _parser().parse_args(arguments)
+    result = answer()
+    with ExitStack() as stack:
+        labs, filled = zip(
+            *(
+                stack.enter_context(_lab(count, options.postgres, result))
+                for count in (options.small, options.large)
+            ),
+            strict=True,
+        )
+        found = page_times(*_in_turn(labs, options.rounds, options.times))
+    figures = {
+        "database": name_of(options.postgres),
+        "times": options.rounds * options.times,
+        "small": filled[0],
+        "large": filled[1],
+    }
+    if options.json:
+        print_json(figures | {"pages": [asdict(page) | {"ratio": page.ratio} for page in found]})
+    else:
+        _print(found, figures)
+    return 0
+
+
+def page_times(in_small: Seconds, in_large: Seconds) -> list[PageTimes]:
+    """What is told of each page's times in the two labs."""
+    both = [(name, times, in_large[name]) for name, times in in_small.items()]
+    return [
+        PageTimes(name, median(small), median(large), min(small), min(large))
+        for name, small, large in both
+    ]
+
+
+def _print(found: Sequence[PageTimes], figures: dict[str, Any]) -> None:
+    console = Console()
+    for size in ("small", "large"):
+        console.print(", ".join(f"{number:,} {what}" for what, number in figures[size].items()))
+    table = Table(
+        "page",
+        f"{figures['small']['analyses']:,} analyses",
+        f"{figures['large']['analyses']:,} analyses",
+        "ratio of\nthe fastest",
+        title=f"Pages on {figures['database']}: median of {figures['times']} (measured)",
+    )
+    for page in found:
+        table.add_row(
+            page.page,
+            f"{1e3 * page.small_seconds:,.1f} ms",
+            f"{1e3 * page.large_seconds:,.1f} ms",
+            f"{page.ratio:.2f}",
+        )
+    console.print(table)
+
+
+@contextmanager
+def _lab(
+    count: int, server_url: str, result: dict[str, object]
+) -> Iterator[tuple[Lab, dict[str, int]]]:
+    """A lab with so many analyses, and how many it has of what."""
+    with tempfile.TemporaryDirectory() as folder, new_database(server_url) as url:
+        lab = Lab(Path(folder), database_url=url, result=result)
+        try:
+            yield lab, lab.call("years.fill", count, f"{folder}/result.json")
+        finally:
+            lab.end()
+
+
+def _in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:
+    """A slower moment of the machine strikes all labs alike."""
+    seconds: list[Seconds] = [{name: [] for name in PAGES} for _ in labs]
+    for _ in range(rounds):
+        for lab, so_far in zip(labs, seconds, strict=True):
+            for name, found in lab.call("browsing.seconds", PAGES, times).items():
+                so_far[name] += found
+    return seconds
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m drills.pages", description=__doc__)
+    parser.add_argument("--small", type=int, default=1_000, help="analyses in the small lab")
+    parser.add_argument("--large", type=int, default=100_000, help="analyses in the large lab")
+    parser.add_argument("--rounds", type=int, default=6, help="how often both labs take turns")
+    parser.add_argument("--times", type=int, default=3, help="a page is asked for in each round")
+    add_postgres_option(parser)
+    add_json_option(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

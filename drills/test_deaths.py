@@ -1,0 +1,129 @@
+"""Processes that die or freeze during an analysis: it ends once, with all its trials."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from drills.conftest import StartLab
+from drills.lab import Lab, until
+from drills.node import STOP_SECONDS, Node, alive
+
+pytestmark = pytest.mark.slow
+
+TRIALS, BEFORE = 20, 5
+WHOLE = list(range(1, TRIALS + 1))
+
+
+def _busy(start_lab: StartLab, url: str) -> tuple[Lab, Node, int]:
+    """A lab whose node is in the middle of an analysis; it lasts until it is let go."""
+    lab = start_lab(database_url=url, trials=TRIALS, seconds=3)
+    lab.hold(after=BEFORE)
+    node = lab.start_node("node-1")
+    assert lab.wait_for("are_online", 1)
+    (pk,) = lab.call("submit")
+    assert lab.wait_for("is_at_work", pk, BEFORE)
+    return lab, node, pk
+
+
+def _strike(lab: Lab, node: Node, role: str, number: signal.Signals) -> None:
+    struck = node.processes()[role]
+    if role == "staff":  # of worker, monitor and pusher the one that works on it
+        struck = [process for process in struck if process.children()]
+    for process in alive(struck):
+        process.send_signal(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize("role", ["staff", "guard", "pool", "node"])
+def test_whoever_dies_the_analysis_is_finished(
+    start_lab: StartLab, database_url: str, role: str, number: signal.Signals
+) -> None:
+    lab, node, pk = _busy(start_lab, database_url)
+    _strike(lab, node, role, number)
+    lab.let_go()
+    if role == "node":
+        if number == signal.SIGSTOP:  # the workers do not need it; what it did comes later
+            lab.wait_for("is_final", pk)
+            node.process.send_signal(signal.SIGCONT)
+        else:
+            node.process.wait(STOP_SECONDS)
+            node.keep()
+
+    assert lab.wait_for("is_final", pk) == "succeeded"
+    facts = lab.call("facts", pk)
+    assert sorted(facts["trials"]) == WHOLE
+    assert facts["trials"][:BEFORE] == WHOLE[:BEFORE]
+    assert facts["losses"] <= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_engine_that_is_killed_is_told_in_words(
+    start_lab: StartLab, number: signal.Signals
+) -> None:
+    lab, node, pk = _busy(start_lab, "")
+    _strike(lab, node, "engine", number)
+
+    assert lab.wait_for("is_final", pk) == "failed"
+    facts = lab.call("facts", pk)
+    assert facts["code"] == "crashed"
+    assert facts["trials"] == WHOLE[:BEFORE]
+
+
+def test_a_frozen_engine_can_be_cancelled(start_lab: StartLab) -> None:
+    lab, node, pk = _busy(start_lab, "")
+    _strike(lab, node, "engine", signal.SIGSTOP)
+    assert lab.call("cancel", pk)
+
+    assert lab.wait_for("is_final", pk) == "cancelled"
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_one_is_cancelled_in_its_middle_and_while_it_waits(
+    start_lab: StartLab, running: bool
+) -> None:
+    """How soon is among the figures of ``python -m drills.speed``."""
+    lab, _, pk = _busy(start_lab, "")
+    if not running:
+        (pk,) = lab.call("submit")  # it waits behind the other
+    assert lab.call("cancel", pk)
+
+    assert lab.wait_for("is_final", pk) == "cancelled"
+    lab.let_go()
+    (after,) = lab.call("submit")
+    assert lab.wait_for("is_final", after) == "succeeded"
+
+
+def test_the_whole_cluster_killed_at_once(start_lab: StartLab, database_url: str) -> None:
+    lab, node, pk = _busy(start_lab, database_url)
+    everybody = [process for group in node.processes().values() for process in group]
+    for process in everybody:
+        process.kill()
+    node.process.wait()
+    lab.let_go()
+    node.start()
+
+    assert lab.wait_for("is_final", pk) == "succeeded"
+    assert sorted(lab.call("facts", pk)["trials"]) == WHOLE
+
+
+def test_nobody_is_left_whoever_is_frozen_when_the_node_process_dies(start_lab: StartLab) -> None:
+    lab, node, _ = _busy(start_lab, "")
+    everybody = [process for group in node.processes().values() for process in group]
+    _strike(lab, node, "pool", signal.SIGSTOP)
+    _strike(lab, node, "engine", signal.SIGSTOP)
+    node.process.kill()
+    node.process.wait()
+
+    assert until(lambda: not alive(everybody))
+
+
+def test_one_that_takes_two_workers_with_it_is_lost(start_lab: StartLab) -> None:
+    lab, node, pk = _busy(start_lab, "")
+    for attempt in (1, 2):
+        assert lab.wait_for("is_attempt", pk, attempt)
+        _strike(lab, node, "staff", signal.SIGKILL)
+
+    assert lab.wait_for("is_final", pk) == "lost"
+    assert lab.call("facts", pk)["code"] == "worker_lost"

@@ -1,0 +1,41 @@
+"""From whatever version a lab comes, its rows are there after the update."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from drills.conftest import StartLab
+
+pytestmark = pytest.mark.slow
+
+STATES = sorted(
+    path.stem for path in (Path(settings.BASE_DIR) / "analyses" / "migrations").glob("0*.py")
+)
+
+
+# On each kind of database from the first version, on SQLite also from every fourth.
+STARTS = [
+    pytest.param(kind, state, marks=() if is_sampled else pytest.mark.full)
+    for index, state in enumerate(STATES)
+    for kind, is_sampled in (("sqlite", index % 4 == 0), ("postgres", index == 0))
+]
+
+
+@pytest.mark.parametrize(("database_url", "state"), STARTS, indirect=["database_url"])
+def test_rows_of_an_earlier_version_stay(
+    start_lab: StartLab, database_url: str, state: str
+) -> None:
+    lab = start_lab(database_url=database_url, migrated=False)
+    found = lab.call("earlier.rows_after", state)
+
+    assert found["before"].items() <= found["after"].items()
+    if "analyses.job" not in found["before"]:  # what waits and what has ended gets its job
+        subjects = ("analyses.analysis", "analyses.query", "analyses.notification")
+        jobs = sum(found["before"].get(name, 0) for name in subjects)
+        assert found["after"]["analyses.job"] == jobs
+    assert found["analysis"] == found["expected"]
+    assert found["after"]["analyses.countedsavings"] == 1
+    assert "No planned migration" in lab.manage("migrate", "--plan")

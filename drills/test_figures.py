@@ -1,0 +1,57 @@
+"""What the drills make of what they have seen: pure functions, and the JSON of the figures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from drills.clients import Seen, Tally, count
+from drills.commands import name_of, print_json
+from drills.pages import page_times
+
+
+def test_a_page_is_told_by_its_median_and_judged_by_its_fastest_times() -> None:
+    small = {"overview": [0.010, 0.020, 0.900]}
+    large = {"overview": [0.800, 0.015, 0.030]}
+    (page,) = page_times(small, large)
+    assert page.page == "overview"
+    assert (page.small_seconds, page.large_seconds) == (0.020, 0.030)
+    assert page.ratio == pytest.approx(1.5)  # neither moment in which the machine was busy counts
+
+
+def _tally(sent: list[str], kept: list[str], errors: int = 0, whole: int | None = None) -> Tally:
+    seen = Seen(errors=["refused"] * errors, sent={"analysis": sent})
+    seen.seconds["list"] = [0.1, 0.2, 0.3]
+    return count(seen, {"analysis": kept}, len(kept) if whole is None else whole)
+
+
+def test_clients_are_well_if_all_they_sent_is_kept_once_and_whole() -> None:
+    tally = _tally(["a", "b"], ["a", "b", "of a request that was cut off"])
+    assert tally.is_well
+    (answers,) = tally.answers  # of the other kinds there was nothing to time
+    assert (answers.kind, answers.requests, answers.median_seconds) == ("list", 3, 0.2)
+
+
+@pytest.mark.parametrize(
+    "tally",
+    [
+        _tally(["a", "b"], ["a"]),
+        _tally(["a"], ["a", "a"]),
+        _tally(["a"], ["a"], errors=1),
+        _tally(["a"], ["a"], whole=0),
+    ],
+    ids=["lost", "doubled", "refused", "half kept"],
+)
+def test_clients_are_not_well_otherwise(tally: Tally) -> None:
+    assert not tally.is_well
+
+
+def test_errors_are_counted_all_and_told_once() -> None:
+    tally = _tally([], [], errors=3)
+    assert (tally.errors, tally.kinds_of_errors) == (3, ["refused"])
+
+
+def test_figures_say_that_they_were_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"database": name_of("")})
+    assert json.loads(capsys.readouterr().out) == {"source": "measured", "database": "SQLite"}

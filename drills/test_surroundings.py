@@ -1,0 +1,167 @@
+"""What goes wrong around the workers: the database, the disk, the key, the clock, the queue."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from time import sleep
+
+import psycopg
+import pytest
+
+from drills.conftest import POSTGRES_URL, StartLab
+from drills.lab import Lab, clock_library
+from drills.node import STOP_SECONDS
+
+pytestmark = pytest.mark.slow
+
+TRIALS = 20
+WHOLE = list(range(1, TRIALS + 1))
+
+
+def _busy(lab: Lab) -> int:
+    """An analysis that ``node-1`` is in the middle of; it lasts until it is let go."""
+    lab.hold(after=5)
+    lab.start_node("node-1")
+    pk = _submit_one(lab)
+    assert lab.wait_for("is_at_work", pk, 5)
+    return pk
+
+
+def _submit_one(lab: Lab) -> int:
+    (pk,) = lab.call("submit")
+    return int(pk)
+
+
+def _finished_whole(lab: Lab, pk: int) -> bool:
+    assert lab.wait_for("is_final", pk) == "succeeded", lab.call("facts", pk)
+    return sorted(lab.call("facts", pk)["trials"]) == WHOLE
+
+
+def test_database_connections_that_are_cut(start_lab: StartLab, postgres_url: str) -> None:
+    lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=5)
+    pk = _busy(lab)
+    lab.let_go()
+    with psycopg.connect(POSTGRES_URL, autocommit=True) as server:
+        for _ in range(5):
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                [postgres_url.rsplit("/", 1)[1]],
+            )
+            sleep(0.5)
+
+    assert _finished_whole(lab, pk)
+    assert lab.call("facts", pk)["attempt"] == 1  # the claim held all the time
+
+
+@pytest.mark.parametrize("seconds", [3, 12])
+def test_a_locked_database(start_lab: StartLab, tmp_path: Path, seconds: int) -> None:
+    """Locked for less than the lease, the work goes on; for longer, it is done again."""
+    lab = start_lab(trials=TRIALS, seconds=5)
+    pk = _busy(lab)
+    database = sqlite3.connect(tmp_path / "var" / "memorymark.sqlite3", isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")
+    lab.let_go()
+    sleep(seconds)
+    database.execute("ROLLBACK")
+    database.close()
+
+    assert _finished_whole(lab, pk)
+
+
+def _fill(path: Path) -> None:
+    """Write until there is no space left."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(os.urandom(2**16)):
+            pass
+
+
+def test_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        lab = start_lab(trials=TRIALS, seconds=5, data_dir=disk)
+        pk = _busy(lab)
+        filler = disk / "filler"
+        _fill(filler)
+        lab.let_go()
+        sleep(4)
+        filler.unlink()
+
+        assert _finished_whole(lab, pk)
+        lab.end()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_worker_with_another_secret_key_says_so(start_lab: StartLab) -> None:
+    lab = start_lab(trials=TRIALS, seconds=1)
+    odd = lab.start_node("odd", SECRET_KEY="another key than the site has")  # noqa: S106  # of these tests
+    pk = _submit_one(lab)
+
+    assert "SECRET_KEY" in lab.wait_for("problem_of", "odd")
+    assert "SECRET_KEY" in odd.said()
+    lab.start_node("even")
+    assert _finished_whole(lab, pk)
+
+
+def test_a_task_that_is_delivered_twice_runs_once(start_lab: StartLab, database_url: str) -> None:
+    lab = start_lab(database_url=database_url, trials=TRIALS, seconds=2)
+    pk = _busy(lab)
+    lab.start_node("node-2")
+    lab.call("deliver_again", pk, 5)
+    lab.let_go()
+
+    assert _finished_whole(lab, pk)
+    assert lab.wait_for("queue_is_empty")
+    assert lab.call("facts", pk)["attempt"] == 1
+
+
+_LONGER_THAN_A_LEASE_SECONDS = 8.0
+
+
+def test_machines_whose_clocks_differ(start_lab: StartLab, postgres_url: str) -> None:
+    """The database's clock counts: a node ten minutes ahead takes nobody's work away."""
+    try:
+        clock_library()
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=2)
+    lab.hold(after=5)
+    lab.start_node("here")
+    pks = [_submit_one(lab)]
+    assert lab.wait_for("is_at_work", pks[0])
+    for name, offset in (("ahead", "+600s"), ("behind", "-600s")):
+        lab.start_node(name, clock=offset)
+    assert lab.wait_for("are_online", 3)
+    pks += lab.call("submit", 5)
+    assert all(lab.wait_for("at_work_on", name) for name in ("here", "ahead", "behind"))
+    sleep(_LONGER_THAN_A_LEASE_SECONDS)
+    lab.let_go()
+
+    assert all(_finished_whole(lab, pk) for pk in pks)
+    facts = [lab.call("facts", pk) for pk in pks]
+    assert {fact["attempt"] for fact in facts} == {1}
+    assert {fact["node"] for fact in facts} == {"here", "ahead", "behind"}
+
+
+def test_a_drained_node_finishes_and_ends(start_lab: StartLab) -> None:
+    lab = start_lab(trials=TRIALS)
+    pk = _busy(lab)
+    (first,) = lab.nodes
+    lab.manage("drain", "node-1")
+    waiting = _submit_one(lab)
+    lab.let_go()
+
+    assert first.process.wait(STOP_SECONDS) == 0
+    assert (lab.call("status", pk), lab.call("status", waiting)) == ("succeeded", "queued")
+    first.start()
+    assert _finished_whole(lab, waiting)

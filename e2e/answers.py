@@ -1,0 +1,161 @@
+"""How soon a person sees an answer: ``python -m e2e.answers``.
+
+It starts sites of its own as ``make run`` does and asks for BERT on an A10 in a real browser. Timed
+is from pressing *Analyze* until the verdict stands on the page, from the last key pressed in the
+form until the panel beside it shows the new prediction, and what else would help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from rich.console import Console
+from rich.table import Table
+
+from e2e import browsing, doing
+from e2e.running import Site
+
+NAME, PASSWORD = "grace", "a compiler of 1952"  # of a site that lives for a minute
+BATCH_SIZE = "16"
+ADVICE_MS = 600_000
+"""Every GPU and every change is predicted for it."""
+
+Seconds = dict[str, list[float]]
+"""What was timed, in words, and how long it took each time."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Time the answers, and print the table or JSON."""
+    options = _parser().parse_args(arguments)
+    found: Seconds = {}
+    executable = browsing.chromium(os.environ.get("CHROMIUM"))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(**browsing.launch_options(executable))
+        for number in range(options.sites):
+            with _new_site(browser) as page:
+                _verdicts(page, found, 1 if number else options.times)
+                if not number:
+                    _advice(page, found)
+                    _panel(page, found, options.times)
+    if options.json:
+        figures = [
+            {"answer": name, "median_seconds": median(times), "seconds": times}
+            for name, times in found.items()
+        ]
+        sys.stdout.write(json.dumps({"source": "measured", "answers": figures}, indent=2) + "\n")
+        return 0
+    table = Table("answer", "times", "median", "worst", title="Answers in a browser (measured)")
+    for name, times in found.items():
+        table.add_row(name, str(len(times)), f"{median(times):.1f} s", f"{max(times):.1f} s")
+    Console().print(table)
+    return 0
+
+
+def _verdicts(page: Page, found: Seconds, times: int) -> None:
+    """The first analysis of the site, then other workloads, then one of those again."""
+    lengths = [str(32 + 16 * number) for number in range(times + 1)]
+    for number, length in enumerate(lengths):
+        name = "another workload" if number else "the first since the site started"
+        _add(found, f"verdict: {name}", _verdict_seconds(page, length))
+    for _ in range(times):
+        _add(found, "verdict: a workload asked before", _verdict_seconds(page, lengths[-1]))
+
+
+def _verdict_seconds(page: Page, sequence_length: str) -> float:
+    page.goto("/new/")
+    values = {
+        "model": "bert",
+        "gpu": "a10",
+        "current_batch_size": BATCH_SIZE,
+        "sequence_length": sequence_length,
+    }
+    for name, value in values.items():
+        doing.fill(page, name, value)
+    page.wait_for_load_state("networkidle")  # the panel has answered too, and leaves the machine
+    return _timed(
+        page.get_by_role("button", name="Analyze").click, lambda: doing.wait_for_verdict(page)
+    )
+
+
+def _advice(page: Page, found: Seconds) -> None:
+    """What else could help, asked once on the page of the last analysis."""
+    ask = page.get_by_role("button", name="Explore options")
+    ask.scroll_into_view_if_needed()
+    told = page.locator(".advice-caveats")
+    seconds = _timed(ask.click, lambda: expect(told).to_be_visible(timeout=ADVICE_MS))
+    _add(found, "what else would help", seconds)
+
+
+def _panel(page: Page, found: Seconds, times: int) -> None:
+    """The panel while one types: other batch sizes, then other workloads."""
+    page.goto("/new/")
+    for name, value in {"model": "bert", "gpu": "a10"}.items():
+        doing.fill(page, name, value)
+    doing.fill(page, "current_batch_size", BATCH_SIZE)
+    expect(page.locator(".preview-headline")).to_be_visible(timeout=doing.ANSWER_MS)
+    numbers = count()
+    for _ in range(times):
+        seconds = _change_seconds(page, "current_batch_size", str(24 + 8 * next(numbers)))
+        _add(found, "panel: another batch size", seconds)
+    for _ in range(times):
+        seconds = _change_seconds(page, "sequence_length", str(200 + 8 * next(numbers)))
+        _add(found, "panel: another workload", seconds)
+
+
+def _change_seconds(page: Page, name: str, value: str) -> float:
+    headline = page.locator(".preview-headline")
+    before = headline.inner_text()
+
+    def wait() -> None:
+        expect(headline).not_to_have_text(before, timeout=doing.ANSWER_MS)
+        expect(headline).to_be_visible(timeout=doing.ANSWER_MS)
+
+    return _timed(lambda: doing.fill(page, name, value), wait)
+
+
+def _timed(act: Callable[[], object], wait: Callable[[], object]) -> float:
+    begun = perf_counter()
+    act()
+    wait()
+    return round(perf_counter() - begun, 2)
+
+
+def _add(found: Seconds, name: str, seconds: float) -> None:
+    found.setdefault(name, []).append(seconds)
+
+
+@contextmanager
+def _new_site(browser: Browser) -> Iterator[Page]:
+    """A window on a site that has just started, signed in."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = Site(Path(folder))
+        try:
+            page = browser.new_context(**browsing.context_options(site.url)).new_page()
+            doing.set_up(page, site.setup_link, NAME, PASSWORD)
+            yield page
+            page.context.close()
+        finally:
+            site.end()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m e2e.answers", description=__doc__)
+    parser.add_argument("--sites", type=int, default=3, help="started one after the other")
+    parser.add_argument("--times", type=int, default=5, help="each answer is timed, on the first")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from e2e import browsing, doing
+from e2e.browsing import Theme, Watch
+from e2e.running import Site
+
+ADMIN, ADMIN_PASSWORD = "grace", "a compiler of 1952"
+
+Open = Callable[..., Page]
+
+
+@dataclass(frozen=True)
+class Account:
+    name: str
+    password: str
+
+
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together, in one process, all that uses the demo: it takes a minute to fill."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            group = "demo" if "demo" in item.fixturenames else item.path.stem
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    """Of pytest-playwright, which would look for a browser of its own."""
+    return browsing.launch_options(browsing.chromium(os.environ.get("CHROMIUM")))
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
+    """A new lab whose first admin has set it up."""
+    site = Site(tmp_path_factory.mktemp("site"), settings={"PREDICT_DEADLINE_SECONDS": "300"})
+    try:
+        page = browser.new_page(base_url=site.url)
+        doing.set_up(page, site.setup_link, ADMIN, ADMIN_PASSWORD)
+        page.close()
+        yield site
+    finally:
+        site.end()
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The demo: a lab with a year behind it."""
+    site = Site(tmp_path_factory.mktemp("demo"), "demo")
+    yield site
+    site.end()
+
+
+@pytest.fixture(scope="session")
+def demo_account(demo: Site) -> Account:
+    return Account("demo", demo.demo_password)
+
+
+@pytest.fixture
+def member(site: Site, request: pytest.FixtureRequest) -> Account:
+    """A new member of the lab, for one test."""
+    name = f"m{abs(hash(request.node.nodeid)) % 10**8}"
+    return Account(name, site.add_member(name))
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Whatever a window complains of fails the test."""
+    watch = Watch()
+    yield watch
+    assert watch.wrong == []
+
+
+@pytest.fixture
+def open_page(browser: Browser, watch: Watch) -> Iterator[Open]:
+    """Opens windows on a site, signed in where an account is named; all of them are watched."""
+    opened: list[Page] = []
+
+    def opener(
+        site: Site,
+        account: Account | None = None,
+        *,
+        screen: str = "desktop",
+        theme: Theme = "dark",
+        javascript: bool = True,
+    ) -> Page:
+        options = browsing.context_options(site.url, screen, theme, javascript=javascript)
+        context = browser.new_context(**options)
+        context.set_default_timeout(doing.PATIENCE_MS)
+        watch.over(context)
+        page = context.new_page()
+        opened.append(page)
+        if account:
+            doing.sign_in(page, account.name, account.password)
+        return page
+
+    yield opener
+    for page in opened:
+        watch.look(page)
+        page.context.close()

@@ -1,0 +1,159 @@
+"""A site of its own, started as a person starts it, with a folder of its own for its data."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from http.client import HTTPException
+from pathlib import Path
+from time import monotonic, sleep
+from urllib.error import URLError
+from urllib.request import urlopen
+
+ROOT = Path(__file__).resolve().parents[1]
+START_SECONDS = 900.0
+"""The demo is filled first: a minute or two, on a busy machine more."""
+
+STOP_SECONDS = 30.0
+PRINTED_SECONDS = 120.0
+"""For what the first worker prints, once another answers already."""
+
+_SETTINGS = """
+from memorymark_site.settings import *
+STATIC_ROOT = {static!r}
+"""
+
+
+class NotStarted(Exception):
+    """The site did not come up; the message has what it said."""
+
+
+class Site:
+    """A running site: ``make run`` or ``make demo``.
+
+    Attributes:
+        url: Its address, without a slash at the end.
+    """
+
+    def __init__(
+        self, folder: Path, target: str = "run", settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Start it and wait until it is healthy.
+
+        Args:
+            folder: An empty folder for its data and its output.
+            target: Of the Makefile: ``run``, or ``demo`` for a site with a year behind it.
+            settings: Variables that are not as they are by default.
+
+        Raises:
+            NotStarted: It has ended, or is not healthy in time.
+        """
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._data = folder / "data"
+        self._settings = dict(settings or {})
+        self._output = folder / "output.txt"
+        # Sites that start at the same time must not write into each other's static files.
+        self._settings |= {
+            "DJANGO_SETTINGS_MODULE": "e2e_settings",
+            "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        }
+        text = _SETTINGS.format(static=str(folder / "static"))
+        (folder / "e2e_settings.py").write_text(text)
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                ["make", target, f"PORT={port}", f"DEMO_DATA_DIR={self._data}"],  # noqa: S607  # make is found as the system finds it
+                cwd=ROOT,
+                env=self._environment(),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            self._wait()
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def setup_link(self) -> str:
+        """The one-time link that a new lab's first start prints."""
+        return self._said(rf"{re.escape(self.url)}/\S*setup\S*")
+
+    @property
+    def demo_password(self) -> str:
+        """Of the demo's account ``demo``."""
+        return self._said(r"(?<=with the password )\S+")
+
+    def add_member(self, name: str, *, admin: bool = False) -> str:
+        """Make an account; returns its password."""
+        words = ["addmember", name, "--generate", *(["--admin"] if admin else [])]
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.rsplit("Password: ", 1)[1].strip()
+
+    def end(self) -> None:
+        """Stop everything that was started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(STOP_SECONDS)
+            except ProcessLookupError:
+                return
+            except subprocess.TimeoutExpired:
+                continue
+            return
+
+    def _environment(self) -> dict[str, str]:
+        # Not as a part of the make that may have started this, nor on somebody's database.
+        mine = ("MAKE", "MFLAGS", "DATABASE_URL", "MEMORYMARK_", "DJANGO_", "PORT", "HOST")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
+        return kept | self._settings | {"MEMORYMARK_DATA_DIR": str(self._data)}
+
+    def _wait(self) -> None:
+        end = monotonic() + START_SECONDS
+        while not self._is_healthy():
+            if self._process.poll() is not None or monotonic() > end:
+                raise NotStarted(self._output.read_text(errors="replace"))
+            sleep(0.2)
+
+    def _is_healthy(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/health", timeout=30) as answer:  # noqa: S310  # an address of this test
+                return bool(answer.status == 200)
+        except (URLError, HTTPException, ConnectionError, TimeoutError):
+            return False
+
+    def _said(self, pattern: str) -> str:
+        """What it has printed; the first worker that can answer prints it a moment later."""
+        end = monotonic() + PRINTED_SECONDS
+        while not (found := re.search(pattern, self._output.read_text(errors="replace"))):
+            if monotonic() > end:
+                raise NotStarted(self._output.read_text(errors="replace"))
+            sleep(0.1)
+        return found.group()
+
+
+def free_port() -> int:
+    """A port for a program that listens on it some time later.
+
+    It is none of those that a system gives to connections of its own accord (from 32768 on Linux,
+    49152 on macOS): one of these might be another's by then.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port

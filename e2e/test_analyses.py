@@ -1,0 +1,196 @@
+"""Ask, watch, adopt, compare, export, cancel: on both screens and in both themes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from analyses.formatting import usd
+from e2e import doing
+from e2e.browsing import Theme
+from e2e.conftest import Account, Open
+from e2e.running import Site
+
+pytestmark = pytest.mark.e2e
+
+LOOKS: list[tuple[str, Theme]] = [("desktop", "dark"), ("phone", "light")]
+looks = pytest.mark.parametrize(("screen", "theme"), LOOKS)
+
+SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true", "batch_multiple": "1"}
+"""An answer that takes long enough to watch it come."""
+
+
+def _csv(page: Page, address: str) -> list[dict[str, str]]:
+    answer = page.request.get(address)
+    assert answer.ok
+    return list(csv.DictReader(io.StringIO(answer.text())))
+
+
+def _savings_of(page: Page, member: str) -> tuple[float, float]:
+    """Realised and potential, USD per year, unrounded."""
+    rows = _csv(page, f"/savings/totals.csv?by=member&member={member}")
+    if not rows:
+        return 0.0, 0.0
+    return float(rows[0]["realised_usd_per_year"]), float(rows[0]["potential_usd_per_year"])
+
+
+@looks
+def test_ask_adopt_and_see_the_savings(
+    site: Site, member: Account, open_page: Open, screen: str, theme: Theme
+) -> None:
+    page = open_page(site, member, screen=screen, theme=theme)
+    pk = doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    verdict = doing.wait_for_verdict(page)
+    assert re.search(r"[Bb]atch [\d,]+", verdict)
+    (row,) = [r for r in _csv(page, "/savings/analyses.csv") if r["analysis"] == str(pk)]
+    worth = float(row["usd_per_year"])
+    assert worth > 0
+    assert _savings_of(page, member.name) == (0.0, worth)
+
+    page.locator(".adoption").get_by_role("button", name="Mark as adopted").click()
+    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
+    assert _savings_of(page, member.name) == (worth, 0.0)
+
+    doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    doing.wait_for_verdict(page)
+    assert _savings_of(page, member.name) == (worth, 0.0)  # a repetition changes nothing
+
+    page.goto(f"/savings/?member={member.name}")
+    expect(page.locator(".figure-card").first).to_contain_text(usd(worth))
+    page.goto(f"/{pk}/")
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(page.get_by_role("button", name="Mark as adopted")).to_be_visible()
+    assert _savings_of(page, member.name) == (0.0, worth)
+
+
+@looks
+def test_watch_it_live_without_loading_the_page_again(
+    site: Site, member: Account, open_page: Open, screen: str, theme: Theme
+) -> None:
+    page = open_page(site, member, screen=screen, theme=theme)
+    batch = {"desktop": "1", "phone": "2"}[screen]  # the same again is answered from the store
+    doing.analyze(page, **SLOW, current_batch_size=batch)
+    page.evaluate("window.untouched = true")
+
+    expect(page.locator("#state")).to_contain_text("Running", timeout=doing.ANSWER_MS)
+    expect(page.locator(".log-card")).to_contain_text("Building", timeout=doing.ANSWER_MS)
+    doing.wait_for_verdict(page)
+    expect(page.locator("#state")).to_contain_text("Succeeded")
+    expect(page.locator(".trials tbody tr").first).to_be_visible()
+    expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
+    assert page.evaluate("window.untouched")
+
+
+@looks
+def test_cancel_ends_it_soon(
+    site: Site, member: Account, open_page: Open, screen: str, theme: Theme
+) -> None:
+    page = open_page(site, member, screen=screen, theme=theme)
+    doing.analyze(page, **SLOW, current_batch_size="3")
+    expect(page.locator("#state")).to_contain_text("Running", timeout=doing.ANSWER_MS)
+    page.get_by_role("button", name="Cancel").click()
+
+    expect(page.locator("#state")).to_contain_text("Cancelled", timeout=doing.ANSWER_MS)
+    expect(page.get_by_text(f"Cancelled by {member.name}")).to_be_visible()
+
+
+@looks
+def test_compare_two_from_the_history(
+    site: Site, member: Account, open_page: Open, screen: str, theme: Theme
+) -> None:
+    page = open_page(site, member, screen=screen, theme=theme)
+    pks = []
+    for gpu in ("a10", "t4"):
+        pks.append(doing.analyze(page, model="distilbert", gpu=gpu, current_batch_size="8"))
+        doing.wait_for_verdict(page)
+    page.goto(f"/history/?member={member.name}")
+    for pk in pks:
+        page.get_by_label(f"Select #{pk}").check()
+    expect(page.locator("[data-selected]")).to_have_text("2 selected:")
+    page.get_by_role("button", name="Compare").click()
+
+    expect(page.get_by_role("heading", name=re.compile("Compare|side by side"))).to_be_visible()
+    expect(page).to_have_url(re.compile("ids="))
+    for name in ("A10", "T4"):
+        expect(page.locator("table").first).to_contain_text(name)
+    expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
+
+
+def test_the_exports_are_what_the_page_shows(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    for batch in ("4", "8"):
+        doing.analyze(page, model="distilbert", gpu="l4", current_batch_size=batch)
+        doing.wait_for_verdict(page)
+    page.goto(f"/history/?member={member.name}&sort=when")
+    shown = page.locator(".row-id").all_inner_texts()
+    texts = {}
+    for kind in ("CSV", "JSON"):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=kind, exact=True).click()
+        texts[kind] = download.value.path().read_text()
+    rows = list(csv.DictReader(io.StringIO(texts["CSV"])))
+
+    assert [row["id"] for row in rows] == shown
+    assert [str(row["id"]) for row in json.loads(texts["JSON"])] == shown
+    assert len(shown) == 2
+
+
+def test_wrong_input_is_told_at_the_field_and_nothing_is_lost(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    doing.fill(page, "current_batch_size", "many")
+    doing.fill(page, "precision", "bf16-mixed")
+    page.get_by_role("button", name="Analyze").click()
+
+    expect(page.get_by_text("Nothing has been submitted")).to_be_visible()
+    batch = page.locator("[name=current_batch_size]")
+    expect(batch).to_have_value("many")
+    expect(batch).to_be_focused()
+    expect(page.locator("[name=precision]")).to_have_value("bf16-mixed")
+
+
+def test_the_preview_answers_while_one_types(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    preview = page.locator("#preview")
+    doing.fill(page, "current_batch_size", "8")
+    expect(preview).to_contain_text("Fits, with", timeout=doing.ANSWER_MS)
+    doing.fill(page, "current_batch_size", "4000")
+    expect(preview).to_contain_text("Does not fit", timeout=doing.ANSWER_MS)
+    doing.fill(page, "current_batch_size", "many")
+    expect(preview).not_to_contain_text("Does not fit")
+    assert page.locator(".field-error").count() == 0  # nothing is red before it is sent
+
+
+def test_what_if_recomputes_in_place(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, model="distilbert", gpu="a10", current_batch_size="4")
+    doing.wait_for_verdict(page)
+    before = page.locator("#worth").inner_text()
+    page.get_by_label("Runs per year").fill("100000")
+
+    expect(page.locator("#worth")).to_contain_text("You changed the assumptions")
+    assert page.locator("#worth").inner_text() != before
+    expect(page).to_have_url(re.compile("runs_per_year=100000"))
+
+
+def test_all_of_it_works_without_javascript(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member, javascript=False)
+    pk = doing.analyze(page, model="bert", gpu="t4", current_batch_size="8")
+    doing.wait_for_verdict(page)  # the page loads itself again
+    page.get_by_role("button", name="Mark as adopted").click()
+    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
+    page.goto(f"/history/?member={member.name}")
+    page.get_by_label(f"Select #{pk}").check()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Delete 1 analysis?")).to_be_visible()
+    page.get_by_role("button", name="Delete permanently").click()
+
+    expect(page.get_by_text("No matching analyses")).to_be_visible()

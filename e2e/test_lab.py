@@ -1,0 +1,65 @@
+"""What an admin sets for the lab, and finding a model by keyboard."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e.browsing import Watch
+from e2e.conftest import ADMIN, ADMIN_PASSWORD, Account, Open
+from e2e.running import Site
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_model_is_found_and_chosen_by_keyboard(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    search = page.get_by_role("combobox", name="Search models")
+    search.focus()
+    page.keyboard.type("resnet 18")
+    models = page.get_by_role("listbox", name="Models")
+    expect(models.get_by_role("option")).to_have_count(2)  # the config.json is always offered
+    page.keyboard.press("Enter")
+
+    expect(search).to_have_value("ResNet-18")
+    expect(page.locator('[name=model][value="resnet-18"]')).to_be_checked()
+    assert "/new/" in page.url  # Enter has chosen, not sent
+
+
+def test_an_admin_sets_defaults_and_prices_that_a_new_analysis_takes(
+    site: Site, member: Account, open_page: Open, watch: Watch
+) -> None:
+    admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
+    admin.goto("/lab/")
+    admin.get_by_label("Hours per run").fill("3")
+    admin.get_by_role("button", name="Save").click()
+    expect(admin.get_by_text("Saved. Changes apply to new analyses only.")).to_be_visible()
+    _set_price(admin, "NVIDIA L40S", "1.25")
+
+    page = open_page(site, member)
+    page.goto("/new/")
+    expect(page.get_by_label("Hours per run")).to_have_value("3")
+    expect(page.locator('[name=gpu] option[value="l40s"]')).to_contain_text("$1.25")
+    watch.expected_statuses = {403}
+    page.goto("/lab/")
+    expect(page.get_by_role("heading", level=1)).not_to_have_text("Lab settings")
+
+
+def test_the_navigation_shows_on_a_phone_where_one_is(site: Site, open_page: Open) -> None:
+    admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD), screen="phone")
+    links = admin.get_by_role("navigation").first
+    for address, name in (("/history/", "Analyses"), ("/gpus/", "GPUs"), ("/lab/", "Lab")):
+        admin.goto(address)
+        expect(links.get_by_role("link", name=name, exact=True)).to_be_in_viewport(ratio=0.9)
+
+
+def _set_price(page: Page, gpu: str, price: str) -> None:
+    page.goto("/gpus/")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=gpu, exact=True))
+    row.get_by_role("link", name=f"Edit the price of {gpu}").click()
+    row.get_by_label("USD per GPU-hour").fill(price)
+    row.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("lab price")

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from e2e import doing
+from e2e.browsing import Theme, Watch
+from e2e.conftest import Account, Open
+from e2e.looking import barriers, overflow
+from e2e.running import Site
+from e2e.test_analyses import looks
+
+pytestmark = pytest.mark.e2e
+
+
+@looks
+def test_a_link_shows_the_answer_until_it_is_revoked(
+    site: Site, member: Account, open_page: Open, watch: Watch, screen: str, theme: Theme
+) -> None:
+    page = open_page(site, member, screen=screen, theme=theme)
+    pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="8")
+    verdict = doing.wait_for_verdict(page)
+    page.get_by_role("button", name="Create link").click()
+    address = page.get_by_label("Address of the link").input_value()
+
+    stranger = open_page(site, screen=screen, theme=theme)
+    stranger.goto(address)
+    expect(stranger.locator(".verdict-sentence")).to_have_text(verdict)
+    expect(stranger.locator("[data-chart] svg.main-svg").first).to_be_visible()
+    assert member.name not in stranger.content()
+    assert stranger.locator("form, nav").count() == 0
+    assert barriers(stranger) == []
+    assert overflow(stranger) <= 0
+
+    page.goto(f"/{pk}/")
+    page.get_by_role("button", name="Revoke the link").click()
+    expect(page.get_by_text("Link revoked")).to_be_visible()
+    watch.expected_statuses = {404}
+    stranger.reload()
+    expect(
+        stranger.get_by_role("heading", name="This link has expired or was revoked")
+    ).to_be_visible()
