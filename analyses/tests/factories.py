@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from analyses.analysis_columns import answered
-from analyses.models import Analysis, LogLine, Status, Trial
-from analyses.savings.counting import counted_anew
-from analyses.savings.workload_key import workload_key
+from analyses.jobs import lease, queue
+from analyses.jobs.lease import Lease
+from analyses.models import (
+    Analysis,
+    Channel,
+    Delivery,
+    Job,
+    LogLine,
+    Notification,
+    Query,
+    Status,
+    Trial,
+)
+from analyses.savings.aggregation import recounting, workload_key
+from analyses.stored_result import result_columns
 from engine import result as engine_result
 from engine.gpus import GIB, GPUS
 from engine.request import AnalysisRequest, Assumptions
@@ -196,7 +209,7 @@ def of_first_version(result: AnalysisResult) -> dict[str, Any]:
 def make_analysis(
     owner: User, status: Status = Status.QUEUED, result: AnalysisResult | None = None, **fields: Any
 ) -> Analysis:
-    """A stored analysis; a succeeded one has a result, and its trials as rows."""
+    """A stored analysis with its job; a succeeded one has a result, and its trials as rows."""
     now = timezone.now()
     request = fields.pop("request", None) or make_request(
         current_batch_size=result.current_batch_size if result else 16
@@ -208,22 +221,60 @@ def make_analysis(
     if status in (Status.SUCCEEDED, Status.FAILED):
         fields = {"finished_at": now} | fields
     if result:
-        fields = answered(result) | fields
+        fields = result_columns(result) | fields
     columns = ("model", "gpu", "precision", "optimizer", "current_batch_size")
     fields = {"workload_key": workload_key(request, fields.get("measured_gpu", ""))} | fields
     columns_from_request = {name: request[name] for name in columns}
+    of_job = {name: fields.pop(name) for name in _OF_THE_JOB if name in fields}
     analysis = Analysis.objects.create(
         owner=owner, status=status, request=request, **columns_from_request | fields
     )
+    of_job |= {"attempts": analysis.attempt, "node": analysis.node}
+    _set_job(queue.enqueue(analysis), state=status, **of_job)
     for trial in result.trials if result else []:
         add_trial(analysis, trial)
     recount(Analysis.objects.filter(pk=analysis.pk))
     return analysis
 
 
+_OF_THE_JOB = ("token", "heartbeat_at", "losses", "device")
+
+
+def make_notification(
+    analysis: Analysis,
+    channel: Channel = Channel.EMAIL,
+    status: Delivery = Delivery.WAITING,
+    job: Mapping[str, object] = MappingProxyType({}),
+    **fields: Any,
+) -> Notification:
+    """A notification with its job; what ``job`` names stands there."""
+    notification = Notification.objects.create(
+        analysis=analysis, channel=channel, status=status, **fields
+    )
+    state = {
+        Delivery.WAITING: Status.QUEUED,
+        Delivery.SENDING: Status.RUNNING,
+        Delivery.SENT: Status.SUCCEEDED,
+        Delivery.GIVEN_UP: Status.FAILED,
+    }[status]
+    _set_job(queue.enqueue(notification), state=state, **job)
+    return notification
+
+
+def _set_job(job: Job, **columns: Any) -> None:
+    Job.objects.filter(pk=job.pk).update(**columns)
+
+
+def lease_on(subject: Analysis | Query, node: str = "node-1", device: str = "") -> Lease:
+    """A worker's lease on what waits."""
+    taken = lease.claim(subject.job.pk, node, device)
+    assert taken is not None
+    return taken
+
+
 def recount(analyses: QuerySet[Analysis]) -> None:
     """Lets analyses count that no service has stored."""
-    with counted_anew(analyses):
+    with recounting(analyses):
         pass
 
 

@@ -1,13 +1,15 @@
-"""Answers to lookups that look like real ones, and what stores them."""
+"""Answers to queries that look like real ones, and what stores them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from analyses.lookups import services
-from analyses.models import Ask, Lookup
-from analyses.tests.factories import make_trial
+from analyses.jobs import lease
+from analyses.jobs.lease import Lease
+from analyses.models import Query, QueryKind, QueryStatus
+from analyses.tests.factories import lease_on, make_trial
+from engine.events import Answer
 from engine.gpus import GPUS
 from engine.result import GpuFacts
 
@@ -72,9 +74,14 @@ def _option(gpu: str, speed: float) -> dict[str, Any]:
     }
 
 
-def answer_next(ask: Ask, body: dict[str, Any]) -> Lookup:
-    """Do what a desk does with the lookup that waits."""
-    hold = services.take(ask, "lab-1")
-    assert hold is not None
-    assert services.answer(hold, body)
-    return Lookup.objects.get(pk=hold.pk)
+def take_next(kind: QueryKind = QueryKind.PREDICT, node: str = "lab-1") -> Lease:
+    """Take the query that waits, as a worker does."""
+    query = Query.objects.filter(kind=kind, status=QueryStatus.WAITING).earliest("pk")
+    return lease_on(query, node)
+
+
+def answer_next(kind: QueryKind, body: dict[str, Any]) -> Query:
+    """Do what a worker does with the query that waits."""
+    taken = take_next(kind)
+    lease.finish(taken, Answer(body))
+    return Query.objects.get(pk=taken.subject_id)

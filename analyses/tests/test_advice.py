@@ -1,4 +1,4 @@
-"""What else would help: the section on the page of an analysis."""
+"""What else could help: the section on the page of an analysis."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from analyses.engine_events import Failure
-from analyses.lookups import services
-from analyses.lookups.advice import Advice, advice_of
-from analyses.models import Analysis, Ask, Lookup, Node, Status
+from analyses.jobs import lease
+from analyses.jobs.engine_output import Failure
+from analyses.models import Analysis, Node, Query, QueryKind, Status
+from analyses.pages.advice import Advice, advice_of
 from analyses.tests.factories import make_analysis, make_request, make_user
-from analyses.tests.lookup_answers import answer_next, make_plan
+from analyses.tests.lookup_answers import answer_next, make_plan, take_next
+from engine.events import Answer
 
 HTMX = {"HX-Request": "true"}
 SECTION = 'id="advice"'
@@ -48,7 +49,7 @@ def section(page: Client, analysis: Analysis, **given: str) -> str:
 
 
 def advice(analysis: Analysis, **changes: Any) -> Advice:
-    lookup = Lookup(request=analysis.request, answer=make_plan(**changes))
+    lookup = Query(request=analysis.request, answer=make_plan(**changes))
     found = advice_of(lookup, analysis)
     assert found is not None
     return found
@@ -57,20 +58,19 @@ def advice(analysis: Analysis, **changes: Any) -> Advice:
 def test_it_is_worked_out_when_asked_for_and_kept(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
-    assert "Work it out" in section(page, analysis)
+    assert "Explore options" in section(page, analysis)
     assert page.get(url(analysis), {"seen": "nothing"}, headers=HTMX).status_code == 204
-    assert not Lookup.objects.exists()
+    assert not Query.objects.exists()
 
     asked = page.post(url(analysis), headers=HTMX).content.decode()
     assert "Waiting for a worker" in asked
     assert "every 1s" in asked
     assert page.get(url(analysis), {"seen": "waiting "}, headers=HTMX).status_code == 204
 
-    hold = services.take(Ask.PLAN, node.name)
-    assert hold is not None
-    services.beat(hold, "Trying tf32")
+    taken = take_next(QueryKind.PLAN)
+    lease.record_progress(taken, "Trying tf32")
     assert "Trying tf32" in section(page, analysis, seen="waiting ")
-    services.answer(hold, make_plan())
+    lease.finish(taken, Answer(make_plan()))
     page.force_login(make_user("alan"))
     shown = section(page, analysis)
     assert "bf16-mixed" in shown
@@ -111,7 +111,7 @@ def test_a_measured_analysis_is_asked_about_on_the_catalogue_s_gpu(
     }
     analysis = make_analysis(member, Status.SUCCEEDED, **fields)
     page.post(url(analysis))
-    assert Lookup.objects.get().request["gpu"] == "a10"
+    assert Query.objects.get().request["gpu"] == "a10"
 
 
 def test_without_javascript_it_has_a_page_of_its_own(
@@ -120,7 +120,7 @@ def test_without_javascript_it_has_a_page_of_its_own(
     response = page.post(url(analysis))
     assert (response.status_code, response["Location"]) == (302, url(analysis))
     assert 'http-equiv="refresh"' in page.get(url(analysis)).content.decode()
-    answer_next(Ask.PLAN, make_plan())
+    answer_next(QueryKind.PLAN, make_plan())
     html = page.get(url(analysis)).content.decode()
     assert "<h1>" in html
     assert "rtx-4090" in html
@@ -135,8 +135,8 @@ def test_changes_come_fastest_first_with_what_does_not_apply_at_the_end(analysis
     assert names == ["bf16-mixed", "gradient checkpointing", "LoRA, rank 8"]
     assert [row.is_gain for row in shown.changes] == [True, False, False]
     assert shown.changes[-1].why_not == "it has no linear layers"
-    assert shown.changes[0].query == f"from={analysis.pk}&precision=bf16-mixed"
-    assert shown.changes[1].query == f"from={analysis.pk}&gradient_checkpointing=on"
+    assert shown.changes[0].form_query == f"from={analysis.pk}&precision=bf16-mixed"
+    assert shown.changes[1].form_query == f"from={analysis.pk}&gradient_checkpointing=on"
     assert shown.changes[0].extra_bytes == 2**29
 
 
@@ -150,7 +150,7 @@ def test_gpus_come_cheapest_per_sample_first_and_say_what_they_are_best_at(
     marks = {gpu: row.marks for gpu, row in rows.items() if row.marks}
     assert marks == {"t4": ("cheapest",), "rtx-4090": ("best value",), "h100": ("fastest",)}
     assert rows["a10"].is_current
-    assert rows["h100"].query == f"from={analysis.pk}&gpu=h100&price_per_hour_usd="
+    assert rows["h100"].form_query == f"from={analysis.pk}&gpu=h100&price_per_hour_usd="
 
 
 def test_the_price_of_the_request_is_that_of_its_own_gpu(member: User) -> None:
@@ -182,9 +182,7 @@ def test_a_failure_is_told_and_can_be_tried_again(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     page.post(url(analysis))
-    hold = services.take(Ask.PLAN, node.name)
-    assert hold is not None
-    services.fail(hold, Failure("deadline", "No answer within 300 seconds"))
+    lease.finish(take_next(QueryKind.PLAN), Failure("deadline", "No answer within 300 seconds"))
     shown = section(page, analysis)
     assert "No answer within 300 seconds" in shown
     assert "Try again" in shown
@@ -194,8 +192,8 @@ def test_advice_of_another_version_can_be_asked_for_again(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     page.post(url(analysis))
-    answer_next(Ask.PLAN, {"options": 3})
-    assert "Another version of MemoryMark" in section(page, analysis)
+    answer_next(QueryKind.PLAN, {"options": 3})
+    assert "another version of MemoryMark" in section(page, analysis)
 
 
 def test_without_a_worker_it_says_so_and_asks_no_more(page: Client, analysis: Analysis) -> None:
@@ -207,7 +205,7 @@ def test_without_a_worker_it_says_so_and_asks_no_more(page: Client, analysis: An
 def test_what_is_compiled_gets_no_advice_and_the_reason(page: Client, member: User) -> None:
     request = make_request(gpu="local", compile=True)
     analysis = make_analysis(member, Status.SUCCEEDED, request=request, measured_gpu="NVIDIA A10")
-    assert "is not predicted" in section(page, analysis)
+    assert "cannot be predicted" in section(page, analysis)
 
 
 def test_what_a_member_of_the_hub_found_is_shown_to_that_member_only(
@@ -216,10 +214,10 @@ def test_what_a_member_of_the_hub_found_is_shown_to_that_member_only(
     request = make_request(model="someone/their-model")
     analysis = make_analysis(member, Status.SUCCEEDED, request=request)
     page.post(url(analysis))
-    answer_next(Ask.PLAN, make_plan())
+    answer_next(QueryKind.PLAN, make_plan())
     assert "bf16-mixed" in section(page, analysis)
     page.force_login(make_user("alan"))
-    assert "Work it out" in section(page, analysis)
+    assert "Explore options" in section(page, analysis)
 
 
 # The links fill the form

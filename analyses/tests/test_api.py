@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django_q.models import OrmQ
 from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
-from analyses.models import Analysis, Status
+from analyses.models import FINAL_STATUSES, Analysis, Job, Status
 from analyses.tests.factories import make_analysis, make_result, make_user
 from engine.result import Trial
 from memorymark_site.accounts.models import ApiToken
@@ -44,7 +43,7 @@ def test_a_script_submits_and_reads_its_analysis(api: APIClient, member: User) -
     assert (body["status"], body["owner"]) == ("queued", member.username)
     assert body["request"]["current_batch_size"] == 32
     assert (body["trials"], body["result"], body["failure"]) == ([], None, None)
-    assert OrmQ.objects.get().args() == (body["id"],)
+    assert Job.objects.get().analysis_id == body["id"]
 
 
 def test_a_finished_analysis_has_trials_and_result(api: APIClient, member: User) -> None:
@@ -267,3 +266,32 @@ def test_a_config_that_cannot_be_used_is_refused(api: APIClient, config: object)
     response = api.post(URL, body, content_type="application/json")
     assert response.status_code == 400
     assert list(response.json()["errors"]) == ["config"]
+
+
+# Deleting
+
+
+def _delete(api: APIClient, analysis: Analysis) -> int:
+    return api.delete(f"/api/v1/analyses/{analysis.pk}/").status_code
+
+
+@pytest.mark.parametrize("status", FINAL_STATUSES)
+def test_it_is_gone_with_all_that_belongs_to_it(
+    api: APIClient, member: User, status: Status
+) -> None:
+    analysis = make_analysis(member, status)
+    assert _delete(api, analysis) == 204
+    assert _delete(api, analysis) == 404
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.CANCELLING])
+def test_what_has_not_ended_stays(api: APIClient, member: User, status: Status) -> None:
+    assert _delete(api, make_analysis(member, status)) == 409
+    assert Analysis.objects.exists()
+
+
+def test_only_ones_own_unless_one_is_an_admin(api: APIClient) -> None:
+    analysis = make_analysis(make_user("alan"), Status.SUCCEEDED)
+    assert _delete(api, analysis) == 403
+    api.force_authenticate(make_user("root", is_staff=True))
+    assert _delete(api, analysis) == 204

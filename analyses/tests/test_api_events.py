@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from analyses.api import progress, waiting
+from analyses.api import events, views
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_log, add_trial, make_analysis, make_trial, make_user
 
@@ -65,7 +65,7 @@ def test_it_waits_for_something_new(
 ) -> None:
     analysis = make_analysis(member, Status.RUNNING)
     cursor = _events(api, analysis)["cursor"]
-    monkeypatch.setattr(waiting, "sleep", lambda _: add_log(analysis, "here"))
+    monkeypatch.setattr(views, "sleep", lambda _: add_log(analysis, "here"))
 
     assert _kinds(_events(api, analysis, cursor, wait="60")) == ["log"]
 
@@ -73,7 +73,7 @@ def test_it_waits_for_something_new(
 def test_many_events_come_in_parts_and_none_is_lost(
     api: APIClient, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "MOST_EVENTS", 3)
+    monkeypatch.setattr(events, "MOST_EVENTS", 3)
     analysis = make_analysis(member, Status.RUNNING)
     add_log(analysis, *(f"line {number}" for number in range(7)))
     _end(analysis)

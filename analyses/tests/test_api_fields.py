@@ -10,8 +10,8 @@ from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
 from analyses import services
-from analyses.history.labels import write_labels
 from analyses.models import Analysis, Status
+from analyses.pages.history.labels import write_labels
 from analyses.tests.factories import add_trial, make_analysis, make_trial
 
 URL = "/api/v1/analyses/"

@@ -18,7 +18,7 @@ from django.utils import timezone
 from schemathesis import Case, HookContext
 from schemathesis.specs.openapi import checks
 
-from analyses.api import waiting
+from analyses.api import views
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import add_log, make_analysis, make_user, make_viewer
 from memorymark_site.accounts.models import ApiToken
@@ -77,7 +77,7 @@ def token(
     request: pytest.FixtureRequest, _one_connection: None, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     """Of who asks, in a lab with analyses of theirs and of another's; empty of nobody."""
-    monkeypatch.setattr(waiting, "seats", BoundedSemaphore(0))  # nobody has a minute here
+    monkeypatch.setattr(views, "seats", BoundedSemaphore(0))  # nobody has a minute here
     Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
     is_viewer, is_admin = request.param == "viewer", request.param == "admin"
     asks: User = make_viewer("grace") if is_viewer else make_user("grace", is_staff=is_admin)

@@ -12,8 +12,8 @@ from django.db import connection
 from rest_framework.test import APIClient
 
 from analyses import services
-from analyses.history.labels import Labels, labels_of, write_labels
 from analyses.models import Analysis, Note, Status, Tag
+from analyses.pages.history.labels import Labels, labels_of, write_labels
 from analyses.tests.factories import add_trial, make_analysis, make_trial, make_user
 
 

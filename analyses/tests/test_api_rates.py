@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from analyses.api import rates
-from analyses.api.rates import PERIOD_SECONDS, spend
+from analyses.api import limits
+from analyses.api.limits import PERIOD_SECONDS, spend
 from analyses.tests.factories import make_user
 
 URL = "/api/v1/analyses/"
@@ -22,7 +22,7 @@ URL = "/api/v1/analyses/"
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     now = {"is": 1_000_000.0}
-    monkeypatch.setattr(rates, "time", lambda: now["is"])
+    monkeypatch.setattr(limits, "time", lambda: now["is"])
     return now
 
 
@@ -84,7 +84,7 @@ def test_a_disk_that_cannot_be_written_does_not_close_the_api(
     (tmp_path / "file").touch()
     settings.DATA_DIR = tmp_path / "file"
     assert api.get("/api/v1/lab/").status_code == 200
-    assert "nobody counts" in caplog.text
+    assert "cannot be counted" in caplog.text
 
 
 def _spend_many(path: Path) -> int:

@@ -8,7 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from analyses.api import waiting
+from analyses import services
+from analyses.api import views
 from analyses.models import Analysis, Status
 from analyses.tests.factories import make_analysis
 
@@ -27,7 +28,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
             slept.append(seconds)
             act()
 
-        monkeypatch.setattr(waiting, "sleep", sleep)
+        monkeypatch.setattr(views, "sleep", sleep)
         return slept
 
     return arrange
@@ -70,12 +71,28 @@ def test_it_gives_what_there_is_when_the_time_is_over(api: APIClient) -> None:
     assert (response.status_code, response.json()["status"]) == (201, "queued")
 
 
-def test_what_is_deleted_meanwhile_is_gone(
+def test_an_analysis_deleted_meanwhile_is_not_found(
     api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
 ) -> None:
     meanwhile(lambda: Analysis.objects.all().delete())
     analysis = make_analysis(member)
     assert api.get(f"{URL}{analysis.pk}/?wait=60").status_code == 404
+    created = api.post(f"{URL}?wait=60", GOOD, format="json")
+    assert created.status_code == 404
+    assert created["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("action", ["cancel", "adopt"])
+def test_an_analysis_deleted_during_an_action_is_not_found(
+    api: APIClient, member: User, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    def lose(analysis: Analysis, _member: User) -> bool:
+        Analysis.objects.filter(pk=analysis.pk).delete()
+        return False
+
+    monkeypatch.setattr(services, action, lose)
+    analysis = make_analysis(member)
+    assert api.post(f"{URL}{analysis.pk}/{action}/").status_code == 404
 
 
 def test_where_many_wait_already_it_answers_at_once(
@@ -83,7 +100,7 @@ def test_where_many_wait_already_it_answers_at_once(
 ) -> None:
     slept = meanwhile(_end_all)
     analysis = make_analysis(member)
-    while waiting.seats.acquire(blocking=False):
+    while views.seats.acquire(blocking=False):
         slept.append(0)
     try:
         assert slept
@@ -92,7 +109,7 @@ def test_where_many_wait_already_it_answers_at_once(
         assert slept == slept_before
     finally:
         for _ in slept_before:
-            waiting.seats.release()
+            views.seats.release()
 
 
 def test_a_seat_is_free_again_after_an_error(meanwhile: object) -> None:
@@ -101,9 +118,9 @@ def test_a_seat_is_free_again_after_an_error(meanwhile: object) -> None:
 
     for _ in range(5):
         with pytest.raises(RuntimeError):
-            waiting.wait_until(fail, 60)
-    assert waiting.seats.acquire(blocking=False)
-    waiting.seats.release()
+            views.wait_until(fail, 60)
+    assert views.seats.acquire(blocking=False)
+    views.seats.release()
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "soon", ""])

@@ -11,12 +11,12 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses import services
-from analyses.lab.services import save_settings, set_price
+from analyses.lab import save_settings, set_price
 from analyses.models import Analysis, Node, Status, Training
-from analyses.sharing import links
+from analyses.pages import sharing
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from engine.errors import InvalidInput
-from memorymark_site.accounts import setup_link
+from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken, AuditEntry
 
 pytestmark = pytest.mark.django_db
@@ -72,16 +72,16 @@ def test_adopting_and_taking_that_back(admin: User, analysis: Analysis) -> None:
     for _ in range(2):
         services.adopt(analysis, admin)
     for _ in range(2):
-        services.take_back(analysis, admin)
+        services.undo_adoption(analysis, admin)
 
     assert [entry[1] for entry in _log()] == ["adopted", "adoption_taken_back"]
     assert _log()[0][2] == f"analysis {analysis.pk}: bert on a10"
 
 
 def test_share_links(admin: User, analysis: Analysis) -> None:
-    link, token = links.make(analysis, admin, 7)
+    link, token = sharing.create_link(analysis, admin, 7)
     for _ in range(2):
-        links.revoke(link, admin)
+        sharing.revoke_link(link, admin)
 
     assert [entry[1] for entry in _log()] == ["share_link_made", "share_link_revoked"]
     assert _log()[0][4] == "for 7 days"
@@ -148,7 +148,7 @@ def test_tokens_and_accounts_made_in_the_terminal_are_the_machines() -> None:
     assert joined == ("", "member_joined", "vera", "", "viewer")
     assert token[:2] == ("", "token_made")
     assert token[2].endswith("(nightly) of vera")
-    assert token[4] == "to write, for ever"
+    assert token[4] == "write, never expires"
     assert hasattr(User.objects.get(), "viewer")
 
 
@@ -158,7 +158,7 @@ def test_a_token_revoked_in_djangos_admin_site(client: Client, admin: User) -> N
     client.post(f"/admin/accounts/apitoken/{token.pk}/delete/", {"post": "yes"})
 
     ((who, action, what, before, _),) = _log()
-    assert (who, action, before) == ("ada", "token_revoked", "to write")
+    assert (who, action, before) == ("ada", "token_revoked", "write")
     assert what == f"token {token.token_key}… (nightly) of ada"
 
 
@@ -170,7 +170,7 @@ def test_a_token_made_and_revoked_on_its_page(client: Client, admin: User) -> No
         client.post(f"/tokens/{key}/revoke/")
 
     made, revoked = _log()
-    assert (*made[:2], made[4]) == ("ada", "token_made", "to read, for 30 days")
+    assert (*made[:2], made[4]) == ("ada", "token_made", "read, for 30 days")
     assert revoked[:3] == ("ada", "token_revoked", made[2])
 
 
@@ -179,14 +179,14 @@ def test_a_viewer_makes_tokens_to_read_alone(client: Client) -> None:
     for scope in ("write", "read"):
         client.post("/tokens/", {"name": "nightly", "scope": scope, "days": "30"})
 
-    assert [entry[4] for entry in _log()] == ["to read, for 30 days"]
+    assert [entry[4] for entry in _log()] == ["read, for 30 days"]
 
 
 def test_the_first_admin() -> None:
-    key = setup_link.renew()
+    key = invitations.new_setup_link()
     assert key is not None
-    link = setup_link.find(key)
+    link = invitations.find_setup_link(key)
     assert link is not None
-    setup_link.use(link, "ada", "", "Correct-horse-9")
+    invitations.use_setup_link(link, "ada", "", "Correct-horse-9")
 
     assert _log() == [("ada", "member_joined", "ada", "set-up link", "admin")]

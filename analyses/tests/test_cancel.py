@@ -48,7 +48,7 @@ def test_what_has_ended_is_left_alone(page: Client, member: User, status: Status
     analysis = make_analysis(member, status)
     response = page.post(reverse("analyses:cancel", args=[analysis.pk]), follow=True)
 
-    assert "nothing to cancel" in response.content.decode()
+    assert "has already finished" in response.content.decode()
     analysis.refresh_from_db()
     assert analysis.status == status
 

@@ -26,9 +26,9 @@ def test_the_examples_of_the_client_work(
     """As one script, as a person would go through them; the lab knows the first answer already."""
     fields = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
     asked = services.submit(member, fields)
-    make_analysis(member, Status.SUCCEEDED, question=asked.question, request=asked.request)
+    make_analysis(member, Status.SUCCEEDED, request_hash=asked.request_hash, request=asked.request)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/client.md").read_text(), re.DOTALL)
-    _, token = tokens.make(member, "examples", Scope.WRITE, 7)
+    _, token = tokens.create(member, "examples", Scope.WRITE, 7)
     environment = os.environ | {
         "MEMORYMARK_URL": live_server.url,
         "MEMORYMARK_TOKEN": token,

@@ -15,7 +15,7 @@ from memorymark_site.accounts.models import ApiToken, Scope
 
 
 def _lab(live_server: LiveServer, member: User, scope: Scope = Scope.WRITE) -> Lab:
-    return Lab(live_server.url, tokens.make(member, "a script", scope, 7)[1])
+    return Lab(live_server.url, tokens.create(member, "a script", scope, 7)[1])
 
 
 def test_it_asks_waits_and_cancels(live_server: LiveServer, member: User) -> None:
@@ -86,11 +86,11 @@ def test_a_wrong_field_is_told_by_its_name(live_server: LiveServer, member: User
 
 def test_a_token_that_may_not_or_may_no_more(live_server: LiveServer, member: User) -> None:
     lab = _lab(live_server, member, Scope.READ)
-    with pytest.raises(NotAllowed, match="may only read"):
+    with pytest.raises(NotAllowed, match="read-only"):
         lab.analyze(model="bert", gpu="a10")
     ApiToken.objects.all().delete()
 
-    with pytest.raises(NotAllowed, match="Make a new token"):
+    with pytest.raises(NotAllowed, match="Create a new token"):
         lab.analysis(1)
     assert not Analysis.objects.exists()
 

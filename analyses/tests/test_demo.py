@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
 from django.test import Client
 from pytest_django import Settings
 
-from analyses.demo import filling, plan
-from analyses.demo.filling import EngineGone, fill
-from analyses.demo.plan import ANALYSES, DAYS, Planned, year_until
 from analyses.models import Analysis, LogLine, Notification, Status, Trial
+from demo import filling, plan
+from demo.command import main
+from demo.filling import EngineGone, fill
+from demo.plan import ANALYSES, DAYS, Planned, year_until
 from engine.request import AnalysisRequest
 
 LAST_DAY = date(2026, 3, 1)
@@ -40,7 +40,7 @@ def unheard(_line: str) -> None: ...
 def folder(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of its own, and a small plan."""
     monkeypatch.delenv("DATABASE_URL", raising=False)
-    monkeypatch.setattr("analyses.management.commands.demo.year_until", lambda _day: planned())
+    monkeypatch.setattr("demo.command.year_until", lambda _day: planned())
     settings.DATA_DIR = tmp_path
     settings.DEMO_MARK = tmp_path / "this-is-a-demo"
     return tmp_path
@@ -160,7 +160,7 @@ def test_the_command_fills_and_prints_a_password_that_works(
     fake_engine("success")
     passwords = []
     for _ in range(2):
-        call_command("demo")
+        main()
         found = re.search(r"Sign in as demo with the password (\S+)", capsys.readouterr().out)
         assert found is not None
         passwords.append(found[1])
@@ -173,8 +173,8 @@ def test_the_command_fills_and_prints_a_password_that_works(
 
 
 def refusal() -> str:
-    with pytest.raises(CommandError) as refused:
-        call_command("demo")
+    with pytest.raises(SystemExit) as refused:
+        main()
     assert not Analysis.objects.exists()
     return str(refused.value)
 
@@ -184,14 +184,14 @@ def test_a_database_of_a_lab_is_never_touched(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://lab")
-    assert "unset it" in refusal()
+    assert "Unset it" in refusal()
     assert not list(folder.iterdir())
 
 
 @pytest.mark.django_db
 def test_a_folder_with_a_database_is_a_labs_own(folder: Path) -> None:
     (folder / "memorymark.sqlite3").touch()
-    assert "use make demo" in refusal()
+    assert "Run make demo" in refusal()
     assert not (folder / "this-is-a-demo").exists()
 
 
@@ -202,7 +202,7 @@ def test_the_usual_folder_is_a_labs_own_even_before_it_has_a_database(
     settings.BASE_DIR = folder.parent
     settings.DATA_DIR = folder.parent / "var"
     settings.DATA_DIR.mkdir()
-    assert "use make demo" in refusal()
+    assert "Run make demo" in refusal()
 
 
 @pytest.mark.django_db
@@ -220,4 +220,4 @@ def test_every_page_of_a_demo_says_so(
     client.force_login(member)
     pages += [client.get(path) for path in ("/", "/new/", "/gpus/", "/compare/", "/no/such/page/")]
     for page in pages:
-        assert ("This is a demo" in page.content.decode()) == is_demo
+        assert ('class="demo-note"' in page.content.decode()) == is_demo

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from analyses import engine_process
-from analyses.engine_process import (
+from analyses.jobs import engine_process
+from analyses.jobs.engine_process import (
     LONGEST_LINE_BYTES,
     EngineProcess,
     Engines,
@@ -110,7 +111,7 @@ def test_it_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:
         "import django, os, signal, sys\n"
         "os.environ['DJANGO_SETTINGS_MODULE'] = 'memorymark_site.settings'\n"
         "django.setup()\n"
-        "from analyses.engine_process import EngineProcess\n"
+        "from analyses.jobs.engine_process import EngineProcess\n"
         f"print(EngineProcess({command!r}).pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -129,11 +130,29 @@ def test_it_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:
     pytest.fail("the engine outlived its parent")
 
 
-def test_sending_to_a_dead_engine_is_told(fake_engine: Behave) -> None:
+def test_sending_to_a_dead_engine_is_told(
+    fake_engine: Behave, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = EngineProcess(fake_engine("dead"))
     engine._process.wait()
-    with pytest.raises(BrokenPipeError):
-        engine.send({"model": "bert"})
+    engine.send({"model": "bert"})
+    assert "died before it had its request" in caplog.text
+    engine.end()
+
+
+def test_an_engine_that_has_stopped_does_not_stop_who_asks(fake_engine: Behave) -> None:
+    """The pipe to it is full; what it did not take is written once it goes on."""
+    engine = EngineProcess(fake_engine("resume"))
+    os.kill(engine.pid, signal.SIGSTOP)
+    known = [{"batch_size": size} for size in range(1, 20_000)]
+    engine.send({"request": {"model": "bert"}, "trials": known})  # more than any pipe holds
+    assert engine.read(0.05) == []
+
+    os.kill(engine.pid, signal.SIGCONT)
+    lines: list[str] = []
+    while not any("known [1, 2, 3," in line for line in lines):
+        lines += [line.text for line in engine.read(10)]
+        assert not engine.silent
     engine.end()
 
 

@@ -94,7 +94,7 @@ def test_the_other_figures_have_their_usual_form() -> None:
     assert whole(None) == UNKNOWN
     assert times(1.3149) == f"1.31{TIMES}"
     assert milliseconds(0.06264) == "62.6"
-    assert (percent(7, 100), percent(1, 1000), percent(0, 9)) == ("7 %", "<1 %", "0 %")
+    assert (percent(7, 100), percent(1, 1000), percent(0, 9)) == ("7%", "<1%", "0%")
 
 
 def test_given_numbers_come_back_as_they_were_given() -> None:
@@ -105,11 +105,11 @@ def test_given_numbers_come_back_as_they_were_given() -> None:
 @pytest.mark.parametrize(
     ("count", "shown"),
     [
-        (11_689_512, "11.7 M"),
-        (110_000_000, "110 M"),
-        (999_885_952, "1 B"),
-        (8_030_261_248, "8.03 B"),
-        (67_000_000, "67 M"),
+        (11_689_512, "11.7M"),
+        (110_000_000, "110M"),
+        (999_885_952, "1B"),
+        (8_030_261_248, "8.03B"),
+        (67_000_000, "67M"),
     ],
 )
 def test_parameters_are_counted_as_papers_do(count: int, shown: str) -> None:

@@ -12,25 +12,15 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import Settings
 
-from analyses.form_fields import (
-    ATTENTIONS,
-    MODES,
-    OPTIMIZERS,
-    PARALLELISMS,
-    PRECISIONS,
-    TASKS,
-    gpu_choices,
-)
-from analyses.form_values import default_values, values_of
-from analyses.forms import AnalysisForm
 from analyses.models import Analysis, Node
+from analyses.pages.new.form import AnalysisForm, default_values, values_of
+from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
 from engine.gpus import GIB, GPUS
 from engine.models.config import LARGEST_CONFIG_BYTES
-from engine.models.kinds import Task
 from engine.models.presets import PRESETS
-from engine.request import AnalysisRequest
-from engine.workload import Attention, Mode, Optimizer, Parallelism, Precision
+from engine.request import FIELDS, AnalysisRequest
+from engine.workload import Optimizer
 
 NEW = "/new/"
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
@@ -72,16 +62,11 @@ def test_every_setting_says_what_it_is(page: Client) -> None:
     assert silent == ["model"]  # its searchable list says it
 
 
-def test_it_offers_all_that_the_engine_can() -> None:
-    for choices, words in (
-        (PRECISIONS, Precision),
-        (OPTIMIZERS, Optimizer),
-        (MODES, Mode),
-        (ATTENTIONS, Attention),
-        (PARALLELISMS, Parallelism),
-        (TASKS, Task),
-    ):
-        assert sorted(value for value, _ in choices if value) == sorted(words)
+def test_it_has_an_input_for_every_field_of_a_request(page: Client) -> None:
+    form = page.get(NEW).context["form"]
+    assert list(form.fields) == ["model", "other_model", *list(FIELDS)[1:]]
+    optimizers = [value for value, _ in form.fields["optimizer"].widget.choices]
+    assert optimizers == list(Optimizer)
 
 
 def test_the_defaults_are_a_valid_question(page: Client) -> None:
@@ -213,17 +198,18 @@ def test_a_request_survives_the_form_unchanged(db: None, given: dict[str, object
         ({}, set()),
         ({"mode": "train", "attention": "sdpa", "parallelism": "none", "world_size": "1"}, set()),
         ({"memory_limit_bytes": "12"}, {"limit"}),
-        ({"gradient_checkpointing": "on"}, {"training"}),
+        ({"gradient_checkpointing": "on"}, {"options"}),
         ({"parallelism": "ddp"}, {"several"}),
-        ({"task": "token-classification", "lora_rank": "8"}, {"inputs", "training"}),
+        ({"task": "token-classification", "lora_rank": "8"}, {"task", "options"}),
     ],
 )
 def test_rare_settings_are_folded_unless_one_has_an_error_or_a_value(
     page: Client, changes: dict[str, str], opened: set[str]
 ) -> None:
     response = page.post(NEW, default_values() | {"current_batch_size": "0"} | changes)
-    folded = response.context["form"].folded()
-    assert {key for key, group in folded.items() if group.is_open} == opened
+    sections = response.context["form"].sections()
+    folded = [group for section in sections for group in section.folded]
+    assert {group.key for group in folded if group.is_open} == opened
     assert response.content.decode().count("<details") == len(folded) == 4
 
 
@@ -251,11 +237,11 @@ def test_any_model_of_the_hub_can_be_named(page: Client) -> None:
 
 
 def test_a_lab_that_does_not_ask_the_hub_says_so(page: Client, settings: Settings) -> None:
-    assert "does not ask the" not in page.get("/new/").content.decode()
+    assert "does not use the" not in page.get("/new/").content.decode()
     settings.ASKS_HUB = False
     shown = page.get("/new/").content.decode()
     assert "MEMORYMARK_HUB=off" in shown
-    assert "Any model of the hub" not in shown
+    assert "enter a Hugging Face ID" not in shown
 
 
 @pytest.mark.parametrize("name", ["", "no-such-preset", "https://example.org/x", "a/b/c"])

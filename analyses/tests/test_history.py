@@ -1,18 +1,26 @@
 from __future__ import annotations
 
+import csv
+import io
+import json
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from analyses import selectors
-from analyses.history import labels, table
-from analyses.history.columns import COLUMNS
 from analyses.models import Analysis, Status
+from analyses.pages.history import columns, labels, views
+from analyses.pages.history import columns as export
+from analyses.pages.history.columns import COLUMNS
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 
 HTMX = {"HX-Request": "true"}
@@ -66,7 +74,7 @@ def lab(member: User) -> dict[str, Analysis]:
 
 def test_an_empty_history_offers_the_first_analysis(page: Client) -> None:
     html = html_of(page)
-    assert "No analysis yet" in html
+    assert "No analyses yet" in html
     assert html.count('class="button') == 1
     assert "<table" not in html
     assert "<form" not in html.split("<main")[1].split("</main")[0]
@@ -93,10 +101,10 @@ def test_it_tells_a_gain_from_noise(
 
 
 def test_it_comes_in_pages(page: Client, member: User) -> None:
-    for _ in range(table.PAGE_SIZE + 1):
+    for _ in range(views.PAGE_SIZE + 1):
         make_analysis(member)
     first, second = html_of(page, model="bert"), html_of(page, page=2)
-    assert len(ids_in(first)) == table.PAGE_SIZE
+    assert len(ids_in(first)) == views.PAGE_SIZE
     assert len(ids_in(second)) == 1
     assert 'href="?model=bert&amp;page=2"' in first
     assert 'href="?page=1"' in second
@@ -114,7 +122,14 @@ def test_a_long_history_is_not_counted_to_its_end(
         make_analysis(member)
     assert "2 analyses" in html_of(page)
     make_analysis(member)
-    assert "more than 2 analyses" in html_of(page)
+    assert "More than 2 analyses" in html_of(page)
+
+
+def test_a_cancelled_analysis_does_not_stay_on_cancelling(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.CANCELLING)
+    address = seen(html_of(page))
+    Analysis.objects.filter(pk=analysis.pk).update(status=Status.CANCELLED)
+    assert "Cancelled" in page.get(address, headers=HTMX).content.decode()
 
 
 def test_it_asks_again_only_while_something_runs(page: Client, member: User) -> None:
@@ -280,3 +295,111 @@ def test_adopted_ones_can_be_told_apart(page: Client, member: User) -> None:
         assert f"analysis-{hidden.pk}" not in html
     html = page.get(reverse("analyses:list"), {"columns": "adopted"}).content.decode()
     assert f"{adopted.adopted_at:%Y-%m-%d}" in html
+
+
+def exported(page: Client, ending: str, **query: Any) -> str:
+    response = page.get(reverse(f"analyses:export-{ending}"), query)
+    assert response.status_code == 200
+    assert response["Content-Disposition"] == f'attachment; filename="analyses.{ending}"'
+    return b"".join(response).decode()
+
+
+def csv_rows(page: Client, **query: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(exported(page, "csv", **query))))
+
+
+def test_csv_and_json_hold_what_is_shown(page: Client, member: User) -> None:
+    slow = make_analysis(member, Status.SUCCEEDED, make_result(recommended=64))
+    fast = make_analysis(member, Status.SUCCEEDED, make_result())
+    make_analysis(member, Status.FAILED)
+    query = {"status": "succeeded", "sort": "speedup", "columns": ["speedup", "batch"]}
+    rows = json.loads(exported(page, "json", **query))
+    assert rows == [
+        {
+            "id": analysis.pk,
+            "model": "BERT base",
+            "current_batch_size": 16,
+            "recommended_batch_size": analysis.recommended_batch_size,
+            "speedup": analysis.speedup,
+            "has_gain": True,
+            "source": "predicted",
+        }
+        for analysis in (slow, fast)
+    ]
+    in_csv = csv_rows(page, **query)
+    assert list(in_csv[0]) == list(rows[0])
+    assert [row["speedup"] for row in in_csv] == [repr(slow.speedup), repr(fast.speedup)]
+    assert in_csv[0]["has_gain"] == "yes"
+
+
+def test_what_is_not_known_is_empty(page: Client, member: User) -> None:
+    make_analysis(member, Status.FAILED)
+    assert csv_rows(page)[0]["speedup"] == ""
+    assert json.loads(exported(page, "json"))[0]["speedup"] is None
+
+
+def test_an_export_of_nothing_is_whole(page: Client) -> None:
+    assert json.loads(exported(page, "json")) == []
+    assert exported(page, "csv").startswith("id,model,gpu")
+    assert exported(page, "csv").count("\r\n") == 1
+
+
+@pytest.mark.parametrize("start", ["=", "@", "\t="])
+def test_no_cell_becomes_a_formula(page: Client, start: str) -> None:
+    name = f"{start}HYPERLINK(1)"
+    make_analysis(make_user(name), Status.QUEUED, model=name)
+    row = csv_rows(page)[0]
+    assert row["model"] == row["member"] == f"'{name}"
+    assert json.loads(exported(page, "json"))[0]["model"] == name
+
+
+def test_tags_and_notes_are_exported(page: Client, member: User) -> None:
+    analysis = make_analysis(member)
+    labels.write_labels(analysis, ["b", "a"], "=cmd", member)
+    columns = ["tags", "note"]
+    assert json.loads(exported(page, "json", columns=columns))[0]["tags"] == ["a", "b"]
+    row = csv_rows(page, columns=columns)[0]
+    assert (row["tags"], row["note"]) == ("a, b", "'=cmd")
+
+
+def test_text_with_commas_quotes_and_lines_comes_back(page: Client, member: User) -> None:
+    name = 'a "b", c\nd'
+    make_analysis(member, model=name)
+    assert csv_rows(page)[0]["model"] == name
+
+
+def test_an_export_is_not_cut_into_pages(
+    page: Client,
+    member: User,
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    monkeypatch.setattr(export, "CHUNK", 7)
+    request = make_request()
+    Analysis.objects.bulk_create(
+        Analysis(owner=member, request=request, model=f"m{n}", gpu="a10", current_batch_size=1)
+        for n in range(30)
+    )
+    # Session, member, role, the first ids, the others; rows and tags of 7 at a time.
+    with django_assert_num_queries(15):
+        assert len(csv_rows(page)) == 30
+
+
+def test_the_first_rows_wait_for_no_others_and_each_comes_once(
+    page: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "CHUNK", 3)
+    there = [make_analysis(member).pk for _ in range(8)]
+    with CaptureQueriesContext(connection) as queries:
+        lines = export.csv_of(Analysis.objects.all(), columns.shown([]))
+        text = "".join(islice(lines, 3))
+    assert "LIMIT 3" in queries[0]["sql"]
+    make_analysis(member)  # moves all others back by one
+    rows = csv.DictReader(io.StringIO(text + "".join(lines)))
+    found = [int(row["id"]) for row in rows]
+    assert [pk for pk in found if pk in there] == there[::-1]
+
+
+def test_an_analysis_of_nobody_signed_in_is_not_exported(client: Client, member: User) -> None:
+    make_analysis(member)
+    assert client.get(reverse("analyses:export-csv")).status_code == 302

@@ -12,7 +12,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from analyses.importing.document import read_document
-from analyses.lab.services import save_settings
+from analyses.lab import save_settings
 from analyses.models import (
     Analysis,
     CountedSavings,
@@ -21,7 +21,7 @@ from analyses.models import (
     Push,
     Status,
 )
-from analyses.savings.totals import totals
+from analyses.savings.breakdown import totals
 from analyses.selectors import savings_visible_to
 from analyses.tests.factories import make_analysis, make_result, make_user
 from engine.errors import InvalidInput
@@ -105,7 +105,7 @@ def test_the_pages_say_where_it_ran(client: Client, api: APIClient, member: User
     client.force_login(member)
     page = client.get(f"/{pk}/").content.decode()
 
-    assert "ran on laptop-7 by <code>python -m engine analyze</code>, pushed from there" in page
+    assert "imported from laptop-7 (<code>python -m engine analyze</code>)" in page
     assert "torch 2.13.0" in page
     assert "badge-measured" in page
     listed = client.get("/history/?pushed=yes&columns=pushed").content.decode()
@@ -143,7 +143,7 @@ def test_another_push_with_the_same_id_is_refused(api: APIClient) -> None:
     other = api.post(URL, _document() | {"finished_at": "2026-03-01T13:00:00Z"}, format="json")
 
     assert other.status_code == 409
-    assert "give each a new one" in other.json()["detail"]
+    assert "create a new one" in other.json()["detail"]
     assert Analysis.objects.count() == 1
 
 
@@ -295,12 +295,12 @@ WRONG: dict[str, tuple[Change, str]] = {
     "a long host": (_set("origin.host", "x" * 300), "origin.host"),
     "something else of the origin": (_set("origin.user", "ada"), "origin.user"),
     "too many versions": (_set("environment", {str(n): "1" for n in range(99)}), "environment"),
-    "a version that is no text": (_set("environment.torch", 2.13), "environment"),
+    "a version that is no text": (_set("environment.torch", 2.13), "environment.torch"),
     "a figure below zero": (_set("result.trials.0.alloc_retries", -1), "result"),
     "a figure beyond all": (_set("result.trials.0.peak_allocated_bytes", 10**30), "result"),
     "an endless figure": (_set("result.speedup", float("inf")), "result"),
     "a NUL": (_set("result.verdict", "fits\0"), "result"),
-    "half a letter": (_set("origin.ran", "\ud800"), "origin"),
+    "half a letter": (_set("origin.ran", "\ud800"), "origin.ran"),
     "a novel": (_set("result.verdict", "x" * 30_000), "result"),
     "a long list": (_set("result.caveats", [""] * 20_000), "result"),
     "deep nesting": (

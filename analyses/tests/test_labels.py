@@ -7,13 +7,14 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.http import Http404
 from django.test import Client
 from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyses.drills.lab import until
-from analyses.history.labels import (
+from analyses.models import Analysis, Note, Tag
+from analyses.pages.history.labels import (
     MOST_TAGS,
     BadLabel,
     LabelsChanged,
@@ -25,8 +26,8 @@ from analyses.history.labels import (
     tags_in_use,
     write_labels,
 )
-from analyses.models import Analysis, Note, Tag
 from analyses.tests.factories import make_analysis, make_user
+from drills.lab import until
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -87,7 +88,7 @@ def test_tags_are_small_trimmed_and_each_there_once() -> None:
 
 @pytest.mark.parametrize("text", ["x" * (Tag.LONGEST + 1), ",".join(map(str, range(21)))])
 def test_too_long_and_too_many_tags_are_refused(text: str) -> None:
-    with pytest.raises(BadLabel, match="at most"):
+    with pytest.raises(BadLabel, match=r"at most|limit is 20"):
         tags_from(text)
     assert MOST_TAGS == 20
 
@@ -166,7 +167,7 @@ def test_who_did_not_see_what_others_wrote_chooses(
 
     assert status == 409
     assert (tags_of(analysis), Note.objects.get().text) == (["theirs"], "Their <b>words</b>.")
-    assert "have been changed since you opened this form" in html
+    assert "Someone changed the tags or note" in html
     assert '<span class="label">theirs</span>' in html
     assert "Their &lt;b&gt;words&lt;/b&gt;." in html
     assert "alan, " in html
@@ -253,6 +254,15 @@ def test_what_the_author_has_not_seen_stays(analysis: Analysis, member: User) ->
     write_labels(analysis, ["a"], "note", member, seen=[])  # it is so already
 
     assert (tags_of(analysis), Note.objects.get().text) == (["a"], "note")
+
+
+def test_an_analysis_deleted_meanwhile_takes_no_labels(analysis: Analysis, member: User) -> None:
+    Analysis.objects.filter(pk=analysis.pk).delete()
+    with pytest.raises(Http404):
+        write_labels(analysis, ["a"], "note", member)
+
+    assert not Tag.objects.exists()
+    assert not Note.objects.exists()
 
 
 @pytest.mark.skipif(

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from analyses.form_fields import search_text
+from analyses.pages.new.widgets import search_text
 from engine.models.presets import PRESETS
 
 NEW = "/new/"

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from analyses import nodes, selectors
+from analyses.jobs import lab_state, nodes, queue
 from analyses.models import Node
 
 A10 = nodes.LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
@@ -86,7 +86,9 @@ def test_a_node_says_what_it_has_and_what_runs_there(db: None, here: nodes.Here)
     assert node.memory_bytes > 2**30
     assert node.versions["torch"].startswith("2.")
     assert timezone.now() - node.heartbeat_at < timedelta(minutes=1)
-    assert here.workers == 3  # two predictions and one measurement
+    # Two predictions, a plan and a measurement; whoever is free sends notifications.
+    assert queue.workers_of(queue.WORKERS, here) == 4
+    assert queue.workers_of(queue.INTERACTIVE, here) == 1
 
 
 def test_a_start_ends_draining_and_forgets_the_problem(db: None, here: nodes.Here) -> None:
@@ -113,8 +115,8 @@ def test_a_node_is_online_by_its_heartbeat(db: None) -> None:
         beat = now - timedelta(seconds=age)
         Node.objects.create(name=name, gpu_name=gpu, heartbeat_at=beat)
 
-    assert [node.name for node in selectors.nodes_online()] == ["a", "b"]
-    assert [node.name for node in selectors.nodes_with_gpu()] == ["a"]
+    assert [node.name for node in lab_state.nodes_online()] == ["a", "b"]
+    assert [node.name for node in lab_state.nodes_with_gpu()] == ["a"]
 
 
 def test_draining_a_node(db: None, here: nodes.Here, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,16 +12,20 @@ from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.core import mail
 from django.db import DatabaseError
+from django.db.models.functions import Now
 from django.utils import timezone
-from django_q.models import OrmQ
 from pytest_django import Settings
 
-from analyses import claims, nodes, queue, recovery, selectors, services, worker
-from analyses.engine_events import Failure
-from analyses.models import Analysis, Channel, Delivery, Notification, Status
-from analyses.notifications import channels, choices, delivery, message, outbox, webhook
+from analyses import services
+from analyses.jobs import lease, nodes, notifications, queue, recovery, worker
+from analyses.jobs.engine_output import Failure
+from analyses.jobs.kinds import NOTIFICATION_PAUSES
+from analyses.jobs.lease import Lease
+from analyses.models import Analysis, Channel, Delivery, Job, JobKind, Notification, Status
+from analyses.notifications import channels, message, webhook
 from analyses.notifications.webhook import NotDelivered
-from analyses.tests.factories import make_analysis, make_result, make_user
+from analyses.tests.factories import lease_on, make_analysis, make_result, make_user
+from memorymark_site.accounts.mail import NO_BACKEND
 
 Send = Callable[[], list[str]]
 CHOSEN = {"by_email": True, "by_webhook": True, "webhook_url": "https://hook.example/"}
@@ -32,7 +36,7 @@ def told(member: User) -> User:
     """A member who wants to be told of everything, by both channels."""
     User.objects.filter(pk=member.pk).update(email="grace@lab.example")
     member.refresh_from_db()
-    choices.save(member, CHOSEN | {"only_after_seconds": 0})
+    channels.save_choices(member, CHOSEN | {"only_after_seconds": 0})
     return member
 
 
@@ -56,16 +60,14 @@ def _queued(owner: User, seconds_ago: float = 120, **fields: Any) -> Analysis:
     return analysis
 
 
-def _claimed(owner: User, **fields: Any) -> claims.Claim:
-    claim = claims.claim(_queued(owner, **fields).pk, "node-1")
-    assert claim is not None
-    return claim
+def _claimed(owner: User, **fields: Any) -> Lease:
+    return lease_on(_queued(owner, **fields))
 
 
 def _failed(owner: User, **fields: Any) -> Analysis:
     claim = _claimed(owner, **fields)
-    claims.finish(claim, Failure("crashed", "The engine crashed.\nTraceback: long"))
-    return Analysis.objects.get(pk=claim.analysis_id)
+    lease.finish(claim, Failure("crashed", "The engine crashed.\nTraceback: long"))
+    return Analysis.objects.get(pk=claim.subject_id)
 
 
 def _by(channel: Channel) -> Notification:
@@ -75,19 +77,20 @@ def _by(channel: Channel) -> Notification:
 def _pass_time(**ago: float) -> None:
     """Make what waits due, and what is being sent old."""
     then = timezone.now() - timedelta(**ago)
-    Notification.objects.filter(status=Delivery.WAITING).update(due_at=then)
-    Notification.objects.filter(status=Delivery.SENDING).update(taken_at=then)
+    jobs = Job.objects.filter(kind=JobKind.NOTIFICATION)
+    jobs.filter(state=Status.QUEUED).update(not_before=then)
+    jobs.filter(state=Status.RUNNING).update(heartbeat_at=then)
 
 
 # When there is something to tell
 
 
 def test_success_failure_and_loss_are_told(told: User) -> None:
-    claims.finish(_claimed(told), make_result())
+    lease.finish(_claimed(told), make_result())
     _failed(told)
     lost = _claimed(told)
     old = timezone.now() - timedelta(hours=1)
-    Analysis.objects.filter(pk=lost.analysis_id).update(losses=1, heartbeat_at=old)
+    Job.objects.filter(pk=lost.job_id).update(losses=1, heartbeat_at=old)
     recovery.reap()
 
     ended = list(Analysis.objects.order_by("pk"))
@@ -98,10 +101,10 @@ def test_success_failure_and_loss_are_told(told: User) -> None:
 
 def test_one_that_is_tried_again_is_not_told(told: User) -> None:
     claim = _claimed(told)
-    Analysis.objects.update(heartbeat_at=timezone.now() - timedelta(hours=1))
+    Job.objects.update(heartbeat_at=timezone.now() - timedelta(hours=1))
     recovery.reap()
     interrupted = _claimed(told)
-    claims.finish(interrupted, claims.Interrupted())
+    lease.finish(interrupted, lease.Interrupted())
 
     assert set(Analysis.objects.values_list("status", flat=True)) == {Status.QUEUED}
     assert claim != interrupted
@@ -114,10 +117,10 @@ def test_a_cancelled_one_is_told_unless_by_the_owner(
     told: User, running: bool, by_owner: bool
 ) -> None:
     claim = _claimed(told) if running else None
-    analysis = Analysis.objects.get(pk=claim.analysis_id) if claim else _queued(told)
+    analysis = Analysis.objects.get(pk=claim.subject_id) if claim else _queued(told)
     services.cancel(analysis, told if by_owner else make_user("root", is_staff=True))
     if claim:
-        claims.finish(claim, claims.Cancelled())
+        lease.finish(claim, lease.Cancelled())
 
     analysis.refresh_from_db()
     assert analysis.status == Status.CANCELLED
@@ -126,16 +129,16 @@ def test_a_cancelled_one_is_told_unless_by_the_owner(
 
 @pytest.mark.parametrize(("seconds", "is_told"), [(59, False), (120, True)])
 def test_only_one_that_took_long_is_told(told: User, seconds: float, is_told: bool) -> None:
-    choices.save(told, {"only_after_seconds": 60})
+    channels.save_choices(told, {"only_after_seconds": 60})
     _failed(told, seconds_ago=seconds)
     assert Notification.objects.exists() == is_told
 
 
 def test_nobody_is_told_who_has_not_chosen_it(member: User) -> None:
     _failed(member)
-    choices.save(member, {"only_after_seconds": 0})
+    channels.save_choices(member, {"only_after_seconds": 0})
     _failed(member)
-    choices.save(member, {"by_email": True})
+    channels.save_choices(member, {"by_email": True})
     User.objects.update(is_active=False)
     _failed(member)
     assert not Notification.objects.exists()
@@ -143,9 +146,9 @@ def test_nobody_is_told_who_has_not_chosen_it(member: User) -> None:
 
 def test_an_answer_from_the_store_is_not_told(told: User) -> None:
     first = services.submit(told, {"model": "bert", "gpu": "a10"})
-    claim = claims.claim(first.pk, "node-1")
+    claim = lease.claim(first.job.pk, "node-1")
     assert claim is not None
-    claims.finish(claim, make_result())
+    lease.finish(claim, make_result())
     Notification.objects.all().delete()
 
     second = services.submit(told, {"model": "bert", "gpu": "a10"})
@@ -159,7 +162,7 @@ def test_the_end_and_its_notification_are_stored_together_or_not_at_all(
     def fails(_numbers: object) -> None:
         raise DatabaseError("disk full")
 
-    monkeypatch.setattr(outbox, "note_ended", fails)
+    monkeypatch.setattr(notifications, "note_ended", fails)
     with pytest.raises(DatabaseError):
         _failed(told)
     assert Analysis.objects.get().status == Status.RUNNING
@@ -170,17 +173,17 @@ def test_the_end_and_its_notification_are_stored_together_or_not_at_all(
 
 def test_an_email_says_what_and_where(told: User, settings: Settings) -> None:
     settings.PUBLIC_URL = "https://lab.example"
-    claim = _claimed(told, seconds_ago=185)
-    claims.finish(claim, make_result())
-    worker.deliver_notification(_by(Channel.EMAIL).pk)
+    claim = _claimed(told, seconds_ago=184.6)
+    lease.finish(claim, make_result())
+    worker.run(_by(Channel.EMAIL).job.pk)
 
     (sent,) = mail.outbox
     assert sent.to == ["grace@lab.example"]
     assert sent.from_email == site.DEFAULT_FROM_EMAIL
     assert sent.subject == "[MemoryMark] BERT base on NVIDIA A10: succeeded after 3 min 05 s"
     assert sent.body.startswith(make_result().verdict)
-    assert f"https://lab.example/{claim.analysis_id}/\n" in sent.body
-    assert sent.extra_headers["Message-ID"] == f"<analysis-{claim.analysis_id}@localhost>"
+    assert f"https://lab.example/{claim.subject_id}/\n" in sent.body
+    assert sent.extra_headers["Message-ID"] == f"<analysis-{claim.subject_id}@localhost>"
 
 
 def test_a_failure_gives_its_reason_in_a_line(told: User) -> None:
@@ -197,7 +200,7 @@ def test_a_subject_has_one_line(told: User) -> None:
 
 def test_the_webhook_gets_json(told: User, calls: list[tuple[Any, ...]]) -> None:
     analysis = _failed(told)
-    worker.deliver_notification(_by(Channel.WEBHOOK).pk)
+    worker.run(_by(Channel.WEBHOOK).job.pk)
 
     ((url, secret, number, body, hosts),) = calls
     assert (url, number) == ("https://hook.example/", f"analysis-{analysis.pk}")
@@ -212,20 +215,14 @@ def test_the_webhook_gets_json(told: User, calls: list[tuple[Any, ...]]) -> None
 # How it gets there
 
 
-def test_a_beat_queues_what_is_due_and_a_worker_sends_it(
+def test_it_is_queued_with_the_end_and_a_worker_sends_it(
     told: User, calls: list[tuple[Any, ...]]
 ) -> None:
     _failed(told)
-    recovery.recover()
-    recovery.recover()
-
-    tasks = [queue.task_of(entry) for entry in OrmQ.objects.order_by("id")]
-    due = [queue.Task(queue.NOTIFICATION, n.pk) for n in Notification.objects.order_by("pk")]
-    assert tasks == due
-    for task in due:
-        assert task.waits()
-        worker.deliver_notification(task.pk)
-        assert not task.waits()
+    due = Job.objects.filter(lane=queue.NOTIFICATIONS, not_before__lte=Now())
+    assert due.count() == 2
+    for job in list(due):
+        worker.run(job.pk)
     assert set(Notification.objects.values_list("status", flat=True)) == {Delivery.SENT}
     assert (len(mail.outbox), len(calls)) == (1, 1)
 
@@ -233,7 +230,7 @@ def test_a_beat_queues_what_is_due_and_a_worker_sends_it(
 def test_one_that_the_queue_delivers_twice_is_sent_once(told: User) -> None:
     _failed(told)
     for _ in range(2):
-        worker.deliver_notification(_by(Channel.EMAIL).pk)
+        worker.run(_by(Channel.EMAIL).job.pk)
     assert len(mail.outbox) == 1
 
 
@@ -241,14 +238,14 @@ def test_a_worker_that_sends_counts_as_busy(told: User, monkeypatch: pytest.Monk
     busy: list[int] = []
 
     def send(*_args: object) -> str:
-        busy.append(selectors.busy_workers(nodes.here().name))
+        busy.append(queue.at_work_on(nodes.here().name).count())
         return "sent"
 
     monkeypatch.setattr(channels, "send", send)
     _failed(told)
-    worker.deliver_notification(_by(Channel.EMAIL).pk)
+    worker.run(_by(Channel.EMAIL).job.pk)
     assert busy == [1]
-    assert selectors.busy_workers(nodes.here().name) == 0
+    assert not queue.at_work_on(nodes.here().name).exists()
 
 
 def test_it_is_tried_again_with_growing_pauses_and_then_given_up(
@@ -263,29 +260,38 @@ def test_it_is_tried_again_with_growing_pauses_and_then_given_up(
 
     monkeypatch.setattr(channels, "send", refuse)
     _failed(told)
-    pk = _by(Channel.WEBHOOK).pk
+    job = _by(Channel.WEBHOOK).job
     pauses = []
-    for _ in delivery.PAUSES:
-        worker.deliver_notification(pk)
-        worker.deliver_notification(pk)  # too early
-        notification = _by(Channel.WEBHOOK)
-        assert notification.taken_at is not None
-        pauses.append(notification.due_at - notification.taken_at)
+    for _ in NOTIFICATION_PAUSES:
+        begun = timezone.now()
+        worker.run(job.pk)
+        job.refresh_from_db()
+        pauses.append(round((job.not_before - begun).total_seconds(), -1))
         _pass_time(seconds=1)
-    worker.deliver_notification(pk)
+    worker.run(job.pk)
 
     given_up = _by(Channel.WEBHOOK)
-    assert pauses == sorted(pauses)
-    assert (given_up.status, given_up.tries, tries) == (Delivery.GIVEN_UP, 6, 6)
+    assert pauses == [pause.total_seconds() for pause in NOTIFICATION_PAUSES]
+    assert (given_up.status, given_up.job.attempts, tries) == (Delivery.GIVEN_UP, 6, 6)
     assert given_up.last_error == "refused 6"
     recovery.recover()
-    assert queue.Task(queue.NOTIFICATION, pk) not in map(queue.task_of, OrmQ.objects.all())
+    assert _by(Channel.WEBHOOK).status == Delivery.GIVEN_UP
+
+
+def test_it_waits_until_it_is_due(told: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "sends_email", lambda: False)
+    _failed(told)
+    broker = queue.LabBroker()
+    worker.run(_by(Channel.EMAIL).job.pk)
+    Notification.objects.filter(channel=Channel.WEBHOOK).delete()
+    assert broker._next_job() is None
+    _pass_time(seconds=1)
+    assert broker._next_job() is not None
 
 
 def test_one_that_its_worker_left_half_done_is_tried_again(told: User) -> None:
     _failed(told)
-    sending = {"status": Delivery.SENDING, "node": "node-1", "tries": 1}
-    Notification.objects.update(**sending, taken_at=timezone.now())
+    lease.claim(_by(Channel.EMAIL).job.pk, "node-1")
     recovery.recover()
     assert _by(Channel.EMAIL).status == Delivery.SENDING  # it may be in good hands
 
@@ -295,36 +301,26 @@ def test_one_that_its_worker_left_half_done_is_tried_again(told: User) -> None:
     assert "worker on node-1 stopped" in _by(Channel.EMAIL).last_error
 
 
-def test_the_entry_of_a_killed_worker_keeps_nothing_back(told: User) -> None:
-    _failed(told)
-    recovery.recover()
-    OrmQ.objects.update(lock=timezone.now() + timedelta(hours=1))
-    recovery.recover()
-    recovery.recover()
-    waiting = queue.queued(queue.NOTIFICATION, queue.free_entries())
-    assert waiting == set(Notification.objects.values_list("pk", flat=True))
-    assert queue.free_entries().count() == len(waiting)
-
-
 def test_a_fault_of_our_own_is_noted_too(told: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(_analysis: Analysis) -> None:
         raise KeyError("verdict")
 
     monkeypatch.setattr(message, "of_ended", fault)
     _failed(told)
-    worker.deliver_notification(_by(Channel.EMAIL).pk)
-    assert _by(Channel.EMAIL).last_error == "MemoryMark failed: KeyError: 'verdict'"
+    worker.run(_by(Channel.EMAIL).job.pk)
+    assert _by(Channel.EMAIL).last_error == "MemoryMark's worker failed: KeyError: 'verdict'"
 
 
 def test_a_database_that_is_away_ends_no_worker(
     told: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def away(_pk: int) -> None:
+    def away(*_args: object) -> None:
         raise DatabaseError("away")
 
-    monkeypatch.setattr(delivery, "deliver", away)
-    worker.deliver_notification(1)
-    assert "is not stored" in caplog.text
+    _failed(told)
+    monkeypatch.setattr(lease, "claim", away)
+    worker.run(_by(Channel.EMAIL).job.pk)
+    assert "stays queued" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -338,16 +334,16 @@ def test_what_stands_in_the_way_is_said(
     told: User, chosen: dict[str, object], email: str, why: str
 ) -> None:
     _failed(told)
-    choices.save(told, chosen)
+    channels.save_choices(told, chosen)
     User.objects.update(email=email)
-    worker.deliver_notification(_by(Channel.EMAIL).pk)
+    worker.run(_by(Channel.EMAIL).job.pk)
     assert why in _by(Channel.EMAIL).last_error
 
 
 def test_a_node_without_a_mail_server_says_how_to_set_it(told: User, settings: Settings) -> None:
-    settings.EMAIL_BACKEND = channels.NO_EMAIL_BACKEND
+    settings.EMAIL_BACKEND = NO_BACKEND
     _failed(told)
-    worker.deliver_notification(_by(Channel.EMAIL).pk)
+    worker.run(_by(Channel.EMAIL).job.pk)
     assert "EMAIL_URL" in _by(Channel.EMAIL).last_error
 
 
@@ -355,5 +351,5 @@ def test_a_mail_server_that_is_away_is_said(told: User, settings: Settings) -> N
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
     _failed(told)
-    worker.deliver_notification(_by(Channel.EMAIL).pk)
-    assert "the mail server did not take it" in _by(Channel.EMAIL).last_error
+    worker.run(_by(Channel.EMAIL).job.pk)
+    assert "the mail server did not accept it" in _by(Channel.EMAIL).last_error

@@ -19,11 +19,13 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analyses.models import Channel, Delivery, Notification, NotificationChoices, Status
-from analyses.notifications import channels, choices, message, webhook
+from analyses.notifications import channels, message, webhook
 from analyses.notifications.webhook import NotDelivered
-from analyses.tests.factories import make_analysis, make_user
+from analyses.tests.factories import make_analysis, make_notification, make_user
+from memorymark_site.accounts.mail import NO_BACKEND
 
 ADDRESS = "/notifications/"
+SIX, TWO = {"attempts": 6}, {"attempts": 2}
 HOOK = "http://8.8.8.8/hook"
 
 
@@ -52,7 +54,7 @@ def test_both_are_off_until_chosen(page: Client) -> None:
     html = _html(page)
     assert "checked" not in html
     assert 'value="60"' in html
-    assert "To grace@lab.example, the address of your account." in html
+    assert "To grace@lab.example, the address in your account." in html
     assert not NotificationChoices.objects.exists()  # looking writes nothing
 
 
@@ -84,7 +86,7 @@ def test_the_secret_stays_until_renewed(page: Client) -> None:
 
 def test_it_is_nobody_elses(page: Client) -> None:
     other = make_user("lin")
-    choices.save(other, {"webhook_url": "https://lin.example/"})
+    channels.save_choices(other, {"webhook_url": "https://lin.example/"})
     _notification(other)
     html = _html(page)
     assert "lin.example" not in html
@@ -94,11 +96,11 @@ def test_it_is_nobody_elses(page: Client) -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"by_webhook": "on"}, "Give the URL to call."),
+        ({"by_webhook": "on"}, "Enter the URL to call."),
         ({"webhook_url": "http://127.0.0.1:8000/"}, "addresses of the public internet"),
         ({"webhook_url": "http://169.254.169.254/latest/meta-data"}, "public internet"),
         ({"webhook_url": "http://localhost/"}, "MEMORYMARK_WEBHOOK_HOSTS"),
-        ({"webhook_url": "ftp://hook.example/"}, "whole URL"),
+        ({"webhook_url": "ftp://hook.example/"}, "full URL"),
         ({"only_after_seconds": -1}, "greater than or equal to 0"),
         ({"only_after_seconds": 604_801}, "less than or equal to 604800"),
     ],
@@ -124,8 +126,8 @@ def test_an_admin_may_allow_a_host_of_the_lab(page: Client, settings: Settings) 
 
 
 def test_a_site_without_a_mail_server_says_so(page: Client, settings: Settings) -> None:
-    settings.EMAIL_BACKEND = channels.NO_EMAIL_BACKEND
-    assert "This site sends no e-mail; an admin sets EMAIL_URL" in _html(page)
+    settings.EMAIL_BACKEND = NO_BACKEND
+    assert "This site sends no e-mail; to change that, an admin sets EMAIL_URL" in _html(page)
     assert "Not possible: this site sends no e-mail" in _save(page, by_email="on")
     assert "Saved." in _save(page)
 
@@ -159,17 +161,21 @@ def test_without_a_choice_there_is_nothing_to_test(page: Client) -> None:
 
 
 def _notification(owner: User, **fields: Any) -> Notification:
-    given = {"channel": Channel.WEBHOOK, "due_at": timezone.now(), "last_error": "refused"}
-    return Notification.objects.create(
-        analysis=make_analysis(owner, Status.FAILED), **given | fields
-    )
+    given = {"channel": Channel.WEBHOOK, "last_error": "refused"}
+    return make_notification(make_analysis(owner, Status.FAILED), **given | fields)
 
 
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [
-        ({"status": Delivery.GIVEN_UP, "tries": 6}, ["Given up", "after 6 tries", "refused"]),
-        ({"status": Delivery.WAITING, "tries": 2}, ["Waiting", "try 2 of 6", "failed; next"]),
+        (
+            {"status": Delivery.GIVEN_UP, "job": {"attempts": 6}},
+            ["Given up", "after 6 attempts", "refused"],
+        ),
+        (
+            {"status": Delivery.WAITING, "job": {"attempts": 2}},
+            ["Waiting", "attempt 2 of 6", "failed; next"],
+        ),
         ({"status": Delivery.SENT, "sent_at": timezone.now(), "last_error": ""}, ["Sent", "UTC"]),
     ],
 )

@@ -8,8 +8,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from analyses import overview, selectors, services
+from analyses import selectors, services
 from analyses.models import Analysis, Node, Status
+from analyses.pages import overview
 from analyses.tests.factories import make_analysis, make_request, make_user
 
 HTMX = {"HX-Request": "true"}
@@ -94,8 +95,8 @@ def test_a_long_queue_is_cut_and_counted(page: Client, member: User) -> None:
         - html.count('id="running-scroll')
         == overview.SHOWN_WAITING
     )
-    assert "3 more wait." in html
-    assert "8 of them running or waiting" in html
+    assert "3 more queued." in html
+    assert "8 running or queued" in html
 
 
 def test_it_shows_the_nodes_online(page: Client, member: User) -> None:
@@ -104,7 +105,7 @@ def test_it_shows_the_nodes_online(page: Client, member: User) -> None:
     gone = timezone.now() - timedelta(days=1)
     Node.objects.create(name="gone", gpu_name="NVIDIA T4", heartbeat_at=gone)
     html = html_of(page)
-    assert "NVIDIA L4; 1 of 2 nodes online" in html
+    assert "NVIDIA L4 · 1 of 2 workers online" in html
     assert "NVIDIA T4" not in html
 
 
@@ -116,3 +117,10 @@ def test_it_sends_nothing_until_something_changes(page: Client, member: User) ->
     changed = page.get(address, headers=HTMX).content.decode()
     assert changed.lstrip().startswith('<div id="lab"')
     assert page.get(asked_next(changed), headers=HTMX).status_code == 204
+
+
+def test_a_cancelled_analysis_does_not_stay_on_cancelling(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.CANCELLING)
+    address = asked_next(html_of(page))
+    Analysis.objects.filter(pk=analysis.pk).update(status=Status.CANCELLED)
+    assert "Cancelled" in page.get(address, headers=HTMX).content.decode()

@@ -7,9 +7,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from hypothesis import given
+from hypothesis import strategies as st
 
-from analyses import views
 from analyses.models import Analysis, Status
+from analyses.pages import analysis as views
+from analyses.pages.analysis import NOTHING, Progress
 from analyses.tests.factories import (
     add_log,
     add_trial,
@@ -95,7 +98,7 @@ def test_a_running_analysis_shows_its_trials_and_its_log(page: Client, member: U
 def test_a_batch_that_fits_only_with_retries_is_marked(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING)
     add_trial(analysis, replace(make_trial(16), alloc_retries=3))
-    assert "emptied its cache 3 times" in html_of(page, "detail", analysis.pk)
+    assert "to empty its cache 3 times" in html_of(page, "detail", analysis.pk)
 
 
 def test_nothing_is_sent_while_nothing_changes(page: Client, member: User) -> None:
@@ -163,17 +166,17 @@ def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
     assert html.index(result.verdict) < html.index("Largest batch that fits")
     for text in (
         " · 128 tokens · current batch",
-        f"{result.next_batch_size} does not fit",
+        f"{result.next_batch_size} runs out of memory",
         "Recommended batch",
-        "Headroom",
+        "Free memory at batch 16",
         "Speedup",
         "Cost per run",
         "Potential savings per year",
         "GPU-hours",
-        "Where every gibibyte goes",
+        "Memory at the peak, by category",
         "Optimizer state",
-        "Memory against batch size",
-        "How to read the labels",
+        "Memory vs. batch size",
+        "What the labels mean",
         "Settings",
         "done",
         result.caveats[0].replace("'", "&#x27;"),
@@ -181,13 +184,13 @@ def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
         "badge-predicted",
         "badge-assumed",
         'id="chart-figure"',
-        "Memory along one step, batch 128",
+        "Memory over one training step (batch 128)",
         'id="timeline-figure"',
         "Largest tensors at the peak",
         "bert.encoder.layer.0.output",
         "aten.addmm",
-        "fits even at the high end of the prediction",
-        "Small figures are the range of a prediction",
+        "is safe even if the prediction is 6% low",
+        "Small numbers are the range of a prediction",
         "plotly/plotly.min.js",
     ):
         assert text in html
@@ -225,7 +228,7 @@ def test_the_range_of_a_prediction_stands_beside_it(page: Client, member: User) 
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
     assert low is not None
     assert high is not None
-    assert f"<small>{low / 2**30:.2f} to {high / 2**30:.2f}</small>" in html
+    assert f"<small>{low / 2**30:.2f}\N{EN DASH}{high / 2**30:.2f}</small>" in html
 
 
 def test_a_certificate_gives_the_commands_that_repeat_it(page: Client, member: User) -> None:
@@ -239,7 +242,7 @@ def test_a_certificate_gives_the_commands_that_repeat_it(page: Client, member: U
 def test_the_advice_on_the_global_batch_is_given(page: Client, member: User) -> None:
     result = make_result(global_batch=make_global_batch())
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
-    assert "How the global batch of 512 is kept" in html
+    assert "Keeping the global batch of 512" in html
     assert "4 micro-batches of 128" in html
     assert "the learning rate is to be tuned" in html
 
@@ -279,7 +282,7 @@ def test_an_answer_of_another_version_is_not_an_error(
     analysis = make_analysis(member, Status.SUCCEEDED)
     Analysis.objects.filter(pk=analysis.pk).update(result=make_result().to_dict() | change)
     html = html_of(page, "detail", analysis.pk)
-    assert "Another version of MemoryMark stored it" in html
+    assert "stored by another version of MemoryMark" in html
     assert str(analysis.largest_batch_size) in html
     assert "hx-trigger" not in html
 
@@ -295,7 +298,7 @@ def test_a_failure_gives_its_reason_its_log_and_a_way_on(page: Client, member: U
     html = html_of(page, "detail", analysis.pk)
     assert "It needs 30 GiB." in html
     assert "the last words" in html
-    assert f'href="/new/?from={analysis.pk}">Change and try again' in html
+    assert f'href="/new/?from={analysis.pk}">Edit and rerun' in html
     assert "plotly" not in html
 
 
@@ -327,7 +330,7 @@ def test_hostile_text_stays_text(page: Client, member: User) -> None:
 def test_an_unknown_address_has_a_page_of_the_house(page: Client) -> None:
     response = page.get("/no/such/page/")
     assert response.status_code == 404
-    assert "There is nothing at this address" in response.content.decode()
+    assert "Not found" in response.content.decode()
 
 
 def test_the_theme_is_the_one_the_visitor_chose(page: Client) -> None:
@@ -342,3 +345,72 @@ def test_writing_to_a_page_that_only_shows_is_refused(page: Client, member: User
     analysis = make_analysis(member)
     for name, args in (("list", []), ("detail", [analysis.pk]), ("live", [analysis.pk])):
         assert page.post(reverse(f"analyses:{name}", args=args)).status_code == 405
+
+
+def _asked_next(html: str) -> str:
+    return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+
+
+def test_each_line_is_sent_once(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    add_log(analysis, "the first", "the second")
+    html = page.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
+    assert html.count("the first") == 1
+    add_log(analysis, "the third")
+    fragment = page.get(_asked_next(html), headers=HTMX).content.decode()
+    added = fragment.split('id="log-lines" hx-swap-oob="beforeend">')[1].split("</div>")[0]
+    assert "the third" in added
+    assert "the first" not in fragment
+    add_log(analysis, "the fourth")
+    fragment = page.get(_asked_next(fragment), headers=HTMX).content.decode()
+    assert "the fourth" in fragment
+    assert "the third" not in fragment
+
+
+def test_the_log_ends_with_the_analysis(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    html = page.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
+    assert "Waiting for output" in html
+    assert "terminal-follow" in html
+    Analysis.objects.filter(pk=analysis.pk).update(status=Status.FAILED)
+    fragment = page.get(_asked_next(html), headers=HTMX).content.decode()
+    assert 'id="log-end" hx-swap-oob="innerHTML">No output.' in fragment
+    assert 'class="cursor"' not in fragment
+    assert 'id="about" hx-swap-oob="innerHTML"' in fragment
+    html = page.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
+    assert "terminal-follow" not in html
+
+
+def test_the_whole_log_is_a_file_to_download(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    add_log(analysis, "a line")
+    response = page.get(reverse("analyses:log", args=[analysis.pk]))
+    assert response["Content-Disposition"] == f'attachment; filename="analysis-{analysis.pk}.log"'
+    assert "a line" in b"".join(response).decode()
+
+
+@pytest.mark.parametrize(
+    "seen", ["", "running", "running-1-2", "running-1-x-0", "-1--1-0", "9" * 99]
+)
+def test_an_address_that_nobody_wrote_gets_the_whole_fragment(
+    page: Client, member: User, seen: str
+) -> None:
+    analysis = make_analysis(member, Status.RUNNING)
+    add_log(analysis, "a line")
+    address = reverse("analyses:live", args=[analysis.pk])
+    response = page.get(address, {"seen": seen}, headers=HTMX)
+    assert response.status_code == 200
+    assert "a line" in response.content.decode()
+
+
+@given(st.sampled_from(Status), st.integers(0, 10**17), st.integers(0, 10**17), st.booleans())
+def test_what_was_shown_can_be_read_back(
+    status: Status, trial: int, line: int, is_late: bool
+) -> None:
+    shown = Progress(status, trial, line, is_late)
+    assert Progress.parse(str(shown)) == shown
+
+
+@given(st.text())
+def test_any_other_text_is_as_if_nothing_was_shown(text: str) -> None:
+    assert Progress.parse(f"?{text}") == NOTHING

@@ -12,8 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from analyses.models import Analysis, CountedSavings, Status
-from analyses.savings.behind import largest_first
-from analyses.savings.verified import verified
+from analyses.savings.breakdown import largest_first, verified
 from analyses.selectors import count_of
 
 pytestmark = [

@@ -11,13 +11,14 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
-from analyses.engine_events import Failure
-from analyses.form_values import default_values
 from analyses.formatting import gib
-from analyses.lookups import preview_views, services
-from analyses.models import Ask, Lookup, LookupStatus, Node
+from analyses.jobs import lease, unwanted
+from analyses.jobs.engine_output import Failure
+from analyses.models import Node, Query, QueryKind, QueryStatus
+from analyses.pages.new import views
+from analyses.pages.new.form import default_values
 from analyses.tests.factories import make_trial, make_user
-from analyses.tests.lookup_answers import answer_next, make_prediction
+from analyses.tests.lookup_answers import answer_next, make_prediction, take_next
 from engine.gpus import GPUS
 
 A10_BYTES = GPUS["a10"].total_bytes
@@ -26,7 +27,7 @@ URL = "/new/preview/"
 
 @pytest.fixture
 def page(client: Client, member: User, monkeypatch: pytest.MonkeyPatch) -> Client:
-    monkeypatch.setattr(preview_views, "SHORT_WAIT_SECONDS", 0)
+    monkeypatch.setattr(views, "SHORT_WAIT_SECONDS", 0)
     client.force_login(member)
     return client
 
@@ -51,22 +52,22 @@ def polled(html: str) -> str:
 
 
 def answered(page: Client, body: dict[str, Any], **changes: str) -> str:
-    """What the panel shows once a desk has answered."""
+    """What the panel shows once a worker has answered."""
     address = polled(typed(page, **changes))
-    answer_next(Ask.PREDICT, body)
+    answer_next(QueryKind.PREDICT, body)
     return text_of(page.get(address))
 
 
 def test_it_works_out_what_is_typed_and_asks_until_it_is_there(page: Client, node: Node) -> None:
     waiting = typed(page, current_batch_size="64")
-    assert "Working it out" in waiting
-    assert Lookup.objects.get().request["current_batch_size"] == 64
+    assert "Predicting" in waiting
+    assert Query.objects.get().request["current_batch_size"] == 64
     assert page.get(polled(waiting)).status_code == 204
 
-    answer_next(Ask.PREDICT, make_prediction(64))
+    answer_next(QueryKind.PREDICT, make_prediction(64))
     shown = text_of(page.get(polled(waiting)))
     used = make_trial(64).device_used_bytes or 0
-    assert f"It fits, {gib(A10_BYTES - used)} GiB unused" in shown
+    assert f"Fits, with {gib(A10_BYTES - used)} GiB free" in shown
     between = f"{gib(round(used * 0.94))} to {gib(round(used * 1.06))}"
     needs = f"Batch 64 at 128 tokens uses {gib(used)} GiB ({between})"
     assert f"{needs} of the 22.07 GiB of NVIDIA A10." in shown
@@ -87,27 +88,27 @@ def test_what_was_asked_before_is_there_at_once_even_without_a_worker(
 def test_a_batch_that_does_not_fit_says_what_it_needs(page: Client, node: Node) -> None:
     shown = answered(page, make_prediction(300), current_batch_size="300")
     too_much = (make_trial(300).device_used_bytes or 0) - A10_BYTES
-    assert f"It does not fit: {gib(too_much)} GiB too much" in shown
+    assert f"Does not fit: {gib(too_much)} GiB too much" in shown
     assert "NVIDIA A10 has 22.07 GiB" in shown
     assert "A step takes" not in shown
 
 
 def test_a_close_fit_says_that_it_may_not_fit(page: Client, node: Node) -> None:
     shown = answered(page, make_prediction(244), current_batch_size="244")
-    assert "It fits" in shown
-    assert "At the high end of the prediction it does not fit." in shown
+    assert "Fits, with" in shown
+    assert "It would not fit at the high end of the prediction." in shown
 
 
 def test_what_is_wrong_is_said_quietly_and_asks_nobody(page: Client) -> None:
     shown = typed(page, current_batch_size="many", gpu="t4", precision="bf16-mixed")
-    assert "<strong>Current batch size:</strong> &#x27;many&#x27; is not possible here" in shown
+    assert "<strong>Current batch size (samples):</strong> Enter a whole number from 1 to" in shown
     assert "<strong>Precision:</strong> NVIDIA T4 has no bf16" in shown
     assert "hx-get" not in shown
-    assert not Lookup.objects.exists()
+    assert not Query.objects.exists()
 
 
 def test_an_unfinished_choice_of_model_says_what_is_missing(page: Client) -> None:
-    assert "<strong>Hugging Face id:</strong>" in typed(page, model="other", other_model="")
+    assert "<strong>Hugging Face ID:</strong>" in typed(page, model="other", other_model="")
 
 
 def test_hostile_text_stays_text(page: Client) -> None:
@@ -124,9 +125,9 @@ def test_it_does_not_wait_for_ever_for_a_worker(
     page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = polled(typed(page))
-    monkeypatch.setattr(preview_views, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(views, "PATIENCE_SECONDS", -1)
     shown = text_of(page.get(address))
-    assert "No worker has answered yet; Analyze works all the same." in shown
+    assert "No worker has answered yet. You can still select Analyze." in shown
     assert "hx-get" not in shown
 
 
@@ -134,32 +135,30 @@ def test_it_waits_for_one_that_works_on_it(
     page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = polled(typed(page))
-    assert services.take(Ask.PREDICT, node.name) is not None
-    monkeypatch.setattr(preview_views, "PATIENCE_SECONDS", -1)
+    take_next()
+    monkeypatch.setattr(views, "PATIENCE_SECONDS", -1)
     running = text_of(page.get(address))
     assert page.get(polled(running)).status_code == 204
 
 
 def test_a_page_that_looks_keeps_its_question_alive(page: Client, node: Node) -> None:
     address = polled(typed(page))
-    Lookup.objects.update(asked_at=timezone.now() - timedelta(minutes=1))
+    Query.objects.update(asked_at=timezone.now() - timedelta(minutes=1))
     page.get(address)
-    assert services.take(Ask.PREDICT, node.name) is not None
+    assert unwanted.drop_unwanted() == 0
 
 
 def test_a_newer_question_takes_the_place_of_the_one_before(page: Client, node: Node) -> None:
     old = polled(typed(page, current_batch_size="1"))
     typed(page, current_batch_size="12")
-    assert [one.status for one in Lookup.objects.order_by("pk")] == ["dropped", "waiting"]
-    assert "not asked for any more" in text_of(page.get(old))
+    assert [one.status for one in Query.objects.order_by("pk")] == ["dropped", "waiting"]
+    assert "was cancelled" in text_of(page.get(old))
 
 
 def test_the_engine_s_reason_is_shown(page: Client, node: Node) -> None:
     address = polled(typed(page, model="other", other_model="someone/private"))
-    hold = services.take(Ask.PREDICT, node.name)
-    assert hold is not None
-    services.fail(hold, Failure("invalid_input", "x", {"model": "the hub does not have it"}))
-    assert "Not predicted: the hub does not have it" in text_of(page.get(address))
+    lease.finish(take_next(), Failure("invalid_input", "x", {"model": "the hub does not have it"}))
+    assert "Can&#x27;t predict: the hub does not have it" in text_of(page.get(address))
 
 
 def test_an_answer_of_another_version_is_said_to_be_one(page: Client, node: Node) -> None:
@@ -169,8 +168,8 @@ def test_an_answer_of_another_version_is_said_to_be_one(page: Client, node: Node
 def test_a_gpu_of_the_lab_is_predicted_as_the_catalogue_has_it(page: Client, node: Node) -> None:
     Node.objects.update(gpu_name="NVIDIA A10")
     shown = answered(page, make_prediction(16), gpu="local:NVIDIA A10")
-    assert Lookup.objects.get().request["gpu"] == "a10"
-    assert "Predicted for the catalogue&#x27;s NVIDIA A10; Analyze measures" in shown
+    assert Query.objects.get().request["gpu"] == "a10"
+    assert "Predicted for the catalogue&#x27;s NVIDIA A10. Analyze measures" in shown
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,7 @@ def test_compiled_steps_are_not_predicted(page: Client, node: Node) -> None:
     Node.objects.update(gpu_name="NVIDIA A10")
     shown = typed(page, gpu="local:NVIDIA A10", compile="on")
     assert "<strong>torch.compile:</strong>" in shown
-    assert "is not predicted" in shown
+    assert "cannot be predicted" in shown
 
 
 def test_nobody_reads_the_question_of_somebody_else(page: Client, node: Node) -> None:
@@ -202,7 +201,7 @@ def test_nobody_reads_the_question_of_somebody_else(page: Client, node: Node) ->
 
 def test_odd_addresses_do_no_harm(page: Client, node: Node) -> None:
     typed(page)
-    pk = Lookup.objects.get().pk
+    pk = Query.objects.get().pk
     shown = text_of(page.get(f"{URL}{pk}/?since=\u0664x&seen=dancing"))
     assert "No worker has answered yet" in shown
 
@@ -210,7 +209,7 @@ def test_odd_addresses_do_no_harm(page: Client, node: Node) -> None:
 def test_it_requires_a_login(client: Client, db: None) -> None:
     response = client.post(URL, default_values())
     assert response.status_code == 302
-    assert not Lookup.objects.exists()
+    assert not Query.objects.exists()
 
 
 def test_without_javascript_there_is_no_panel(page: Client) -> None:
@@ -219,5 +218,5 @@ def test_without_javascript_there_is_no_panel(page: Client) -> None:
 
 
 def test_a_finished_status_is_one_of_three() -> None:
-    final = {status for status in LookupStatus if Lookup(status=status).is_final}
-    assert final == {LookupStatus.ANSWERED, LookupStatus.FAILED, LookupStatus.DROPPED}
+    final = {status for status in QueryStatus if Query(status=status).is_final}
+    assert final == {QueryStatus.ANSWERED, QueryStatus.FAILED, QueryStatus.DROPPED}

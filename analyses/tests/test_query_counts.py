@@ -16,23 +16,21 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from analyses.compare.choice import MOST
-from analyses.history.labels import TAGGINGS
 from analyses.models import (
     Analysis,
-    Channel,
     GpuPrice,
     LogLine,
     Node,
     Note,
-    Notification,
     SavedView,
     ShareLink,
     Status,
     Tag,
     Trial,
 )
-from analyses.tests.factories import make_analysis, recount
+from analyses.pages.compare.columns import MOST
+from analyses.pages.history.labels import TAGGINGS
+from analyses.tests.factories import make_analysis, make_notification, recount
 
 QUERIES = {
     # Two of each are for the session and the member.
@@ -186,9 +184,8 @@ def _add_parts(rows: list[Analysis], trials: list[Trial], count: int) -> None:
     LogLine.objects.bulk_create(
         LogLine(analysis=row, message="a line") for row in rows for _ in range(count)
     )
-    Notification.objects.bulk_create(
-        Notification(analysis=row, channel=Channel.EMAIL, due_at=timezone.now()) for row in rows
-    )
+    for row in rows:
+        make_notification(row)
 
 
 def _label(rows: list[Analysis], authors: list[User]) -> None:

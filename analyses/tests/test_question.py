@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from analyses.question import command_of, gpu_name, input_size, model_name, settings_of
+from analyses.formatting import gpu_name, model_name
+from analyses.pages.settings import command_of, input_size, settings_of
 from analyses.tests.factories import NEW_IN_WORKLOADS, make_request
 
 RARE: dict[str, object] = {
@@ -59,20 +60,21 @@ def test_the_command_asks_the_same_question() -> None:
 
 def test_rare_settings_are_listed_only_where_they_are_changed() -> None:
     labels = {
-        "Labels", "Allocator", "Attention", "Gradient checkpointing", "Backbone", "LoRA rank",
+        "Labels", "Allocator options", "Attention", "Gradient checkpointing", "Frozen backbone",
+        "LoRA rank", "Mode", "Task",
         "LoRA targets", "Gradient accumulation", "torch.compile", "Parallelism",
         "Global batch to keep", "Architecture",
     }  # fmt: skip
     assert not labels & dict(settings_of(make_request())).keys()
     settings = dict(settings_of(make_request(**RARE)))
-    assert settings["Task"] == "token classification"
+    assert settings["Task"] == "token-classification"
     assert settings["Labels"] == "17"
     assert settings["Gradient checkpointing"] == "on"
-    assert settings["Gradient accumulation"] == "4 micro-batches a step"
-    assert settings["Parallelism"] == "ddp on 2 GPUs"
-    assert settings["Allocator"] == "expandable_segments:True"
+    assert settings["Gradient accumulation"] == "4 micro-batches per step"
+    assert (settings["Parallelism"], settings["Number of GPUs"]) == ("ddp", "2")
+    assert settings["Allocator options"] == "expandable_segments:True"
     frozen = dict(settings_of(make_request(frozen_backbone=True, global_batch_size=64)))
-    assert (frozen["Backbone"], frozen["Global batch to keep"]) == ("frozen", "64 samples")
+    assert (frozen["Frozen backbone"], frozen["Global batch to keep"]) == ("on", "64 samples")
 
 
 def test_the_labels_of_a_model_by_itself_are_no_change() -> None:
@@ -84,7 +86,7 @@ def test_the_command_has_rare_settings_only_where_they_are_changed() -> None:
     flags = [f"--{name.replace('_', '-')}" for name in RARE]
     plain, changed = command_of(make_request()), command_of(make_request(**RARE))
     assert not [flag for flag in flags if flag in plain.split()]
-    assert [flag for flag in flags if flag in changed.split()] == flags
+    assert {flag for flag in flags if flag in changed.split()} == set(flags)
     assert "--gradient-checkpointing true" in changed
     assert "--lora-targets query,value" in changed
 

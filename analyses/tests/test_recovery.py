@@ -6,23 +6,28 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
-from django_q.models import OrmQ
 
-from analyses import claims, queue, recovery, services
-from analyses.models import Analysis, Status
-from analyses.tests.factories import add_trial, make_analysis, make_trial
+from analyses import services
+from analyses.jobs import lease, lifecycle, queue, recovery, timeouts
+from analyses.jobs.engine_output import Failure
+from analyses.models import Analysis, Delivery, Job, Query, QueryKind, QueryStatus, Status
+from analyses.tests.factories import add_trial, make_analysis, make_notification, make_trial
 
 GOOD: dict[str, object] = {"model": "bert", "gpu": "a10"}
 
 
 def _queued_ids() -> list[int]:
-    return [entry.args()[0] for entry in OrmQ.objects.order_by("id")]
+    """The analyses that a worker may take now."""
+    due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now())
+    return list(due.order_by("pk").values_list("analysis_id", flat=True))
 
 
 def _at_work(member: User, seconds_since_heartbeat: float, **fields: Any) -> Analysis:
     beat = timezone.now() - timedelta(seconds=seconds_since_heartbeat)
-    held: dict[str, Any] = {"heartbeat_at": beat, "claim_token": "t", "attempt": 1}
+    held: dict[str, Any] = {"heartbeat_at": beat, "token": "t", "attempt": 1}
     return make_analysis(member, fields.pop("status", Status.RUNNING), **held | fields)
 
 
@@ -32,7 +37,7 @@ def test_a_running_analysis_without_heartbeat_is_queued_once_more(member: User) 
     recovery.recover()
 
     analysis.refresh_from_db()
-    assert (analysis.status, analysis.losses) == (Status.QUEUED, 1)
+    assert (analysis.status, analysis.job.losses) == (Status.QUEUED, 1)
     assert _queued_ids() == [analysis.pk]
     assert analysis.trials.count() == 1  # what was reported is kept
     said = analysis.log_lines.get().message
@@ -64,7 +69,7 @@ def test_one_to_be_cancelled_is_cancelled(member: User) -> None:
 def test_what_is_alive_or_final_is_left_alone(member: User, status: Status) -> None:
     alive = _at_work(member, 3, status=status)
     if status not in (Status.RUNNING, Status.CANCELLING):
-        Analysis.objects.update(heartbeat_at=timezone.now() - timedelta(days=1))
+        Job.objects.update(heartbeat_at=timezone.now() - timedelta(days=1))
     recovery.reap()
 
     alive.refresh_from_db()
@@ -73,39 +78,163 @@ def test_what_is_alive_or_final_is_left_alone(member: User, status: Status) -> N
 
 def test_the_worker_that_was_given_up_can_write_nothing_more(member: User) -> None:
     analysis = make_analysis(member)
-    claim = claims.claim(analysis.pk, "node-1")
+    claim = lease.claim(analysis.job.pk, "node-1")
     assert claim is not None
-    Analysis.objects.update(heartbeat_at=timezone.now() - timedelta(seconds=120))
+    Job.objects.update(heartbeat_at=timezone.now() - timedelta(seconds=120))
     recovery.reap()
 
-    with pytest.raises(claims.ClaimLost):
-        claims.finish(claim, claims.Interrupted())
+    with pytest.raises(lease.LeaseLost):
+        lease.finish(claim, lease.Interrupted())
     assert _queued_ids() == [analysis.pk]
 
 
-def test_a_queued_analysis_without_an_entry_is_queued_again(member: User) -> None:
-    kept = services.submit(member, GOOD)
-    lost = services.submit(member, GOOD | {"current_batch_size": 8})
-    OrmQ.objects.order_by("id").last().delete()
-    call_command("recover")
-    call_command("recover")
-
-    assert _queued_ids() == [kept.pk, lost.pk]
-
-
-def test_an_entry_signed_with_another_key_counts_as_lost(member: User) -> None:
-    analysis = services.submit(member, GOOD)
-    OrmQ.objects.update(payload="forged:payload")
-
-    assert recovery.requeue_lost() == 1
-    assert OrmQ.objects.last().args() == (analysis.pk,)
-
-
-def test_what_a_dead_pool_had_fetched_is_free_for_the_next(member: User) -> None:
+def test_a_job_that_was_handed_over_and_not_taken_is_handed_over_again(member: User) -> None:
+    """Its pool has died, or the GPU was taken when its measurement was to begin."""
     services.submit(member, GOOD)
-    OrmQ.objects.update(lock=timezone.now() + timedelta(hours=1))
-    recovery.recover()
-    assert not OrmQ.objects.filter(lock__lt=timezone.now()).exists()  # it may be in good hands
+    later = timezone.now() + queue.HANDED_OVER
+    Job.objects.update(not_before=later)
+    call_command("recover")
+    assert not _queued_ids()
 
-    queue.release_locked()
-    assert OrmQ.objects.filter(lock__lt=timezone.now()).count() == 1
+    Job.objects.update(not_before=later - queue.HANDED_OVER)
+    assert _queued_ids()
+
+
+def test_one_that_has_vanished_meanwhile_ends_nothing(
+    member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member deletes it between the look at it and the write; the others are recovered."""
+    first, gone, last = (_at_work(member, 120) for _ in range(3))
+    fail = lifecycle.fail
+
+    def deleted_by_then(held: QuerySet[Job], failure: Failure, end: Status) -> Job | None:
+        Analysis.objects.filter(pk=gone.pk).delete()
+        return fail(held, failure, end)
+
+    monkeypatch.setattr(lifecycle, "fail", deleted_by_then)
+    assert recovery.reap() == 2
+    for kept in (first, last):
+        kept.refresh_from_db()
+        assert kept.status == Status.QUEUED
+
+
+def test_a_node_s_interactive_worker_releases_what_the_one_before_it_had(member: User) -> None:
+    analysis = _at_work(member, 0, node="node-1")
+    Job.objects.update(lane=queue.INTERACTIVE, node="node-1")
+    assert recovery.release("node-2", queue.INTERACTIVE) == 0
+    assert recovery.release("node-1", queue.INTERACTIVE) == 1
+    analysis.refresh_from_db()
+    assert analysis.status == Status.QUEUED
+
+
+def _answering(member: User, seconds_since_heartbeat: float) -> Query:
+    query = Query.objects.create(kind=QueryKind.PLAN, request={}, status=QueryStatus.RUNNING)
+    query.askers.add(member)
+    beat = timezone.now() - timedelta(seconds=seconds_since_heartbeat)
+    job = Job.objects.filter(pk=queue.enqueue(query).pk)
+    job.update(state=Status.RUNNING, heartbeat_at=beat, token="t")  # a lease's
+    return query
+
+
+def test_a_query_is_taken_from_a_silent_worker_sooner_than_an_analysis(member: User) -> None:
+    """Somebody looks at the page; each kind of job has a time of its own."""
+    silence = (timeouts.SILENT_AFTER + timeouts.STALE_AFTER).total_seconds() / 2
+    analysis, query = _at_work(member, silence), _answering(member, silence)
+
+    assert recovery.reap() == 1
+    analysis.refresh_from_db()
+    query.refresh_from_db()
+    assert (analysis.status, query.status) == (Status.RUNNING, QueryStatus.WAITING)
+
+
+def test_all_that_was_taken_is_counted(member: User, caplog: pytest.LogCaptureFixture) -> None:
+    assert recovery.reap() == 0
+    _at_work(member, 120, status=Status.CANCELLING)
+    assert recovery.reap() == 1
+    for status in (Status.CANCELLING, Status.CANCELLING, Status.RUNNING, Status.RUNNING):
+        _at_work(member, 120, status=status)
+    assert recovery.reap() == 4
+    assert caplog.text.count("was lost by its worker") == 2
+    assert recovery.reap() == 0
+
+
+def test_a_worker_whose_node_is_not_known_was_on_some_node(member: User) -> None:
+    analysis = _at_work(member, 120)
+    recovery.reap()
+    assert "worker on a node stopped" in analysis.log_lines.get().message
+
+
+def test_a_node_releases_one_lane_only(member: User) -> None:
+    analyses = [_at_work(member, 0, node="node-1") for _ in range(2)]
+    Job.objects.filter(analysis=analyses[0]).update(lane=queue.INTERACTIVE)
+    assert recovery.release("node-1", queue.INTERACTIVE) == 1
+    states = [Job.objects.get(analysis=analysis).state for analysis in analyses]
+    assert states == [Status.QUEUED, Status.RUNNING]
+
+
+# After a backup was restored
+
+
+def test_whatever_was_at_work_in_another_instance_is_released(member: User) -> None:
+    running = [_at_work(member, 0) for _ in range(2)]
+    cancelling = [_at_work(member, 0, status=Status.CANCELLING) for _ in range(3)]
+    waiting = make_analysis(member)
+    queries = [_answering(member, 0) for _ in range(2)]
+    ended = make_analysis(member, Status.FAILED)
+    notification = make_notification(ended, status=Delivery.SENDING)
+
+    released = recovery.release_all()
+    assert released == recovery.Released([one.pk for one in running], 3, 2, 1)
+    states = dict(Job.objects.values_list("analysis", "state"))
+    for analyses, state in (
+        (running, Status.QUEUED),
+        (cancelling, Status.CANCELLED),
+        ([waiting], Status.QUEUED),
+        ([ended], Status.FAILED),
+    ):
+        assert {states[analysis.pk] for analysis in analyses} == {state}
+    assert not Job.objects.exclude(losses=0).exists()  # it was no loss
+    for analysis in running:
+        assert "Restored from a backup" in analysis.log_lines.get().message
+    for query in queries:
+        query.refresh_from_db()
+        assert query.status == QueryStatus.WAITING
+    notification.refresh_from_db()
+    assert notification.status == Delivery.WAITING
+
+
+def test_where_nothing_was_at_work_nothing_is_released_and_nothing_said(member: User) -> None:
+    make_analysis(member)
+    released = recovery.release_all()
+    assert released == recovery.Released([], 0, 0, 0)
+    assert list(released.messages()) == []
+
+
+def test_a_release_that_fails_half_way_releases_nothing(
+    member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analysis = _at_work(member, 0, status=Status.CANCELLING)
+    move = lifecycle.move
+
+    def fail_at_the_second(jobs: QuerySet[Job], start: Status, end: Status) -> int:
+        if start == Status.RUNNING:
+            raise RuntimeError("the database is away")
+        return move(jobs, start, end)
+
+    monkeypatch.setattr(recovery, "move", fail_at_the_second)
+    with pytest.raises(RuntimeError):
+        recovery.release_all()
+    analysis.refresh_from_db()
+    assert analysis.status == Status.CANCELLING
+
+
+def test_the_messages_name_and_count_what_was_released() -> None:
+    messages = list(recovery.Released([4, 7], 1_000, 2_000, 3_000).messages())
+    assert [message.split(":")[-1].strip() for message in messages] == [
+        "4, 7.",
+        "1,000 analyses.",
+        "2,000 lookups.",
+        "3,000 notifications.",
+    ]
+    (only,) = recovery.Released([], 0, 1, 0).messages()
+    assert "1 lookups" in only

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
@@ -13,10 +14,10 @@ from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import Settings
 
-from analyses import retention
+from analyses.jobs import retention
+from analyses.jobs.retention import RULES, Housekeeper
 from analyses.models import (
     Analysis,
-    Channel,
     CountedSavings,
     Delivery,
     LogLine,
@@ -26,8 +27,7 @@ from analyses.models import (
     Tag,
     Trial,
 )
-from analyses.retention import RULES, Housekeeper
-from analyses.tests.factories import add_log, make_analysis
+from analyses.tests.factories import add_log, make_analysis, make_notification
 
 LOGS, FAILED, NOTIFICATIONS = (rule.setting for rule in RULES)
 Keep = Callable[..., None]
@@ -107,18 +107,19 @@ def test_what_somebody_has_marked_stays(member: User, keep: Keep) -> None:
     assert not Analysis.objects.filter(pk=neither.pk).exists()
 
 
+UNSENT = (Delivery.WAITING, Delivery.SENDING)
+
+
 def test_notifications_that_have_ended_go(member: User, keep: Keep) -> None:
     keep(**{NOTIFICATIONS: 30})
     old = timezone.now() - timedelta(days=31)
     for status in Delivery:
         for at in (old, timezone.now()):
-            Notification.objects.create(
-                analysis=make_analysis(member), channel=Channel.EMAIL, status=status, due_at=at
-            )
+            ended = {} if status in UNSENT else {"finished_at": at}
+            make_notification(make_analysis(member), status=status, job=ended)
     _run()
-    left = Notification.objects.filter(due_at=old).values_list("status", flat=True)
-    assert set(left) == {Delivery.WAITING, Delivery.SENDING}
-    assert Notification.objects.exclude(due_at=old).count() == len(Delivery)
+    left = Counter(Notification.objects.values_list("status", flat=True))
+    assert left == {status: 2 if status in UNSENT else 1 for status in Delivery}
 
 
 def test_a_dry_run_tells_and_removes_nothing(member: User, keep: Keep) -> None:

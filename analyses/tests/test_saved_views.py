@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from analyses.history.saved_views import save
 from analyses.models import SavedView
+from analyses.pages.history.views import save_view
 from analyses.tests.factories import make_analysis, make_user
 
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_saved_is_said(page: Client, fields: dict[str, str], mess
 
 
 def test_deleting_ones_own_can_be_undone(page: Client, member: User) -> None:
-    view = save(member, "mine & yours", "model=bert", is_shared=True)
+    view = save_view(member, "mine & yours", "model=bert", is_shared=True)
     gone = page.post(reverse("analyses:delete-view", args=[view.pk]), follow=True)
     undo = re.findall(r'name="(name|query|is_shared)" value="([^"]*)"', gone.content.decode())
     assert not SavedView.objects.exists()
@@ -81,17 +81,17 @@ def test_deleting_ones_own_can_be_undone(page: Client, member: User) -> None:
 
 def test_an_admin_cannot_undo_the_deletion_of_anothers(client: Client, db: None) -> None:
     client.force_login(make_user("root", is_staff=True))
-    view = save(make_user("alan"), "for all", "", is_shared=True)
+    view = save_view(make_user("alan"), "for all", "", is_shared=True)
     gone = client.post(reverse("analyses:delete-view", args=[view.pk]), follow=True)
 
-    assert "is deleted" in gone.content.decode()
+    assert "Deleted the view" in gone.content.decode()
     assert "Undo" not in gone.content.decode()
 
 
 def test_others_see_only_what_is_shared(page: Client) -> None:
     alan = make_user("alan")
-    save(alan, "secret", "q=1", is_shared=False)
-    shared = save(alan, "for all", "q=2", is_shared=True)
+    save_view(alan, "secret", "q=1", is_shared=False)
+    shared = save_view(alan, "for all", "q=2", is_shared=True)
     html = html_of(page)
     assert "secret" not in html
     assert "for all" in html
@@ -102,8 +102,8 @@ def test_others_see_only_what_is_shared(page: Client) -> None:
 
 
 def test_one_deletes_ones_own_and_not_what_one_cannot_see(page: Client, member: User) -> None:
-    mine = save(member, "mine", "", is_shared=False)
-    secret = save(make_user("alan"), "secret", "", is_shared=False)
+    mine = save_view(member, "mine", "", is_shared=False)
+    secret = save_view(make_user("alan"), "secret", "", is_shared=False)
     assert delete(page, secret) == 404
     assert delete(page, mine) == 302
     assert list(SavedView.objects.all()) == [secret]
@@ -111,18 +111,18 @@ def test_one_deletes_ones_own_and_not_what_one_cannot_see(page: Client, member: 
 
 def test_an_admin_deletes_what_is_shared(client: Client, member: User) -> None:
     client.force_login(make_user("root", is_staff=True))
-    assert delete(client, save(member, "old", "", is_shared=True)) == 302
-    assert delete(client, save(member, "own", "", is_shared=False)) == 404
+    assert delete(client, save_view(member, "old", "", is_shared=True)) == 302
+    assert delete(client, save_view(member, "own", "", is_shared=False)) == 404
 
 
 def test_two_members_may_use_the_same_name(page: Client, member: User) -> None:
-    save(make_user("alan"), "weekly", "q=1", is_shared=True)
-    save(member, "weekly", "q=2", is_shared=True)
+    save_view(make_user("alan"), "weekly", "q=1", is_shared=True)
+    save_view(member, "weekly", "q=2", is_shared=True)
     assert html_of(page).count(">weekly") == 2
 
 
 def test_a_hostile_name_stays_text(page: Client, member: User) -> None:
-    save(member, "<script>alert(1)</script>", "", is_shared=False)
+    save_view(member, "<script>alert(1)</script>", "", is_shared=False)
     assert "<script>alert(1)" not in html_of(page)
 
 

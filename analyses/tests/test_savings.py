@@ -12,9 +12,9 @@ from django.urls import reverse
 from analyses import services
 from analyses.formatting import times
 from analyses.models import Analysis, CountedSavings, Status
-from analyses.savings import views
+from analyses.pages import savings
+from analyses.savings.breakdown import Totals, totals, totals_by
 from analyses.savings.selection import Selection
-from analyses.savings.totals import Totals, totals, totals_by
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.errors import InvalidInput
 from engine.result import Source
@@ -80,7 +80,7 @@ def test_the_newest_that_is_adopted_counts(member: User) -> None:
 def test_taking_back_makes_savings_potential_again(member: User) -> None:
     analysis = succeeded(member, 100.0)
     services.adopt(analysis, member)
-    services.take_back(analysis, analysis.owner)
+    services.undo_adoption(analysis, analysis.owner)
     assert (of_lab().realised.usd_per_year, of_lab().potential.usd_per_year) == (0.0, 100.0)
 
 
@@ -198,7 +198,7 @@ def test_it_requires_a_login(client: Client, db: None, name: str) -> None:
 def test_an_empty_page_says_how_savings_come_about(page: Client) -> None:
     html = html_of(page)
     assert "No savings yet" in html
-    assert "How this is counted" in html
+    assert "How savings are counted" in html
 
 
 def test_the_page_shows_totals_formula_and_the_analyses_behind(page: Client, member: User) -> None:
@@ -207,7 +207,7 @@ def test_the_page_shows_totals_formula_and_the_analyses_behind(page: Client, mem
     for text in (
         "$1,230",
         "56.0",
-        "How this is counted",
+        "How savings are counted",
         "1 / speedup)",
         "badge-predicted",
         "badge-assumed",
@@ -221,7 +221,7 @@ def test_the_page_shows_totals_formula_and_the_analyses_behind(page: Client, mem
 def test_noise_is_no_gain_as_in_the_history(page: Client, member: User) -> None:
     succeeded(member, 1234.0, speedup=1.25)
     assert times(1.25) in html_of(page)
-    succeeded(member, 0.0, 0.0, speedup=1.01, request=make_request(model="gpt2"))
+    succeeded(member, 0.0, 0.0, speedup=1.01, has_gain=False, request=make_request(model="gpt2"))
     html = html_of(page)
     assert "no gain" in html
     assert times(1.01) not in html
@@ -231,7 +231,7 @@ def test_an_analysis_without_a_speedup_counts_as_nothing_saved(page: Client, mem
     make_analysis(member, Status.SUCCEEDED, make_result(current=384))
     html = html_of(page)
     assert "None" not in html
-    assert "The analysis behind this" in html
+    assert "1 analysis behind these totals" in html
 
 
 @pytest.mark.parametrize("dimension", ["member", "model", "gpu", "month"])
@@ -255,14 +255,14 @@ def test_each_total_opens_to_the_analyses_behind_it(
 def test_nonsense_in_the_address_says_what_to_write(page: Client) -> None:
     response = page.get(reverse("analyses:savings") + "?month=soon")
     assert response.status_code == 404
-    assert "write it as in 2026-03" in response.content.decode()
-    assert "No savings of these" in html_of(page, "?member=nobody")
+    assert "use the form 2026-03" in response.content.decode()
+    assert "No matching savings" in html_of(page, "?member=nobody")
 
 
 def test_a_long_table_is_cut_and_says_so(
     page: Client, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "SHOWN_ROWS", 1)
+    monkeypatch.setattr(savings, "SHOWN_ROWS", 1)
     succeeded(member, 5.0)
     succeeded(make_user("alan"), 7.0)
     assert "Only the first 1 are shown" in html_of(page)

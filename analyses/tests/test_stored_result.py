@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from analyses.stored_result import UNREADABLE, read_result, read_trial, trial_at
+from analyses.stored_result import read_result, read_trial, trial_at
 from analyses.tests.factories import (
     make_global_batch,
     make_result,
     make_trial,
     of_first_version,
 )
+from engine.errors import InvalidInput
 from engine.result import AnalysisResult, Comparison, MeasuredOn, Source
 from engine.workload import Optimizer, Parallelism, Workload
 
@@ -82,14 +83,14 @@ def test_a_result_of_the_first_version_is_read_with_what_it_has() -> None:
     ],
 )
 def test_what_is_no_result_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(UNREADABLE):
+    with pytest.raises(InvalidInput):
         read_result(stored(make_result()) | change)
 
 
 @pytest.mark.parametrize("given", [None, [], 1, "text", {}])
 def test_what_is_no_object_is_refused(given: Any) -> None:
     for read in (read_result, read_trial):
-        with pytest.raises(UNREADABLE):
+        with pytest.raises(InvalidInput):
             read(given)
 
 

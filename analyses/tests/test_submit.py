@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
-from django_q.models import OrmQ
 
-from analyses import queue, selectors, services
-from analyses.models import Analysis, Node, Status
+from analyses import selectors, services
+from analyses.jobs import queue
+from analyses.models import Analysis, Job, JobKind, Node, Status
 from engine.errors import InvalidInput
 
 GOOD: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
@@ -25,16 +25,16 @@ def test_it_stores_and_queues(member: User) -> None:
     assert (stored.model, stored.gpu, stored.current_batch_size) == ("bert", "a10", 32)
     assert (stored.precision, stored.optimizer) == ("bf16-mixed", "sgd")
     assert stored.request["sequence_length"] == 128
-    entry = OrmQ.objects.get()
-    assert entry.func() == "analyses.worker.run_analysis"
-    assert entry.args() == (analysis.pk,)
+    job = Job.objects.get()
+    assert (job.kind, job.lane, job.state) == (JobKind.ANALYSIS, queue.PREDICTIONS, Status.QUEUED)
+    assert job.subject_id == analysis.pk
 
 
 def test_the_queued_task_is_the_workers() -> None:
-    from analyses import worker
+    from analyses.jobs import worker
 
-    task = worker.run_analysis
-    assert f"{task.__module__}.{task.__name__}" == queue.ANALYSIS
+    task = worker.run
+    assert f"{task.__module__}.{task.__name__}" == queue.RUN_JOB
 
 
 def test_row_and_queue_entry_are_one_transaction(member: User) -> None:
@@ -43,14 +43,14 @@ def test_row_and_queue_entry_are_one_transaction(member: User) -> None:
         transaction.set_rollback(True)  # as any error later in the same request does
 
     assert not Analysis.objects.exists()
-    assert not OrmQ.objects.exists()
+    assert not Job.objects.exists()
 
 
 def test_no_row_is_left_where_queueing_fails(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object, **_options: object) -> None:
         raise OSError("no queue")
 
-    monkeypatch.setattr(queue, "async_task", broken)
+    monkeypatch.setattr(queue, "key_fingerprint", broken)
     with pytest.raises(OSError, match="no queue"):
         services.submit(member, GOOD)
 
@@ -93,7 +93,7 @@ def test_bad_input_is_told_by_field_and_stores_nothing(
     assert set(caught.value.fields) == wrong
     assert all(caught.value.fields.values())
     assert not Analysis.objects.exists()
-    assert not OrmQ.objects.exists()
+    assert not Job.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,3 @@ def test_members_see_everybodys_analyses_and_others_none(member: User) -> None:
     assert selectors.visible_to(colleague).count() == 1
     assert not selectors.visible_to(former).exists()
     assert not selectors.visible_to(AnonymousUser()).exists()
-
-
-def test_the_queue_is_in_the_database_of_the_rows() -> None:
-    from django_q.conf import Conf
-
-    assert connection.alias == Conf.ORM

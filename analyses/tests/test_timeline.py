@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from analyses.charts.memory_bars import CATEGORIES
+from analyses.charts.breakdown import CATEGORIES
 from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
 from analyses.tests.factories import (
     PARAMETER_BYTES,
@@ -60,14 +60,14 @@ def test_the_figure_is_plain_json_with_colours_of_the_stylesheet() -> None:
 def test_the_chart_is_described_in_words() -> None:
     words = timeline_description(make_result())
     assert "batch 128" in words
-    assert "highest in backward" in words
+    assert "It peaks in backward" in words
     assert timeline_description(make_result(timeline=[])) == ""
 
 
 def test_micro_batches_that_are_not_shown_are_mentioned() -> None:
     assert timeline_note(make_result()) == ""
     accumulating = make_result(workload=Workload(model="bert", gradient_accumulation=8))
-    assert timeline_note(accumulating).startswith("Shown: 1 of 8 micro-batches")
+    assert timeline_note(accumulating).startswith("Shows 1 of 8 micro-batches")
     kept = make_result(global_batch=make_global_batch(accumulation=1))
     assert timeline_note(kept) == ""
     assert timeline_note(make_result(timeline=[], global_batch=make_global_batch())) == ""

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.client import HTTPResponse
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
@@ -49,12 +50,20 @@ class Server:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(CERTIFICATE)
             connection = context.wrap_socket(connection, server_side=True)
-        self.requests.append(connection.recv(65536))
+        self.requests.append(_request(connection))
         self._behave(connection)
         connection.close()
 
     def close(self) -> None:
         self._listening.close()
+
+
+def _request(connection: socket.socket) -> bytes:
+    """A whole request; of what is no HTTP (a TLS handshake) the first part."""
+    received = connection.recv(65536)
+    while received.startswith(b"POST ") and not received.endswith(BODY):
+        received += connection.recv(65536)
+    return received
 
 
 @pytest.fixture
@@ -249,22 +258,33 @@ def test_an_answer_without_end_is_an_answer(serve: Callable[..., Server]) -> Non
 
 def test_a_big_answer_is_cut(serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    receive = webhook._receive
+    read = HTTPResponse.read1
 
-    def counted(*args: Any) -> bytes:
-        received = receive(*args)
-        taken.append(len(received))
-        return received
+    def counted(answer: HTTPResponse, most: int) -> bytes:
+        part = read(answer, most)
+        taken.append(len(part))
+        return part
 
     def flood(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         while True:
             connection.sendall(b"x" * 65536)
 
-    monkeypatch.setattr(webhook, "_receive", counted)
+    monkeypatch.setattr(HTTPResponse, "read1", counted)
     with pytest.raises(NotDelivered, match=r"HTTP 400 Bad Request: x{200}$"):
         _call(serve(flood).url)
-    assert taken == [webhook.MOST_BYTES]
+    assert sum(taken) == webhook.MOST_BYTES
+
+
+@pytest.mark.parametrize("header", [b"x: " + b"y" * 65536, b"x: y\r\n"])
+def test_a_head_without_end_is_refused(serve: Callable[..., Server], header: bytes) -> None:
+    def flood(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            connection.sendall(header)
+
+    with pytest.raises(NotDelivered, match="its answer is not HTTP"):
+        _call(serve(flood).url)
 
 
 @pytest.mark.parametrize(

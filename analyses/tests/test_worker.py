@@ -11,11 +11,11 @@ import psutil
 import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError
-from django_q.models import OrmQ
 from pytest_django import Settings
 
-from analyses import canary, claims, harvest, pace, services, supervisor, worker
-from analyses.engine_process import TERM_GRACE_SECONDS
+from analyses import services
+from analyses.jobs import engine_output, engine_session, lease, supervisor, timeouts, worker
+from analyses.jobs.engine_process import TERM_GRACE_SECONDS
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_trial, make_analysis, make_trial
 
@@ -24,7 +24,7 @@ Behave = Callable[[str], list[str]]
 
 def _run(member: User) -> Analysis:
     analysis = make_analysis(member)
-    worker.run_analysis(analysis.pk)
+    worker.run(analysis.job.pk)
     analysis.refresh_from_db()
     return analysis
 
@@ -57,16 +57,16 @@ def test_the_node_hears_of_whatever_a_worker_gets(
 ) -> None:
     """Else a node that has one task after the other took its workers for hanging."""
     sung: list[str] = []
-    monkeypatch.setattr(canary, "sing", lambda: sung.append("."))
+    monkeypatch.setattr(supervisor, "report_alive", lambda: sung.append("."))
     fake_engine("success")
     _run(member)
-    worker.deliver_notification(0)
+    worker.run(0)
     assert len(sung) == 2
 
 
 def test_an_analysis_that_has_been_deleted_is_passed_over(db: None, fake_engine: Behave) -> None:
     fake_engine("success")
-    worker.run_analysis(0)
+    worker.run(0)
     assert not Analysis.objects.exists()
 
 
@@ -121,7 +121,7 @@ def test_output_that_is_no_event_goes_to_the_log(member: User, fake_engine: Beha
 def test_a_flood_of_output_is_cut(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(harvest, "MOST_LOG_LINES", 1000)
+    monkeypatch.setattr(engine_output, "MOST_LOG_LINES", 1000)
     fake_engine("flood")
     analysis = _run(member)
 
@@ -142,7 +142,7 @@ def test_a_gigabyte_of_output_takes_neither_memory_nor_the_answer(
 
     assert analysis.status == Status.SUCCEEDED
     assert psutil.Process().memory_info().rss - before < 100 * 2**20
-    assert analysis.log_lines.count() == harvest.MOST_LOG_LINES
+    assert analysis.log_lines.count() == engine_output.MOST_LOG_LINES
     assert analysis.trials.count() == 1
 
 
@@ -151,7 +151,7 @@ def test_a_line_without_end_is_cut(member: User, fake_engine: Behave) -> None:
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
-    assert [len(message) for message in _messages(analysis)] == [harvest.LONGEST_LOG_LINE]
+    assert [len(message) for message in _messages(analysis)] == [engine_output.LONGEST_LOG_LINE]
 
 
 def test_the_deadline_ends_the_engine_and_its_children(
@@ -162,15 +162,15 @@ def test_the_deadline_ends_the_engine_and_its_children(
 ) -> None:
     fake_engine("hang")
     settings.ENGINE_DEADLINE_SECONDS = 1200
-    now, record = [0.0], claims.record
+    now, record = [0.0], lease.record
 
-    def an_hour_passes(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
+    def an_hour_passes(claim, trials, lines):  # type: ignore[no-untyped-def]  # as lease.record
         record(claim, trials, lines)
         now[0] = 3600.0  # once it has said who its child is
 
-    monkeypatch.setattr(supervisor, "monotonic", lambda: now[0] + time.monotonic())
-    monkeypatch.setattr(claims, "record", an_hour_passes)
-    monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(engine_session, "monotonic", lambda: now[0] + time.monotonic())
+    monkeypatch.setattr(lease, "record", an_hour_passes)
+    monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
     monkeypatch.setattr(worker.engines, "take", lambda: engine)
     analysis = _run(member)
@@ -219,7 +219,7 @@ def test_an_engine_that_cannot_be_started_is_a_failure(member: User, settings: S
 def test_redelivery_is_harmless(member: User, fake_engine: Behave) -> None:
     fake_engine("success")
     analysis = _run(member)
-    worker.run_analysis(analysis.pk)
+    worker.run(analysis.job.pk)
 
     assert analysis.trials.count() == 2
     analysis.refresh_from_db()
@@ -233,9 +233,9 @@ def test_the_task_returns_even_when_the_database_stays_away(
         raise DatabaseError("away")
 
     fake_engine("success")
-    monkeypatch.setattr(supervisor, "connection", SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(pace, "LEASE_SECONDS", 0.5)
-    monkeypatch.setattr(claims, "record", away)
+    monkeypatch.setattr(lease, "connection", SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(timeouts, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "record", away)
     analysis = _run(member)
 
     assert analysis.status == Status.RUNNING  # recovery finds it by its stale heartbeat
@@ -245,9 +245,9 @@ def test_a_database_that_was_away_gets_everything_when_it_is_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
-    record = claims.record
+    record = lease.record
 
-    def away_at_first(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
+    def away_at_first(claim, trials, lines):  # type: ignore[no-untyped-def]  # as lease.record
         tries.append(1)
         if len(tries) < 3:
             raise DatabaseError("away")
@@ -255,10 +255,8 @@ def test_a_database_that_was_away_gets_everything_when_it_is_back(
 
     closed: list[bool] = []
     fake_engine("success")
-    monkeypatch.setattr(
-        supervisor, "connection", SimpleNamespace(close=lambda: closed.append(True))
-    )
-    monkeypatch.setattr(claims, "record", away_at_first)
+    monkeypatch.setattr(lease, "connection", SimpleNamespace(close=lambda: closed.append(True)))
+    monkeypatch.setattr(lease, "record", away_at_first)
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
@@ -267,48 +265,52 @@ def test_a_database_that_was_away_gets_everything_when_it_is_back(
 
 
 def test_a_lease_ends_before_another_may_take_the_analysis() -> None:
-    slowest = pace.LEASE_SECONDS + 2 * TERM_GRACE_SECONDS
-    assert 3 * pace.HEARTBEAT_SECONDS < pace.SILENT_AFTER.total_seconds() < pace.LEASE_SECONDS
-    assert slowest < pace.STALE_AFTER.total_seconds()
+    slowest = timeouts.LEASE_SECONDS + 2 * TERM_GRACE_SECONDS
+    assert (
+        3 * timeouts.HEARTBEAT_SECONDS
+        < timeouts.SILENT_AFTER.total_seconds()
+        < timeouts.LEASE_SECONDS
+    )
+    assert slowest < timeouts.STALE_AFTER.total_seconds()
 
 
 def test_a_stopped_worker_gives_its_analysis_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine("hang")
-    monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
     monkeypatch.setattr(worker, "_stopping", threading.Event())
-    record = claims.record
+    record = lease.record
 
-    def stopped_by_then(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
+    def stopped_by_then(claim, trials, lines):  # type: ignore[no-untyped-def]  # as lease.record
         record(claim, trials, lines)
         worker.stop(15, None)
 
-    monkeypatch.setattr(claims, "record", stopped_by_then)
+    monkeypatch.setattr(lease, "record", stopped_by_then)
     analysis = make_analysis(member)
     with pytest.raises(SystemExit):
-        worker.run_analysis(analysis.pk)
+        worker.run(analysis.job.pk)
 
     analysis.refresh_from_db()
-    assert (analysis.status, analysis.losses) == (Status.QUEUED, 0)
+    assert (analysis.status, analysis.job.losses) == (Status.QUEUED, 0)
     assert "another goes on" in _messages(analysis)[-1]
-    assert OrmQ.objects.get().args() == (analysis.pk,)
+    assert analysis.job.state == Status.QUEUED
 
 
 def test_a_cancelled_analysis_ends_its_engine_soon(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine("hang")
-    monkeypatch.setattr("analyses.engine_process.TERM_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
     monkeypatch.setattr(worker.engines, "take", lambda: engine)
-    check = claims.is_to_end
+    check = lease.is_to_end
 
-    def cancelled_by_then(claim: claims.Claim) -> bool:
-        services.cancel(Analysis.objects.get(pk=claim.analysis_id), member)
+    def cancelled_by_then(claim: lease.Lease) -> bool:
+        services.cancel(Analysis.objects.get(pk=claim.subject_id), member)
         return check(claim)
 
-    monkeypatch.setattr(claims, "is_to_end", cancelled_by_then)
+    monkeypatch.setattr(lease, "is_to_end", cancelled_by_then)
     analysis = _run(member)
 
     assert analysis.status == Status.CANCELLED
@@ -321,7 +323,7 @@ def test_the_next_worker_is_told_what_the_last_one_found(member: User, fake_engi
     fake_engine("resume")
     analysis = make_analysis(member)
     add_trial(analysis, make_trial(48))
-    worker.run_analysis(analysis.pk)
+    worker.run(analysis.job.pk)
 
     assert _messages(analysis) == ["asked for bert, known [48]"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
-from analyses import claims, pace, worker
-from analyses.models import Analysis, Status
-from analyses.tests.factories import make_analysis
+from analyses.jobs import lease, timeouts, worker
+from analyses.jobs.engine_output import Failure
+from analyses.jobs.lifecycle import fail
+from analyses.models import Analysis, Job, Status
+from analyses.tests.factories import add_trial, make_analysis, make_trial
 from analyses.tests.fake_engine import GO
 
 Behave = Callable[[str], list[str]]
@@ -27,7 +31,7 @@ def go(tmp_path: Path, settings: Settings) -> Path:
 
 def _run(member: User) -> Analysis:
     analysis = make_analysis(member)
-    worker.run_analysis(analysis.pk)
+    worker.run(analysis.job.pk)
     analysis.refresh_from_db()
     return analysis
 
@@ -37,14 +41,14 @@ def test_trials_are_stored_while_the_engine_works(
 ) -> None:
     fake_engine("until_told")
     stored: list[int] = []
-    record = claims.record
+    record = lease.record
 
     def spy(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
         stored.append(len(list(trials)))
         record(claim, trials, lines)
         go.touch()  # until then the engine does not end
 
-    monkeypatch.setattr(claims, "record", spy)
+    monkeypatch.setattr(lease, "record", spy)
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
@@ -55,18 +59,36 @@ def test_a_heartbeat_is_given_while_the_engine_is_silent(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch, go: Path
 ) -> None:
     fake_engine("until_told")
-    monkeypatch.setattr(pace, "HEARTBEAT_SECONDS", 0.2)
-    beats: list[claims.Claim] = []
+    monkeypatch.setattr(timeouts, "HEARTBEAT_SECONDS", 0.2)
+    beats: list[lease.Lease] = []
 
-    def beat(claim: claims.Claim) -> None:
+    def beat(claim: lease.Lease) -> None:
         beats.append(claim)
         if len(beats) == 3:
             go.touch()
 
-    monkeypatch.setattr(claims, "heartbeat", beat)
+    monkeypatch.setattr(lease, "renew", beat)
 
     assert _run(member).status == Status.SUCCEEDED
     assert len(beats) >= 3
+
+
+def test_an_engine_that_has_stopped_before_it_read_its_request_ends_at_the_deadline(
+    member: User, fake_engine: Behave, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_engine("success")
+    settings.ENGINE_DEADLINE_SECONDS = 0.5
+    monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
+    engine = worker.engines.take()
+    os.kill(engine.pid, signal.SIGSTOP)
+    monkeypatch.setattr(worker.engines, "take", lambda: engine)
+    analysis = make_analysis(member)
+    for size in range(1, 400):  # more than a pipe holds
+        add_trial(analysis, make_trial(size))
+    worker.run(analysis.job.pk)
+
+    analysis.refresh_from_db()
+    assert (analysis.status, analysis.failure_code) == (Status.FAILED, "deadline")
 
 
 def test_a_lost_claim_ends_the_engine_and_changes_nothing(
@@ -74,16 +96,17 @@ def test_a_lost_claim_ends_the_engine_and_changes_nothing(
 ) -> None:
     fake_engine("until_told")  # nobody does
     analysis = make_analysis(member)
-    claim = claims.claim
+    claim = lease.claim
 
-    def claimed_by_another(*taken: Any) -> claims.Claim | None:
+    def claimed_by_another(*taken: Any) -> lease.Lease | None:
         mine = claim(*taken)
         (pk, *_) = taken
-        Analysis.objects.filter(pk=pk).update(status=Status.FAILED, failure_code="worker_lost")
+        lost = Failure("worker_lost", "It was lost.")
+        assert fail(Job.objects.filter(pk=pk), lost)
         return mine
 
-    monkeypatch.setattr(claims, "claim", claimed_by_another)
-    worker.run_analysis(analysis.pk)
+    monkeypatch.setattr(lease, "claim", claimed_by_another)
+    worker.run(analysis.job.pk)
 
     analysis.refresh_from_db()
     assert analysis.failure_code == "worker_lost"

@@ -83,6 +83,10 @@ _SMALL: dict[str, dict[str, Any]] = {
 }
 
 
+SMALL_BERT = Workload("small-bert", config=PRESETS["bert"].config() | _ENCODER, sequence_length=8)
+"""A small model that other processes can build too, where the fixture below does not reach."""
+
+
 @pytest.fixture
 def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every preset at reduced depth and width."""

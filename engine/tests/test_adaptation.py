@@ -5,10 +5,10 @@ import sys
 import pytest
 
 from engine.errors import EngineError, InvalidInput
+from engine.prediction.tracer import trace
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
@@ -94,7 +94,7 @@ def test_a_frozen_backbone_trains_the_head() -> None:
 
 
 def test_a_frozen_backbone_with_nothing_left_to_train_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="nothing of GPT-2 is left to train"):
+    with pytest.raises(InvalidInput, match="GPT-2 has nothing left to train"):
         build_model(small_workload("gpt2", frozen_backbone=True))
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.allocator.caching import (
     ALLOCATE,
     FREE,
+    MOST_STREAMS,
     NO_BLOCK,
     AllocatorOutOfMemory,
     CachingAllocator,
@@ -139,6 +140,92 @@ def test_a_capacity_can_be_filled_to_the_byte() -> None:
     CachingAllocator(2 * MIB).allocate(1)
     with pytest.raises(AllocatorOutOfMemory):
         CachingAllocator(2 * MIB - 1).allocate(1)
+
+
+def test_retries_give_back_what_other_streams_hold_unused() -> None:
+    allocator = CachingAllocator(42 * MIB)
+    allocator.free(allocator.allocate(20 * MIB, stream=2))
+    allocator.allocate(512, stream=1)
+    assert allocator.reserved_bytes == 22 * MIB
+    allocator.allocate(40 * MIB)
+    assert (allocator.reserved_bytes, allocator.retries) == (42 * MIB, 1)
+    with pytest.raises(AllocatorOutOfMemory):
+        allocator.allocate(512, stream=3)
+    assert allocator.reserved_bytes == 42 * MIB
+
+
+def test_the_streams_have_their_own_memory_and_share_one_capacity() -> None:
+    allocator = CachingAllocator(44 * MIB)
+    allocator.allocate(2 * MIB, stream=3)
+    allocator.allocate(512, stream=3)
+    allocator.allocate(2 * MIB, stream=2)
+    assert allocator.reserved_bytes == 42 * MIB
+    allocator.allocate(2 * MIB, stream=3)
+    allocator.allocate(2 * MIB, stream=2)
+    allocator.allocate(512, stream=3)
+    assert (allocator.reserved_bytes, allocator.retries) == (42 * MIB, 0)
+    allocator.allocate(512, stream=2)
+    assert allocator.reserved_bytes == 44 * MIB
+    with pytest.raises(AllocatorOutOfMemory):
+        allocator.allocate(512)
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2, 3, 6, MOST_STREAMS - 1])
+def test_freed_memory_serves_its_own_stream_and_size_class(stream: int) -> None:
+    allocator = CachingAllocator()
+    sizes = (MIB, MIB + 512)
+    blocks = [allocator.allocate(size, stream) for size in sizes]
+    # The leading byte of the 64 bits of an address tells the pool.
+    assert [block >> 56 for block in blocks] == [2 * stream, 2 * stream + 1]
+    for block in blocks:
+        allocator.free(block)
+    assert [allocator.allocate(size, stream) for size in sizes] == blocks
+    assert allocator.reserved_bytes == 22 * MIB
+    other = [allocator.allocate(size, stream + 1 if stream < 6 else 1) for size in sizes]
+    assert not set(other) & set(blocks)
+    assert allocator.reserved_bytes == 44 * MIB
+
+
+def test_a_request_that_names_no_stream_is_made_in_the_first() -> None:
+    allocator = CachingAllocator()
+    block = allocator.allocate(512)
+    allocator.free(block)
+    assert allocator.allocate(512, stream=0) == block
+
+
+def test_an_allocator_begins_with_nothing() -> None:
+    allocator = CachingAllocator()
+    assert (allocator.allocated_bytes, allocator.peak_allocated_bytes) == (0, 0)
+    assert (allocator.reserved_bytes, allocator.peak_reserved_bytes) == (0, 0)
+    assert allocator.retries == 0
+    assert allocator.layout() == ({}, {0: {}, 1: {}})
+
+
+def test_the_layout_names_every_block_in_use_and_every_free_one() -> None:
+    allocator = CachingAllocator()
+    small, large = allocator.allocate(512), allocator.allocate(2 * MIB)
+    assert allocator.layout() == (
+        {small: 512, large: 2 * MIB},
+        {0: {small + 512: 2 * MIB - 512}, 1: {large + 2 * MIB: 18 * MIB}},
+    )
+    allocator.free(large)
+    assert allocator.layout() == (
+        {small: 512},
+        {0: {small + 512: 2 * MIB - 512}, 1: {large: 20 * MIB}},
+    )
+
+
+def test_the_peaks_stay_when_memory_is_freed() -> None:
+    allocator = CachingAllocator(30 * MIB)
+    allocator.free(allocator.allocate(24 * MIB))
+    allocator.allocate(10 * MIB)  # of the 24
+    assert (allocator.allocated_bytes, allocator.peak_allocated_bytes) == (10 * MIB, 24 * MIB)
+    small = CachingAllocator(30 * MIB)
+    small.free(small.allocate(24 * MIB))
+    small.allocate(26 * MIB)
+    small.allocate(MIB)
+    assert (small.reserved_bytes, small.peak_reserved_bytes) == (28 * MIB, 28 * MIB)
+    assert small.peak_allocated_bytes == 27 * MIB
 
 
 def test_a_request_for_nothing_takes_nothing() -> None:

@@ -48,6 +48,44 @@ def test_divisions_hold_for_the_sizes_they_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("conf", "options"),
+    [
+        ("expandable_segments:False", AllocatorOptions()),
+        ("expandable_segments:True", AllocatorOptions(expandable_segments=True)),
+        ("max_split_size_mb:20", AllocatorOptions(max_split_bytes=20_971_520)),
+        ("max_split_size_mb:1099511627776", AllocatorOptions(max_split_bytes=2**60)),
+        (
+            "garbage_collection_threshold:0.8,max_split_size_mb:21,backend:native",
+            AllocatorOptions(max_split_bytes=22_020_096),
+        ),
+    ],
+)
+def test_each_option_is_read_within_its_bounds(conf: str, options: AllocatorOptions) -> None:
+    assert AllocatorOptions.parse(conf) == options
+
+
+@pytest.mark.parametrize(
+    ("divisions", "read"),
+    [
+        ("1", (1,) * 16),
+        ("1048576", (1_048_576,) * 16),
+        ("[>:8]", (8,) * 16),
+        ("[1:2]", (2, *[0] * 15)),
+        ("[1:2,>:8]", (2, *[8] * 15)),
+        ("[4:0,8:2]", (0, 0, 0, 2, *[0] * 12)),
+        ("[1:2,32768:4]", (2, *[0] * 14, 4)),
+        ("[1:2,65536:4]", (2, *[0] * 14, 4)),
+        ("[1:2,1048576:4]", (2, *[0] * 14, 4)),
+    ],
+)
+def test_there_are_divisions_for_each_power_of_two_from_1_mib(
+    divisions: str, read: tuple[int, ...]
+) -> None:
+    options = AllocatorOptions.parse(f"roundup_power2_divisions:{divisions}")
+    assert options.roundup_power2_divisions == read
+
+
+@pytest.mark.parametrize(
     "conf",
     [
         "garbage_collection_threshold:0.8",
@@ -67,8 +105,12 @@ def test_options_without_effect_on_the_peak_are_passed_over(conf: str) -> None:
         ("expandable_segments:true", "takes True or False, not 'true'"),
         ("max_split_size_mb:19", "whole number from 20"),
         ("max_split_size_mb:many", "whole number from 20"),
+        ("max_split_size_mb:1099511627777", "from 20 to 1,099,511,627,776"),
         ("roundup_power2_divisions:3", "3 is no power of two"),
         ("roundup_power2_divisions:0", "whole number from 1"),
+        ("roundup_power2_divisions:2097152", "from 1 to 1,048,576"),
+        ("roundup_power2_divisions:[0:4]", "whole number from 1"),
+        ("roundup_power2_divisions:[2:-1]", "whole number from 0"),
         ("roundup_power2_divisions:[256:4,>:8", "closing bracket"),
         ("roundup_power2_divisions:[]", "whole number"),
         ("roundup_power2_divisions:[300:4]", "300 is no power of two"),
@@ -117,6 +159,25 @@ def test_requests_round_up_to_a_division_of_a_power_of_two(
     small = allocator(f"roundup_power2_divisions:{divisions}")
     small.allocate(size)
     assert small.allocated_bytes == rounded
+
+
+@pytest.mark.parametrize(
+    ("size", "rounded"),
+    [
+        (600_000, 786_432),  # below 1 MiB as from there on: by half a power of two
+        (MIB + 1, MIB + MIB // 2),
+        (2 * MIB - 1, 2 * MIB),
+        (2 * MIB + 1, 2 * MIB + 512),  # not divided
+        (4 * MIB + 1, 4 * MIB + 512),  # into one part: no rounding either
+        (8 * MIB + 1, 9 * MIB),
+        (2**35 - 1, 2**35),
+        (2**35 + 1, 2**35 + 2**33),
+        (2**36 + 1, 2**36 + 2**34),
+    ],
+)
+def test_each_power_of_two_has_its_own_divisions(size: int, rounded: int) -> None:
+    divisions = AllocatorOptions(roundup_power2_divisions=(2, 0, 1, *[8] * 12, 4))
+    assert divisions.round_up(size, 512) == rounded
 
 
 @settings(deadline=None)

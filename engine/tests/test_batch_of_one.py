@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import engine
-from engine.advice.plan import plan
 from engine.analysis import analyze
 from engine.cli.main import BAD_INPUT, OK, main
 from engine.errors import InvalidInput
-from engine.own.trace import trace_own_at_every_batch_size
+from engine.prediction.plan import plan
 from engine.request import AnalysisRequest
-from engine.tests.own_code import written
+from engine.script.trace import trace_script_at_every_batch_size
+from engine.tests.scripts import written
 
 SMALL: dict[str, object] = {"model": "resnet-18", "image_size": 32, "gpu": "t4"}
 """Its last feature map is one pixel."""
@@ -77,7 +77,7 @@ def test_so_is_code_that_does_other_things_at_other_sizes(folder: Path) -> None:
     unlike = NORMED.replace(
         "zero_grad()", "zero_grad(), [torch.zeros(1) for _ in range(batch_size)]"
     )
-    at = trace_own_at_every_batch_size(written(folder, unlike), None, lambda _: None)
+    at = trace_script_at_every_batch_size(written(folder, unlike), None, lambda _: None)
     assert at(1).stands_in
     assert at(1).sizes == at(2).sizes
 

@@ -2,24 +2,104 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
+from engine.prediction import tracer
 from engine.prediction.analysis import analyze_predicted
 from engine.request import AnalysisRequest
+from engine.step.batches import Batch
+from engine.step.training import Training, inputs_on_device
 from engine.tests.conftest import small_workload
+from engine.tracing.lowering import cuda_behaviour
+from engine.workload import Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 
 
 @pytest.mark.parametrize(
     ("model", "convolves"),
-    [("bert", False), ("resnet", True), ("vit-b", True), ("whisper", True), ("clip", True)],
+    [
+        ("bert", False),
+        ("resnet", True),
+        *(
+            pytest.param(name, True, marks=pytest.mark.slow)
+            for name in ("vit-b", "whisper", "clip")
+        ),
+    ],
 )
 def test_what_convolves_says_that_cudnns_workspaces_are_not_predicted(
     model: str, convolves: bool
 ) -> None:
     request = AnalysisRequest(
-        small_workload(model), "t4", batch_multiple=256, memory_limit_bytes=2**30
+        small_workload(model), gpu="t4", batch_multiple=256, memory_limit_bytes=2**30
     )
     caveats = " ".join(analyze_predicted(request, lambda _: None).caveats)
     assert ("cuDNN's convolution workspaces are not predicted" in caveats) is convolves
+
+
+def shared(**fields: Any) -> Workload:
+    return small_workload("bert", **{"world_size": 8, "gradient_accumulation": 4} | fields)
+
+
+def step_without_sync(training: Training, batch: Batch) -> None:
+    """A training step that reduces its gradients in the last micro-batch only."""
+    model: Any = training.model
+    for number in range(1, training.micro_batches + 1):
+        model.set_requires_gradient_sync(number == training.micro_batches)
+        training.phase = "inputs"
+        inputs = inputs_on_device(training, batch)
+        training.phase = "forward"
+        with training.forward_context():
+            loss = model(**inputs).loss
+        training.phase = "backward"
+        training.scaler.scale(loss / training.micro_batches).backward()
+    training.phase = "optimizer"
+    assert training.optimizer is not None
+    training.optimizer.step()
+    model.zero_grad(set_to_none=True)
+    training.phase = "idle"
+
+
+@pytest.mark.parametrize(
+    ("precision", "reduced"),
+    [
+        ("fp32", 4),
+        pytest.param("bf16-mixed", 2, marks=pytest.mark.slow),
+        pytest.param("bf16-true", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_fsdp_without_sync_keeps_whole_gradients_and_needs_no_more_than_is_said(
+    precision: str, reduced: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = shared(parallelism="fsdp", precision=precision)
+    peak, parts = tracer.trace(workload, 2, cuda_behaviour(8.0)).peak_by_category()
+    monkeypatch.setattr(tracer, "step_of", lambda _: step_without_sync)
+    without, kept = tracer.trace(workload, 2, cuda_behaviour(8.0)).peak_by_category()
+    own = 2 if precision == "bf16-true" else 4
+    count = kept["gradients"] // reduced
+    assert kept["gradients"] == count * reduced > parts["gradients"]
+    assert unsynchronised_bytes(workload) == count * reduced - count * own // 8
+    assert 0 < without - peak <= unsynchronised_bytes(workload)
+
+
+def test_what_no_sync_would_take_is_said_where_several_gpus_accumulate() -> None:
+    request = AnalysisRequest(
+        shared(parallelism="fsdp"),
+        gpu="a10",
+        current_batch_size=2,
+        batch_multiple=256,
+        memory_limit_bytes=2**31,
+    )
+    (said,) = accumulation_caveats(request.workload)
+    assert said in analyze_predicted(request, lambda _: None).caveats
+    assert said.startswith("Gradients are synchronised after every micro-batch. Loops that")
+    assert said.endswith("keep unsharded gradients on each GPU, which takes up to 0.00 GiB more.")
+    (ddp,) = accumulation_caveats(shared(parallelism="ddp"))
+    assert ddp.endswith("with no_sync() communicate less, and use the same memory.")
+    two = shared(parallelism="fsdp", world_size=2, precision="bf16-mixed")
+    assert accumulation_caveats(two)[0].endswith("takes no more memory in this case.")
+    assert accumulation_caveats(shared(parallelism="fsdp", gradient_accumulation=1)) == []
+    assert accumulation_caveats(small_workload("bert", gradient_accumulation=4)) == []

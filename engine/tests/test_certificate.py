@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.answer.certificate import certificate
+from engine.answer.certificate import model_commands
 from engine.request import AnalysisRequest
 from engine.result import Source
 
@@ -10,7 +10,7 @@ BERT: dict[str, object] = {"model": "bert", "gpu": "a10"}
 
 
 def commands(source: Source = Source.PREDICTED, **fields: object) -> list[str]:
-    return certificate(AnalysisRequest.parse(BERT | fields), source, (64, 65))
+    return model_commands(AnalysisRequest.parse(BERT | fields), source, (64, 65))
 
 
 def test_settings_at_their_default_are_left_out() -> None:

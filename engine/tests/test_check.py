@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from engine.advice.check import Limits, check
+from engine.answer.check import Limits, check
 from engine.cli.main import main
 from engine.errors import DoesNotFit, MeasurementFailed
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Trial
-from engine.tests.own_code import EXAMPLE
+from engine.tests.scripts import EXAMPLE
 from engine.tests.test_render import ANALYSIS, TOTAL, trial
 
 BERT = 'model = "bert"\nbatch_size = 16\n'
@@ -75,8 +75,8 @@ def test_what_fits_is_said_in_one_sentence_with_status_0(
     (asked, status) = (analysis(_answer()), main(described(BERT)))
     assert status == 0
     assert capsys.readouterr().out == (
-        "Batch 16 of BERT base fits on NVIDIA A10: it needs 2.75 of 22.00 GiB, and gives 71 % of "
-        "the speed of the recommended batch 64 (predicted).\n"
+        "Batch 16 of BERT base fits on NVIDIA A10: it needs 2.75 of 22.00 GiB, and runs at 71% "
+        "of the speed of the recommended batch 64 (predicted).\n"
     )
     assert (asked[0].gpu, asked[0].current_batch_size) == ("a10", 16)
 
@@ -118,7 +118,7 @@ def test_what_does_not_fit_fails_with_the_batch_that_does(
     assert main(described(BERT)) == 1
     assert capsys.readouterr().out == (
         "Batch 16 of BERT base does not fit on NVIDIA A10: it needs 23.00 of 22.00 GiB "
-        "(predicted); batch 320 does.\n"
+        "(predicted). Batch 320 does.\n"
     )
 
 
@@ -129,13 +129,13 @@ def test_what_may_not_fit_fails_unless_one_is_optimistic(
     analysis(near)
     assert main(described(BERT)) == 1
     assert capsys.readouterr().out == (
-        "Batch 16 of BERT base may not fit on NVIDIA A10: it needs 2.75, at the high end 22.00, "
-        "of 22.00 GiB (predicted); batch 12 fits even at that.\n"
+        "Batch 16 of BERT base may not fit on NVIDIA A10: it needs 2.75 (at most 22.00) of "
+        "22.00 GiB (predicted). Batch 12 is safe even then.\n"
     )
     assert main([*described(BERT), "--optimistic"]) == 0
     analysis(replace(near, safe_batch_size=0))
     assert main(described(BERT)) == 1
-    assert "no batch is sure to fit" in capsys.readouterr().out
+    assert "No batch is certain to fit" in capsys.readouterr().out
 
 
 def test_the_high_end_may_be_all_of_the_gpu() -> None:
@@ -173,7 +173,7 @@ def test_a_training_fails_where_it_is_surely_slower_than_asked(
     analysis(_answer())
     assert main(described(BERT + SLOW.format(least))) == status
     said = capsys.readouterr().out
-    assert ("is too slow on NVIDIA A10: 71 % of the speed of the recommended" in said) == (
+    assert ("is too slow on NVIDIA A10: 71% of the speed of the recommended" in said) == (
         status == 1
     )
 
@@ -200,22 +200,25 @@ def test_in_json_the_figures_are_there(
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        ("model = bert", ["--config: ", "training.toml is no TOML: ", "line 1"]),
+        ("model = bert", ["--config: ", "training.toml is not valid TOML: ", "line 1"]),
         (BERT + "batch = 8", ["batch: unknown key; known are allocator,"]),
         (BERT + "current_batch_size = 8", ["batch_size: write batch_size, not"]),
         (BERT + "[check]\nmax_waste = 0.3", ["check.max_waste: unknown key; known are min_share"]),
-        ("check = 1\n" + BERT, ["check: '1' is no table; write [check]"]),
-        (BERT + SLOW.format(1.5), ["check.min_share_of_recommended_speed: '1.5' is not possible"]),
-        (BERT + SLOW.format("nan"), ["check.min_share_of_recommended_speed: 'nan' is not"]),
-        ('model = "bert"', ["batch_size: say which batch size the training uses"]),
-        ('model = "bert"\nbatch_size = 0', ["batch_size: '0' is not possible here"]),
-        ("batch_size = 16", ["model: name a model: bert,"]),
+        ("check = 1\n" + BERT, ["check: '1' is not a table; write [check]"]),
+        (
+            BERT + SLOW.format(1.5),
+            ["check.min_share_of_recommended_speed: enter a number from 0 to 1"],
+        ),
+        (BERT + SLOW.format("nan"), ["check.min_share_of_recommended_speed: enter a number"]),
+        ('model = "bert"', ["batch_size: add the batch size of the training run"]),
+        ('model = "bert"\nbatch_size = 0', ["batch_size: enter a whole number from 1"]),
+        ("batch_size = 16", ["model: choose a model: bert,"]),
         ('model = "bertt"\nbatch_size = 16', ["model: unknown model 'bertt'"]),
-        (BERT + 'precision = "fp8"', ["precision: unknown precision 'fp8'"]),
-        (BERT + "precision = 8", ["precision: unknown precision '8'"]),
+        (BERT + 'precision = "fp8"', ["precision: choose one of fp32,"]),
+        (BERT + "precision = 8", ["precision: choose one of fp32,"]),
         (BERT + "[model_config]", ["model_config: unknown key"]),
         ('batch_size = 16\nconfig = "none.json"', ["config: ", "cannot be read: "]),
-        ('batch_size = 16\nfactory = "mine"', ["factory: 'mine' names no function"]),
+        ('batch_size = 16\nfactory = "mine"', ["factory: 'mine' is not a function"]),
     ],
 )
 def test_a_mistake_in_the_file_names_its_key_with_status_2(
@@ -239,7 +242,7 @@ def test_a_file_that_is_not_there_is_named(
     assert "none.toml cannot be read: No such file" in capsys.readouterr().err
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     assert main(["check", "--config", str(tmp_path / "binary.toml"), "--gpu", "a10"]) == 2
-    assert "binary.toml is no TOML" in capsys.readouterr().err
+    assert "binary.toml is not valid TOML" in capsys.readouterr().err
 
 
 def test_a_gpu_that_is_not_known_names_the_flag(
@@ -248,7 +251,7 @@ def test_a_gpu_that_is_not_known_names_the_flag(
     assert main([*described(BERT)[:3], "--gpu", "b10"]) == 2
     assert capsys.readouterr().err.startswith("error: --gpu: unknown gpu 'b10'")
     assert main(described(BERT)[:3]) == 2
-    assert "error: --gpu: name a GPU" in capsys.readouterr().err
+    assert "error: --gpu: choose a GPU" in capsys.readouterr().err
 
 
 def test_a_failure_of_the_engine_is_no_verdict(

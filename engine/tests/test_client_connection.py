@@ -8,8 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from engine.client import Lab, Misconfigured, NotAllowed, NotFound, Refused, Unavailable
-from engine.client.connection import TRIES, Connection
-from engine.client.settings import Settings
+from engine.client.connection import TRIES, Connection, Settings
 from engine.tests.fake_lab import FakeLab
 
 TOKEN = "mm_0123456789abcdef"  # noqa: S105  # of these tests
@@ -91,7 +90,7 @@ def test_refusals_are_told_apart(
 def test_a_bad_token_says_what_to_do(connection: Connection, lab: FakeLab) -> None:
     lab.say((401, {"detail": "Invalid token."}))
 
-    with pytest.raises(NotAllowed, match="Make a new token"):
+    with pytest.raises(NotAllowed, match="Create a new token"):
         connection.get("/models/")
 
 
@@ -176,7 +175,7 @@ def test_the_token_never_follows_a_redirect(
     with FakeLab() as other:
         other.say({})
         lab.say((status, b"", {"Location": f"{other.url}/api/v1/models/"}))
-        with pytest.raises(Misconfigured, match="give the address it is at"):
+        with pytest.raises(Misconfigured, match="use that address instead"):
             connection.get("/models/")
         assert not other.asked
 
@@ -194,24 +193,24 @@ def test_no_proxy_reads_the_token(lab: FakeLab, monkeypatch: pytest.MonkeyPatch)
 def test_something_else_at_that_address(connection: Connection, lab: FakeLab) -> None:
     lab.say((200, b"<html>It works!</html>"))
 
-    with pytest.raises(Misconfigured, match="no MemoryMark"):
+    with pytest.raises(Misconfigured, match="not a MemoryMark site"):
         connection.get("/models/")
 
 
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("", "give the site's address"),
-        ("lab.example", "no web address"),
+        ("", "set it to the site's address"),
+        ("lab.example", "not a web address"),
         ("ftp://lab.example", "https://"),
         ("http://lab.example", "unencrypted"),
         ("http://10.0.0.1:8000", "unencrypted"),
         ("http://localhost.evil.example", "unencrypted"),
         ("https://ada:secret@lab.example", "leave out user"),
         ("https://lab.example/?token=1", "leave out user"),
-        ("https://lab example", "no web address"),
-        ("https://lab.example:port", "no web address"),
-        ("https://", "no web address"),
+        ("https://lab example", "not a web address"),
+        ("https://lab.example:port", "not a web address"),
+        ("https://", "not a web address"),
     ],
 )
 def test_an_address_that_cannot_be(url: str, reason: str) -> None:
@@ -246,7 +245,7 @@ def test_the_environment_says_where_and_who(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("token", ["two words", "line\nHost: evil", "\u2026", "mm_\0"])
 def test_a_token_that_cannot_be(token: str) -> None:
-    with pytest.raises(Misconfigured, match="no token"):
+    with pytest.raises(Misconfigured, match="not a token"):
         Lab("https://lab.example", token)
 
 

@@ -20,7 +20,7 @@ def server() -> Iterator[FakeLab]:
 
 @pytest.fixture
 def lab(server: FakeLab, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    monkeypatch.setattr("engine.client.lab.ASK_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("engine.client.lab.POLL_SECONDS", 0.01)
     return Lab(server.url, "mm_token")
 
 
@@ -137,7 +137,7 @@ def test_a_prediction_is_waited_for(lab: Lab, server: FakeLab) -> None:
 def test_a_plan_that_nobody_has_worked_out_yet(lab: Lab, server: FakeLab) -> None:
     server.say({"id": 5, "status": "waiting", "answer": None, "failure": None})
 
-    with pytest.raises(NotFinished, match="ask again"):
+    with pytest.raises(NotFinished, match="try again"):
         lab.plan(model="bert", gpu="a10", wait=0.03)
 
 
@@ -171,12 +171,16 @@ def test_analyses_are_compared_and_savings_added_up(lab: Lab, server: FakeLab) -
 def test_an_answer_that_is_no_analysis_is_told(lab: Lab, server: FakeLab, body: object) -> None:
     server.say(body)
 
-    with pytest.raises(LabError, match="no analysis"):
+    with pytest.raises(LabError, match="not an analysis"):
         lab.analysis(1)
 
 
-def test_the_client_loads_no_torch() -> None:
-    program = "import sys, engine.client; print({'torch', 'transformers'} & set(sys.modules))"
+def test_client_and_recorder_load_the_standard_library_only() -> None:
+    program = (
+        "import sys; before = set(sys.modules); import engine.client, engine.recording; "
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}; "
+        "print(new - sys.stdlib_module_names - {'engine'})"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert done.stdout.strip() == "set()", done.stderr

@@ -91,7 +91,7 @@ def test_what_is_not_set_is_told_before_all_the_work(
     monkeypatch.setattr(analysis, "analyze", None)
 
     assert main(ANALYZE) == 2
-    assert "MEMORYMARK_TOKEN: give a token" in capsys.readouterr().err
+    assert "MEMORYMARK_TOKEN: set it to a token" in capsys.readouterr().err
     assert main(["push"]) == 2
 
 
@@ -110,6 +110,6 @@ def test_an_outbox_that_cannot_be_written_is_told(
     assert "Batch" in said.out  # the answer is there all the same
 
 
-def test_own_code_is_not_pushed(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_is_not_pushed(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--factory", "mine:make", "--gpu", "a10", "--push"]) == 2
     assert "--push: the lab keeps models that it knows" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answer.comparison import compare, coverage, speedup_in_turn
+from engine.answer.economics import compare, coverage, speedup_in_turn
 from engine.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.measurement.rounds import (
@@ -67,7 +67,7 @@ def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize(("slow", "fast"), [([], []), ([1.0], [1.0, 2.0])])
 def test_half_a_round_is_refused(slow: list[float], fast: list[float]) -> None:
-    with pytest.raises(ValueError, match="whole rounds"):
+    with pytest.raises(ValueError, match="whole round"):
         compare(slow, fast)
 
 
@@ -98,7 +98,7 @@ def test_trials_that_take_minutes_are_not_repeated_for_ever() -> None:
     found = measure_in_turn(trial, trial(16), trial(64), said.append, clock=lambda: next(clock))
     assert found is None
     assert said[-1] == Log("Too few rounds to compare the two batches", "warning")
-    assert "assumed to be off by up to 5 %" in about_rounds(found, 0.05)[0]
+    assert "may be off by up to 5% (assumed)" in about_rounds(found, 0.05)[0]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_trial_that_fails_late_costs_its_round_alone() -> None:
     said: list[Event] = []
     found = measure_in_turn(run, trial(16), trial(64), said.append)
     assert found == compare([10.0] * FEWEST_ROUNDS, [10.0] * FEWEST_ROUNDS)
-    assert Log("Comparing ends early: the driver has gone", "warning") in said
+    assert Log("The comparison ends early: the driver has gone", "warning") in said
 
 
 def test_a_batch_that_no_longer_fits_ends_the_rounds_with_a_warning() -> None:
@@ -135,4 +135,4 @@ def test_a_batch_that_no_longer_fits_ends_the_rounds_with_a_warning() -> None:
         lambda size: trial(size, next(speeds)), trial(16), trial(64), said.append
     )
     assert found is None
-    assert Log("Batch 64 fitted before and no longer does", "warning") in said
+    assert Log("Batch 64 fitted before but no longer does", "warning") in said

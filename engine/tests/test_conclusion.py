@@ -1,10 +1,14 @@
+"""The answer follows from the trials: speedup, headroom, savings, and a verdict that reads well."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from engine.answer.conclusion import Findings, conclude
+from engine.answer.conclusion import Findings, conclude, verdict
+from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest, Assumptions
@@ -28,7 +32,10 @@ def trial(batch_size: int, fits: bool = True, speed: float | None = 10.0) -> Tri
 
 
 REQUEST = AnalysisRequest(
-    Workload("bert"), "a10", 8, assumptions=Assumptions(hours_per_run=10, runs_per_year=50)
+    Workload("bert"),
+    gpu="a10",
+    current_batch_size=8,
+    assumptions=Assumptions(hours_per_run=10, runs_per_year=50),
 )
 FOUND = Findings(
     gpu=GPU,
@@ -76,14 +83,14 @@ def test_a_gain_within_the_noise_saves_nothing() -> None:
     result = conclude(REQUEST, replace(FOUND, recommended=trial(32, speed=10.1)))
     assert result.savings is not None
     assert result.savings.usd_per_year == 0
-    assert "no gain" in result.verdict
+    assert result.verdict.startswith("Keep batch 8. Batch 32 would be no faster.")
 
 
 def test_the_certificate_repeats_a_model_that_is_known_by_its_config_alone() -> None:
     mine = Workload("mine", config=PRESETS["bert"].config(), optimizer=Optimizer.SGD)
     commands = conclude(replace(REQUEST, workload=mine), FOUND).certificate
     assert commands == [
-        "python -m engine predict mine --gpu a10 --optimizer sgd --config config.json "
+        "python -m engine predict mine --config config.json --gpu a10 --optimizer sgd "
         f"--batch-size {size}"
         for size in (64, 65)
     ]
@@ -123,3 +130,114 @@ def test_the_answer_is_plain_json_with_the_promised_fields() -> None:
         "samples_per_second",
         "source",
     }
+
+
+# --- the verdict ------------------------------------------------------------------------------
+
+
+def said(recommended: int, current: int, ratio: float | None, **fields: Any) -> str:
+    """The verdict where batch 288 fits and 296 does not, and each sample takes 10 MiB."""
+    return verdict(
+        Findings(
+            gpu=GpuFacts("A GPU", 2**34, 2**34),
+            outcome=fields.pop("outcome", SearchOutcome(288, 296, True, [])),
+            current=replace(
+                trial(current, ratio is not None), device_used_bytes=current * 10 * 2**20
+            ),
+            recommended=replace(
+                trial(recommended, speed=10 * (ratio or 1)),
+                device_used_bytes=recommended * 10 * 2**20,
+            ),
+            curve=(),
+            price_per_hour_usd=1.0,
+            source=fields.pop("source", Source.PREDICTED),
+            **fields,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentences", "expected"),
+    [
+        (
+            said(64, 16, 1.3126),
+            "Use batch 64: 1.31\N{MULTIPLICATION SIGN} faster than 16. That is within 5% of this "
+            "GPU's top speed. Up to 288 fits; 296 does not. (Predicted)",
+        ),
+        (
+            said(64, 64, 1.0),
+            "Keep batch 64. It already runs within 5% of this GPU's top speed. Up to 288 fits; "
+            "296 does not. (Predicted)",
+        ),
+        (
+            said(64, 16, 1.01),
+            "Keep batch 16. Batch 64 would be no faster. Up to 288 fits; 296 does not. (Predicted)",
+        ),
+        (
+            said(64, 128, 0.97),
+            "Keep batch 128. Batch 64 would be 3% slower and free 0.6 GiB; nothing larger is worth "
+            "it. Up to 288 fits; 296 does not. (Predicted)",
+        ),
+        (
+            said(64, 65, 1.004),
+            "Keep batch 65. Batch 64 would be at the same speed; nothing larger is worth it. Up to "
+            "288 fits; 296 does not. (Predicted)",
+        ),
+        (
+            said(64, 1024, None),
+            "Use batch 64: 1,024 runs out of memory. That is within 5% of this GPU's top speed. Up "
+            "to 288 fits; 296 does not. (Predicted)",
+        ),
+        (
+            said(64, 16, 1.3, outcome=SearchOutcome(65_536, 65_544, False, [])),
+            "Use batch 64: 1.30\N{MULTIPLICATION SIGN} faster than 16. That is within 5% of this "
+            "GPU's top speed. Up to 65,536 fits; nothing larger was tried. (Predicted)",
+        ),
+    ],
+)
+def test_the_verdict_reads_well(sentences: str, expected: str) -> None:
+    assert sentences == expected
+
+
+def test_the_verdict_says_whether_it_was_measured() -> None:
+    assert said(64, 16, 1.3, source=Source.MEASURED).endswith("296 does not. (Measured)")
+
+
+def test_a_smaller_batch_that_is_faster_is_a_gain() -> None:
+    assert said(64, 128, 1.1).startswith("Use batch 64: 1.10\N{MULTIPLICATION SIGN} faster")
+
+
+def test_the_measured_interval_decides_what_is_a_gain() -> None:
+    assert said(64, 16, 1.05, noise=0.06).startswith("Keep batch 16")
+    assert said(64, 16, 1.014, noise=0.01).startswith("Use batch 64: 1.01")
+
+
+@pytest.mark.parametrize(
+    ("bound", "why"),
+    [
+        (Bound.MEMORY, "Larger batches would be faster, but are not safe in memory. "),
+        (Bound.GLOBAL_BATCH, "Larger batches would be faster, but do not keep the global batch. "),
+    ],
+)
+def test_the_verdict_says_what_keeps_the_recommended_batch_from_top_speed(
+    bound: Bound, why: str
+) -> None:
+    assert f"faster than 16. {why}" in said(64, 16, 1.3126, bound=bound)
+    assert f"Keep batch 64. {why}" in said(64, 64, 1.0, bound=bound)
+    assert "worth it" not in said(64, 128, 0.97, bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("current", "ratio", "safe", "expected"),
+    [
+        (16, None, 0, "Use batch 1: 16 runs out of memory. No batch is certain to fit; 1 has the"),
+        (3, 0.5, 0, "No batch is certain to fit; 1 has the best chance. Up to"),
+        (280, 0.8, 264, "Drop to batch 1. 280 may run out of memory; 1 is safe, 20% slower. Up"),
+        (280, 1.0, 264, "Drop to batch 1. 280 may run out of memory; 1 is safe, at the same speed"),
+        (264, 0.99, 264, "Keep batch 264. Batch 1 would be 1% slower and free 2.6 GiB. Up to"),
+    ],
+)
+def test_what_may_not_fit_is_not_called_safe(
+    current: int, ratio: float | None, safe: int, expected: str
+) -> None:
+    assert said(1, current, ratio, bound=Bound.MEMORY, safe_batch_size=safe).startswith(expected)

@@ -11,12 +11,12 @@ import os
 import pytest
 import torch
 
-from engine.benchmarks.gpu.helpers import ask_device, ask_search
-from engine.benchmarks.gpu.results import Search
+from benchmarks.gpu.processes import describe_device, time_search
+from benchmarks.gpu.results import Search
 from engine.measurement.parent import local_device, measure, measured_on, record
 from engine.measurement.protocol import TrialOrder
+from engine.prediction.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -86,7 +86,7 @@ def test_several_gpus_hold_what_is_predicted(parallelism: str) -> None:
 
 
 def test_the_benchmark_counts_what_a_process_takes_by_itself() -> None:
-    device = ask_device(os.environ, 120, quick=False)
+    device = describe_device(os.environ, 120, quick=False)
     assert device.facts.name == local_device().name
     assert device.facts.context_bytes == pytest.approx(local_device().context_bytes, rel=0.1)
     used = [cost.device_used_bytes for cost in device.fixed_costs]
@@ -98,7 +98,7 @@ def test_the_benchmark_counts_what_a_process_takes_by_itself() -> None:
 def test_the_benchmark_searches_on_the_gpu() -> None:
     limit = local_device().context_bytes + 4 * 2**30
     asked = Search("linear scan by 8", None, "bert", limit)
-    found = ask_search(asked, {"model": "bert"}, os.environ, 240)
+    found = time_search(asked, {"model": "bert"}, os.environ, 240)
     assert found.answer is not None
     assert found.answer > 0
     assert found.tried[-1] == (found.answer + 8, False)

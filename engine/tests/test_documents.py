@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.allocator.segments import BLOCK_BYTES
-from engine.answer.comparison import coverage
-from engine.answer.economics import PREDICTED_NOISE
+from benchmarks.results.tables import ROOT, documents
+from engine.allocator.pools import BLOCK_BYTES
+from engine.answer.economics import PREDICTED_NOISE, coverage
 from engine.answer.recommendation import ENOUGH_SPEED
-from engine.benchmarks.results.documents import ROOT, documents
 from engine.cli.main import main
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
@@ -59,12 +58,12 @@ def test_the_constants_of_the_methods_page_are_those_of_the_engine() -> None:
     known = range_of(read_residuals(PUBLISHED), LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
     use = Assumptions()
     for claim in (
-        f"at least {100 * LEAST_MEMORY_SHARE:.0f} %, times",
-        f"so it is ±{100 * (known.high - 1):.0f} %",
+        f"at least {100 * LEAST_MEMORY_SHARE:.0f}%, times",
+        f"so it is ±{100 * (known.high - 1):.0f}%",
         f"{ASSUMED_STEP_TIME.low:.2f} to {ASSUMED_STEP_TIME.high:.1f} times that",
-        f"at least {100 * ENOUGH_SPEED:.0f} % of the speed of the largest *safe* batch",
-        f"the ratio of predicted speeds, ±{100 * PREDICTED_NOISE:.0f} %",
-        f"{100 * coverage(3):.0f} % with three rounds, {100 * coverage(6):.0f} % with six",
+        f"at least {100 * ENOUGH_SPEED:.0f}% of the speed of the largest *safe* batch",
+        f"the ratio of predicted speeds, ±{100 * PREDICTED_NOISE:.0f}%",
+        f"{100 * coverage(3):.0f}% with three rounds, {100 * coverage(6):.0f}% with six",
         f"{use.hours_per_run:.0f} hours per run and {use.runs_per_year:.0f} runs per year",
         f"{NCCL_PAIR_BYTES / 2**20:.0f} MiB for two GPUs, {NCCL_GROUP_BYTES / 2**20:.0f} MiB for",
         f"rounds each up to {BLOCK_BYTES} bytes",

@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers
 
-from engine.answer.measured_on import measured_on_in_words
+from engine.answer.certificate import measured_on_rows
 from engine.measurement import environment
-from engine.measurement.environment import driver_says, measured_on
+from engine.measurement.environment import driver_facts, measured_on
 from engine.measurement.protocol import TrialOrder
 from engine.result import MeasuredOn
 from engine.tests.conftest import small_workload
@@ -40,7 +40,7 @@ ON_A10 = MeasuredOn(
 
 
 def shown(found: MeasuredOn) -> str:
-    return " ".join(f"{label} {said}" for label, said in measured_on_in_words(found))
+    return " ".join(f"{label} {said}" for label, said in measured_on_rows(found))
 
 
 @pytest.mark.usefixtures("small_models")
@@ -86,7 +86,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 def test_the_driver_is_asked_for_the_very_gpu_and_what_it_does_not_tell_is_left_out(
     driver: Driver,
 ) -> None:
-    told = driver_says("123e4567")
+    told = driver_facts("123e4567")
     assert told == {"driver": "570.86.15", "clock_mhz": 885, "largest_clock_mhz": 1695}
     assert driver.asked == ["GPU-123e4567"]
 
@@ -95,12 +95,12 @@ def test_a_part_of_a_gpu_has_a_driver_and_no_more(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", driver.refuse)
-    assert driver_says("MIG") == {"driver": "570.86.15"}
+    assert driver_facts("MIG") == {"driver": "570.86.15"}
 
 
 def test_without_a_driver_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", Driver().refuse)
-    assert driver_says("123e4567") == {}
+    assert driver_facts("123e4567") == {}
 
 
 @pytest.mark.usefixtures("small_models", "driver")
@@ -143,4 +143,4 @@ def test_what_the_cpu_does_not_have_is_not_shown() -> None:
 
 def test_without_nvml_the_driver_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "pynvml", None)
-    assert driver_says("123e4567") == {}
+    assert driver_facts("123e4567") == {}

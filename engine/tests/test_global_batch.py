@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from engine.answer.recommendation import (
     Bound,
     Recommendation,
-    changed_global_batch,
-    kept_global_batch,
     micro_batches,
     recommend_batch,
 )
@@ -71,8 +69,8 @@ def test_without_a_global_batch_the_workloads_own_accumulation_holds() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"global_batch_size": 100}, "no multiple of the 16"),
-        ({"global_batch_size": 8}, "no multiple of the 16"),
+        ({"global_batch_size": 100}, "not a multiple of the 16"),
+        ({"global_batch_size": 8}, "not a multiple of the 16"),
         ({"global_batch_size": 64, "gradient_accumulation": 2}, "make 32, not 64"),
         ({"global_batch_size": 0}, "whole number from 1"),
         ({"global_batch_size": "many"}, "whole number from 1"),
@@ -197,25 +195,6 @@ def test_where_even_one_sample_may_not_fit_nothing_is_safe() -> None:
     assert limits.choice.batch_size == 1
 
 
-def test_how_the_global_batch_is_kept_is_told() -> None:
-    kept = kept_global_batch(ask(global_batch_size=256), 64)
-    assert kept is not None
-    assert (kept.size, kept.gradient_accumulation, kept.kept_size) == (256, 4, 256)
-    assert "64 samples instead of 256" in kept.otherwise
-    assert "4 times as many optimizer steps" in kept.otherwise
-    whole = kept_global_batch(ask(global_batch_size=256), 256)
-    assert whole is not None
-    assert "whole global batch" in whole.otherwise
-    assert kept_global_batch(ask(), 64) is None
-
-
-def test_a_changed_global_batch_is_told_where_none_is_kept() -> None:
-    assert "from 16 to 64: fewer" in changed_global_batch(ask(), 64)
-    assert "from 64 to 32: more" in changed_global_batch(ask(gradient_accumulation=4), 8)
-    assert changed_global_batch(ask(), 16) == ""
-    assert changed_global_batch(ask(global_batch_size=64), 64) == ""
-
-
 @pytest.mark.usefixtures("small_models")
 def test_an_analysis_keeps_the_global_batch() -> None:
     request = ask(
@@ -238,7 +217,7 @@ def test_without_a_global_batch_the_change_is_a_caveat() -> None:
     request = ask(sequence_length=32, current_batch_size=1)
     result = analyze_predicted(request, lambda _: None)
     assert result.global_batch is None
-    assert any("changes the global batch from 1 to" in caveat for caveat in result.caveats)
+    assert any("raises the global batch from 1 to" in caveat for caveat in result.caveats)
     assert result.safe_batch_size is not None
     assert result.recommended_batch_size <= result.safe_batch_size <= result.largest_batch_size
 
@@ -252,7 +231,7 @@ def test_the_recommended_batch_is_safe_at_the_high_end() -> None:
     assert high <= 3 * GIB
     assert result.safe_batch_size is not None
     assert result.safe_batch_size < result.largest_batch_size
-    assert any(f"batch {result.safe_batch_size:,} fits even" in c for c in result.caveats)
+    assert any(f"Batch {result.safe_batch_size:,} fits even" in c for c in result.caveats)
 
 
 @pytest.mark.usefixtures("small_models")

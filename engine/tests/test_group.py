@@ -13,19 +13,24 @@ import pytest
 from torch.nn import Module
 
 from engine.errors import InvalidInput, MeasurementFailed
-from engine.measurement import analysis, parent, processes
+from engine.measurement import analysis, checks, parent
 from engine.measurement.analysis import measure_batch
-from engine.measurement.group import merged
-from engine.measurement.parent import measure, measure_first_run, record
-from engine.measurement.processes import Ended, OutOfTime, run_together
+from engine.measurement.parent import (
+    Ended,
+    OutOfTime,
+    measure,
+    measure_first_run,
+    merged,
+    record,
+    run_together,
+)
 from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder
 from engine.models.presets import PRESETS
 from engine.parallel.interconnect import NCCL_PAIR_BYTES
+from engine.prediction.tracer import trace
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 from engine.step.training import build_model
-from engine.tracing.tracer import trace
-from engine.validation import backward
 from engine.workload import Workload
 
 SMALL = PRESETS["bert"].config() | {
@@ -50,7 +55,7 @@ def trial(**fields: Any) -> Trial:
 # Real processes, over Gloo
 
 
-@pytest.mark.parametrize("as_view", [False, True])
+@pytest.mark.parametrize("as_view", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ddp_measured_is_ddp_predicted_to_the_byte(as_view: bool) -> None:
     workload = shared("ddp", gradient_accumulation=2, gradient_as_bucket_view=as_view)
     found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**30))
@@ -130,7 +135,7 @@ def worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str, grace_seconds: float = 0.5
 ) -> list[str]:
     """A process that reads its order as ``order`` and goes on with the lines."""
-    monkeypatch.setattr(processes, "GRACE_SECONDS", grace_seconds)
+    monkeypatch.setattr(parent, "GRACE_SECONDS", grace_seconds)
     script = tmp_path / "child.py"
     script.write_text("\n".join(["import json, os, sys, time", "order = input()", *lines]))
     command = [sys.executable, str(script)]
@@ -226,23 +231,23 @@ def test_more_than_the_machine_has_is_refused_before_anything_runs(
     device: DeviceFacts, limit_bytes: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(analysis, "local_device", lambda: device)
-    request = AnalysisRequest(shared("ddp"), "local", memory_limit_bytes=limit_bytes)
+    request = AnalysisRequest(shared("ddp"), gpu="local", memory_limit_bytes=limit_bytes)
     with pytest.raises(InvalidInput, match=message):
         measure_batch(request, print)
 
 
 def test_a_check_of_backward_is_refused_like_an_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     one = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6)
-    monkeypatch.setattr(backward, "local_device", lambda: one)
+    monkeypatch.setattr(checks, "local_device", lambda: one)
     with pytest.raises(InvalidInput, match=r"has 1 GPU\(s\)"):
-        backward.validate_backward(shared("ddp"), BATCH_SIZE, "local")
+        checks.validate_backward(shared("ddp"), BATCH_SIZE, "local")
 
 
 def test_nccl_takes_its_share_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     two = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6, count=2)
     monkeypatch.setattr(analysis, "local_device", lambda: two)
     monkeypatch.setattr(analysis, "measure", lambda order: trial(fits=False))
-    gpu, _, _ = measure_batch(AnalysisRequest(shared("ddp"), "local"), print)
+    gpu, _, _ = measure_batch(AnalysisRequest(shared("ddp"), gpu="local"), print)
     assert gpu.usable_bytes == 2**34 - 2**28 - NCCL_PAIR_BYTES
 
 

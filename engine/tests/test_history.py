@@ -11,10 +11,9 @@ from engine.allocator.caching import ALLOCATE, FREE
 from engine.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.measurement import analysis
-from engine.measurement.history import Seen, Sighting, trace_of
+from engine.measurement.history import Seen, Sighting, SightingRecorder, trace_of
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.runs import WorkloadSteps
-from engine.measurement.sightings import SightingRecorder
+from engine.measurement.steps import WorkloadSteps
 from engine.prediction.timeline import largest_tensors, timeline
 from engine.request import AnalysisRequest
 from engine.result import LargeTensor, Source, Trial
@@ -195,7 +194,7 @@ def test_one_measured_batch_has_a_breakdown_too(monkeypatch: pytest.MonkeyPatch)
         "measured_on": lambda order: None,
     }.items():
         monkeypatch.setattr(analysis, name, answer)
-    request = AnalysisRequest(small_workload("bert"), "local", 8)
+    request = AnalysisRequest(small_workload("bert"), gpu="local", current_batch_size=8)
     _, found, _ = analysis.measure_batch(request, print)
     assert found.breakdown == STEP.breakdown
 

@@ -13,20 +13,17 @@ import huggingface_hub
 import pytest
 from huggingface_hub import errors
 
-from engine.advice.plan import plan
 from engine.analysis import analyze
 from engine.errors import InvalidInput
-from engine.gpus import GPUS
+from engine.hub import SWITCH, download_config, resolve
+from engine.measurement import checks
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.models.hub import download_config, resolve
-from engine.models.hub_switch import SWITCH
 from engine.models.kinds import Kind, Task
 from engine.models.presets import PRESETS
-from engine.prediction.every_gpu import every_gpu
 from engine.prediction.intervals import Counted, append_residuals
+from engine.prediction.plan import plan
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
-from engine.validation import prediction
 from engine.workload import Workload
 
 # Releases of huggingface_hub have had several HTTP clients.
@@ -104,7 +101,7 @@ def test_what_does_not_suit_its_config_is_named(
     ("config", "says"),
     [
         ("<html>", "not JSON"),
-        ({"model_type": "mine", "auto_map": {"AutoModel": "mine.Model"}}, "code of its own"),
+        ({"model_type": "mine", "auto_map": {"AutoModel": "mine.Model"}}, "custom code"),
         (SMALL_BERT | {"hidden_act": "nonesuch"}, "transformers cannot train it"),
         (" " * (2**20 + 1), "too large"),
     ],
@@ -122,22 +119,15 @@ def test_a_config_of_no_use_is_the_models_mistake(
 def test_an_analysis_fetches_the_config_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("engine.models.hub.download_config", hub_with(SMALL_BERT, tmp_path))
+    monkeypatch.setattr("engine.hub.download_config", hub_with(SMALL_BERT, tmp_path))
     request = AnalysisRequest(Workload("someone/her-model"), gpu="a10", batch_multiple=64)
     assert analyze(request, lambda event: None).model_name == "someone/her-model"
 
 
 @pytest.fixture
 def her_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setattr("engine.models.hub.download_config", hub_with(SMALL_BERT, tmp_path))
+    monkeypatch.setattr("engine.hub.download_config", hub_with(SMALL_BERT, tmp_path))
     return "someone/her-model"
-
-
-def test_the_curves_of_every_gpu_fetch_the_config_first(her_model: str) -> None:
-    small = replace(GPUS["a10"], total_bytes=GPUS["a10"].context_bytes + 64 * 2**20)
-    (curve,) = every_gpu(Workload(her_model), [small])
-    assert curve.largest_batch_size >= 1
-    assert curve.next_batch_size_fails
 
 
 def test_a_plan_fetches_the_config_first(her_model: str) -> None:
@@ -157,18 +147,18 @@ def test_a_check_of_predictions_fetches_the_config_first(
         return Trial(order.batch_size, True, Source.MEASURED, peak_allocated_bytes=24 * 2**20)
 
     device = DeviceFacts("cpu", "a CPU", 64 * 2**30, 0, 0.0)
-    monkeypatch.setattr(prediction, "local_device", lambda: device)
-    monkeypatch.setattr(prediction, "measure", measure)
-    check = prediction.validate_local([her_model], 24 * 2**20, lambda event: None)
+    monkeypatch.setattr(checks, "local_device", lambda: device)
+    monkeypatch.setattr(checks, "measure", measure)
+    check = checks.validate_local([her_model], 24 * 2**20, lambda event: None)
     residuals = [compared.residual for compared in check.comparisons]
     assert {tuple(residual.workload) for residual in residuals} == {("model",)}
 
     written = tmp_path / "calibration.toml"
     of_a_gpu = replace(residuals[0], gpu="a10", counted=Counted.PEAK_ALLOCATED)
     append_residuals(written, [of_a_gpu])
-    monkeypatch.setattr(prediction, "PUBLISHED", written)
-    monkeypatch.setattr(prediction, "own_file", lambda: tmp_path / "none.toml")
-    (again,) = prediction.validate_known().comparisons
+    monkeypatch.setattr(checks, "PUBLISHED", written)
+    monkeypatch.setattr(checks, "own_file", lambda: tmp_path / "none.toml")
+    (again,) = checks.validate_known().comparisons
     assert again.residual.workload == {"model": her_model}
 
 
@@ -176,7 +166,7 @@ def test_a_check_of_predictions_fetches_the_config_first(
 def test_the_hub_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     monkeypatch.setenv(SWITCH, word)
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", None)
-    with pytest.raises(InvalidInput, match=r"does not ask the hub .*--config FILE"):
+    with pytest.raises(InvalidInput, match=r"Hub is switched off here .*--config FILE"):
         download_config("a/b")
 
 
@@ -214,7 +204,7 @@ def refusal(kind: type[errors.HfHubHTTPError], status: int) -> Exception:
 @pytest.mark.parametrize(
     ("head", "says"),
     [
-        (refusal(errors.GatedRepoError, 403), "licence to be accepted"),
+        (refusal(errors.GatedRepoError, 403), "accepting its licence"),
         (refusal(errors.RepositoryNotFoundError, 404), "no public model a/b"),
         (refusal(errors.RemoteEntryNotFoundError, 404), "has no config.json"),
         (refusal(errors.HfHubHTTPError, 503), "cannot be reached"),
@@ -234,7 +224,7 @@ def test_a_config_that_cannot_be_had_says_what_to_do(
     assert list(raised.value.fields) == ["model"]
     assert says in raised.value.fields["model"]
     assert (
-        "give its config.json (on the command line, --config FILE)" in raised.value.fields["model"]
+        "enter its config.json (on the command line, --config FILE)" in raised.value.fields["model"]
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineError
 from engine.gpus import GPUS
+from engine.measurement.checks import validate_known
 from engine.prediction import intervals
 from engine.prediction.intervals import (
     LEAST_MEMORY_SHARE,
@@ -23,10 +24,9 @@ from engine.prediction.intervals import (
     step_time_range,
 )
 from engine.prediction.probe import predict_live_memory, predict_trial
+from engine.prediction.tracer import trace
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.tracer import trace
-from engine.validation.prediction import validate_known
 
 ASSUMED = RelativeRange(0.5, 2.0)
 
@@ -155,7 +155,7 @@ def test_a_calibration_file_with_a_mistake_is_named(tmp_path: Path, text: str) -
 
 def test_a_figure_far_off_is_not_written_down(tmp_path: Path) -> None:
     path = tmp_path / "calibration.toml"
-    with pytest.raises(EngineError, match=r"is not written: .* 25 times predicted"):
+    with pytest.raises(EngineError, match=r"was not written: .* 25 times the prediction"):
         append_residuals(path, [residual(1.0), residual(25.0)])
     assert not path.exists()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prediction.limits import predict_largest
+from engine.answer.recommendation import Bound, Recommendation
+from engine.gpus import GPUS
+from engine.prediction.limits import find_limits, largest_safe, predict_largest
+from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
 CAPACITY = 10_000
@@ -63,3 +68,157 @@ def test_memory_that_is_given_back_near_the_limit_shows_no_more_trials(each: int
     )
     assert shown == [outcome.largest_batch_size, outcome.next_batch_size]
     assert len(tried) > len(shown)
+
+
+# --- the batch that is safe --------------------------------------------------------------------
+
+
+class Linear:
+    """Predicts 10 bytes a sample, and a tenth more at the high end; counts the predictions."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.tried: list[int] = []
+
+    def __call__(self, batch_size: int) -> Trial:
+        self.tried.append(batch_size)
+        used = 10 * batch_size
+        return Trial(
+            batch_size,
+            fits=used <= self.total_bytes,
+            source=Source.PREDICTED,
+            peak_reserved_bytes=used,
+            device_used_bytes=used,
+            device_used_high_bytes=11 * batch_size,
+        )
+
+
+@given(total_bytes=st.integers(10, 100_000), multiple=st.sampled_from([1, 8]))
+def test_the_safe_batch_is_the_largest_whose_high_end_fits(total_bytes: int, multiple: int) -> None:
+    largest = total_bytes // 10 // multiple * multiple
+    if largest:
+        safe = largest_safe(Linear(total_bytes), largest, total_bytes, multiple)
+        assert safe == total_bytes // 11 // multiple * multiple
+
+
+def test_a_high_end_of_exactly_all_memory_is_safe() -> None:
+    assert largest_safe(Linear(1100), 100, 1100, 1) == 100
+    assert largest_safe(Linear(1099), 100, 1099, 1) == 99
+
+
+def test_the_safe_batch_is_found_by_three_predictions_where_memory_is_linear() -> None:
+    predict = Linear(10_000)
+    assert largest_safe(predict, 1000, 10_000, 1) == 909
+    assert predict.tried == [1000, 909, 910]
+
+
+def test_no_batch_above_the_largest_is_safe_whatever_its_high_end() -> None:
+    """A batch that fits again above the limit is not looked at."""
+    asked: list[int] = []
+
+    def predict(batch_size: int) -> Trial:
+        asked.append(batch_size)
+        high = 2000 if batch_size == 100 else 10
+        return replace(Linear(10_000)(batch_size), device_used_high_bytes=high)
+
+    assert largest_safe(predict, 100, 1000, 1) == 99
+    assert max(asked) == 100
+
+
+def test_a_trial_without_an_interval_or_that_fails_is_not_safe() -> None:
+    without = Linear(10_000)
+    assert (
+        largest_safe(lambda b: replace(without(b), device_used_high_bytes=None), 8, 10_000, 1) == 0
+    )
+    assert largest_safe(lambda b: replace(without(b), fits=False), 8, 10_000, 1) == 0
+
+
+# --- all three ---------------------------------------------------------------------------------
+
+A10 = GPUS["a10"]
+
+
+def used(batch_size: int, per_sample: int, high: float = 1.0) -> Trial:
+    """On an A10: beside the context, so many bytes a sample."""
+    reserved = per_sample * batch_size
+    return Trial(
+        batch_size,
+        fits=reserved <= A10.usable_bytes,
+        source=Source.PREDICTED,
+        peak_reserved_bytes=reserved,
+        device_used_bytes=reserved + A10.context_bytes,
+        device_used_high_bytes=int((reserved + A10.context_bytes) * high),
+        samples_per_second=float(batch_size),
+    )
+
+
+def asked(**fields: object) -> AnalysisRequest:
+    return AnalysisRequest.parse({"model": "bert", "gpu": "a10"} | fields)
+
+
+def test_the_limit_is_against_usable_memory_and_safety_against_all_of_it() -> None:
+    """Ten samples fill what the context leaves, and with the context the whole GPU."""
+    per_sample = A10.usable_bytes // 10
+    limits = find_limits(asked(), A10, lambda size: used(size, per_sample))
+    assert limits.outcome.largest_batch_size == 10
+    assert limits.safe_batch_size == 10
+    assert limits.choice == Recommendation(10, Bound.SPEED)
+
+
+def test_what_is_recommended_is_safe_and_of_the_multiple() -> None:
+    per_sample = A10.usable_bytes // 100
+    limits = find_limits(asked(batch_multiple=8), A10, lambda size: used(size, per_sample, 1.3))
+    assert limits.outcome.largest_batch_size == 96
+    assert limits.outcome.next_batch_size == 104
+    assert limits.choice is not None
+    assert limits.safe_batch_size == limits.choice.batch_size
+    assert limits.choice.bound is Bound.MEMORY
+    high = used(limits.safe_batch_size, per_sample, 1.3).device_used_high_bytes
+    above = used(limits.safe_batch_size + 8, per_sample, 1.3).device_used_high_bytes
+    assert high is not None
+    assert above is not None
+    assert high <= A10.total_bytes < above
+
+
+def test_one_sample_may_be_the_limit_and_none_has_no_recommendation() -> None:
+    one = find_limits(asked(), A10, lambda size: used(size, A10.usable_bytes))
+    assert one.choice == Recommendation(1, Bound.SPEED)
+    assert one.safe_batch_size == 1
+    none = find_limits(asked(), A10, lambda size: used(size, A10.usable_bytes + 1))
+    assert (none.outcome.largest_batch_size, none.safe_batch_size, none.choice) == (0, 0, None)
+
+
+def test_a_speed_that_is_not_known_counts_as_none() -> None:
+    def silent(batch_size: int) -> Trial:
+        return replace(used(batch_size, A10.usable_bytes // 10), samples_per_second=None)
+
+    limits = find_limits(asked(), A10, silent)
+    assert limits.choice is not None
+    assert limits.choice.batch_size == 1
+
+
+def test_known_trials_are_not_predicted_for_the_reader_again() -> None:
+    shown: list[int] = []
+
+    def probe(batch_size: int) -> Trial:
+        shown.append(batch_size)
+        return used(batch_size, A10.usable_bytes // 10)
+
+    known = [used(10, A10.usable_bytes // 10)]
+    limits = find_limits(
+        asked(), A10, lambda size: used(size, A10.usable_bytes // 10), probe=probe, known=known
+    )
+    assert shown == [11]
+    assert [trial.batch_size for trial in limits.outcome.trials] == [10, 11]
+
+
+def test_the_limit_is_predicted_by_a_line_to_what_the_context_leaves() -> None:
+    """Two trials make the line, two certify the limit; the others are of the safe batch."""
+    tried: list[int] = []
+
+    def predict(batch_size: int) -> Trial:
+        tried.append(batch_size)
+        return used(batch_size, A10.usable_bytes // 1000)
+
+    assert find_limits(asked(), A10, predict, known=()).outcome.largest_batch_size == 1000
+    assert tried[:6] == [1, 2, 1000, 1001, 1000, 1001]

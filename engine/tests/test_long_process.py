@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.own.factory import Factory
-from engine.own.trace import trace_own
+from engine.prediction.tracer import trace
+from engine.script.factory import Factory
+from engine.script.trace import trace_script
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.tracer import trace
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 
@@ -37,11 +37,11 @@ def kept_by(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         {"precision": "fp16-mixed", "gradient_accumulation": 2},
         {"gradient_checkpointing": True, "optimizer": "adafactor"},
-        {"lora_rank": 4, "optimizer": "adamw-8bit"},
-        {"parallelism": "ddp", "world_size": 2},
+        pytest.param({"lora_rank": 4, "optimizer": "adamw-8bit"}, marks=pytest.mark.slow),
+        pytest.param({"parallelism": "ddp", "world_size": 2}, marks=pytest.mark.slow),
         {"parallelism": "fsdp", "world_size": 2},
     ],
     ids=str,
@@ -53,4 +53,4 @@ def test_a_trace_keeps_no_model(fields: dict[str, object]) -> None:
 
 def test_a_trace_of_own_code_keeps_no_model() -> None:
     factory = Factory.of("engine.examples.my_training:make_step")
-    assert kept_by(lambda: trace_own(factory, 2, AMPERE)) == 0
+    assert kept_by(lambda: trace_script(factory, 2, AMPERE)) == 0

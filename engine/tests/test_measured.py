@@ -13,9 +13,9 @@ from engine.events import Event, Log
 from engine.measurement import analysis as measured
 from engine.measurement import cpu, environment, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.prediction.tracer import trace
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
-from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 CPU = DeviceFacts("cpu", "CPU (test)", 2**36, 0, 0.0)
@@ -93,7 +93,7 @@ def test_the_speedup_is_that_of_the_rounds_with_its_interval() -> None:
     assert result.speedup == median(fast) / median(slow)
     ratios = [one / other for one, other in zip(fast, slow, strict=True)]
     assert (result.speedup_low, result.speedup_high) == (min(ratios), max(ratios))
-    assert ("no gain" in result.verdict) == (min(ratios) <= 1)
+    assert ("\N{MULTIPLICATION SIGN} faster" in result.verdict) == (min(ratios) > 1)
 
 
 def test_a_current_batch_that_is_the_recommended_one_is_not_compared_with_itself(
@@ -123,7 +123,7 @@ def test_a_current_batch_that_does_not_fit_has_no_speedup() -> None:
     assert result.speedup is None
     assert result.savings is None
     assert result.current_headroom_bytes is None
-    assert "your batch of 64 is too large" in result.verdict
+    assert "64 runs out of memory" in result.verdict
 
 
 def test_trials_and_log_lines_are_told_as_they_come() -> None:
@@ -148,19 +148,19 @@ def test_options_of_an_allocator_that_is_not_there_are_refused() -> None:
 
 
 def test_on_the_cpu_a_memory_limit_is_needed() -> None:
-    with pytest.raises(InvalidInput, match="no GPU; give a limit"):
+    with pytest.raises(InvalidInput, match="no GPU; set a limit"):
         answer()
 
 
 def test_a_memory_limit_above_the_devices_memory_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"has 64\.00 GiB; give no more"):
+    with pytest.raises(InvalidInput, match=r"has 64\.00 GiB; set no more"):
         answer(memory_limit_bytes=2**37)
 
 
 def test_a_workload_that_does_not_fit_is_refused_before_anything_runs(
     in_this_process: list[int],
 ) -> None:
-    with pytest.raises(DoesNotFit, match="Choose a larger memory limit"):
+    with pytest.raises(DoesNotFit, match="a larger memory limit"):
         answer(memory_limit_bytes=2**20)
     assert in_this_process == [1]
 
@@ -169,7 +169,7 @@ def test_without_a_known_price_only_hours_are_counted() -> None:
     result = answer(memory_limit_bytes=needed(9))
     assert result.savings is not None
     assert result.savings.usd_per_year == 0
-    assert any("No price is known" in caveat for caveat in result.caveats)
+    assert any("price of this device is not known" in caveat for caveat in result.caveats)
     priced = answer(memory_limit_bytes=needed(9), price_per_hour_usd=2)
     assert priced.savings is not None
     assert priced.savings.current_usd_per_run == 16

@@ -21,12 +21,12 @@ from engine.measurement.parent import local_device, measure, record
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, StepTimes, time_steps
 from engine.prediction.timeline import largest_tensors
+from engine.prediction.tracer import trace
 from engine.result import Source
-from engine.tests.conftest import small_workload
-from engine.tracing.tracer import trace
+from engine.tests.conftest import SMALL_BERT, small_workload
 from engine.workload import Workload
 
-BERT = Workload("bert", sequence_length=8)
+BERT = SMALL_BERT
 _Answer = TypeVar("_Answer")
 
 

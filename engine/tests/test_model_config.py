@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from engine.cli.main import main
 from engine.errors import InvalidInput
-from engine.models.building import blaming_the_config, check_given
+from engine.hub import resolve
 from engine.models.config import parse_config
-from engine.models.hub import resolve
 from engine.models.kinds import Kind, Task
 from engine.models.presets import PRESETS
+from engine.prediction.tracer import trace
+from engine.step.building import blaming_the_config, check_given
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.tracer import trace
 from engine.workload import OWN_CONFIG, Workload
 
 BERT = PRESETS["bert"].config()
@@ -52,37 +52,37 @@ WRONG: list[tuple[object, str]] = [
     ("null", "not a JSON object"),
     (7, "not a JSON object"),
     (object(), "not JSON"),
-    ({}, "has no model_type"),
+    ({}, "model_type is missing"),
     (cyclic(), "not JSON"),
     (BERT | {"extra": nested(20)}, "too deep"),
     (BERT | {"extra": nested(100_000)}, "too deep"),
     (BERT | {"extra": "x" * 2**20}, "larger than 1 MiB"),
-    (BERT | {"extra": [0] * 5_000}, "lists too much"),
-    (BERT | {"model_type": "mamba9"}, "is not known here; known are"),
-    (BERT | {"model_type": ["bert"]}, "is not known here"),
-    (BERT | {"auto_map": {"AutoModel": "modeling.Mine"}}, "code of its own"),
-    ({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}, "code of its own"),
+    (BERT | {"extra": [0] * 5_000}, "too long a list"),
+    (BERT | {"model_type": "mamba9"}, "is not supported; choose one of"),
+    (BERT | {"model_type": ["bert"]}, "is not supported"),
+    (BERT | {"auto_map": {"AutoModel": "modeling.Mine"}}, "custom code"),
+    ({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}, "custom code"),
     (BERT | {"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
-    (CLIP | {"text_config": {"auto_map": {"a": "b"}}}, "code of its own"),
-    (BERT | {"hidden_size": -768}, "hidden_size is '-768'; give a whole number from 1"),
-    (BERT | {"hidden_size": 0}, "give a whole number from 1 to 10,000,000"),
-    (BERT | {"hidden_size": 7.5}, "give a whole number"),
-    (BERT | {"hidden_size": "768"}, "give a whole number"),
-    (BERT | {"hidden_size": True}, "give a whole number"),
-    (BERT | {"hidden_size": 10**12}, "give a whole number"),
-    (BERT | {"hidden_size": [768, None]}, "give a whole number"),
-    (BERT | {"layer_norm_eps": float("nan")}, "out of all bounds"),
-    (BERT | {"layer_norm_eps": float("inf")}, "out of all bounds"),
-    (BERT | {"extra": 10**30}, "out of all bounds"),
+    (CLIP | {"text_config": {"auto_map": {"a": "b"}}}, "custom code"),
+    (BERT | {"hidden_size": -768}, "hidden_size is '-768'; enter a whole number from 1"),
+    (BERT | {"hidden_size": 0}, "enter a whole number from 1 to 10,000,000"),
+    (BERT | {"hidden_size": 7.5}, "enter a whole number"),
+    (BERT | {"hidden_size": "768"}, "enter a whole number"),
+    (BERT | {"hidden_size": True}, "enter a whole number"),
+    (BERT | {"hidden_size": 10**12}, "enter a whole number"),
+    (BERT | {"hidden_size": [768, None]}, "enter a whole number"),
+    (BERT | {"layer_norm_eps": float("nan")}, "out of range"),
+    (BERT | {"layer_norm_eps": float("inf")}, "out of range"),
+    (BERT | {"extra": 10**30}, "out of range"),
     (BERT | {"num_hidden_layers": 1_001}, "1,001 layers are too many"),
     (PRESETS["resnet"].config() | {"depths": [400, 400, 400]}, "1,200 layers are too many"),
     (PRESETS["t5-base"].config() | {"num_decoder_layers": 999}, "layers are too many"),
-    ({"model_type": "bert"}, "does not say its vocab_size"),
+    ({"model_type": "bert"}, "vocab_size is missing; add it"),
     ({"model_type": "clip", "text_config": {"vocab_size": 9}}, "max_position_embeddings"),
-    (BERT | {"max_position_embeddings": None}, "does not say its max_position_embeddings"),
+    (BERT | {"max_position_embeddings": None}, "max_position_embeddings is missing; add it"),
     (PRESETS["roberta"].config() | {"max_position_embeddings": 2}, "leaves no room"),
-    (VIT | {"image_size": 5_000}, "4,096 pixels per side"),
-    (VIT | {"num_labels": 2_000_000}, "1,000,000 are possible"),
+    (VIT | {"image_size": 5_000}, "maximum 4,096 pixels per side"),
+    (VIT | {"num_labels": 2_000_000}, "maximum 1,000,000"),
 ]
 
 
@@ -144,7 +144,7 @@ def test_a_given_config_says_what_it_is() -> None:
 
 
 def test_a_presets_name_is_not_given_to_another_config() -> None:
-    with pytest.raises(InvalidInput, match="bert has its own"):
+    with pytest.raises(InvalidInput, match="bert is a preset with its own"):
         Workload("bert", config=LLAMA)
 
 

@@ -19,12 +19,13 @@ from engine.allocator.caching import ALLOCATE, CachingAllocator, replay
 from engine.errors import EngineError, InvalidInput
 from engine.gpus import GPUS
 from engine.models.presets import Preset
+from engine.parallel.fsdp import repeated_blocks
 from engine.parallel.group import among_gpus
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
-from engine.parallel.sharding import repeated_blocks
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
 from engine.prediction.timeline import timeline
+from engine.prediction.tracer import trace, trace_every_batch_size
 from engine.request import AnalysisRequest
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
@@ -32,7 +33,6 @@ from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Category, Trace
-from engine.tracing.tracer import trace, trace_every_batch_size
 from engine.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]
@@ -305,7 +305,7 @@ def test_one_gpu_is_traced_as_ever() -> None:
 
 
 def test_a_process_of_a_group_cannot_play_another() -> None:
-    with one_process(), pytest.raises(EngineError, match="process group already"):
+    with one_process(), pytest.raises(EngineError, match="belongs to a torch"):
         trace(shared("bert", "ddp"), BATCH_SIZE, AMPERE)
 
 
@@ -336,11 +336,11 @@ def test_a_slow_link_decides_the_step_time() -> None:
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
 def test_an_analysis_says_what_it_assumed(parallelism: str) -> None:
     request = AnalysisRequest(
-        shared("bert", parallelism), "a10", current_batch_size=8, memory_limit_bytes=2 * 2**30
+        shared("bert", parallelism), gpu="a10", current_batch_size=8, memory_limit_bytes=2 * 2**30
     )
     result = analyze_predicted(request, lambda event: None)
     told = " ".join(result.caveats)
-    assert "one of the 4 GPUs" in told
+    assert "for all 4 GPUs together" in told
     assert "NCCL is assumed" in told
     assert "GB/s" in told
     largest = next(t for t in result.trials if t.batch_size == result.largest_batch_size)

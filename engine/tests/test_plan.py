@@ -11,14 +11,13 @@ import torch
 from rich.console import Console
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from engine.advice import plan as plan_module
-from engine.advice.changes import changes
-from engine.advice.plan import Plan, plan
 from engine.answer.economics import usd_per_million_samples
-from engine.cli.render_plan import render_plan
+from engine.cli.plan import render_plan
 from engine.errors import EngineError, InvalidInput
 from engine.events import Event, Log
 from engine.gpus import GIB, GPUS, Gpu
+from engine.prediction import plan as plan_module
+from engine.prediction.plan import Plan, changes, plan
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
@@ -145,7 +144,7 @@ def test_a_price_is_that_of_the_current_gpu_alone(planned: Callable[..., Plan]) 
     made = planned(ask("a10", price_per_hour_usd=9.5))
     prices = {option.gpu: option.price_per_hour_usd for option in made.options}
     assert prices == {gpu.name: gpu.price_per_hour_usd for gpu in GPUS.values()} | {"a10": 9.5}
-    with pytest.raises(InvalidInput, match="name the GPU"):
+    with pytest.raises(InvalidInput, match="choose the GPU"):
         planned(ask("local", price_per_hour_usd=9.5))
 
 
@@ -154,7 +153,7 @@ def test_a_current_batch_that_does_not_fit_gives_no_cost_of_a_run(
 ) -> None:
     made = planned(ask("t4", current_batch_size=1000))
     assert all(option.usd_per_run is None for option in made.options)
-    assert any("what a run costs elsewhere is not known" in c for c in made.caveats)
+    assert any("the cost of a run on other GPUs is not known" in c for c in made.caveats)
 
 
 def test_several_gpus_cost_several_prices(planned: Callable[..., Plan]) -> None:
@@ -219,9 +218,9 @@ def test_only_changes_that_do_something_are_tried() -> None:
 
 @pytest.mark.usefixtures("small_models")
 def test_a_change_that_the_model_does_not_take_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.advice import changes as changes_module
+    from engine.prediction import plan as changes_module
 
-    tried = changes_module._tried
+    tried = changes_module._predicted
 
     def refuse(change: changes_module.Change, request: AnalysisRequest, gpu: Gpu) -> object:
         if request.workload.gradient_checkpointing:
@@ -232,13 +231,13 @@ def test_a_change_that_the_model_does_not_take_says_why(monkeypatch: pytest.Monk
             raise EngineError("LoRA needs the package peft")
         return tried(change, request, gpu)
 
-    monkeypatch.setattr(changes_module, "_tried", refuse)
+    monkeypatch.setattr(changes_module, "_predicted", refuse)
     made = {change.name: change for change in changes(ask("t4"), GPUS["t4"], quiet)}
     refused = {name: change.why_not for name, change in made.items() if not change.applies}
     assert refused == {
         "gradient checkpointing": "transformers has none for it",
         "optimizer sgd-momentum": (
-            "such a step looks at the values of tensors, which no prediction knows"
+            "such a step depends on the values of tensors, which a prediction does not have"
         ),
         "LoRA, rank 8": "LoRA needs the package peft",
     }
@@ -246,7 +245,7 @@ def test_a_change_that_the_model_does_not_take_says_why(monkeypatch: pytest.Monk
 
 
 def test_an_optimizer_that_fsdp_cannot_shard_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.advice.changes._tried", lambda change, *_: change)
+    monkeypatch.setattr("engine.prediction.plan._predicted", lambda change, *_: change)
     request = ask("a10", parallelism="fsdp", world_size=2)
     made = {change.name: change for change in changes(request, GPUS["a10"], quiet)}
     for name in ("optimizer adamw-8bit", "optimizer adafactor"):
@@ -263,5 +262,11 @@ def shown(made: Plan, width: int = 80) -> str:
 def test_the_tables_fit_80_columns(planned: Callable[..., Plan]) -> None:
     text = shown(planned(ask("a10", precision="bf16-mixed", current_batch_size=4)))
     assert max(len(line) for line in text.splitlines()) <= 80
-    for words in ("Cheapest that fits", "What cannot be used", "has no bf16", "USD", "assumed"):
+    for words in (
+        "Cheapest that fits",
+        "GPUs that cannot be used",
+        "has no bf16",
+        "USD",
+        "assumed",
+    ):
         assert words in text

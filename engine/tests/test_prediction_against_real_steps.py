@@ -9,10 +9,10 @@ import torch
 
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
-from engine.tracing.tracer import trace
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")

@@ -6,12 +6,12 @@ import pytest
 
 from engine.errors import DoesNotFit
 from engine.events import Event, Log
+from engine.measurement.checks import validate_backward
 from engine.prediction.analysis import analyze_predicted, predict_batch
+from engine.prediction.tracer import TraceAt, trace_every_batch_size
 from engine.request import AnalysisRequest
 from engine.result import Trial
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.tracer import TraceAt, trace_every_batch_size
-from engine.validation.backward import validate_backward
 from engine.workload import Workload
 
 GIB = 2**30
@@ -74,7 +74,9 @@ def test_resnet_on_a_v100_grows_as_measured(batch_size: int, used_mib: int) -> N
 
 def test_a_workload_too_large_for_the_gpu_says_what_to_do() -> None:
     asked = {"model": "gpt2", "gpu": "t4", "memory_limit_bytes": 2 * GIB}
-    with pytest.raises(DoesNotFit, match=r"batch 1 needs 3\.\d\d GiB on NVIDIA T4 limited to 2"):
+    with pytest.raises(
+        DoesNotFit, match=r"on NVIDIA T4 limited to 2.00 GiB: even batch 1 needs 3\.\d\d of 2"
+    ):
         analyze_predicted(AnalysisRequest.parse(asked), lambda _: None)
 
 

@@ -233,7 +233,7 @@ def test_a_device_that_does_not_answer_is_told_and_the_training_goes_on(
         recording.step()
         recording.leave_out()
     assert recording.record is None
-    assert "recording did not begin (OSError: no space left)" in caplog.text
+    assert "recording did not start (OSError: no space left)" in caplog.text
 
 
 def test_only_the_first_process_of_several_records(monkeypatch: pytest.MonkeyPatch) -> None:

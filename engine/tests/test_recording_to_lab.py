@@ -53,7 +53,7 @@ def test_a_lab_that_is_away_gets_it_later(
     server.say((503, b""))
     with caplog.at_level(logging.WARNING):
         to_lab()(RECORD)
-    assert "waits in" in caplog.text
+    assert "is waiting in" in caplog.text
 
     server.say((201, {"id": 3}))
     assert len(Lab().send_outbox().answers) == 1

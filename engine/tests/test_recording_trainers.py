@@ -135,7 +135,7 @@ def test_what_the_trainer_does_not_tell_breaks_no_training(
     callback.on_evaluate(None, state, None)
     callback.on_train_end(None, state, None)
     assert taken == []
-    assert "recording did not begin (AttributeError" in caplog.text
+    assert "recording did not start (AttributeError" in caplog.text
 
 
 def test_only_the_first_process_of_the_trainer_records(taken: list[TrainingRecord]) -> None:
@@ -294,7 +294,7 @@ class TestLightning:
         batches = Batches()
         self._fit(tmp_path, self._callback(taken.append), batches)
         assert taken == []
-        assert "give MemoryMarkCallback(batch_size=…)" in caplog.text
+        assert "set MemoryMarkCallback(batch_size=…)" in caplog.text
         self._fit(tmp_path, self._callback(taken.append, batch_size=2), batches)
         assert (taken[0].batch_size, taken[0].samples) == (2, 16)
 

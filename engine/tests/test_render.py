@@ -8,8 +8,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from engine.cli.render import render_analysis, render_trial, where_memory_goes
-from engine.cli.render_lists import render_devices, render_models
+from engine.cli.render import (
+    render_analysis,
+    render_devices,
+    render_models,
+    render_trial,
+    where_memory_goes,
+)
 from engine.gpus import GIB, GPUS
 from engine.models.presets import PRESETS
 from engine.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Savings, Source, Trial
@@ -95,11 +100,11 @@ def test_an_analysis_starts_with_its_question_and_verdict() -> None:
         "Largest batch 320 (328 does not fit) predicted",
         "Recommended batch 64 predicted",
         "Current batch 16 predicted",
-        "Headroom, current batch 19.25 GiB (87.5 %) predicted",
-        "Headroom, largest batch 0.25 GiB (1.1 %) predicted",
-        "Speedup 1.41 times the current speed predicted",
+        "Free at current batch 19.25 GiB (87.5%) predicted",
+        "Free at largest batch 0.25 GiB (1.1%) predicted",
+        "Speedup 1.41× the current speed predicted",
         "Potential savings 231 GPU-hours a year, 1,234 USD predicted, assumed use",
-        "Cost of a run 4.90 USD, now 6.88 USD predicted, assumed use",
+        "Cost per run 4.90 USD, now 6.88 USD predicted, assumed use",
         "Assumed use 1,000 runs a year of 8 h, 0.86 USD per GPU-hour assumed",
     ],
 )
@@ -119,7 +124,7 @@ def test_trials_stand_in_order_of_batch_size_with_their_roles(width: int) -> Non
         "320 yes 21.00 21.50 21.75 330.0 970 predicted largest",
         "328 no 21.50 22.00 22.25 - - predicted",
     ]
-    assert "Where a batch does not fit, memory is what it would need." in text
+    assert "For batches that do not fit, memory is what they would need." in text
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -143,7 +148,7 @@ def test_memory_at_the_recommended_batch_adds_up_to_the_gpu() -> None:
     ]
     text = shown(ANALYSIS_VIEW)
     assert line(text, "free") == "free 16.25 73.9 ███████████████ predicted"
-    assert line(text, "all of the memory") == "all of the memory 22.00 100.0"
+    assert line(text, "total") == "total 22.00 100.0"
 
 
 def test_what_is_missing_is_below_zero_and_the_sum_still_holds() -> None:
@@ -181,7 +186,7 @@ def test_no_gain_is_worth_nothing() -> None:
         )
     )
     assert line(text, "Potential savings") == "Potential savings none predicted, assumed use"
-    assert line(text, "Cost of a run") == "Cost of a run 6.88 USD predicted, assumed use"
+    assert line(text, "Cost per run") == "Cost per run 6.88 USD predicted, assumed use"
     assert "current, recommended, largest" in " ".join(text.split())
 
 
@@ -198,14 +203,14 @@ def test_a_current_batch_that_does_not_fit_has_no_headroom_and_no_speedup() -> N
         )
     )
     assert line(text, "Current batch") == "Current batch 328 (does not fit) predicted"
-    assert line(text, "Speedup") == "Speedup none to give: the current batch does not fit"
-    assert "Headroom, current batch" not in text
+    assert line(text, "Speedup") == "Speedup unknown: the current batch does not fit"
+    assert "Free at current batch" not in text
     assert "savings" not in text
 
 
 def test_a_search_that_ended_at_its_upper_bound_says_so() -> None:
     text = shown(render_analysis(replace(ANALYSIS, next_batch_size_fails=False)))
-    assert line(text, "Largest batch") == "Largest batch 320 (no larger one is tried) predicted"
+    assert line(text, "Largest batch") == "Largest batch 320 (none larger is tried) predicted"
 
 
 def test_a_speedup_is_shown_with_its_interval_and_how_it_was_compared() -> None:
@@ -217,18 +222,18 @@ def test_a_speedup_is_shown_with_its_interval_and_how_it_was_compared() -> None:
         comparison=Comparison([1.0] * 6, [1.4] * 6, 0.96875),
     )
     text = shown(render_analysis(compared))
-    speedup = "Speedup 1.41 times the current speed, 1.38 to 1.43 measured"
+    speedup = "Speedup 1.41× the current speed, range 1.38–1.43 measured"
     assert line(text, "Speedup") == speedup
-    assert "6 rounds; true speedup in that range with 97 %" in line(text, "Compared in turn")
+    assert "6 rounds, 97% confidence in that range" in line(text, "Interleaved runs")
     none = shown(render_analysis(replace(compared, speedup_low=0.99)))
-    assert "0.99 to 1.43: no gain" in line(none, "Speedup")
+    assert "0.99–1.43: no gain" in line(none, "Speedup")
 
 
 def test_a_batch_that_fits_at_the_price_of_retries_is_pointed_out() -> None:
     trials = [replace(one, alloc_retries=3 * (one.batch_size == 320)) for one in ANALYSIS.trials]
     text = " ".join(shown(render_analysis(replace(ANALYSIS, trials=trials))).split())
-    assert "Batch 320 fits, but the caching allocator had to give its cache back 3 times" in text
-    assert text.count("give its cache back") == 1
+    assert "Batch 320 fits, but the caching allocator had to release its cache 3 times" in text
+    assert text.count("release its cache") == 1
     alone = shown(render_trial(trials[2], WORKLOAD, A10))
     assert line(alone, "Allocator retries") == "Allocator retries 3 predicted"
 
@@ -308,7 +313,7 @@ def test_one_batch_that_does_not_fit_says_why_and_what_it_would_need() -> None:
     text = shown(render_trial(trial(328, fits=False), WORKLOAD, A10))
     assert "Batch 328 does not fit (predicted)." in text
     assert "Out of memory: 21.94 GiB are not there." in text
-    assert "what it would need" in text
+    assert "What it would need" in text
     assert "Step time" not in text
     assert line(text, "missing") == "missing -0.25 -1.1 predicted"
 

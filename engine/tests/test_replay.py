@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.allocator.caching import ALLOCATE, FREE, ReplayResult, replay
+from engine.allocator.caching import ALLOCATE, FREE, CachingAllocator, ReplayResult, replay
 from engine.allocator.options import AllocatorOptions
 from engine.prediction.probe import predict_memory
 from engine.result import GpuFacts
@@ -187,6 +189,56 @@ def test_what_fits_under_a_limit_fits_step_after_step(
     options = AllocatorOptions.parse(setting)
     limit = int(trace.replay(None, options).peak_reserved_bytes * share)
     assert trace.replay(limit, options).fits == replay(kept + 17 * step, sizes, limit, options).fits
+
+
+class Counted(list[tuple[int, int]]):
+    """Events that count how often they are gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        self.rounds += 1
+        return super().__iter__()
+
+
+def test_what_comes_again_comes_once_unless_said_otherwise() -> None:
+    again = Counted([(ALLOCATE, 1), (FREE, 1), (ALLOCATE, 2), (FREE, 2)])
+    sizes = [2 * MIB, 30 * MIB, 512]  # the last two give each other's segment back
+    once = replay([(ALLOCATE, 0)], sizes, 51 * MIB, again=again)
+    assert (once.peak_event_index, once.retries, again.rounds) == (1, 1, 1)
+    thrice = replay([(ALLOCATE, 0)], sizes, 51 * MIB, again=again, times=3)
+    assert (thrice.peak_event_index, thrice.retries, again.rounds) == (1, 5, 4)
+
+
+def test_a_step_is_repeated_until_it_leaves_the_blocks_where_they_lay() -> None:
+    step = Counted([(ALLOCATE, 0), (FREE, 0)])
+    replay([], [4 * MIB], again=step, times=10)
+    assert step.rounds == 2  # the first leaves a free segment behind
+    settled = Counted(step)
+    replay(list(step), [4 * MIB], again=settled, times=10)
+    assert settled.rounds == 1
+
+
+def test_nothing_is_compared_after_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+    monkeypatch.setattr(CachingAllocator, "layout", compared.append)
+    step = [(ALLOCATE, 0), (FREE, 0)]
+    replay(step, [512], again=step)
+    replay(step, [512], times=5)
+    assert compared == []
+
+
+def test_tensors_are_replayed_in_their_own_streams() -> None:
+    events = [(ALLOCATE, 0), (FREE, 0), (ALLOCATE, 1)]
+    sizes = [20 * MIB, 20 * MIB]
+    assert replay(events, sizes).peak_reserved_bytes == 20 * MIB
+    assert replay(events, sizes, streams=[0, 2]).peak_reserved_bytes == 40 * MIB
+    assert replay(events, sizes, streams=[2, 2]).peak_reserved_bytes == 20 * MIB
+
+
+def test_events_are_pairs_of_zero_or_one_and_a_tensor() -> None:
+    result = replay([(0, 0), (1, 0), (0, 1)], [20 * MIB, 18 * MIB])
+    assert (result.peak_allocated_bytes, result.peak_event_index) == (20 * MIB, 0)
 
 
 def test_a_step_that_changes_nothing_is_not_repeated_for_ever() -> None:

@@ -9,10 +9,10 @@ import pytest
 from engine.analysis import analyze
 from engine.errors import InvalidInput
 from engine.events import Event, Log
-from engine.prediction.reuse import KeptTraces
+from engine.prediction.traces import KeptTraces
 from engine.request import AnalysisRequest
 
-TAKEN = "taking its traces"
+TAKEN = "reusing its traces"
 
 
 def asked(gpu: str, **fields: Any) -> AnalysisRequest:

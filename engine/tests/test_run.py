@@ -14,12 +14,14 @@ from unittest.mock import patch
 import pytest
 
 from engine import analysis as analyze_module
-from engine import lifeline
-from engine.advice import changes as changes_module
+from engine import process
 from engine.events import Event, Log
 from engine.gpus import GPUS
+from engine.prediction import plan as changes_module
 from engine.request import AnalysisRequest
 from engine.run import run
+
+pytestmark = pytest.mark.usefixtures("small_models")
 
 REQUEST = {"model": "bert", "gpu": "a10", "current_batch_size": 8, "sequence_length": 16}
 
@@ -48,7 +50,7 @@ def events_of(*lines: str, keep_traces: bool = False) -> list[dict[str, Any]]:
     output = io.StringIO()
     with (
         os.fdopen(reading, encoding="utf-8") as source,
-        patch.object(lifeline, "SimpleQueue", lambda: Waiting(writing, len(lines))),
+        patch.object(process, "SimpleQueue", lambda: Waiting(writing, len(lines))),
     ):
         assert run(source, output, keep_traces=keep_traces) == 0
     return [json.loads(event) for event in output.getvalue().splitlines()]
@@ -95,7 +97,7 @@ def test_invalid_input_is_told_by_field(line: str, fields: set[str]) -> None:
 
 
 def test_a_workload_that_does_not_fit_is_told_in_words() -> None:
-    events = events_of(asking(REQUEST | {"memory_limit_bytes": 2**29}))
+    events = events_of(asking(REQUEST | {"memory_limit_bytes": 2**28 + 2**21}))
     assert events[-1]["code"] == "does_not_fit"
     assert "does not fit" in events[-1]["message"]
 
@@ -142,14 +144,14 @@ def test_a_prediction_is_the_trial_that_an_analysis_has_too(keep_traces: bool) -
 
 
 def test_other_batch_sizes_and_gpus_are_answered_from_the_same_traces() -> None:
-    asked = [REQUEST, REQUEST | {"current_batch_size": 9}, REQUEST | {"gpu": "a100-80gb"}]
+    asked = [REQUEST, REQUEST | {"current_batch_size": 90}, REQUEST | {"gpu": "a100-80gb"}]
     lines = [asking(request, ask="predict") for request in asked]
     events = events_of(*lines, keep_traces=True)
     said = [event["message"] for event in events if event["type"] == "log"]
     answers = [event["answer"]["trial"] for event in events if event["type"] == "answer"]
 
     assert len([message for message in said if message.startswith("Traced")]) == 1
-    assert [trial["batch_size"] for trial in answers] == [8, 9, 8]
+    assert [trial["batch_size"] for trial in answers] == [8, 90, 8]
     assert answers[0]["device_used_bytes"] < answers[1]["device_used_bytes"]
 
 

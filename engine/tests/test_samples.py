@@ -21,10 +21,17 @@ from engine.errors import InvalidInput
 from engine.models.kinds import SizeLimits
 from engine.parsing import collect
 from engine.result import Source
-from engine.samples import sample as samples
-from engine.samples import texts as sample_texts
-from engine.samples.sample import input_size, percentage, read_sample
-from engine.samples.sizes import above, padded, percentile, spread
+from engine.script import sample_files as sample_texts
+from engine.script import samples as samples
+from engine.script.samples import (
+    above,
+    input_size,
+    padded,
+    percentage,
+    percentile,
+    read_sample,
+    spread,
+)
 
 COUNTS = st.dictionaries(st.integers(1, 10_000), st.integers(1, 50), min_size=1, max_size=30)
 PERCENTS = st.floats(0.01, 100)
@@ -161,7 +168,7 @@ class TestTexts:
             ("a.txt", b"ok\n\xff\xfe", None, "sample", "line 2 is not UTF-8 text (byte 1"),
             ("a.txt", "text".encode("utf-16"), None, "sample", "UTF-16; save it as UTF-8"),
             ("a.txt", "text", "text", "sample_field", "a text file has no fields"),
-            ("a.json", "[]", "text", "sample", "write one object a line (.jsonl)"),
+            ("a.json", "[]", "text", "sample", "write one object per line (.jsonl)"),
             ("a.jsonl", "{", "text", "sample", "line 1 is not JSON"),
             ("a.jsonl", "[" * 100_000, "text", "sample", "line 1 is not JSON"),
             ("a.jsonl", "[1]", "text", "sample", "not a JSON object"),
@@ -179,7 +186,7 @@ class TestTexts:
             ("a.csv", "a,b\n", "a", "sample", "no text"),
             ("a.csv", "a,b\n1,2\n", "c", "sample_field", "no field 'c' in line 1; it has a, b"),
             ("a.csv", "a,b\n1,2\n3\n", "b", "sample", "line 3 ends before column b"),
-            ("a.csv", 'a,b\n1,"2\n', "b", "sample", "is no row of a table"),
+            ("a.csv", 'a,b\n1,"2\n', "b", "sample", "is not a table row"),
         ],
     )
     def test_what_is_wrong_is_said(
@@ -329,8 +336,11 @@ class TestTheCommandLine:
             ("sample {text} --percentile 0", "--percentile: '0' is not possible"),
             ("sample {text} --tokenizer x", "--tokenizer: 'x' is no file"),
             ("predict bert --gpu a10 --batch-size 8 --sample x", "--sample: 'x' is no file"),
-            ("predict resnet --gpu a10 --batch-size 8 --sample {text}", "--sample: it holds texts"),
-            ("analyze bert --gpu a10 --percentile 9", "--percentile: it goes with --sample"),
+            (
+                "predict resnet --gpu a10 --batch-size 8 --sample {text}",
+                "--sample: it contains texts",
+            ),
+            ("analyze bert --gpu a10 --percentile 9", "--percentile: only works with --sample"),
             (
                 "analyze bert --gpu a10 --sample {text} --sequence-length 8",
                 "--sequence-length: the",
@@ -352,6 +362,7 @@ class TestTheCommandLine:
         assert err.count("\n") == 1
 
     @pytest.mark.torch
+    @pytest.mark.usefixtures("small_models")
     def test_the_sample_decides_the_sequence_length(
         self, write: Write, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -359,8 +370,8 @@ class TestTheCommandLine:
         common = ["predict", "bert", "--gpu", "a10", "--batch-size", "4", "--json"]
         assert main([*common, "--sample", str(path), "--percentile", "90"]) == 0
         by_sample, said = capsys.readouterr()
-        assert "Sequence length 32: 90 % of 100 samples have at most 32 tokens (assumed)" in said
-        assert "10 (10 %) are larger and are cut to 32" in said
+        assert "Sequence length 32: 90% of 100 samples have at most 32 tokens (assumed)" in said
+        assert "10 (10%) are larger and are cut to 32" in said
         assert main([*common, "--sequence-length", "32"]) == 0
         assert json.loads(by_sample) == json.loads(capsys.readouterr().out)
 
@@ -369,4 +380,4 @@ class TestTheCommandLine:
         sample = read_sample(write("a.txt", "x" * 4000))
         wanted = input_size(sample, 95, limits)
         assert wanted.size == 512
-        assert "the model takes at most 512; 1 (100 %) is larger and is cut to 512" in wanted.note
+        assert "the model takes at most 512; 1 (100%) is larger and is cut to 512" in wanted.note

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -166,7 +167,7 @@ def test_a_multiple_beyond_the_bound_is_refused() -> None:
 
 def test_a_probe_that_answers_about_another_size_is_refused() -> None:
     probe = Probe(up_to(100))
-    with pytest.raises(ValueError, match="asked for 50, got 51"):
+    with pytest.raises(ValueError, match="tried 50, got 51"):
         find_largest(lambda size: probe.trial(size + 1), guess=50)
 
 
@@ -290,6 +291,89 @@ def test_without_figures_the_price_grows_with_the_guess_s_error_only(
     probe = Probe(up_to(threshold))
     find_largest(probe, guess=min(max(guess, 1), LARGEST_BATCH_SIZE))
     assert len(probe.asked) <= 2 * math.log2(distance + 2) + 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        # Away from the last trial in doubling steps, at most half way across what is left open.
+        ({"guess": 60}, [60, 61, 63, 67, 75, 91, 123, 107, 99, 103, 101, 100]),
+        ({"guess": 150}, [150, 149, 147, 143, 135, 119, 87, 103, 95, 99, 101, 100]),
+        ({"guess": 60, "known": (16, 120)}, [60, 61, 63, 67, 75, 91, 105, 98, 101, 100]),
+        # Without a guess, from the largest known fit on in steps of its size.
+        ({"known": (16,)}, [32, 48, 80, 144, 112, 96, 104, 100, 102, 101]),
+        ({"known": (16,), "batch_multiple": 8}, [32, 48, 80, 144, 112, 96, 104]),
+        # Up to the bound, and no further.
+        ({"guess": 60, "largest": 80}, [60, 61, 63, 67, 75, 80]),
+        ({"known": (80,), "largest": 80}, []),
+        # A failure at the bound is a side of the bracket like any other.
+        (
+            {"guess": 10, "known": (101,), "largest": 101},
+            [10, 11, 13, 17, 25, 41, 71, 86, 93, 97, 99, 100],
+        ),
+        ({"batch_multiple": 80, "largest": 80}, [80]),
+    ],
+)
+def test_the_sizes_tried_without_figures(asked: dict[str, Any], expected: list[int]) -> None:
+    probe = Probe(up_to(100))
+    known = [probe.trial(size) for size in asked.pop("known", ())]
+    find_largest(probe, known=known, **asked)
+    assert probe.asked == expected
+
+
+def test_figures_that_mislead_are_followed_four_times_and_no_more() -> None:
+    """Memory grows by the square, so every line through two trials points elsewhere."""
+    probe = Probe(up_to(1000), lambda size: size**2)
+    find_largest(probe, guess=10, limit_bytes=1000**2 + 500, known=[probe.trial(5)])
+    assert probe.asked[:2] == [10, 11]
+    assert probe.asked[2:6] == [62534, 26, 41, 56]
+    assert probe.asked[6:12] == [58, 62, 70, 86, 118, 182]
+
+
+def test_figures_that_do_not_rise_are_not_followed() -> None:
+    probe = Probe(up_to(100), lambda _: 1000)
+    find_largest(probe, guess=60, limit_bytes=2000)
+    assert probe.asked == [60, 61, 63, 67, 75, 91, 123, 107, 99, 103, 101, 100]
+
+
+def test_reserved_memory_leads_where_there_is_allocated_too() -> None:
+    def probe(batch_size: int) -> Trial:
+        return Trial(
+            batch_size,
+            fits=batch_size <= 5000,
+            source=Source.MEASURED,
+            peak_allocated_bytes=7 * batch_size,
+            peak_reserved_bytes=affine(batch_size),
+        )
+
+    outcome = find_largest(probe, guess=100, limit_bytes=affine(5000))
+    assert [trial.batch_size for trial in outcome.trials] == [100, 101, 5000, 5001]
+
+
+def test_a_single_reserved_figure_makes_no_line() -> None:
+    """Of the first two trials one has no reserved figure: the allocated ones lead."""
+
+    def probe(batch_size: int) -> Trial:
+        return Trial(
+            batch_size,
+            fits=batch_size <= 5000,
+            source=Source.MEASURED,
+            peak_allocated_bytes=affine(batch_size),
+            peak_reserved_bytes=None if batch_size == 101 else 3 * affine(batch_size),
+        )
+
+    outcome = find_largest(probe, guess=100, limit_bytes=affine(5000))
+    assert [trial.batch_size for trial in outcome.trials[:3]] == [100, 101, 5000]
+
+
+def test_a_known_fit_at_the_bound_settles_it() -> None:
+    probe = Probe(up_to(100))
+    outcome = find_largest(probe, known=[probe.trial(64)], largest=64)
+    assert (outcome.largest_batch_size, outcome.next_batch_size_fails) == (64, False)
+    failed = find_largest(
+        Probe(up_to(63)), known=[Probe(up_to(63)).trial(64)], largest=64, guess=63
+    )
+    assert (failed.largest_batch_size, failed.next_batch_size_fails) == (63, True)
 
 
 def test_without_guess_or_figures_sizes_double() -> None:

@@ -11,11 +11,11 @@ from engine.prediction.step_time import (
     predict_step_seconds,
     step_work,
 )
+from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Operation
-from engine.tracing.tracer import trace
 from engine.workload import Precision
 
 A10 = GPUS["a10"]

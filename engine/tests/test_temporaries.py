@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.lowering import CudaTemporaries, cuda_behaviour
 from engine.tracing.recorder import Temporary
-from engine.tracing.temporaries import CudaTemporaries
 
 aten = torch.ops.aten
 WORKSPACE = Temporary(8_519_680, kept=True)

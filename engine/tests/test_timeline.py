@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.analysis import analyze
 from engine.prediction.timeline import largest_tensors, timeline
+from engine.prediction.tracer import trace
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, LargeTensor
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
-from engine.tracing.tracer import trace
 
 small = pytest.mark.usefixtures("small_models")
 

@@ -15,14 +15,15 @@ from rich.console import Console, RenderableType
 from engine.cli import main as cli
 from engine.errors import InvalidInput
 from engine.events import Event
-from engine.measurement import cpu
+from engine.measurement import checks as validate_prediction
+from engine.measurement import cpu, steps
+from engine.measurement.checks import Fit, PredictionCheck, summarize, validate_local
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.prediction.intervals import Counted, read_residuals
+from engine.prediction.intervals import PUBLISHED, Counted, read_residuals
 from engine.result import Source, Trial
-from engine.validation import prediction as validate_prediction
-from engine.validation.prediction import Fit, PredictionCheck, summarize, validate_local
 
 MIB = 2**20
+PUBLISHED_ROWS = read_residuals(PUBLISHED)
 CPU = DeviceFacts("cpu", "a CPU", 64 * 2**30, 0, 0.0)
 
 
@@ -41,21 +42,34 @@ def measured_here(small_models: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small models, measured in this process: another one would take the whole ones."""
     monkeypatch.setattr(validate_prediction, "local_device", lambda: CPU)
     monkeypatch.setattr(validate_prediction, "measure", cpu.run_trial)
+    monkeypatch.setattr(steps, "TIMED_STEPS", 1)
 
 
 @pytest.mark.usefixtures("measured_here")
-def test_on_the_cpu_predictions_are_exact() -> None:
-    check = validate_local(["resnet"], 64 * MIB, quiet)
-    assert check.source is Source.MEASURED
-    assert check.worst_error == 0
-    assert {compared.residual.counted for compared in check.comparisons} == {Counted.LIVE}
-    assert check.false_safe_rate == 0
+def test_on_the_cpu_predictions_are_exact_and_can_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.toml"
+    given = ["resnet", "--gpu", "local", "--memory-limit", "64MiB", "--write", str(path), "--json"]
+    assert cli.main(["validate", "prediction", *given]) == cli.OK
+    out, err = capsys.readouterr()
+    check = json.loads(out)
+    assert check["source"] == Source.MEASURED
+    assert check["worst_error"] == 0
+    assert {one["residual"]["counted"] for one in check["comparisons"]} == {Counted.LIVE}
+    assert check["false_safe_rate"] == 0
     # The largest predicted to fit does, and the next one does not.
-    assert [(fit.predicted, fit.measured) for fit in check.fits[-2:]] == [
-        (True, True),
-        (False, False),
-    ]
-    assert check.fits[-1].batch_size == check.fits[-2].batch_size + 1
+    last, next_one = check["fits"][-2:]
+    assert (last["predicted"], last["measured"]) == (True, True)
+    assert (next_one["predicted"], next_one["measured"]) == (False, False)
+    assert next_one["batch_size"] == last["batch_size"] + 1
+
+    rows = read_residuals(path)
+    assert rows
+    assert all(row.ratio == 1 for row in rows)
+    assert rows[0].workload == {"model": "resnet"}
+    assert torch.__version__ in rows[0].source
+    assert f"{len(rows)} rows added" in err
 
 
 @pytest.mark.usefixtures("measured_here")
@@ -63,8 +77,8 @@ def test_a_batch_that_was_promised_and_does_not_fit_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails_at_the_limit(order: TrialOrder) -> Trial:
-        trial = cpu.run_trial(order)
-        return trial if order.batch_size <= 2 else replace(trial, fits=False)
+        fits = order.batch_size <= 2
+        return Trial(order.batch_size, fits, Source.MEASURED, 50 * MIB if fits else None)
 
     monkeypatch.setattr(validate_prediction, "measure", fails_at_the_limit)
     check = validate_local(["resnet"], 64 * MIB, quiet)
@@ -78,6 +92,7 @@ def test_where_nothing_fits_nothing_is_compared() -> None:
         validate_local(["resnet"], MIB, quiet)
 
 
+@pytest.mark.usefixtures("small_models")
 def test_a_cuda_device_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceFacts("cuda", "NVIDIA A10", 23_696_375_808, 268_435_456, 8.6)
     limit = 6 * 2**30
@@ -101,7 +116,7 @@ def test_a_cuda_device_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> No
 
 def prediction_check(**changed: Any) -> PredictionCheck:
     given: dict[str, Any] = {"fits": [Fit("bert", 9, True, False)], "false_safe_rate": 1.0}
-    return replace(validate_prediction.validate_known(), **given | changed)
+    return replace(summarize("a GPU", PUBLISHED_ROWS, [], Source.PREDICTED), **given | changed)
 
 
 def test_known_measurements_are_predicted_again_without_a_device(
@@ -116,11 +131,9 @@ def test_known_measurements_are_predicted_again_without_a_device(
 
 
 def test_the_error_is_of_the_prediction() -> None:
-    one = validate_prediction.validate_known().comparisons[0]
-    check = summarize("a GPU", [one.residual], [], Source.MEASURED)
-    assert check.worst_error == pytest.approx(
-        abs(one.residual.predicted / one.residual.measured - 1)
-    )
+    one = PUBLISHED_ROWS[0]
+    check = summarize("a GPU", [one], [], Source.MEASURED)
+    assert check.worst_error == pytest.approx(abs(one.predicted / one.measured - 1))
 
 
 @pytest.mark.parametrize(
@@ -139,21 +152,8 @@ def test_bad_input_is_told(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("measured_here")
-def test_written_residuals_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "own.toml"
-    given = ["resnet", "--gpu", "local", "--memory-limit", "64MiB", "--write", str(path)]
-    assert cli.main(["validate", "prediction", *given]) == cli.OK
-    rows = read_residuals(path)
-    assert rows
-    assert all(row.ratio == 1 for row in rows)
-    assert rows[0].workload == {"model": "resnet"}
-    assert torch.__version__ in rows[0].source
-    assert f"{len(rows)} rows added" in capsys.readouterr().err
-
-
 def test_the_table_marks_what_was_promised_and_does_not_fit() -> None:
-    from engine.cli.render_checks import render_prediction
+    from engine.cli.validate import render_prediction
 
     text = shown(render_prediction(prediction_check()))
     assert "peak allocated, forward only" in text.replace("\n", " ") or "forward only" in text

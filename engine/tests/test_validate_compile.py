@@ -17,13 +17,12 @@ from rich.console import Console, RenderableType
 from engine.cli import main as cli
 from engine.errors import MeasurementFailed
 from engine.events import Event, Log
+from engine.measurement import compilation as validate_compile
 from engine.measurement import cpu, parent
-from engine.measurement.first_run import FirstRun, first_run
-from engine.measurement.processes import OutOfTime
+from engine.measurement.compilation import FirstRun, compare, first_run
+from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.tests.conftest import small_workload
-from engine.validation import compile as validate_compile
-from engine.validation.compile import compare
 
 MIB = 2**20
 CPU = DeviceFacts("cpu", "a CPU", 64 * 2**30, 0, 0.0)
@@ -44,7 +43,7 @@ def test_compiling_is_worth_its_cost_after_so_many_steps() -> None:
     assert check.passed
     assert check.speedup == pytest.approx(2)
     assert check.pays_off_after_steps == 300
-    assert "2.00 times as fast" in check.verdict
+    assert "2.00× as fast" in check.verdict
     assert "after 300 steps" in check.verdict
 
 
@@ -104,7 +103,7 @@ def test_eager_and_compiled_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_compile_table_is_readable_without_a_peak() -> None:
-    from engine.cli.render_checks import render_compile
+    from engine.cli.validate import render_compile
 
     text = shown(render_compile(compare([run(1, 0.2, None)], [run(9, 0.1, None)], 16, "a GPU")))
     assert "100.00 ms" in text
@@ -136,7 +135,7 @@ def test_what_takes_too_long_is_told_with_what_to_do(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(validate_compile, "measure_first_run", hangs)
     monkeypatch.setattr(validate_compile, "local_device", lambda: CPU)
-    with pytest.raises(MeasurementFailed, match=r"batch 2 took longer than 300 s; take a smaller"):
+    with pytest.raises(MeasurementFailed, match=r"batch 2 took longer than 300 s; try a smaller"):
         validate_compile.validate_compile(small_workload("bert"), 2, lambda _: None)
 
 
@@ -197,4 +196,4 @@ class TestTheCommand:
         out, err = capsys.readouterr()
         assert out == ""
         assert "torch.compile failed" in err.splitlines()[-1]
-        assert "install g++ (on macOS clang++), or name one by the variable CXX" in err
+        assert "install g++ (on macOS clang++), or set the variable CXX to a compiler" in err

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from e2e.running import ROOT, Site
 from engine.client import Lab
-from memorymark_site.e2e.running import ROOT, Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
@@ -78,8 +78,8 @@ def test_the_examples_in_bash(run: Run) -> None:
 
     assert done.returncode == 0, done.stderr + done.stdout
     assert "fits" in done.stdout
-    assert "give a whole number" in done.stdout
-    assert "Somebody has changed it since" in done.stdout
+    assert "enter a whole number" in done.stdout
+    assert "Changed by someone else" in done.stdout
 
 
 def test_the_examples_in_python(run: Run) -> None:

@@ -8,9 +8,9 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
+from analyses.api import nodes
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import make_analysis, make_user
-from memorymark_site import health
 
 
 def _node(name: str, seconds_old: float = 1, **fields: object) -> None:
@@ -67,7 +67,7 @@ def test_it_fails_without_a_worker(client: Client, db: None) -> None:
     response = client.get("/health")
 
     assert response.status_code == 503
-    assert response.json()["problems"] == ["no worker is alive; start one with: make worker"]
+    assert response.json()["problems"] == ["no worker is online; start one with: make worker"]
 
 
 def test_it_fails_when_nobody_takes_what_waits(client: Client, db: None) -> None:
@@ -77,7 +77,7 @@ def test_it_fails_when_nobody_takes_what_waits(client: Client, db: None) -> None
     response = client.get("/health")
 
     assert response.status_code == 503
-    assert "no worker takes what waits" in response.json()["problems"][0]
+    assert "no worker takes waiting work" in response.json()["problems"][0]
 
 
 def test_it_answers_while_the_database_is_down(
@@ -90,8 +90,8 @@ def test_it_answers_while_the_database_is_down(
     def refuse() -> None:
         raise OperationalError("could not connect to postgres://user:secret@host")
 
-    monkeypatch.setattr(health, "_lab", refuse)
-    monkeypatch.setattr(health, "connection", Down())
+    monkeypatch.setattr(nodes, "_lab", refuse)
+    monkeypatch.setattr(nodes, "connection", Down())
     client.cookies["sessionid"] = "a" * 32  # must not be looked up
     response = client.get("/health")
 
@@ -102,7 +102,7 @@ def test_it_answers_while_the_database_is_down(
 
 def test_it_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """No ``db`` mark: any query would fail this test."""
-    monkeypatch.setattr(health, "_lab", lambda: {"nodes": [1], "queue": {"stands_still": False}})
+    monkeypatch.setattr(nodes, "_lab", lambda: {"nodes": [1], "queue": {"stands_still": False}})
     client.cookies["sessionid"] = "a" * 32
 
     assert client.get("/health").status_code == 200

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from memorymark_site.e2e.running import free_port
+from e2e.running import free_port
 from memorymark_site.port import problem
 
 

@@ -65,5 +65,5 @@ def test_it_is_not_ready_while_the_database_is_down(
     monkeypatch.setattr(probes, "MigrationRecorder", refuse)
     response = client.get("/ready")
     assert response.status_code == 503
-    assert response.json()["problems"] == ["the database does not answer"]
+    assert response.json()["problems"] == ["the database does not respond"]
     assert b"secret" not in response.content

@@ -42,18 +42,32 @@ def test_a_first_start_makes_a_private_key_and_the_next_keeps_it(tmp_path: Path)
 
 
 def test_the_environment_decides(tmp_path: Path) -> None:
-    assert _setting("settings.DEBUG", tmp_path) == "False"
-    assert _setting("settings.SECRET_KEY", tmp_path, SECRET_KEY="mine") == "mine"
-    postgres = "postgres://user:password@host/lab"
-    engine = _setting("settings.DATABASES['default']['ENGINE']", tmp_path, DATABASE_URL=postgres)
-    assert engine == "django.db.backends.postgresql"
-    hosts = _setting("settings.ALLOWED_HOSTS", tmp_path, MEMORYMARK_HOSTS="lab.example")
-    assert "lab.example" in hosts
-    secure = _setting("settings.SESSION_COOKIE_SECURE", tmp_path, MEMORYMARK_HTTPS="true")
-    assert secure == "True"
-    assert _setting("settings.SHARE_LINKS", tmp_path) == "True"
-    shared = _setting("settings.SHARE_LINKS", tmp_path, MEMORYMARK_SHARE_LINKS="false")
-    assert shared == "False"
+    given = {
+        "SECRET_KEY": "mine",
+        "MEMORYMARK_HOSTS": "lab.example",
+        "MEMORYMARK_HTTPS": "true",
+        "MEMORYMARK_SHARE_LINKS": "false",
+        "MEMORYMARK_URL": "https://lab.example/",
+        "EMAIL_URL": "smtp://mail.example:25",
+        "MEMORYMARK_WEBHOOK_HOSTS": "Chat.lab.example",
+    }
+    said = _setting(
+        "(settings.SECRET_KEY, settings.ALLOWED_HOSTS[-1], settings.SESSION_COOKIE_SECURE, "
+        "settings.SHARE_LINKS, settings.PUBLIC_URL, settings.EMAIL_HOST, settings.WEBHOOK_HOSTS)",
+        tmp_path,
+        **given,
+    )
+    assert said == str(
+        (
+            "mine",
+            "lab.example",
+            True,
+            False,
+            "https://lab.example",
+            "mail.example",
+            frozenset({"chat.lab.example"}),
+        )
+    )
 
 
 def test_sqlite_lets_web_and_worker_write_side_by_side(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from django.http import HttpResponseBase
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from analyses.history import saved_views
-from analyses.lookups import services as lookups
-from analyses.lookups.questions import predictable
-from analyses.models import Ask, Status
-from analyses.sharing import links
+from analyses import queries
+from analyses.models import QueryKind, Status
+from analyses.pages import sharing
+from analyses.pages.history import views
+from analyses.queries import predictable
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken
@@ -209,9 +209,9 @@ class Lab:
         owner = self.people["owner"]
         analysis = make_analysis(owner, Status.SUCCEEDED, make_result())
         asked = predictable({"model": "bert", "gpu": "a10", "current_batch_size": 16})
-        lookup = lookups.put(owner, Ask.PREDICT, asked, for_page=True)
-        view = saved_views.save(owner, "mine", "", is_shared=True)
-        link, self.share_token = links.make(analysis, owner, 7)
+        lookup = queries.submit(owner, QueryKind.PREDICT, asked, for_page=True)
+        view = views.save_view(owner, "mine", "", is_shared=True)
+        link, self.share_token = sharing.create_link(analysis, owner, 7)
         invitation, _ = invitations.invite(self.people["admin"], Role.MEMBER)
         self.pks = {
             "members/invitations/": invitation.pk,
@@ -354,7 +354,7 @@ def test_whoever_is_of_the_lab_reads_what_others_made(lab: Lab, address: str) ->
 
 
 def test_a_private_view_is_its_owners_alone(lab: Lab) -> None:
-    view = saved_views.save(lab.people["owner"], "secret plans", "", is_shared=False)
+    view = views.save_view(lab.people["owner"], "secret plans", "", is_shared=False)
     for name in ("viewer", "other", "admin"):
         client = lab.by_session(name)
 
@@ -395,5 +395,5 @@ def test_a_viewer_is_told_why(lab: Lab) -> None:
     page = lab.by_session("viewer").get("/new/").content.decode()
     answer = lab.by_token("viewer").post("/api/v1/analyses/").json()
 
-    assert "may look at everything and change nothing" in page
-    assert "may look at everything and change nothing" in answer["detail"]
+    assert "Your account is read-only" in page
+    assert "Your account is read-only" in answer["detail"]

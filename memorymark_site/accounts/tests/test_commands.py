@@ -9,8 +9,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from memorymark_site.accounts import throttle
-from memorymark_site.accounts.management import typed
+from memorymark_site.accounts import management, throttle
 from memorymark_site.accounts.models import Action, ApiToken, AuditEntry
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +23,7 @@ def _call(*arguments: str) -> str:
 
 def _type(monkeypatch: pytest.MonkeyPatch, *passwords: str) -> None:
     answers = iter(passwords)
-    monkeypatch.setattr(typed, "getpass", lambda _prompt: next(answers))
+    monkeypatch.setattr(management, "getpass", lambda _prompt: next(answers))
 
 
 def test_a_member_is_added_with_a_typed_password(
@@ -41,7 +40,7 @@ def test_a_member_is_added_with_a_typed_password(
     ("options", "role"), [([], "member"), (["--viewer"], "viewer"), (["--admin"], "admin")]
 )
 def test_who_is_added_is_told_by_role(options: list[str], role: str) -> None:
-    assert _call("addmember", "grace", "--generate", *options).startswith(f"grace is {role} now.")
+    assert _call("addmember", "grace", "--generate", *options).startswith(f"grace is now {role}.")
 
 
 def test_a_generated_password_is_printed_and_works(client: Client) -> None:
@@ -57,8 +56,8 @@ def test_a_generated_password_is_printed_and_works(client: Client) -> None:
         ("grace", ("Correct-horse-9", "correct-horse-9"), "differ"),
         ("grace", ("short", "short"), "too short"),
         ("not a name", ("Correct-horse-9", "Correct-horse-9"), "valid username"),
-        ("taken", ("Correct-horse-9", "Correct-horse-9"), "of this name"),
-        ("Taken", ("Correct-horse-9", "Correct-horse-9"), "read like it"),
+        ("taken", ("Correct-horse-9", "Correct-horse-9"), "has this name"),
+        ("Taken", ("Correct-horse-9", "Correct-horse-9"), "looks like it"),
     ],
 )
 def test_what_is_wrong_is_told(

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 from allauth.mfa.models import Authenticator
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from analyses.tests.factories import make_user
+from memorymark_site.accounts import second_factors
 from memorymark_site.accounts.models import Action, ApiToken, AuditEntry
 
 ACCOUNT, MEMBERS = "/account/", "/members/"
@@ -48,6 +49,91 @@ def rule(request: pytest.FixtureRequest, settings: Settings) -> str:
     return str(request.param)
 
 
+def _passkey_of(user: User, name: str = "key") -> Authenticator:
+    return Authenticator.objects.create(user=user, type="webauthn", data={"name": name})
+
+
+# The rule
+
+
+@pytest.mark.parametrize(
+    ("required", "asked"),
+    [("none", []), ("admins", ["admin"]), ("all", ["admin", "member"])],
+)
+def test_the_rule_asks_those_it_names_and_who_lack_a_factor(
+    admin: User, grace: User, settings: Settings, required: str, asked: list[str]
+) -> None:
+    settings.REQUIRE_MFA = required
+    people: dict[str, User | AnonymousUser] = {
+        "admin": admin,
+        "member": grace,
+        "stranger": AnonymousUser(),
+    }
+    assert [who for who, user in people.items() if second_factors.lacks_factor(user)] == asked
+
+    _app_of(admin)
+    _passkey_of(grace)
+    assert not any(second_factors.lacks_factor(user) for user in people.values())
+
+
+def test_without_a_rule_nothing_is_asked_of_the_database(admin: User, settings: Settings) -> None:
+    settings.REQUIRE_MFA = "none"
+    with CaptureQueriesContext(connection) as queries:
+        assert second_factors.lacks_factor(admin) is False
+    assert len(queries) == 0
+
+
+def test_an_app_or_a_passkey_is_a_factor_and_recovery_codes_are_none(
+    admin: User, grace: User
+) -> None:
+    def has() -> tuple[bool, bool]:
+        return second_factors.has_factor(grace), bool(second_factors.factors_of(grace))
+
+    _app_of(admin)
+    assert has() == (False, False)  # it is another's
+    codes = {"seed": "00", "used_mask": 0}
+    Authenticator.objects.create(user=grace, type="recovery_codes", data=codes)
+    assert has() == (False, False)
+    passkey = _passkey_of(grace)
+    assert has() == (True, True)
+    passkey.delete()
+    Authenticator.objects.create(user=grace, type="totp", data={"secret": "A" * 32})
+    assert has() == (True, True)
+
+
+def test_the_factors_of_a_member_are_listed_oldest_first(admin: User, grace: User) -> None:
+    _passkey_of(admin)
+    none = second_factors.factors_of(grace)
+    assert (none.app, none.passkeys, none.codes_left, str(none)) == (None, [], None, "")
+
+    older, newer = (_passkey_of(grace, name) for name in ("blue", "red"))
+    found = second_factors.factors_of(grace)
+    assert (found.app, found.passkeys, found.codes_left) == (None, [older, newer], None)
+    assert str(found) == "passkey blue, passkey red"
+
+    _app_of(grace)
+    found = second_factors.factors_of(grace)
+    assert found.app == Authenticator.objects.get(user=grace, type="totp")
+    assert str(found) == "authenticator app, passkey blue, passkey red"
+    codes = Authenticator.objects.get(user=grace, type="recovery_codes")
+    all_left = found.codes_left
+    codes.data["used_mask"] = 0b11
+    codes.save()
+    assert all_left is not None
+    assert second_factors.factors_of(grace).codes_left == all_left - 2
+
+
+def test_only_marked_views_are_open_without_a_factor() -> None:
+    def view() -> None: ...
+
+    assert second_factors.is_open_without_factor(view) is False
+    assert second_factors.needs_no_factor(view) is view
+    assert second_factors.is_open_without_factor(view) is True
+
+
+# In the browser and the API
+
+
 def test_without_a_rule_nobody_is_led_anywhere(admin: User) -> None:
     assert _browser(admin).get("/").status_code == 200
 
@@ -60,7 +146,7 @@ def test_who_lacks_one_is_led_to_set_one_up(admin: User, grace: User, rule: str)
             assert answer.status_code == (302 if is_asked else 200), address
             assert not is_asked or answer["Location"] == ACCOUNT
         shown = client.get(ACCOUNT).content.decode()
-        assert ("Your lab asks for a second factor" in shown) == is_asked
+        assert ("Your lab requires a second factor" in shown) == is_asked
         assert client.get("/account/app/")["Location"].startswith("/account/confirm/")
         assert client.get("/account/password/").status_code == 200
         assert client.post("/accounts/logout/").status_code == 302
@@ -82,7 +168,7 @@ def test_the_api_holds_it_for_sessions_and_not_for_tokens(admin: User, rule: str
     script = Client(headers={"Authorization": f"Token {token}"})
 
     assert refused.status_code == 403
-    assert "Set up a second factor first" in refused.json()["detail"]
+    assert "Your lab requires a second factor" in refused.json()["detail"]
     assert script.get("/api/v1/analyses/").status_code == 200
     assert script.get("/api/v1/members/").status_code == 200
 
@@ -142,7 +228,7 @@ def test_ones_own_are_not_removed_that_way(admin: User) -> None:
     assert "remove-factors" not in client.get(MEMBERS).content.decode()
     shown = client.post(f"{MEMBERS}{admin.pk}/remove-factors/", follow=True).content.decode()
 
-    assert "on the page Account" in shown
+    assert "on your account page" in shown
     assert Authenticator.objects.count() == 2
 
 
@@ -161,7 +247,7 @@ def test_whoever_runs_the_machine_helps_the_last_admin(admin: User) -> None:
     out = StringIO()
     call_command("removefactors", "ada", stdout=out)
 
-    assert "The password alone signs ada in now." in out.getvalue()
+    assert "ada now signs in with the password only." in out.getvalue()
     assert not Authenticator.objects.exists()
     assert AuditEntry.objects.get().actor is None
     for name, said in (("ada", "has no second factor"), ("eve", "no member 'eve'")):

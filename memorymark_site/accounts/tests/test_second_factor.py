@@ -16,7 +16,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from analyses.tests.factories import make_user, make_viewer
-from memorymark_site.accounts import invitations, reset_links
+from memorymark_site.accounts import invitations, links
 from memorymark_site.accounts.models import Action, Attempt, AuditEntry, SignIn
 from memorymark_site.accounts.roles import Role
 from memorymark_site.accounts.throttle import WINDOW
@@ -135,7 +135,7 @@ def test_an_app_that_has_not_the_key_is_not_taken(here: Client) -> None:
     here.get(APP)
     shown = here.post(APP, {"code": "000000"})
 
-    assert "This is not right" in shown.content.decode()
+    assert "Wrong or already used" in shown.content.decode()
     assert not Authenticator.objects.exists()
 
 
@@ -149,7 +149,7 @@ def test_a_code_signs_in_once_in_whatever_process_it_is_tried(secret: str, typed
     assert first.post(CODE, {"code": code}).status_code == 302
     cache.clear()  # as that of another process
     again = typed.format(code[:3], code[3:])
-    assert "has been used" in second.post(CODE, {"code": again}).content.decode()
+    assert "already used" in second.post(CODE, {"code": again}).content.decode()
     assert not _is_in(second)
 
 
@@ -300,7 +300,7 @@ def test_a_code_confirms_as_well_and_is_bounded(here: Client, secret: str) -> No
 def test_a_link_for_a_new_password_does_not_get_past_it(ada: User, secret: str) -> None:
     client = Client()
     ada.refresh_from_db()
-    form = client.get(reset_links.make(make_user("root", is_staff=True), ada))["Location"]
+    form = client.get(links.reset_path(make_user("root", is_staff=True), ada))["Location"]
     new = {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"}
 
     assert client.post(form, new)["Location"] == LOGIN

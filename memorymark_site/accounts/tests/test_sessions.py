@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses.tests.factories import make_user
-from memorymark_site.accounts import reset_links
+from memorymark_site.accounts import links
 from memorymark_site.accounts.models import Action, AuditEntry, SignIn
 from memorymark_site.accounts.sessions import browser_of
 
@@ -34,7 +34,7 @@ def test_one_sees_where_one_is_signed_in(ada: User) -> None:
 
     assert "Firefox on Linux" in shown
     assert "curl" in shown
-    assert shown.count("this one") == 1
+    assert shown.count(">this browser<") == 1
 
 
 def test_one_ends_a_session_of_another_browser(ada: User) -> None:
@@ -71,7 +71,7 @@ def test_a_new_password_signs_other_browsers_out(ada: User) -> None:
     here.post("/account/password/", {"old_password": PASSWORD, **new})
 
     assert other.get("/").status_code == 302
-    assert here.get("/account/").content.decode().count("this one") == 1
+    assert here.get("/account/").content.decode().count(">this browser<") == 1
     assert AuditEntry.objects.get().action == Action.PASSWORD_CHANGED
 
 
@@ -85,7 +85,7 @@ def test_who_is_signed_out_by_a_new_password_is_not_listed_any_more(ada: User) -
 
     ada.refresh_from_db()
     guest = Client()
-    form = guest.get(reset_links.make(make_user("root", is_staff=True), ada))["Location"]
+    form = guest.get(links.reset_path(make_user("root", is_staff=True), ada))["Location"]
     guest.post(form, new)
     assert not SignIn.objects.exists()
 

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from memorymark_site.accounts import setup_link
+from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import SetupLink
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +21,7 @@ GOOD = {
 
 
 def _address() -> str:
-    token = setup_link.renew()
+    token = invitations.new_setup_link()
     assert token is not None
     return f"/setup/{token}/"
 
@@ -44,7 +44,7 @@ def test_it_works_once(client: Client) -> None:
 
     for response in (client.get(address), client.post(address, GOOD | {"username": "eve"})):
         assert response.status_code == 404
-        assert b"set up already" in response.content
+        assert b"already set up" in response.content
     assert User.objects.count() == 1
 
 
@@ -54,7 +54,7 @@ def test_a_wrong_token_opens_nothing(client: Client, token: str) -> None:
     response = client.post(f"/setup/{token}/", GOOD)
 
     assert response.status_code == 404
-    assert b"printed by the last start" in response.content
+    assert b"when the site last started" in response.content
     assert not User.objects.exists()
 
 
@@ -70,32 +70,32 @@ def test_of_two_who_submit_at_once_one_becomes_admin(
 ) -> None:
     """Both have got past the check when the first one is made."""
     address = _address()
-    use = setup_link.use
+    use = invitations.use_setup_link
 
     def after_the_other(link: SetupLink, *answers: str) -> User:
         use(link, "eve", "", "Correct-horse-8")
         return use(link, *answers)
 
-    monkeypatch.setattr(setup_link, "use", after_the_other)
+    monkeypatch.setattr(invitations, "use_setup_link", after_the_other)
     assert client.post(address, GOOD).status_code == 404
     assert User.objects.get().username == "eve"
     assert "_auth_user_id" not in client.session
 
 
 def test_an_old_link_is_no_use_once_there_is_a_member() -> None:
-    token = setup_link.renew()
+    token = invitations.new_setup_link()
     assert token is not None
-    link = setup_link.find(token)
+    link = invitations.find_setup_link(token)
     assert link is not None
     User.objects.create_user("made-otherwise")
 
-    with pytest.raises(setup_link.SetupClosed):
-        setup_link.use(link, "eve", "", "Correct-horse-8")
+    with pytest.raises(invitations.SetupClosed):
+        invitations.use_setup_link(link, "eve", "", "Correct-horse-8")
     assert SetupLink.objects.exists()  # the transaction was undone as a whole
 
 
 def test_the_token_itself_is_not_stored() -> None:
-    token = setup_link.renew()
+    token = invitations.new_setup_link()
 
     assert token is not None
     assert len(token) >= 32

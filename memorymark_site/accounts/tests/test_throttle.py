@@ -10,7 +10,7 @@ from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from analyses.tests.factories import make_user
-from memorymark_site.accounts import reset_links, throttle
+from memorymark_site.accounts import links, throttle
 from memorymark_site.accounts.models import Attempt
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_a_link_for_a_new_password_opens_the_account(ada: User) -> None:
     for _ in range(10):
         _try("ada", address="198.51.100.7")
     guest = Client()
-    form = guest.get(reset_links.make(make_user("root", is_staff=True), ada))["Location"]
+    form = guest.get(links.reset_path(make_user("root", is_staff=True), ada))["Location"]
     guest.post(form, {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"})
 
     assert _try("ada", "Another-horse-9").status_code == 302

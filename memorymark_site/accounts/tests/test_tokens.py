@@ -70,7 +70,7 @@ def test_a_form_sent_twice_makes_one_token(browser: Client) -> None:
     _make(browser)
     again = browser.post(URL, {"name": "nightly", "scope": "read", "days": "30"})
 
-    assert "choose another" in again.content.decode()
+    assert "Choose another" in again.content.decode()
     assert ApiToken.objects.count() == 1
 
 
@@ -92,10 +92,10 @@ def test_a_page_makes_no_token_without_an_end() -> None:
 
 def test_there_is_an_end_to_tokens(browser: Client, member: User) -> None:
     for number in range(tokens.MOST_TOKENS):
-        tokens.make(member, f"token {number}", Scope.READ, 7)
+        tokens.create(member, f"token {number}", Scope.READ, 7)
     shown = browser.post(URL, {"name": "one more", "scope": "read", "days": "7"}).content.decode()
 
-    assert "revoke one first" in shown
+    assert "Revoke one first" in shown
     assert ApiToken.objects.count() == tokens.MOST_TOKENS
 
 
@@ -108,7 +108,7 @@ def test_a_revoked_token_signs_nobody_in(browser: Client) -> None:
 
 
 def test_nobody_sees_or_revokes_anothers_token(client: Client, member: User) -> None:
-    stored, token = tokens.make(member, "of grace", Scope.READ, 7)
+    stored, token = tokens.create(member, "of grace", Scope.READ, 7)
     client.force_login(make_user("eve", is_staff=True, is_superuser=True))
 
     assert "of grace" not in client.get(URL).content.decode()
@@ -119,7 +119,7 @@ def test_nobody_sees_or_revokes_anothers_token(client: Client, member: User) -> 
 def test_an_admin_revokes_in_the_admin_site_and_changes_nothing(
     client: Client, member: User
 ) -> None:
-    stored, token = tokens.make(member, "of grace", Scope.READ, 7)
+    stored, token = tokens.create(member, "of grace", Scope.READ, 7)
     client.force_login(make_user("eve", is_staff=True, is_superuser=True))
     listed = client.get("/admin/accounts/apitoken/").content.decode()
     address = f"/admin/accounts/apitoken/{stored.pk}/change/"
@@ -132,18 +132,18 @@ def test_an_admin_revokes_in_the_admin_site_and_changes_nothing(
 
 
 def test_a_read_token_changes_nothing(member: User) -> None:
-    script = _as_script(tokens.make(member, "reader", Scope.READ, 7)[1])
+    script = _as_script(tokens.create(member, "reader", Scope.READ, 7)[1])
     refused = script.post(ANALYSES, GOOD, content_type="application/json")
 
     assert script.get(ANALYSES).status_code == 200
     assert refused.status_code == 403
-    assert "may only read" in refused.json()["detail"]
+    assert "read-only" in refused.json()["detail"]
     assert not member.analyses.exists()
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
 def test_no_address_of_the_api_lets_a_read_token_change_anything(member: User, method: str) -> None:
-    script = _as_script(tokens.make(member, "reader", Scope.READ, 7)[1])
+    script = _as_script(tokens.create(member, "reader", Scope.READ, 7)[1])
     for pattern in api_urls.urlpatterns:
         if not getattr(getattr(pattern.callback, "cls", None), "only_asks", False):
             address = "/api/v1/" + str(pattern.pattern).replace("<int:pk>", "1")
@@ -151,13 +151,13 @@ def test_no_address_of_the_api_lets_a_read_token_change_anything(member: User, m
 
 
 def test_a_write_token_does(member: User) -> None:
-    script = _as_script(tokens.make(member, "writer", Scope.WRITE, 7)[1])
+    script = _as_script(tokens.create(member, "writer", Scope.WRITE, 7)[1])
 
     assert script.post(ANALYSES, GOOD, content_type="application/json").status_code == 201
 
 
 def test_the_last_use_is_noted_once_a_minute(member: User) -> None:
-    stored, token = tokens.make(member, "reader", Scope.READ, 7)
+    stored, token = tokens.create(member, "reader", Scope.READ, 7)
     script = _as_script(token)
     assert ApiToken.objects.filter(last_used_at=None).exists()
     script.get("/api/v1/models/")
@@ -178,7 +178,7 @@ def test_the_last_use_is_noted_once_a_minute(member: User) -> None:
 
 
 def test_of_two_who_note_a_use_at_once_one_writes(member: User) -> None:
-    stored, _ = tokens.make(member, "reader", Scope.READ, 7)
+    stored, _ = tokens.create(member, "reader", Scope.READ, 7)
     tokens.note_use(stored)
     noted = ApiToken.objects.get().last_used_at
     tokens.note_use(stored)  # it has read the row before the other wrote
@@ -187,14 +187,14 @@ def test_of_two_who_note_a_use_at_once_one_writes(member: User) -> None:
 
 
 def test_a_token_that_has_ended_says_so_on_the_page(browser: Client, member: User) -> None:
-    tokens.make(member, "old", Scope.READ, 7)
+    tokens.create(member, "old", Scope.READ, 7)
     ApiToken.objects.update(expiry=timezone.now() - timedelta(seconds=1))
 
     assert "ended" in browser.get(URL).content.decode()
 
 
 def test_a_read_token_may_ask_for_a_prediction(member: User) -> None:
-    script = _as_script(tokens.make(member, "reader", Scope.READ, 7)[1])
+    script = _as_script(tokens.create(member, "reader", Scope.READ, 7)[1])
     asked = script.post("/api/v1/predict/?wait=0", GOOD, content_type="application/json")
 
     assert asked.status_code == 202

@@ -19,38 +19,43 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import IntegrityError, models
 from django.utils import timezone
-from django_q.models import OrmQ
 
-from analyses import queue, recovery, services
-from analyses.lookups import services as lookup_services
+from analyses import queries, services
+from analyses.jobs import queue
 from analyses.models import (
     Analysis,
-    Ask,
-    Channel,
     Delivery,
     GpuPrice,
+    Job,
+    JobKind,
     LabSettings,
     LogLine,
-    Lookup,
-    LookupStatus,
     Node,
     Note,
     Notification,
     Push,
+    Query,
+    QueryKind,
+    QueryStatus,
     ShareLink,
     Status,
     Tag,
 )
-from analyses.notifications import choices
-from analyses.sharing import links
-from analyses.tests.factories import add_log, make_analysis, make_request, make_user
+from analyses.notifications import channels
+from analyses.pages import sharing
+from analyses.tests.factories import (
+    add_log,
+    make_analysis,
+    make_notification,
+    make_request,
+    make_user,
+)
 from engine.request import AnalysisRequest
-from memorymark_site.accounts import setup_link
+from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken, SetupLink
-from memorymark_site.operations.backups import load
-from memorymark_site.operations.backups.archive import Archive, BadArchive
-from memorymark_site.operations.backups.dump import back_up
-from memorymark_site.operations.backups.tables import LEFT_OUT, columns_of, name_of
+from memorymark_site.operations import restore
+from memorymark_site.operations.archive import Archive, BadArchive
+from memorymark_site.operations.backup import LEFT_OUT, back_up, columns_of, name_of
 from memorymark_site.settings import INSTALLED_APPS
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=INSTALLED_APPS)
@@ -80,18 +85,18 @@ def lab() -> User:
     done.tags.add(Tag.objects.create(name="bert"))
     Note.objects.create(analysis=done, text="naïve 批 \U0001f4be", author=grace)
     services.adopt(done, grace)
-    links.make(done, ada, 7)
+    sharing.create_link(done, ada, 7)
     Push.objects.create(analysis=done, document_id=uuid4(), digest="0", host="gpu-7", ran="1.0")
     make_analysis(grace, Status.FAILED, failure_code="oom", failure_reason="it's too large; %s")
     services.submit(ada, {"model": "bert", "gpu": "a10", "current_batch_size": 3})
-    choices.save(ada, {"by_email": True, "webhook_url": "https://hooks.example/ä"})
-    Notification.objects.create(analysis=done, channel=Channel.EMAIL, due_at=timezone.now())
+    channels.save_choices(ada, {"by_email": True, "webhook_url": "https://hooks.example/ä"})
+    make_notification(done)
     ApiToken.objects.create(user=ada, name="laptop")
     Authenticator.objects.create(user=ada, type="totp", data={"secret": "JBSWY3DPEHPK3PXP"})
     SocialAccount.objects.create(user=ada, provider="https://login.lab.example", uid="0001")
     LabSettings.objects.create(pk=1, hours_per_run=3.25, changed_by=ada)
     GpuPrice.objects.create(gpu="a10", price_per_hour_usd=0.1, set_by=ada)
-    lookup_services.put(ada, Ask.PREDICT, AnalysisRequest.parse(make_request()))
+    queries.submit(ada, QueryKind.PREDICT, AnalysisRequest.parse(make_request()))
     Node.objects.create(name="lab-1", heartbeat_at=timezone.now() - timedelta(days=1))
     return ada
 
@@ -110,13 +115,13 @@ def _restore(path: Path, *arguments: str) -> str:
 def _replace(path: Path) -> None:
     with Archive(path) as archive:
         archive.check()
-        load.restore(archive, replace=True)
+        restore.restore(archive, replace=True)
 
 
 def test_every_row_comes_back(lab: User, tmp_path: Path) -> None:
     before = _rows()
     used = {name for name, rows in before.items() if rows}
-    assert {"auth.user", "analyses.trial", "analyses.lookup_askers", "analyses.node"} <= used
+    assert {"auth.user", "analyses.trial", "analyses.query_askers", "analyses.node"} <= used
     assert {"mfa.authenticator", "socialaccount.socialaccount"} <= used
     said = StringIO()
     call_command("backup", str(tmp_path / "lab"), stdout=said)
@@ -130,7 +135,7 @@ def test_every_row_comes_back(lab: User, tmp_path: Path) -> None:
         assert set(before.pop(name)) <= set(after.pop(name))
     assert after == before
     assert "3 analyses of 2 members" in told
-    assert "Members sign in again" in told
+    assert "Members have to sign in again" in told
 
 
 def test_whoever_comes_next_gets_a_number_of_their_own(lab: User, tmp_path: Path) -> None:
@@ -141,36 +146,35 @@ def test_whoever_comes_next_gets_a_number_of_their_own(lab: User, tmp_path: Path
     assert make_analysis(User.objects.get(username="ada")).pk > newest
 
 
-def test_keys_and_the_queue_stay_behind(lab: User, tmp_path: Path) -> None:
-    """A restored queue would be signed with another key; recovery makes it anew from the rows."""
+def test_keys_stay_behind_and_the_queue_does_not(lab: User, tmp_path: Path) -> None:
+    """A job keeps its place in the queue, whatever key the new instance has."""
     SetupLink.objects.create(digest="0" * 64)
     (waiting,) = Analysis.objects.filter(status=Status.QUEUED)
-    assert OrmQ.objects.exists()
     back_up(tmp_path / "lab")
     _replace(tmp_path / "lab")
-    assert not OrmQ.objects.exists()
     assert not SetupLink.objects.exists()
-    assert setup_link.renew() is None
+    assert invitations.new_setup_link() is None
 
-    recovery.recover()
-    assert queue.queued(queue.ANALYSIS, OrmQ.objects.all()) == {waiting.pk}
+    (job,) = Job.objects.filter(lane=queue.PREDICTIONS, state=Status.QUEUED)
+    assert job.analysis_id == waiting.pk
 
 
 def test_what_was_in_hand_waits_again(lab: User, tmp_path: Path) -> None:
-    running = make_analysis(lab, Status.RUNNING, claim_token="held", heartbeat_at=timezone.now())
+    running = make_analysis(lab, Status.RUNNING, token="held", heartbeat_at=timezone.now())
     ending = make_analysis(lab, Status.CANCELLING, heartbeat_at=timezone.now())
-    Lookup.objects.update(status=LookupStatus.RUNNING, claim_token="held")
-    Notification.objects.update(status=Delivery.SENDING, taken_at=timezone.now())
+    Query.objects.update(status=QueryStatus.RUNNING)
+    Notification.objects.update(status=Delivery.SENDING)
+    Job.objects.exclude(kind=JobKind.ANALYSIS).update(state=Status.RUNNING)
     back_up(tmp_path / "lab")
     _empty()
     told = _restore(tmp_path / "lab")
 
     running.refresh_from_db()
     ending.refresh_from_db()
-    assert (running.status, running.losses) == (Status.QUEUED, 0)
+    assert (running.status, running.job.losses) == (Status.QUEUED, 0)
     assert "Restored from a backup" in running.log_lines.get().message
     assert ending.status == Status.CANCELLED
-    assert Lookup.objects.get().status == LookupStatus.WAITING
+    assert Query.objects.get().status == QueryStatus.WAITING
     assert Notification.objects.get().status == Delivery.WAITING
     assert f"running when the backup was made: {running.pk}." in told
     assert "1 lookups" in told
@@ -214,14 +218,14 @@ def test_all_or_nothing(lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     back_up(tmp_path / "lab")
     make_analysis(lab)
     before = _rows()
-    insert = load._insert
+    insert = restore._insert
 
     def fail_late(archive: Archive, table: Any, model: Any) -> None:
         insert(archive, table, model)
         if table.name == "auth.user":
             raise BadArchive("the disk is full")
 
-    monkeypatch.setattr(load, "_insert", fail_late)
+    monkeypatch.setattr(restore, "_insert", fail_late)
     with pytest.raises(BadArchive):
         _replace(tmp_path / "lab")
     assert _rows() == before
@@ -232,9 +236,9 @@ def test_a_row_that_points_nowhere_undoes_it(
 ) -> None:
     back_up(tmp_path / "lab")
     before = _rows()
-    insert = load._insert
+    insert = restore._insert
     monkeypatch.setattr(
-        load,
+        restore,
         "_insert",
         lambda archive, table, model: (
             None if table.name == "auth.user" else insert(archive, table, model)
@@ -250,7 +254,7 @@ def test_only_its_owner_can_read_it_and_none_is_overwritten(lab: User, tmp_path:
     assert stat.S_IMODE((tmp_path / "lab").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["lab"]
     whole = (tmp_path / "lab").read_bytes()
-    with pytest.raises(CommandError, match="is there already"):
+    with pytest.raises(CommandError, match="already exists"):
         call_command("backup", str(tmp_path / "lab"))
     assert (tmp_path / "lab").read_bytes() == whole
     with pytest.raises(CommandError, match="cannot be written"):
@@ -267,7 +271,7 @@ def test_check_restores_nothing(lab: User, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda names: (*names, "analyses.9999_tomorrow"), "newer MemoryMark.*9999_tomorrow"),
+        (lambda names: (*names, "analyses.9999_tomorrow"), "newer version.*9999_tomorrow"),
         (lambda names: names[:-1], "older than this database"),
     ],
 )
@@ -281,8 +285,8 @@ def test_a_backup_of_other_tables_is_refused_in_words(
     back_up(tmp_path / "lab")
     with Archive(tmp_path / "lab") as archive:
         object.__setattr__(archive.manifest, "migrations", change(archive.manifest.migrations))
-        with pytest.raises((load.CannotRestore, BadArchive), match=message):
-            load.restore(archive, replace=True)
+        with pytest.raises((restore.CannotRestore, BadArchive), match=message):
+            restore.restore(archive, replace=True)
     assert User.objects.exists()
 
 
@@ -290,7 +294,7 @@ def test_no_secret_key_and_no_readable_token_is_in_it(lab: User, tmp_path: Path)
     from django.conf import settings
 
     _, token = ApiToken.objects.create(user=lab, name="script")
-    _, shared = links.make(Analysis.objects.get(status=Status.SUCCEEDED), lab, 1)
+    _, shared = sharing.create_link(Analysis.objects.get(status=Status.SUCCEEDED), lab, 1)
     back_up(tmp_path / "lab")
     with Archive(tmp_path / "lab") as archive:
         text = "".join(f"{row}" for table in archive.manifest.tables for row in archive.rows(table))

@@ -12,7 +12,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 from pytest_django import Settings
 
-from memorymark_site.oidc_settings import OidcSettings
+from memorymark_site.environment import OidcSettings, read
 from memorymark_site.operations import checks
 
 PRODUCTION = {
@@ -41,9 +41,8 @@ def _check(folder: Path, *arguments: str, **variables: str) -> subprocess.Comple
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EMAIL_URL", "DEFAULT_FROM_EMAIL", "SECRET_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def _environment(settings: Settings) -> None:
+    settings.ENVIRONMENT = read({})
 
 
 def _ids(*, deployed: bool = False) -> list[str]:
@@ -62,24 +61,6 @@ def test_the_documented_production_settings_are_clean(tmp_path: Path) -> None:
 def test_a_lab_of_one_machine_needs_no_settings(tmp_path: Path) -> None:
     done = _check(tmp_path, "--fail-level", "WARNING")
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    "url", ["nonsense", "mysql://ada:hunter2@db/lab", "postgres://ada:hunter2@db:port/lab"]
-)
-def test_an_unreadable_database_url_ends_the_start_in_words(tmp_path: Path, url: str) -> None:
-    done = _check(tmp_path, DATABASE_URL=url)
-    assert done.returncode != 0
-    last = done.stderr.strip().splitlines()[-1]
-    assert "DATABASE_URL names no database" in last
-    assert "postgres://user:password@host/name" in last
-    assert "hunter2" not in done.stderr
-
-
-def test_passwords_are_not_switched_off_where_nothing_else_signs_in(tmp_path: Path) -> None:
-    done = _check(tmp_path, MEMORYMARK_PASSWORD_SIGN_IN="false")
-    assert done.returncode != 0
-    assert "set MEMORYMARK_OIDC_ISSUER" in done.stderr.strip().splitlines()[-1]
 
 
 def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -113,10 +94,8 @@ def test_https_without_a_name(settings: Settings) -> None:
     ("name", "value", "expected"),
     [("EMAIL_URL", "smtp://mail:25", "W004"), ("DEFAULT_FROM_EMAIL", "mm@lab.example", "W005")],
 )
-def test_email_half_set_up(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
-) -> None:
-    monkeypatch.setenv(name, value)
+def test_email_half_set_up(settings: Settings, name: str, value: str, expected: str) -> None:
+    settings.ENVIRONMENT = read({name: value})
     assert _ids() == [expected]
 
 
@@ -131,7 +110,7 @@ def test_keys_and_links_of_a_deployment(
     assert _ids(deployed=True) == ["W006", "W007", "W008"]
     settings.METRICS_TOKEN = ""
     settings.PUBLIC_URL = "https://lab.example"
-    monkeypatch.setenv("SECRET_KEY", "given")
+    settings.ENVIRONMENT = read({"SECRET_KEY": "given"})
     assert _ids(deployed=True) == []
 
 

@@ -14,10 +14,11 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from analyses.models import Analysis, Channel, Delivery, Node, Notification, Status
-from analyses.tests.factories import make_analysis, make_user
-from memorymark_site.operations.metrics import lab, views
-from memorymark_site.operations.metrics.requests import FOLDER
+from analyses.jobs import lab_metrics
+from analyses.models import Analysis, Delivery, Node, Status
+from analyses.tests.factories import make_analysis, make_notification, make_user
+from memorymark_site.operations import prometheus
+from memorymark_site.operations.prometheus import FOLDER
 
 TOKEN = "s3cret-of-the-scraper"  # noqa: S105  # of these tests
 Figures = dict[tuple[str, str], float]
@@ -76,9 +77,7 @@ def test_it_says_how_the_lab_is(scrape: Client) -> None:
     Node.objects.create(name="c", heartbeat_at=now, problem="another key")
     Node.objects.create(name="gone", heartbeat_at=now - timedelta(days=1), gpu_uuid="GPU-3")
     for analysis, status in ((old, Delivery.GIVEN_UP), (stored, Delivery.SENT)):
-        Notification.objects.create(
-            analysis=analysis, channel=Channel.EMAIL, status=status, due_at=now
-        )
+        make_notification(analysis, status=status)
     response = scrape.get("/metrics")
     assert response.status_code == 200
     assert response["Content-Type"].startswith("text/plain")
@@ -136,8 +135,8 @@ def test_it_says_when_the_database_is_away(scrape: Client, monkeypatch: pytest.M
     def refuse() -> None:
         raise OperationalError("could not connect to postgres://user:secret@host")
 
-    monkeypatch.setattr(lab, "lab_state", refuse)
-    monkeypatch.setattr(views, "connection", Down())
+    monkeypatch.setattr(lab_metrics, "lab_state", refuse)
+    monkeypatch.setattr(prometheus, "connection", Down())
     response = scrape.get("/metrics")
     assert response.status_code == 503
     assert response.content == b"The database does not answer.\n"
@@ -161,12 +160,12 @@ def test_several_processes_are_added_up(tmp_path: Path) -> None:
 import sys
 from prometheus_client import CollectorRegistry, generate_latest
 import django; django.setup()
-from memorymark_site.operations.metrics import requests
+from memorymark_site.operations import prometheus
 if sys.argv[1] == "count":
-    requests.SECONDS.labels("2xx").observe(0.5)
+    prometheus.SECONDS.labels("2xx").observe(0.5)
 else:
     registry = CollectorRegistry(auto_describe=False)
-    requests.register_in(registry)
+    prometheus.register_in(registry)
     print(generate_latest(registry).decode())
 """
     environment = os.environ | {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyses.notifications.webhook import new_secret
-from memorymark_site.operations.logs.redaction import HIDDEN, Redactor, secrets_of
+from memorymark_site.operations.redaction import HIDDEN, Redactor, secrets_of
 
 SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from analyses.drills.lab import run_python
-from analyses.drills.node import ROOT
-from memorymark_site.e2e.running import free_port
+from drills.lab import run_python
+from drills.node import ROOT
+from e2e.running import free_port
 
 NAME = "lab.example"
 PASSWORD = "correct horse battery"  # noqa: S105  # of an account of these tests

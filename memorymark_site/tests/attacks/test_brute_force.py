@@ -21,9 +21,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from analyses.models import Status
-from analyses.sharing import links
+from analyses.pages import sharing
 from analyses.tests.factories import make_analysis, make_user
-from memorymark_site.accounts import invitations, names
+from memorymark_site.accounts import invitations, members
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.accounts.roles import Role
 from memorymark_site.accounts.tests.mailing import wait_for_mail
@@ -71,7 +71,7 @@ def test_a_name_of_ones_own_that_counts_as_anothers(db: None, name: str) -> None
     words = {"username": name, "email": "", "password1": OTHER, "password2": OTHER}
     answer = Client().post(f"/invitation/{key}/", words)
     assert answer.status_code == 200
-    assert "choose another" in answer.content.decode()
+    assert "Choose another" in answer.content.decode()
     assert not User.objects.filter(username=name).exists()
 
 
@@ -85,7 +85,7 @@ def test_a_name_whose_marks_take_minutes_to_put_in_order(
         lengths.append(len(text))
         return unicodedata.normalize(form, text)  # type: ignore[arg-type]  # a form as the stubs name it
 
-    monkeypatch.setattr(names, "unicodedata", SimpleNamespace(normalize=normalized))
+    monkeypatch.setattr(members, "unicodedata", SimpleNamespace(normalize=normalized))
     name = "a" + "\u0300\u0316" * 500_000
     assert Client().post(LOGIN, credentials(name, "guess")).status_code == 200
     assert lengths
@@ -143,7 +143,7 @@ def test_many_passwords_at_once(db: None, site: Site) -> None:
 @pytest.fixture
 def keys(ada: User) -> dict[str, Callable[[str], str]]:
     """Addresses with a key in them, by what they open."""
-    _, shared = links.make(make_analysis(ada, Status.SUCCEEDED), ada, 1)
+    _, shared = sharing.create_link(make_analysis(ada, Status.SUCCEEDED), ada, 1)
     _, invited = invitations.invite(make_user("root", is_staff=True), Role.ADMIN)
     return {
         f"/shared/{shared}/": lambda key: f"/shared/{key}/",

@@ -9,8 +9,8 @@ from django.test import Client
 from django.test.client import MULTIPART_CONTENT
 from pytest_django import Settings
 
-from analyses.form_values import default_values
 from analyses.models import Status
+from analyses.pages.new.form import default_values
 from analyses.tests.factories import make_analysis, make_result, make_user
 from memorymark_site.accounts.tests.mailing import wait_for_mail
 from memorymark_site.tests.attacks.serving import NAME, NAME_FIELD, PASSWORD, Site

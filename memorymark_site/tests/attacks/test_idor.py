@@ -1,7 +1,7 @@
 """Numbers and keys of what is another member's, put where one's own belong.
 
-Reports of trainings and pushed analyses of others: test_trainings.py and test_importing.py in
-analyses/tests.
+Reports of training runs and imported analyses of others: test_training_runs.py and
+test_importing.py in analyses/tests.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from django.contrib.auth.models import User
 from django.core import serializers
 from django.http import HttpResponseBase
 from django.test import Client
-from django.utils import timezone
 
-from analyses.history import saved_views
 from analyses.models import (
     IdempotencyKey,
-    Lookup,
-    Notification,
     NotificationChoices,
+    Query,
     SavedView,
     ShareLink,
     Status,
 )
 from analyses.models.notifications import Channel
-from analyses.tests.factories import make_analysis
+from analyses.pages.history import views
+from analyses.tests.factories import make_analysis, make_notification
 from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken, SignIn
 from memorymark_site.accounts.roles import Role, stored_role
@@ -50,7 +48,7 @@ def lab(db: None) -> Lab:
     lab = Lab()
     olga = lab.people["owner"]
     User.objects.filter(pk=olga.pk).update(email="olga@lab.example")
-    view = saved_views.save(olga, "olgas secret plan", "q=olgas+own", is_shared=False)
+    view = views.save_view(olga, "olgas secret plan", "q=olgas+own", is_shared=False)
     lab.pks["history/views/"] = view.pk
     NotificationChoices.objects.create(
         member=olga,
@@ -58,12 +56,7 @@ def lab(db: None) -> Lab:
         webhook_url="https://olgas-hook.example/",
         webhook_secret="whsec_b2xnYXM=",  # of this test
     )
-    Notification.objects.create(
-        analysis=lab.analysis,
-        channel=Channel.WEBHOOK,
-        due_at=timezone.now(),
-        last_error="olgas own hook says no",
-    )
+    make_notification(lab.analysis, Channel.WEBHOOK, last_error="olgas own hook says no")
     return lab
 
 
@@ -165,7 +158,7 @@ def test_an_idempotency_key_of_hers(lab: Lab) -> None:
 
 def test_a_lookup_of_hers_by_its_number(lab: Lab) -> None:
     """Who asks the same shares the row, and not before."""
-    lookup = Lookup.objects.get()
+    lookup = Query.objects.get()
     for path in (f"/api/v1/lookups/{lookup.pk}/", f"/new/preview/{lookup.pk}/"):
         assert lab.by_session("other").get(path).status_code == 404
         assert lab.by_session("owner").get(path).status_code == 200

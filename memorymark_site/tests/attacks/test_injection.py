@@ -18,14 +18,14 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from analyses.history import labels, saved_views
-from analyses.history.columns import COLUMNS
-from analyses.models import Analysis, Node, Notification, Status
+from analyses.models import Analysis, Node, Status
 from analyses.models.notifications import Channel
-from analyses.notifications import choices
-from analyses.tests.factories import add_log, make_analysis, make_user
+from analyses.notifications import channels
+from analyses.pages.history import labels, views
+from analyses.pages.history.columns import COLUMNS
+from analyses.tests.factories import add_log, make_analysis, make_notification, make_user
 from memorymark_site.accounts.tests.mailing import wait_for_mail
-from memorymark_site.operations.logs.formats import JsonFormatter, LineFormatter
+from memorymark_site.operations.log import JsonFormatter, LineFormatter
 from memorymark_site.tests.attacks.serving import Site
 from memorymark_site.tests.test_who_may_what import PAGES, Lab, To
 
@@ -130,11 +130,9 @@ def lab(db: None) -> Lab:
     running = make_analysis(olga, Status.RUNNING, node="node")
     add_log(running, "a line of the log")
     Node.objects.create(name="node", gpu_name="a GPU", heartbeat_at=timezone.now(), problem="hot")
-    choices.save(olga, {"by_email": False, "webhook_url": "https://hook.example/"})
-    Notification.objects.create(
-        analysis=analysis, channel=Channel.WEBHOOK, due_at=timezone.now(), last_error="no"
-    )
-    saved_views.save(lab.people["admin"], "view", "q=x", is_shared=True)
+    channels.save_choices(olga, {"by_email": False, "webhook_url": "https://hook.example/"})
+    make_notification(analysis, Channel.WEBHOOK, last_error="no")
+    views.save_view(lab.people["admin"], "view", "q=x", is_shared=True)
     for stored in Analysis.objects.exclude(result=None):
         stored.result = _hostile_json(stored.result)
         stored.environment = {"torch": HOSTILE, HOSTILE: "1"}

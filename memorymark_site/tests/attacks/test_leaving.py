@@ -8,12 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from analyses import claims
-from analyses.engine_events import Failure
+from analyses.jobs import lease, notifications
+from analyses.jobs.engine_output import Failure
 from analyses.models import Channel, Notification
-from analyses.notifications import choices, delivery, webhook
+from analyses.notifications import channels, webhook
 from analyses.tests.factories import make_analysis, make_user
-from memorymark_site.accounts import invitations, members, reset_links
+from memorymark_site.accounts import invitations, links, members
 from memorymark_site.accounts.roles import Role
 
 NEW = "another horse 99"
@@ -71,7 +71,7 @@ def test_the_page_says_that_such_an_invitation_is_over(ada: User, eve: User) -> 
     page.force_login(ada)
     assert ">over<" not in page.get("/members/").content.decode()
     members.deactivate(ada, eve)
-    assert ">over<" in page.get("/members/").content.decode()
+    assert ">expired<" in page.get("/members/").content.decode()
 
 
 @pytest.mark.parametrize("leave", LEAVING)
@@ -79,7 +79,7 @@ def test_a_link_for_a_new_password_of_somebody_else(
     ada: User, eve: User, leave: Callable[[User, User], object]
 ) -> None:
     """Whoever has read it becomes that member, and an admin where that is one."""
-    address = reset_links.make(eve, ada)
+    address = links.reset_path(eve, ada)
     assert Client().get(address).status_code == 302, "it works"
     leave(ada, eve)
     assert "password1" not in Client().get(address, follow=True).content.decode()
@@ -87,7 +87,7 @@ def test_a_link_for_a_new_password_of_somebody_else(
 
 def test_a_link_for_a_new_password_as_if_another_admin_had_made_it(ada: User, eve: User) -> None:
     """It is signed for its maker: the same account has another link of each admin."""
-    made = {reset_links.make(admin, eve) for admin in (ada, eve)}
+    made = {links.reset_path(admin, eve) for admin in (ada, eve)}
     assert len(made) == 2
 
 
@@ -98,18 +98,18 @@ def test_a_message_that_was_on_its_way(
     called: list[object] = []
     monkeypatch.setattr(webhook, "call", lambda *asked: called.append(asked))
     chosen = {"by_email": True, "by_webhook": True, "webhook_url": "https://evil.example/"}
-    choices.save(eve, chosen | {"only_after_seconds": 0})
-    claim = claims.claim(make_analysis(eve).pk, "node-1")
+    channels.save_choices(eve, chosen | {"only_after_seconds": 0})
+    claim = lease.claim(make_analysis(eve).job.pk, "node-1")
     assert claim is not None
-    claims.finish(claim, Failure("crashed", "The engine crashed."))
+    lease.finish(claim, Failure("crashed", "The engine crashed."))
     assert Notification.objects.filter(channel=Channel.WEBHOOK).exists()
     members.deactivate(ada, eve)
     for notification in Notification.objects.all():
-        delivery.deliver(notification.pk)
+        notifications.deliver(notification.pk)
     assert called == []
 
 
 def test_a_link_for_a_new_password_from_before_one_was_locked_out(ada: User, eve: User) -> None:
-    address = reset_links.make(ada, eve)
+    address = links.reset_path(ada, eve)
     members.deactivate(ada, eve)
     assert "password1" not in Client().get(address, follow=True).content.decode()

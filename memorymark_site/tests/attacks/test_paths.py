@@ -16,7 +16,7 @@ from engine.errors import InvalidInput
 from engine.request import AnalysisRequest
 from engine.workload import Workload
 from memorymark_site.accounts.models import ApiToken
-from memorymark_site.operations.backups.archive import MANIFEST, Archive, BadArchive
+from memorymark_site.operations.archive import MANIFEST, Archive, BadArchive
 from memorymark_site.tests.attacks.serving import NAME, Site
 
 OUT = [

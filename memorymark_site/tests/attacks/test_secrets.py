@@ -12,9 +12,9 @@ from time import monotonic, sleep
 import pytest
 from django.conf import settings
 
-from analyses.drills.node import ROOT
-from analyses.engine_process import EngineProcess, Engines
-from engine.models.hub_switch import SWITCH
+from analyses.jobs.engine_process import EngineProcess, Engines
+from drills.node import ROOT
+from engine.hub import SWITCH
 from memorymark_site.tests.attacks.serving import METRICS_TOKEN, NAME_FIELD, PASSWORD, Site
 
 SECRETS = {
@@ -36,8 +36,8 @@ def with_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine(with_secrets: None) -> Iterator[EngineProcess]:
-    """The real one, as the worker's task and the desk start theirs."""
-    started = Engines("--keep-traces").take()
+    """The real one, as the workers start theirs."""
+    started = Engines(keep_traces=True).take()
     yield started
     started.end()
 
@@ -65,7 +65,7 @@ def test_a_hub_id_where_the_hub_is_switched_off(engine: EngineProcess) -> None:
     until = monotonic() + 600
     while "error" not in said and monotonic() < until and not engine.silent:
         said += "".join(line.text for line in engine.read(1) if line.stream == "stdout")
-    assert f"does not ask the hub ({SWITCH}=off)" in said
+    assert f"the Hub is switched off here ({SWITCH}=off)" in said
 
 
 def test_what_a_command_says_whose_database_and_mail_server_are_away(tmp_path: Path) -> None:

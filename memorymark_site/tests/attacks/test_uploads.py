@@ -15,9 +15,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import HttpResponse
 from django.test import Client
 
-from analyses.form_fields import OTHER_MODEL
-from analyses.form_values import default_values
-from analyses.models import Analysis, Lookup, Training
+from analyses.models import Analysis, Query, Training
+from analyses.pages.new.form import default_values
+from analyses.pages.new.widgets import OTHER_MODEL
 from analyses.tests.factories import make_user
 from engine.models.config import LARGEST_CONFIG_BYTES
 from engine.models.presets import PRESETS
@@ -96,7 +96,7 @@ def test_a_body_that_is_hostile(script: Client, what: str) -> None:
         assert len(answer.content) < 20_000, "it does not come back whole"
     assert not Analysis.objects.exists()
     assert not Training.objects.exists()
-    assert not Lookup.objects.exists()
+    assert not Query.objects.exists()
 
 
 @pytest.mark.parametrize(

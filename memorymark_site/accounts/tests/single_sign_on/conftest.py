@@ -15,7 +15,7 @@ from memorymark_site.accounts.tests.single_sign_on.walking import (
     LOGIN,
     PASSWORD,
 )
-from memorymark_site.oidc_settings import OidcSettings
+from memorymark_site.environment import OidcSettings
 
 if TYPE_CHECKING:
     pass

@@ -64,7 +64,7 @@ def test_an_invitation_lets_one_identity_in(client: Client, idp: FakeProvider) -
     idp.claims["sub"] = "0002"
     answer = late.get(idp.sign_in(begun))
     assert answer.status_code == 403
-    assert "has been used or revoked" in text_of(answer)
+    assert "was revoked or was already used" in text_of(answer)
     assert not is_in(late)
     assert User.objects.count() == 2
 

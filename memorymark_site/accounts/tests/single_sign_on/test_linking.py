@@ -38,7 +38,7 @@ def _link(client: Client, idp: FakeProvider) -> str:
 
 def test_who_is_signed_in_links_and_unlinks(here: Client, idp: FakeProvider) -> None:
     idp.claims["email_verified"] = False  # nothing is found by it
-    assert "From now on Lab login signs you in" in _link(here, idp)
+    assert "You can now sign in with Lab login" in _link(here, idp)
     other = Client()
     assert come_back(other, idp).status_code == 302
     assert who(other) == "ada"
@@ -64,7 +64,7 @@ def test_an_identity_is_of_one_account(here: Client, idp: FakeProvider) -> None:
     eve = Client()
     eve.post(LOGIN, {"login": "eve", "password": PASSWORD})
 
-    assert "linked to another one" in _link(eve, idp)
+    assert "linked to another account" in _link(eve, idp)
     assert SocialAccount.objects.get().user.username == "ada"
 
 
@@ -86,7 +86,7 @@ def test_who_has_no_other_way_in_stays_linked_and_confirms_over_there(
     let_in(settings, "member")
     come_back(client, idp)
 
-    assert "your only way in" in text_of(client.post(UNLINK, follow=True))
+    assert "your only way to sign in" in text_of(client.post(UNLINK, follow=True))
     session = client.session
     session.pop("account_authentication_methods")
     session.save()

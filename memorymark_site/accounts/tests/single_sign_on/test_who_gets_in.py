@@ -142,7 +142,7 @@ def test_somebody_unknown_stays_out(client: Client, idp: FakeProvider) -> None:
     answer = come_back(client, idp)
 
     assert answer.status_code == 403
-    assert "Ask an admin of your lab for an invitation" in text_of(answer)
+    assert "Ask a lab admin for an invitation" in text_of(answer)
     assert not User.objects.exists()
 
 

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from analyses import services
+from analyses.jobs import lease, worker
+from analyses.jobs.nodes import environment_here
+from analyses.models import Analysis, Status
+from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
+from analyses.pages.answer import environment_rows, global_batch_advice, key_figures, verdict_of
+from analyses.savings.estimate import estimate_figures, has_gain
+from analyses.tests.factories import make_analysis, make_global_batch, make_request, make_result
+from engine.result import AnalysisResult, MeasuredOn, Savings, Source
+from engine.workload import Parallelism, Workload
+
+
+def assumed(result: AnalysisResult) -> Savings:
+    assert result.savings is not None
+    return result.savings
+
+
+def test_every_key_figure_and_card_says_where_it_comes_from() -> None:
+    result = make_result()
+    for figure in [*key_figures(result), *estimate_figures(result)]:
+        assert figure.sources
+    _, cost, savings = estimate_figures(result)
+    assert cost.sources == savings.sources == (Source.PREDICTED, Source.ASSUMED)
+
+
+def test_the_largest_batch_comes_with_the_one_that_fails() -> None:
+    largest = key_figures(make_result())[0]
+    limit = int(largest.value)
+    assert largest.note == (
+        f"{limit + 1} runs out of memory. {limit - 16} is safe even if the prediction is 6% low."
+    )
+    unbounded = key_figures(make_result(next_batch_size_fails=False))[0]
+    assert "was not tried" in unbounded.note
+
+
+def test_the_reason_for_the_recommended_batch_is_the_true_one() -> None:
+    assert "within 5%" in key_figures(make_result())[1].note
+    bounded = make_result(recommended=16, current=8)
+    assert "as fast as memory safely allows" in key_figures(bounded)[1].note
+    bounded = replace(bounded, global_batch=make_global_batch())
+    assert "memory and the global batch allow" in key_figures(bounded)[1].note
+
+
+@pytest.mark.parametrize("safe", [None, make_result().largest_batch_size])
+def test_a_limit_that_is_safe_itself_needs_no_second_figure(safe: int | None) -> None:
+    assert key_figures(make_result(safe_batch_size=safe))[0].note.endswith("runs out of memory")
+
+
+def test_a_limit_that_is_not_safe_at_all_is_said_so() -> None:
+    note = key_figures(make_result(safe_batch_size=0))[0].note
+    assert note.endswith("No batch is certain to fit at the high end of the prediction.")
+
+
+def test_headroom_is_a_share_of_the_gpu_and_never_money() -> None:
+    headroom = key_figures(make_result())[2]
+    assert headroom.value.endswith("GiB")
+    assert "% of the GPU (" in headroom.note
+    assert "$" not in headroom.note
+
+
+def test_a_current_batch_that_does_not_fit_has_no_headroom_and_no_speedup() -> None:
+    result = make_result(current=384)
+    headroom, speedup, cost, savings = key_figures(result)[2], *estimate_figures(result)
+    assert headroom.value == "none"
+    assert "batch 384 does not fit" in headroom.note
+    assert speedup.value == "none"
+    assert "no speed to compare with" in speedup.note
+    assert (cost.value, savings.value) == ("\N{EN DASH}", "\N{EN DASH}")
+
+
+def test_a_speedup_inside_the_noise_is_no_gain() -> None:
+    result = make_result(current=120, recommended=128)
+    assert result.speedup is not None
+    assert 1 < result.speedup < 1.02
+    assert not has_gain(result)
+    speedup, cost, savings = estimate_figures(result)
+    assert speedup.value == "no gain"
+    assert "within the noise" in speedup.note
+    assert "\N{RIGHTWARDS ARROW}" not in cost.value
+    assert savings.value == "$0"
+
+
+def test_a_smaller_recommended_batch_that_is_slower_is_not_called_noise() -> None:
+    speedup = estimate_figures(make_result(current=128, recommended=64))[0]
+    assert speedup.value == "no gain"
+    assert "saves memory, not time" in speedup.note
+
+
+def test_the_recommended_batch_in_use_is_no_gain_either() -> None:
+    speedup = estimate_figures(make_result(current=128, recommended=128))[0]
+    assert speedup.value == "no gain"
+    assert "already the recommended one" in speedup.note
+
+
+def test_a_gain_stays_a_gain_where_nothing_runs() -> None:
+    result = make_result()
+    idle = replace(assumed(result), runs_per_year=0.0, gpu_hours_per_year=0.0, usd_per_year=0.0)
+    assert has_gain(replace(result, savings=idle))
+
+
+@pytest.mark.parametrize(("current", "gain"), [(16, True), (120, False)])
+def test_the_stored_gain_does_not_depend_on_money(member: User, current: int, gain: bool) -> None:
+    result = make_result(current=current, recommended=128)
+    idle = replace(assumed(result), runs_per_year=0.0, gpu_hours_per_year=0.0, usd_per_year=0.0)
+    request = make_request(current_batch_size=current, runs_per_year=0)
+    sure = replace(result, savings=idle, speedup_low=1.2 if gain else 0.99, speedup_high=2.0)
+    assert make_analysis(member, Status.SUCCEEDED, sure, request=request).has_gain is gain
+
+
+def test_a_missing_step_time_is_said_and_not_guessed() -> None:
+    result = make_result(speedup=None, savings=None)
+    assert estimate_figures(result)[0].value == "not known"
+
+
+def test_savings_repeat_the_assumptions_they_rest_on() -> None:
+    _, cost, savings = estimate_figures(make_result())
+    assert "8 GPU-hours per run today" in cost.note
+    assert "per GPU-hour" in cost.note
+    assert "100 runs per year" in savings.note
+    assert savings.label.startswith("Potential")
+
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+def test_the_global_batch_is_kept_by_accumulation() -> None:
+    assert global_batch_advice(make_result()) == ""
+    kept = global_batch_advice(make_result(global_batch=make_global_batch()))
+    assert kept == "Use 4 micro-batches of 128 per optimizer step: 512 samples."
+    whole = make_result(global_batch=make_global_batch(128, 1, 128))
+    assert global_batch_advice(whole).startswith("Use one batch of 128 per")
+
+
+def test_a_global_batch_that_cannot_be_kept_exactly_is_said_so() -> None:
+    workload = Workload(model="bert", parallelism=Parallelism.DDP, world_size=2)
+    uneven = make_result(global_batch=make_global_batch(500, 2, 512), workload=workload)
+    advice = global_batch_advice(uneven)
+    assert "on each of 2 GPUs" in advice
+    assert "512 samples, because no allowed batch divides 500 evenly" in advice
+
+
+@pytest.mark.parametrize(
+    ("status", "waited", "preposition", "ticks", "hinted"),
+    [
+        (Status.QUEUED, 3, "for", True, False),
+        (Status.QUEUED, LONG_WAIT_SECONDS + 1, "for", True, True),
+        (Status.RUNNING, 60, "for", True, False),
+        (Status.SUCCEEDED, 60, "in", False, False),
+        (Status.FAILED, 60, "after", False, False),
+    ],
+)
+def test_the_state_says_how_long_it_took(
+    status: Status, waited: float, preposition: str, ticks: bool, hinted: bool
+) -> None:
+    begun = NOW - timedelta(seconds=waited)
+    analysis = Analysis(status=status, queued_at=begun)
+    if status != Status.QUEUED:
+        analysis.started_at = begun
+    if analysis.is_final:
+        analysis.finished_at = begun + timedelta(seconds=5)
+    state = state_of(analysis, NOW)
+    assert (state.preposition, state.ticks) == (preposition, ticks)
+    assert state.elapsed_seconds == (5 if analysis.is_final else waited)
+    assert bool(state.hint) == hinted
+
+
+ASKED: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
+STORED = {
+    "node": "gpu-1", "engine": "a" * 64, "python": "3.13.1",
+    "torch": "2.13.0", "transformers": "5.23.0", "django-q2": "1.11.1",
+}  # fmt: skip
+
+
+def test_the_worker_that_takes_it_says_what_it_runs_with(member: User, fake_engine: Any) -> None:
+    fake_engine("success")
+    analysis = services.submit(member, ASKED)
+    assert analysis.environment == {}
+    worker.run(analysis.job.pk)
+    analysis.refresh_from_db()
+    assert analysis.environment == environment_here()
+    assert {"node", "engine", "python", "torch", "transformers"} <= set(analysis.environment)
+
+
+def test_the_next_worker_says_its_own(member: User) -> None:
+    analysis = services.submit(member, ASKED)
+    claim = lease.claim(analysis.job.pk, "one", environment=STORED)
+    assert claim is not None
+    lease.finish(claim, lease.Interrupted())
+    assert lease.claim(analysis.job.pk, "two", environment=STORED | {"node": "two"}) is not None
+    analysis.refresh_from_db()
+    assert analysis.environment["node"] == "two"
+
+
+def test_an_answer_from_the_store_keeps_what_it_was_computed_with(member: User) -> None:
+    first = services.submit(member, ASKED)
+    claim = lease.claim(first.job.pk, "gpu-1", environment=STORED)
+    assert claim is not None
+    lease.finish(claim, make_result())
+    second = services.submit(member, ASKED)
+    assert second.answered_from == first
+    assert second.environment == STORED
+
+
+def test_a_prediction_shows_node_libraries_and_engine(member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED, environment=STORED)
+    assert environment_rows(analysis, verdict_of(analysis)) == [
+        ("Node", "gpu-1"),
+        ("Libraries", "torch 2.13.0, transformers 5.23.0"),
+        ("Python", "3.13.1"),
+        ("Engine", "a" * 12),
+    ]
+
+
+def test_a_measurement_shows_its_device_and_each_version_once(member: User) -> None:
+    result = make_result(
+        source=Source.MEASURED, measured_on=MeasuredOn("NVIDIA A10", "2.13.0", "5.23.0", 4)
+    )
+    analysis = make_analysis(member, Status.SUCCEEDED, result, environment=STORED)
+    rows = environment_rows(analysis, verdict_of(analysis))
+    assert rows[:2] == [("Node", "gpu-1"), ("Device", "NVIDIA A10")]
+    assert [label for label, _ in rows].count("Libraries") == 1
+
+
+@pytest.mark.parametrize(("node", "rows"), [("gpu-1", [("Node", "gpu-1")]), ("", [])])
+def test_an_older_analysis_shows_what_is_known(
+    client: Client, member: User, node: str, rows: list[tuple[str, str]]
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED, node=node)
+    assert environment_rows(analysis, verdict_of(analysis)) == rows
+    client.force_login(member)
+    html = client.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
+    assert (">Environment<" in html) == bool(rows)

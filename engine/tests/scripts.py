@@ -1,0 +1,57 @@
+"""A person's own training code, written into a file for a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.script.factory import Factory
+from engine.tracing.lowering import cuda_behaviour
+
+EXAMPLE = "engine.examples.my_training:make_step"
+A10 = cuda_behaviour(8.6)
+
+LINEAR = """
+import torch
+from torch import nn
+
+def make_step(batch_size):
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.{optimizer}
+    x = torch.randn(batch_size, 64)
+    def step():
+        optimizer.zero_grad()
+        loss = model(x).relu().sum()
+        loss.backward()
+        optimizer.step()
+        {last}
+    return step
+"""
+ADAM = "AdamW(model.parameters())"
+
+ACCUMULATING = """
+import torch
+from torch import nn
+
+def make_step(batch_size, gradient_accumulation=1):
+    model = nn.Linear(512, 512)
+    optimizer = torch.optim.AdamW(model.parameters())
+    kept = []
+    def step():
+        optimizer.zero_grad()
+        kept.clear()
+        for _ in range(gradient_accumulation):
+            x = torch.randn(batch_size, 512)
+            (model(x).relu().sum() / gradient_accumulation).backward()
+            {last}
+        optimizer.step()
+    return step
+"""
+
+
+def written(folder: Path, code: str, name: str = "mine") -> Factory:
+    (folder / f"{name}.py").write_text(code)
+    return Factory.of(f"{name}:make_step")
+
+
+def linear(folder: Path, optimizer: str = ADAM, last: str = "pass") -> Factory:
+    return written(folder, LINEAR.format(optimizer=optimizer, last=last))

@@ -1,0 +1,135 @@
+"""The registry of the fields of a request, and the border that checks values against it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pytest
+from annotated_types import Interval
+
+from engine.border import read_json, settle
+from engine.errors import InvalidInput
+from engine.fields import Choice, Described, Group, described_fields
+from engine.request import FIELDS, AnalysisRequest, as_flags, usual_values
+
+
+class Colour(Choice):
+    RED = "red", "Red, as a rose"
+    SKY_BLUE = "sky-blue"
+
+
+@dataclass(frozen=True)
+class Bike:
+    gears: Annotated[int, Interval(ge=1, le=30), Described("Gears", "How many.", Group.OPTIONS)]
+    colour: Annotated[Colour, Described("Colour", "Of the frame.", Group.OPTIONS)] = Colour.RED
+    weight: Annotated[
+        float | None, Interval(ge=0, le=50), Described("Weight", "In all.", Group.OPTIONS)
+    ] = None
+    electric: Annotated[bool, Described("Electric", "With a motor.", Group.OPTIONS)] = False
+    owner: Annotated[str, Described("Owner", "Who rides it.", Group.OPTIONS)] = "nobody"
+    parts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        wrong: dict[str, str] = {}
+        settle(self, wrong)
+        if wrong:
+            raise InvalidInput(wrong)
+
+
+def bike(**given: Any) -> Bike:
+    return Bike(**({"gears": 3} | given))
+
+
+def test_values_are_read_as_people_and_programs_write_them() -> None:
+    read = bike(gears=" 7 ", colour="sky-blue", weight="9.5", electric="Yes", owner="ada")
+    assert read == Bike(7, Colour.SKY_BLUE, 9.5, True, "ada")
+    assert bike(weight=9).weight == 9.0
+    assert bike(electric=" off ").electric is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("gears", 0, "enter a whole number from 1 to 30"),
+        ("gears", 31, "enter a whole number from 1 to 30"),
+        ("gears", True, "enter a whole number from 1 to 30"),
+        ("gears", 2.0, "enter a whole number from 1 to 30"),
+        ("gears", "1e1", "enter a whole number from 1 to 30"),
+        ("gears", "9" * 5000, "enter a whole number from 1 to 30"),
+        ("gears", None, "enter a whole number from 1 to 30"),
+        ("weight", True, "enter a number from 0 to 50"),
+        ("weight", "nan", "enter a number from 0 to 50"),
+        ("weight", 10**400, "enter a number from 0 to 50"),
+        ("colour", "green", "choose one of red, sky-blue"),
+        ("colour", ["red"], "choose one of red, sky-blue"),
+        ("electric", "maybe", "enter true or false"),
+        ("electric", 2, "enter true or false"),
+        ("owner", "x" * 501, "enter at most 500 characters of text"),
+        ("owner", "a\0b", "enter at most 500 characters of text"),
+        ("owner", "\ud800", "enter at most 500 characters of text"),
+        ("owner", 5, "enter at most 500 characters of text"),
+    ],
+)
+def test_a_wrong_value_says_what_to_enter(name: str, value: object, message: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        bike(**{name: value})
+    assert raised.value.fields == {name: message}
+
+
+def test_json_is_read_strictly_and_gaps_take_the_defaults() -> None:
+    assert read_json(Bike, {"gears": 3}) == bike()
+    assert read_json(Bike, '{"gears": 3, "parts": {"bell": 1}}').parts == {"bell": 1}
+    for wrong in ({}, {"gears": "3"}, {"gears": 3, "bell": 1}, {"gears": 3, "parts": {"b": 0.5}}):
+        with pytest.raises(InvalidInput):
+            read_json(Bike, wrong)
+
+
+def test_every_field_of_a_request_is_described_and_has_a_flag_of_its_own() -> None:
+    request = AnalysisRequest.parse({"model": "bert", "gpu": "a10"})
+    assert set(FIELDS) == set(request.to_dict())
+    assert all(one.label and one.described.help.endswith(".") for one in FIELDS.values())
+    assert len({one.flag for one in FIELDS.values()}) == len(FIELDS)
+    groups = [one.group for one in FIELDS.values()]
+    assert groups == sorted(groups, key=list(Group).index)
+
+
+def test_a_choice_has_a_label() -> None:
+    assert described_fields(Bike)["colour"].choices == [
+        ("red", "Red, as a rose"),
+        ("sky-blue", "sky blue"),
+    ]
+
+
+def test_the_usage_of_a_flag_names_choices_and_default() -> None:
+    fields = described_fields(Bike)
+    assert fields["colour"].usage == "Of the frame. One of red, sky-blue. Default: red."
+    assert fields["electric"].usage == "With a motor. Default: false."
+    assert fields["weight"].usage == "In all."
+    assert (fields["electric"].metavar, fields["gears"].metavar) == ("true|false", "N")
+
+
+def test_flags_give_the_values_back() -> None:
+    request = AnalysisRequest.parse({"model": "bert", "gpu": "a10", "hours_per_run": 2.5}).to_dict()
+    words = as_flags(request)
+    assert words[words.index("--hours-per-run") + 1] == "2.5"
+    assert words[words.index("--frozen-backbone") + 1] == "false"
+    assert "--lora-rank" not in words
+
+
+def test_the_usual_values_know_the_models_own_head() -> None:
+    assert usual_values({"model": "bert"})["label_count"] == 2
+    assert usual_values({"model": "bert", "task": "token-classification"})["label_count"] == 9
+    assert usual_values({"model": "acme/own"})["task"] is None
+    assert usual_values({"model": "of another version"})["precision"] == "fp32"
+
+
+def test_programs_that_check_nothing_load_no_pydantic() -> None:
+    modules = "sys, engine.cli.main, engine.client, engine.recording"
+    code = f"import {modules}; print('pydantic' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "False\n"

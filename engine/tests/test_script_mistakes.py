@@ -1,0 +1,87 @@
+"""What a person is told whose first training code for the engine is not right yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine import analysis
+from engine.cli.main import main
+from engine.errors import EngineError, InvalidInput
+from engine.result import Source, Trial
+from engine.script.factory import ScriptFailed
+from engine.script.request import ScriptRequest
+from engine.script.trace import CannotTrace, trace_script, trace_script_at_every_batch_size
+from engine.tests.scripts import A10, ADAM, LINEAR, linear, written
+
+WHOLE = LINEAR.format(optimizer=ADAM, last="pass")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "error", "says"),
+    [
+        ("(batch_size):", "():", InvalidInput, "must take just a batch size"),
+        ("(batch_size):", "(batch_size, lr):", InvalidInput, "missing a required argument: 'lr'"),
+        ("return step", "step()", ScriptFailed, "returned a NoneType; it must return a function"),
+        ("def step():", "def step(i):", ScriptFailed, "needs arguments .*must take none"),
+        ("loss.backward()", "pass", ScriptFailed, "runs no backward pass; it must run a whole"),
+        ("(batch_size, 64)", "(8, 64)", ScriptFailed, "same tensors at batch 2 and 3; its data"),
+        ("(batch_size, 64)", "(batch_size, 65)", CannotTrace, "RuntimeError: .*: fix that"),
+        ("loss.backward()", "loss[loss > 0].backward()", CannotTrace, "depends on .*: measure it"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_do(
+    folder: Path, wrong: str, right: str, error: type[EngineError], says: str
+) -> None:
+    assert wrong in WHOLE
+    with pytest.raises(error, match=says):
+        trace_script_at_every_batch_size(
+            written(folder, WHOLE.replace(wrong, right)), A10, pytest.fail
+        )
+
+
+def test_data_made_while_the_module_is_imported(folder: Path) -> None:
+    code = "import torch\ndata = torch.randn(999, 64)\n"
+    code += WHOLE.replace("torch.randn(batch_size, 64)", "data[:batch_size]")
+    with pytest.raises(CannotTrace, match=r"did not create.*create it there, or measure"):
+        trace_script(written(folder, code), 2, A10)
+
+
+def test_what_the_code_prints_is_no_part_of_the_answer(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    linear(folder, last="print('a step')")
+    given = "--factory mine:make_step --gpu t4 --batch-size 4 --json"
+    assert main(["predict", *given.split()]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["batch_size"] == 4
+    assert "a step" in err
+
+
+def test_an_error_is_one_line_without_the_tracers_own_log(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written(folder, WHOLE.replace("(batch_size, 64)", "(batch_size, 65)"))
+    given = "--factory mine:make_step --gpu t4 --batch-size 4"
+    assert main(["predict", *given.split()]) == 1
+    tracing, error = capfd.readouterr().err.splitlines()
+    assert tracing.startswith("Tracing mine:make_step")
+    assert "mine.py, line 11" in error
+
+
+def test_measured_steps_that_ignore_the_batch_size_end_no_search(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that cannot be traced is told as well, once the largest batch takes no more."""
+
+    def always_the_same(order: object) -> Trial:
+        size = order.batch_size  # type: ignore[attr-defined]  # an order
+        return Trial(size, True, Source.MEASURED, peak_allocated_bytes=2**20)
+
+    monkeypatch.setattr(analysis, "measure", always_the_same)
+    factory = linear(folder, last="loss.item()")
+    request = ScriptRequest.parse(factory, {"memory_limit_bytes": 2**30})
+    with pytest.raises(ScriptFailed, match=r"as much memory at batch 65,536 as at 16; its data"):
+        analysis.measure_script(request, lambda _: None)

@@ -1,0 +1,155 @@
+"""A person's own training code traced: what is predicted of it, and what is told if nothing is."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.examples import my_training
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.script.factory import Factory, ScriptFailed
+from engine.script.trace import CannotTrace, trace_script, trace_script_at_every_batch_size
+from engine.tests.scripts import A10, ADAM, EXAMPLE, LINEAR, linear, written
+from engine.tracing.trace import Trace
+
+
+class TestTheTrace:
+    """What is predicted of code that can be followed, and what is said of code that cannot."""
+
+    def test_it_equals_real_steps_to_the_byte(self, folder: Path) -> None:
+        for factory in (Factory.of(EXAMPLE), linear(folder)):
+            measured = cpu.run_trial(TrialOrder(factory, 8))
+            peak, breakdown = trace_script(factory, 8, None).peak_by_category()
+            assert peak == measured.peak_allocated_bytes
+            assert breakdown == measured.breakdown
+
+    def test_copied_modules_equal_real_steps_too(self, folder: Path) -> None:
+        """nn.TransformerEncoder copies its layer, and so do models that hold an average."""
+        code = LINEAR.format(optimizer=ADAM, last="pass").replace(
+            "nn.Linear(64, 64)",
+            "nn.TransformerEncoder("
+            "nn.TransformerEncoderLayer(64, 2, 64, batch_first=True), 2).to('cpu')",
+        )
+        code = code.replace("(batch_size, 64)", "(batch_size, 4, 64)")
+        code = code.replace(
+            "    def step", "    import copy; mean = copy.deepcopy(model)\n    def step"
+        )
+        factory = written(folder, code)
+        measured = cpu.run_trial(TrialOrder(factory, 8))
+        assert trace_script(factory, 8, None).peak_by_category()[1] == measured.breakdown
+
+    def test_two_traces_give_every_batch_size(self) -> None:
+        at = trace_script_at_every_batch_size(Factory.of(EXAMPLE), A10, pytest.fail)
+        whole = trace_script(Factory.of(EXAMPLE), 37, A10)
+        assert at(37).sizes == whole.sizes
+        assert at(37).replay() == whole.replay()
+
+    @pytest.mark.parametrize(
+        "last",
+        [
+            "nn.functional.cross_entropy(model(x) @ model(x).T, torch.arange(len(x))).backward()",
+            "model(x[: batch_size // 2]).exp().sum().backward()",
+            "model(x[:8]).exp().sum().backward()",
+            "[model(part).exp().sum().backward() for part in x.split(16)]",
+        ],
+    )
+    def test_whatever_code_does_with_its_batch_is_seen(self, folder: Path, last: str) -> None:
+        """It compares its samples with one another, halves the batch, cuts it, splits it."""
+        factory = linear(folder, last=last)
+        at = trace_script_at_every_batch_size(factory, A10, lambda _warning: None)
+        for batch_size in (1, 5, 40, 500):
+            assert at(batch_size).sizes == trace_script(factory, batch_size, A10).sizes
+
+    def test_categories_are_found_out_without_being_told(self, folder: Path) -> None:
+        found = trace_script(linear(folder), 8, None).peak_by_category()[1]
+        parameters = 4 * (64 * 64 + 64)
+        assert found["parameters"] == parameters
+        assert found["gradients"] == parameters
+        # Two moments, and a count of steps for the weight and for the bias.
+        assert found["optimizer_state"] == 2 * parameters + 2 * 4
+        assert found["inputs"] == 8 * 64 * 4
+
+    def test_tensors_are_told_by_the_persons_own_module_names(self) -> None:
+        trace = trace_script(Factory.of(EXAMPLE), 4, A10)
+        assert {"features.0", "classifier.2"} <= set(trace.modules)
+
+    def test_cudas_defaults_hold(self, folder: Path) -> None:
+        """Dropout keeps a mask of bytes, and AdamW runs in foreach kernels."""
+        names = [op.name for op in trace_script(Factory.of(EXAMPLE), 8, A10).operations]
+        assert "aten.native_dropout" in names
+        assert "aten._foreach_sqrt" in names
+
+    def test_a_model_may_be_cast_and_moved(self, folder: Path) -> None:
+        code = LINEAR.format(optimizer=ADAM, last="pass")
+        half = code.replace("nn.Linear(64, 64)", "nn.Linear(64, 64).to('cpu', torch.bfloat16)")
+        half = half.replace("(batch_size, 64)", "(batch_size, 64, dtype=torch.bfloat16)")
+        found = trace_script(written(folder, half), 8, A10).peak_by_category()[1]
+        assert found["parameters"] == 2 * (64 * 64 + 64)
+
+    @pytest.mark.parametrize(
+        ("last", "says"),
+        [
+            ("print(loss.item())", r"at mine\.py, line 14 \(print\(loss\.item\(\)\)\): .* value"),
+            ("loss[loss > 0]", "depends on a tensor's value"),
+            ("model.to('cuda')", "cuda"),
+            ("torch.autocast('cuda', torch.float16)", "CUDA is not available"),
+            ("raise KeyError('x')", "KeyError: 'x'"),
+            ("exit(0)", "SystemExit"),
+        ],
+    )
+    def test_code_that_cannot_be_followed_gets_its_line_and_no_number(
+        self, folder: Path, last: str, says: str
+    ) -> None:
+        with pytest.raises(CannotTrace, match=says) as refusal:
+            trace_script(linear(folder, last=last), 2, A10)
+        assert ". There is no prediction: " in str(refusal.value)
+        assert "measure it (--gpu local)" in str(refusal.value)
+
+    def test_tensors_made_by_the_import_are_told(self, folder: Path) -> None:
+        code = LINEAR.format(optimizer=ADAM, last="w + x") + "w = torch.ones(1)\n"
+        with pytest.raises(CannotTrace, match="a tensor that the factory did not create"):
+            trace_script(written(folder, code), 2, A10)
+
+    @pytest.mark.parametrize(
+        ("code", "says"),
+        [
+            ("def make_step(b): pass", "returned a NoneType; it must return a function"),
+            (
+                "def make_step(b): return lambda: None",
+                "does nothing with tensors created by the fact",
+            ),
+        ],
+    )
+    def test_a_factory_of_something_else_is_refused(
+        self, folder: Path, code: str, says: str
+    ) -> None:
+        with pytest.raises(ScriptFailed, match=says):
+            trace_script(written(folder, code), 2, A10)
+
+    def test_steps_that_differ_by_batch_size_are_traced_one_by_one(self, folder: Path) -> None:
+        warned: list[str] = []
+        code = LINEAR.format(optimizer=ADAM, last="[x + i for i in range(batch_size)]")
+        at = trace_script_at_every_batch_size(written(folder, code), A10, warned.append)
+        assert at(5).sizes == trace_script(written(folder, code), 5, A10).sizes
+        assert "tracing each batch size separately" in warned[0]
+
+    def test_nothing_stays_behind(self, folder: Path) -> None:
+        """No hook, no patch: a model of the caller's own trains on as before."""
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        kernels = optimizer._get_foreach_kernels_supported_devices
+        hooks = list(optimizer._global_optimizer_post_hooks)
+        trace_script(Factory.of(EXAMPLE), 2, A10)
+        my_training.make_step(2)()
+        assert not torch.nn.modules.module._global_parameter_registration_hooks
+        assert list(optimizer._global_optimizer_post_hooks) == hooks
+        assert optimizer._get_foreach_kernels_supported_devices is kernels
+
+
+def test_a_trace_that_cannot_repeat_its_last_step_is_replayed_as_it_is() -> None:
+    trace = Trace(1, events=[(0, 0), (1, 0), (0, 1)], sizes=[512, 512], last_step=1)
+    assert not trace.repeatable
+    assert trace.replay().peak_allocated_bytes == 512

@@ -1,0 +1,60 @@
+"""Traces that GPUs share are those each of them would have had alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.gpus import GPUS
+from engine.prediction.tracer import TraceAt, trace, trace_every_batch_size
+from engine.prediction.traces import SharedTraces
+from engine.tests.conftest import small_workload
+from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.tracing.trace import Trace
+
+NAMES = ("t4", "a10", "a100-40gb", "l4", "h100", "rtx-5090")
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize("precision", ["fp32", "fp16-mixed"])
+def test_a_shared_trace_is_what_tracing_for_that_gpu_gives(precision: str) -> None:
+    workload = small_workload("bert", precision=precision)
+    made = 0
+
+    def trace_every(behaviour: CudaBehaviour) -> TraceAt:
+        nonlocal made
+        made += 1
+        return trace_every_batch_size(workload, behaviour)
+
+    shared = SharedTraces(trace_every)
+    for name in NAMES:
+        behaviour = cuda_behaviour(GPUS[name].compute_capability)
+        for batch_size in (1, 2, 7):
+            ours, alone = shared.of(behaviour)(batch_size), trace(workload, batch_size, behaviour)
+            assert (ours.events, ours.sizes) == (alone.events, alone.sizes), name
+            assert ours.replay() == alone.replay()
+            capacity = alone.replay().peak_reserved_bytes
+            for limit in (capacity - 2**20, capacity, capacity + 1):
+                assert ours.replay(limit) == alone.replay(limit)
+    assert made < len(NAMES)
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_a_batch_size_that_is_traced_by_itself_is_traced_when_it_is_asked_for() -> None:
+    workload = small_workload("bert")
+    traced: list[int] = []
+
+    def trace_every(behaviour: CudaBehaviour) -> TraceAt:
+        def at(batch_size: int) -> Trace:
+            traced.append(batch_size)
+            return trace(workload, batch_size, behaviour)
+
+        return at
+
+    trace_at = SharedTraces(trace_every).of(cuda_behaviour(8.6))
+    trace_at(7)
+    assert 1 not in traced
+    trace_at(1)
+    trace_at(1)
+    assert traced.count(1) == 1

@@ -1,0 +1,228 @@
+"""A trace at every batch size follows from two or three; peak and replay follow from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.allocator.caching import ALLOCATE, FREE
+from engine.tracing.trace import (
+    MOST_STEPS,
+    AffineTrace,
+    Category,
+    NeedsTwoSamples,
+    NotAffine,
+    Operation,
+    QuadraticTrace,
+    Trace,
+    batch_norm_refuses,
+    one_sample,
+    with_work,
+)
+
+MIB = 2**20
+COEFFICIENTS = st.lists(
+    st.tuples(st.integers(0, 10**9), st.integers(0, 10**7), st.integers(0, 10**4)), min_size=1
+)
+
+
+def at(batch_size: int, coefficients: list[tuple[int, int, int]], square: bool = False) -> Trace:
+    """A trace whose tensors take ``a + b·batch`` bytes, or ``c·batch²`` more."""
+    sizes = [
+        base + slope * batch_size + square * curvature * batch_size**2
+        for base, slope, curvature in coefficients
+    ]
+    return Trace(
+        batch_size=batch_size,
+        events=[(ALLOCATE, tensor) for tensor in range(len(sizes))],
+        sizes=sizes,
+        categories=[Category.ACTIVATIONS] * len(sizes),
+        operations=[Operation("aten.mm", "float32", 2 * s, s + 1, "forward") for s in sizes],
+    )
+
+
+def assert_alike(found: Trace, expected: Trace) -> None:
+    assert found.batch_size == expected.batch_size
+    assert found.sizes == expected.sizes
+    assert found.operations == expected.operations
+    assert found.events == expected.events
+
+
+@given(
+    coefficients=COEFFICIENTS,
+    low=st.integers(1, 100),
+    apart=st.integers(1, 100),
+    batch_size=st.integers(1, 65_536),
+)
+def test_two_traces_give_every_batch_size(
+    coefficients: list[tuple[int, int, int]], low: int, apart: int, batch_size: int
+) -> None:
+    affine = AffineTrace(at(low, coefficients), at(low + apart, coefficients))
+    assert_alike(affine.at(batch_size), at(batch_size, coefficients))
+
+
+@given(coefficients=COEFFICIENTS, first=st.integers(1, 100), batch_size=st.integers(1, 65_536))
+def test_three_traces_give_every_batch_size_of_a_step_that_compares_samples(
+    coefficients: list[tuple[int, int, int]], first: int, batch_size: int
+) -> None:
+    three = [at(first + number, coefficients, square=True) for number in range(3)]
+    quadratic = QuadraticTrace(*three)
+    assert_alike(quadratic.at(batch_size), at(batch_size, coefficients, square=True))
+
+
+def test_what_lies_between_and_beyond_two_traces_is_on_a_line() -> None:
+    low, high = at(4, [(100, 10, 0)]), at(10, [(100, 10, 0)])
+    affine = AffineTrace(low, high)
+    for batch_size, size in ((1, 110), (4, 140), (7, 170), (10, 200), (64, 740)):
+        found = affine.at(batch_size)
+        assert found.sizes == [size]
+        assert found.operations == [Operation("aten.mm", "float32", 2 * size, size + 1, "forward")]
+
+
+def test_what_lies_between_and_beyond_three_traces_is_on_a_parabola() -> None:
+    three = [at(size, [(100, 10, 3)], square=True) for size in (2, 3, 4)]
+    assert [trace.sizes for trace in three] == [[132], [157], [188]]
+    quadratic = QuadraticTrace(*three)
+    for batch_size, size in ((1, 113), (2, 132), (3, 157), (4, 188), (5, 225), (20, 1500)):
+        found = quadratic.at(batch_size)
+        assert found.sizes == [size]
+        assert found.operations == [Operation("aten.mm", "float32", 2 * size, size + 1, "forward")]
+
+
+OTHERS: list[Callable[[Trace], Trace]] = [
+    lambda trace: replace(trace, events=[*trace.events, (FREE, 0)]),
+    lambda trace: replace(trace, categories=[Category.GRADIENTS]),
+    lambda trace: replace(trace, operations=[]),
+    lambda trace: replace(trace, operations=[replace(trace.operations[0], name="aten.bmm")]),
+    lambda trace: replace(trace, operations=[replace(trace.operations[0], phase="backward")]),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_traces_of_unlike_steps_give_no_other_batch_size(other: Callable[[Trace], Trace]) -> None:
+    first, second, third = (at(size, [(1, 2, 3)]) for size in (2, 3, 4))
+    with pytest.raises(NotAffine, match="batch 2 and 3"):
+        AffineTrace(first, other(second))
+    with pytest.raises(NotAffine, match="batch 2 and 3"):
+        QuadraticTrace(first, other(second), other(third))
+    with pytest.raises(NotAffine, match="batch 3 and 4"):
+        QuadraticTrace(first, second, other(third))
+
+
+def test_tensors_and_operations_without_a_counterpart_are_refused() -> None:
+    three = [at(size, [(1, 2, 3), (4, 5, 6)]) for size in (2, 3, 4)]
+    for trace in three[1:]:
+        trace.sizes = trace.sizes[:1]
+    with pytest.raises(ValueError, match="shorter"):
+        AffineTrace(*three[:2]).at(5)
+    with pytest.raises(ValueError, match="shorter"):
+        QuadraticTrace(*three).at(5)
+    with pytest.raises(ValueError, match="shorter"):
+        with_work(three[0].operations, [1], [1])
+
+
+def test_all_but_the_sizes_and_the_work_is_that_of_the_first_trace() -> None:
+    three = [at(size, [(1, 2, 3)]) for size in (2, 3, 4)]
+    for trace, dtype in zip(three, ("float32", "bfloat16", "float16"), strict=True):
+        trace.operations = [replace(trace.operations[0], dtype=dtype)]
+        trace.modules = [dtype]
+    for every in (AffineTrace(*three[:2]), QuadraticTrace(*three)):
+        found = every.at(10)
+        assert found.operations == [Operation("aten.mm", "float32", 2 * 21, 22, "forward")]
+        assert (found.batch_size, found.modules) == (10, ["float32"])
+
+
+@pytest.mark.parametrize(
+    ("error", "refuses"),
+    [
+        (ValueError("Expected more than 1 value per channel when training"), True),
+        (ValueError("another"), False),
+        (RuntimeError("Expected more than 1 value per channel when training"), False),
+    ],
+)
+def test_the_error_of_batch_norm_is_known_by_its_words(error: Exception, refuses: bool) -> None:
+    assert batch_norm_refuses(error) is refuses
+
+
+def step(*events: tuple[int, int], last_step: int = 0) -> Trace:
+    return Trace(
+        batch_size=1,
+        events=list(events),
+        sizes=[4 * MIB, 4 * MIB, 2 * MIB],
+        categories=[Category.PARAMETERS, Category.ACTIVATIONS, Category.TEMPORARIES],
+        last_step=last_step,
+    )
+
+
+def test_the_peak_is_the_first_highest_moment() -> None:
+    trace = step((ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1), (ALLOCATE, 2), (ALLOCATE, 1))
+    peak, parts = trace.peak_by_category()
+    assert peak == 10 * MIB == sum(parts.values())
+    assert (parts["parameters"], parts["activations"], parts["temporaries"]) == (
+        4 * MIB,
+        4 * MIB,
+        2 * MIB,
+    )
+    assert step((ALLOCATE, 0), (ALLOCATE, 1)).peak_by_category()[0] == 8 * MIB
+    first = step((ALLOCATE, 0), (ALLOCATE, 1), (FREE, 0)).peak_by_category()[1]
+    assert (first["parameters"], first["activations"]) == (4 * MIB, 4 * MIB)
+    again = step((ALLOCATE, 0), (ALLOCATE, 2), (FREE, 2), (FREE, 0), (ALLOCATE, 1), (ALLOCATE, 2))
+    assert again.peak_by_category()[1]["parameters"] == 4 * MIB
+    nothing = Trace(1, [(ALLOCATE, 0), (FREE, 0)], [0], [Category.INPUTS])
+    assert nothing.peak_by_category() == (0, dict.fromkeys((c.value for c in Category), 0))
+    assert Trace(1).peak_by_category() == (0, dict.fromkeys((c.value for c in Category), 0))
+
+
+def test_a_step_repeats_if_it_frees_what_it_allocates() -> None:
+    whole = ((ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1))
+    assert step(*whole, last_step=1).repeatable
+    assert not step(*whole, last_step=0).repeatable
+    assert not step(*whole, (FREE, 0), last_step=1).repeatable
+
+
+def test_a_step_repeats_from_its_first_event_unless_said_otherwise() -> None:
+    assert Trace(1, [(ALLOCATE, 0), (FREE, 0)], [512]).repeatable
+    assert not Trace(1, [(ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1)], [512, 512]).repeatable
+
+
+def test_a_step_under_a_limit_is_repeated_sixteen_times() -> None:
+    """None that was tried failed later than the eleventh time."""
+    sizes = [30 * MIB, 512]  # each gives the other's segment back
+    trace = Trace(1, [(ALLOCATE, 0), (FREE, 0), (ALLOCATE, 1), (FREE, 1)], sizes)
+    assert trace.replay(31 * MIB).retries == 1 + 16 * 2
+    assert trace.replay().peak_reserved_bytes == 32 * MIB
+
+
+def test_a_step_that_repeats_is_replayed_until_it_settles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def replay(_events: object, *args: object) -> None:
+        again, times = args[-2:]
+        assert isinstance(again, list)
+        assert isinstance(times, int)
+        asked.append((len(again), times))
+
+    monkeypatch.setattr("engine.tracing.trace.replay", replay)
+    repeatable = step((ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1), last_step=1)
+    repeatable.replay()
+    repeatable.replay(2**30)
+    step((ALLOCATE, 0), (ALLOCATE, 1)).replay(2**30)
+    assert asked == [(2, 1), (2, MOST_STEPS), (0, MOST_STEPS)]
+
+
+def test_a_batch_of_one_that_pytorch_refuses_is_stood_in_for() -> None:
+    two = at(2, [(1, 2, 3)])
+
+    def refuse(_batch_size: int) -> Trace:
+        raise NeedsTwoSamples
+
+    assert one_sample(lambda size: at(size, [(1, 2, 3)]), two).sizes == [3]
+    stand_in = one_sample(refuse, two)
+    assert (stand_in.batch_size, stand_in.sizes, stand_in.stands_in) == (1, [5], True)
+    two.check_runnable()
+    with pytest.raises(NeedsTwoSamples, match="needs more than one value"):
+        stand_in.check_runnable()
