@@ -16,6 +16,11 @@ TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
 # Where known vulnerabilities of packages are told, and what looks them up
 VULNERABILITIES := https://pypi.org/pypi/pip/24.0/json
 PIP_AUDIT := pip-audit==2.10.1
+# What puts small faults into the code
+COSMIC_RAY := cosmic-ray==8.7.0
+
+# A test process for each core; one that has nothing left takes over from the others
+PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 
 VENV := .venv
 STAMP := $(VENV)/installed
@@ -31,20 +36,22 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-postgres test-properties e2e screenshots results browser lint audit format openapi install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties mutants e2e screenshots results browser lint audit format openapi install clean port
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      install what is needed, then start the site (PORT=8000 HOST=127.0.0.1)'
 	@echo 'make demo     the same with a made-up lab, to try it on: in var/demo, apart from your data'
 	@echo 'make test     run the tests'
-	@echo 'make test-slow  run the slow ones: every model and setting, and the drills of the workers'
+	@echo 'make test-slow  run the slow ones: real training steps, and the drills of the workers'
+	@echo 'make test-all  run all but e2e, with every model and setting and every drill (an hour)'
 	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
 	@echo 'make test-properties  look for new examples that break what holds in general (minutes)'
+	@echo 'make mutants  put faults into the core at random and count those that no test notices (hours)'
 	@echo 'make e2e      run those of the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make screenshots  picture every page of the demo into var/screenshots'
 	@echo 'make results  make the figures of README and docs again (half an hour; PostgreSQL, Chromium)'
-	@echo 'make lint     check style and types'
+	@echo 'make lint     check style, types and layers'
 	@echo 'make audit    look the requirements up among known vulnerabilities, where they can be reached'
 	@echo 'make format   put the style right'
 	@echo 'make openapi  write docs/openapi.yaml anew, where the API has changed'
@@ -59,34 +66,39 @@ run: port $(STAMP)
 
 demo: port $(STAMP)
 	@export MEMORYMARK_DATA_DIR='$(DEMO_DATA_DIR)'; \
-		python manage.py demo && $(MAKE) --no-print-directory run ENV_FILE=/dev/null
+		python -m demo && $(MAKE) --no-print-directory run ENV_FILE=/dev/null
 
 worker: $(STAMP)
 	@$(HONCHO) worker
 
 test: $(STAMP)
-	@python -m pytest
+	@python -m pytest $(PARALLEL)
 
 test-slow: $(STAMP)
-	@python -m pytest -m slow
+	@python -m pytest $(PARALLEL) -m 'slow and not full'
+
+test-all: $(STAMP)
+	@python -m pytest $(PARALLEL) -m 'not e2e'
 
 test-postgres: $(STAMP)
 	@if python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
 		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
-		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest analyses/tests memorymark_site; \
+		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest $(PARALLEL) analyses memorymark_site; \
 	else echo 'No PostgreSQL answers at $(TEST_POSTGRES_URL): nothing is tested with it.'; fi
 
 test-properties: $(STAMP)
-	@python -m pytest -m 'hypothesis and not slow' --hypothesis-profile=new-examples
+	@python -m pytest $(PARALLEL) -m 'hypothesis and not slow and not full' \
+		--hypothesis-profile=new-examples
 
 e2e: $(STAMP) browser
-	@python -m pytest -p pytest_playwright.pytest_playwright -m e2e memorymark_site/e2e
+	@python -m pytest -p pytest_playwright.pytest_playwright $(PARALLEL) --dist loadgroup \
+		-m e2e e2e
 
 screenshots: $(STAMP) browser
-	@python -m memorymark_site.e2e.screenshots var/screenshots
+	@python -m e2e.screenshots var/screenshots
 
 results: $(STAMP) browser
-	@python -m engine.benchmarks.results
+	@python -m benchmarks.results
 
 # Only root may install it; anybody else is told how by the tests themselves.
 browser:
@@ -98,6 +110,13 @@ lint: $(STAMP)
 	@ruff check .
 	@ruff format --check .
 	@mypy .
+	@lint-imports --no-cache
+
+# As audit, with an environment of its own
+mutants: $(STAMP)
+	@[ -x var/mutants/venv/bin/cosmic-ray ] || { python -m venv var/mutants/venv && \
+		var/mutants/venv/bin/pip install --quiet --disable-pip-version-check $(COSMIC_RAY); }
+	@python -m benchmarks.mutants
 
 # In an environment of its own: what it needs is none of the site's business.
 audit: $(STAMP)
