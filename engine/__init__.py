@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.events import Event
-    from engine.result import AnalysisResult
+    from .events import Event
+    from .result import AnalysisResult
 
 __all__ = ["analyze"]
 
@@ -66,9 +66,9 @@ def analyze(
         MeasurementFailed: If a trial failed for a reason other than memory.
     """
     # These load torch, which users of the data classes do not need.
-    from engine.analysis import analyze_script
-    from engine.script.factory import Factory
-    from engine.script.request import ScriptRequest
+    from .analysis import analyze_script
+    from .script.factory import Factory
+    from .script.request import ScriptRequest
 
     given = {
         "gpu": gpu,

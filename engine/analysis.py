@@ -11,20 +11,20 @@ from functools import cache
 
 import torch
 
-from engine.allocator.options import AllocatorOptions
-from engine.answer.certificate import repeat_commands
-from engine.answer.conclusion import Findings, answer
-from engine.answer.recommendation import recommend_measured
-from engine.answer.search import SearchOutcome, find_largest
-from engine.errors import DoesNotFit
-from engine.events import Event, Log
-from engine.gpus import LOCAL, Gpu
-from engine.hub import resolve
-from engine.measurement.analysis import On, analyze_measured, findings
-from engine.measurement.device import device_for
-from engine.measurement.parent import local_device, measure
-from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.prediction.analysis import (
+from .allocator.options import AllocatorOptions
+from .answer.certificate import repeat_commands
+from .answer.conclusion import Findings, answer
+from .answer.recommendation import recommend_measured
+from .answer.search import SearchOutcome, find_largest
+from .errors import DoesNotFit
+from .events import Event, Log
+from .gpus import LOCAL, Gpu
+from .hub import resolve
+from .measurement.analysis import On, analyze_measured, findings
+from .measurement.device import device_for
+from .measurement.parent import local_device, measure
+from .measurement.protocol import DeviceFacts, TrialOrder
+from .prediction.analysis import (
     analyze_predicted,
     catalogue_gpu,
     curve,
@@ -32,19 +32,19 @@ from engine.prediction.analysis import (
     predict_findings,
     reporting_probe,
 )
-from engine.prediction.probe import predict_live_memory, predict_memory, timed
-from engine.prediction.step_time import predict_step_seconds
-from engine.prediction.tracer import TraceAt
-from engine.prediction.traces import TraceRequest
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest
-from engine.result import AnalysisResult, GpuFacts, Source, Trial
-from engine.script.factory import ScriptFailed, refuse_while_loading
-from engine.script.request import ScriptRequest
-from engine.script.trace import CannotTrace, trace_request
-from engine.step.building import blaming_the_config
-from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
-from engine.tracing.trace import Category, Trace
-from engine.workload import Precision
+from .prediction.probe import predict_live_memory, predict_memory, timed
+from .prediction.step_time import predict_step_seconds
+from .prediction.tracer import TraceAt
+from .prediction.traces import TraceRequest
+from .request import LARGEST_BATCH_SIZE, AnalysisRequest
+from .result import AnalysisResult, GpuFacts, Source, Trial
+from .script.factory import ScriptFailed, refuse_while_loading
+from .script.request import ScriptRequest
+from .script.trace import CannotTrace, trace_request
+from .step.building import blaming_the_config
+from .tracing.lowering import CudaBehaviour, cuda_behaviour
+from .tracing.trace import Category, Trace
+from .workload import Precision
 
 
 def analyze(

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from annotated_types import Interval
 
-from engine.errors import InvalidInput
-from engine.fields import Field, described_fields
-from engine.parsing import LONGEST_TEXT, unknown_fields
+from .errors import InvalidInput
+from .fields import Field, described_fields
+from .parsing import LONGEST_TEXT, unknown_fields
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter, ValidationError

@@ -15,8 +15,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from engine.errors import EngineError, InvalidInput
-from engine.result import AnalysisResult, Trial
+from .errors import EngineError, InvalidInput
+from .result import AnalysisResult, Trial
 
 
 @dataclass(frozen=True)

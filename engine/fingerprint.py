@@ -15,7 +15,7 @@ def fingerprint() -> str:
 
     Reads about 1 MB of files and loads neither torch nor transformers.
     """
-    from engine.prediction.intervals import OWN
+    from .prediction.intervals import OWN
 
     digest = hashlib.sha256()
     root = Path(__file__).parent

@@ -8,8 +8,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine.errors import InvalidInput
-from engine.parsing import shown
+from .errors import InvalidInput
+from .parsing import shown
 
 GIB = 1024**3
 

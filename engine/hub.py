@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from engine.errors import InvalidInput
-from engine.models.config import LARGEST_CONFIG_BYTES, parse_config
-from engine.models.kinds import Kind
-from engine.workload import Workload
+from .errors import InvalidInput
+from .models.config import LARGEST_CONFIG_BYTES, parse_config
+from .models.kinds import Kind
+from .workload import Workload
 
 SWITCH = "MEMORYMARK_HUB"
 """Environment variable; ``off`` keeps the engine from connecting to the hub."""
@@ -38,7 +38,7 @@ def resolve(workload: Workload, download: Download | None = None) -> Workload:
     if workload.preset.kind is Kind.UNKNOWN:
         workload = _with_config(workload, download or download_config)
     if workload.config is not None:
-        from engine.step.building import check_given  # loads torch
+        from .step.building import check_given  # loads torch
 
         check_given(workload)
     return workload

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import TypeVar
 
-from engine.errors import InvalidInput
+from .errors import InvalidInput
 
 _Made = TypeVar("_Made")
 _MOST_NAMED = 10

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from engine.allocator.options import AllocatorOptions
-from engine.border import read, settle
-from engine.errors import InvalidInput
-from engine.fields import Described, Field, Group, described_fields
-from engine.gpus import GPUS, LOCAL, Gpu, canonical_name
-from engine.models.kinds import Kind
-from engine.models.presets import PRESETS, find_model
-from engine.parsing import bytes_of, collect, unknown_fields
-from engine.workload import LARGEST_ACCUMULATION, Attention, Precision, Workload
+from .allocator.options import AllocatorOptions
+from .border import read, settle
+from .errors import InvalidInput
+from .fields import Described, Field, Group, described_fields
+from .gpus import GPUS, LOCAL, Gpu, canonical_name
+from .models.kinds import Kind
+from .models.presets import PRESETS, find_model
+from .parsing import bytes_of, collect, unknown_fields
+from .workload import LARGEST_ACCUMULATION, Attention, Precision, Workload
 
 LARGEST_BATCH_SIZE = 65_536
 """Upper bound of all batch sizes, so that no extrapolation runs away."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from engine.workload import Workload
+from .workload import Workload
 
 
 class Source(StrEnum):

@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
-from engine.border import read_json
-from engine.errors import EngineError, InvalidInput
-from engine.events import Answer, Event, to_json_line
-from engine.gpus import LOCAL
-from engine.process import lines_of
-from engine.request import AnalysisRequest
-from engine.result import GpuFacts, Trial
+from .border import read_json
+from .errors import EngineError, InvalidInput
+from .events import Answer, Event, to_json_line
+from .gpus import LOCAL
+from .process import lines_of
+from .request import AnalysisRequest
+from .result import GpuFacts, Trial
 
 if TYPE_CHECKING:
-    from engine.prediction.traces import TraceRequest
+    from .prediction.traces import TraceRequest
 
 Emit = Callable[[Event], None]
 
@@ -70,8 +70,8 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
             other batch sizes or on other GPUs. The first answer takes longer, the others less.
     """
     # These load torch; see above.
-    from engine.prediction.tracer import warm_up
-    from engine.prediction.traces import KeptTraces
+    from .prediction.tracer import warm_up
+    from .prediction.traces import KeptTraces
 
     def emit(event: Event) -> None:
         events.write(to_json_line(event) + "\n")
@@ -111,7 +111,7 @@ def _order(line: str) -> Order:
 def _analyze(
     order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
 ) -> Event:
-    from engine.analysis import analyze
+    from .analysis import analyze
 
     return analyze(request, emit, order.trials, traced)
 
@@ -119,7 +119,7 @@ def _analyze(
 def _predict(
     _order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
 ) -> Event:
-    from engine.prediction.analysis import predict_batch
+    from .prediction.analysis import predict_batch
 
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
@@ -130,7 +130,7 @@ def _predict(
 def _plan(
     _order: Order, request: AnalysisRequest, emit: Emit, _traced: TraceRequest | None
 ) -> Event:
-    from engine.prediction.plan import plan
+    from .prediction.plan import plan
 
     return Answer(plan(request, emit).to_dict())
 

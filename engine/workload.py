@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from engine.border import read, settle
-from engine.errors import InvalidInput
-from engine.fields import Choice, Described, Group, described_fields
-from engine.models.config import LARGEST_LABEL_COUNT, parse_config
-from engine.models.kinds import (
+from .border import read, settle
+from .errors import InvalidInput
+from .fields import Choice, Described, Group, described_fields
+from .models.config import LARGEST_LABEL_COUNT, parse_config
+from .models.kinds import (
     LARGEST_IMAGE_SIZE,
     LARGEST_SEQUENCE_LENGTH,
     Kind,
@@ -20,8 +20,8 @@ from engine.models.kinds import (
     Task,
     hub_model,
 )
-from engine.models.presets import PRESETS, find_model
-from engine.parsing import collect, unknown_fields
+from .models.presets import PRESETS, find_model
+from .parsing import collect, unknown_fields
 
 LARGEST_ACCUMULATION = 1024
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.allocator.options import AllocatorOptions
-from engine.allocator.pools import (
+from .options import AllocatorOptions
+from .pools import (
     ADDRESS_BITS,
     BLOCK_BYTES,
     SHARED_SEGMENT_BYTES,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from engine.request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
-from engine.result import MeasuredOn, Source
-from engine.workload import LARGEST_ACCUMULATION, Workload
+from ..request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
+from ..result import MeasuredOn, Source
+from ..workload import LARGEST_ACCUMULATION, Workload
 
 
 def model_commands(

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine.errors import DoesNotFit, InvalidInput
-from engine.models.config import read_config_file
-from engine.parsing import positive_number, shown
-from engine.request import AnalysisRequest, Assumptions
-from engine.result import AnalysisResult, Source, Trial
-from engine.workload import Workload
+from ..errors import DoesNotFit, InvalidInput
+from ..models.config import read_config_file
+from ..parsing import positive_number, shown
+from ..request import AnalysisRequest, Assumptions
+from ..result import AnalysisResult, Source, Trial
+from ..workload import Workload
 
 _GIB = 2**30
 _TABLE = "check"

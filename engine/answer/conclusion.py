@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.answer.certificate import model_commands
-from engine.answer.economics import PREDICTED_NOISE, Speedup, savings, speedup, speedup_in_turn
-from engine.answer.recommendation import (
-    ENOUGH_SPEED,
-    Bound,
-    global_batch_caveat,
-    kept_global_batch,
-)
-from engine.answer.search import SearchOutcome
-from engine.request import AnalysisRequest, Request
-from engine.result import (
+from ..request import AnalysisRequest, Request
+from ..result import (
     AnalysisResult,
     Comparison,
     GpuFacts,
@@ -25,7 +16,16 @@ from engine.result import (
     TimelinePoint,
     Trial,
 )
-from engine.workload import Workload
+from ..workload import Workload
+from .certificate import model_commands
+from .economics import PREDICTED_NOISE, Speedup, savings, speedup, speedup_in_turn
+from .recommendation import (
+    ENOUGH_SPEED,
+    Bound,
+    global_batch_caveat,
+    kept_global_batch,
+)
+from .search import SearchOutcome
 
 _GIB = 2**30
 _TIMES = "\N{MULTIPLICATION SIGN}"

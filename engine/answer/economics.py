@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from engine.request import Assumptions
-from engine.result import Comparison, Savings, Source
+from ..request import Assumptions
+from ..result import Comparison, Savings, Source
 
 PREDICTED_NOISE = 0.02
 """A predicted speedup this close to 1 is no gain (house rule)."""

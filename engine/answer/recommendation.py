@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.answer.search import SearchOutcome
-from engine.request import Request
-from engine.result import GlobalBatch
+from ..request import Request
+from ..result import GlobalBatch
+from .search import SearchOutcome
 
 ENOUGH_SPEED = 0.95
 """The share of the best speed that the recommended batch reaches."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.request import LARGEST_BATCH_SIZE
-from engine.result import Trial
+from ..request import LARGEST_BATCH_SIZE
+from ..result import Trial
 
 _SECANT_PROBES = 4
 # Memory figures that are wrong (or not linear) choose this many probes at most. Then bisection

@@ -13,20 +13,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from engine.answer.check import KEYS, Description, check, nothing_fits, read_description
-from engine.cli.plan import render_plan
-from engine.cli.render import render_analysis, render_devices, render_models, render_trial
-from engine.cli.sample import FLAGS, size_by_sample
-from engine.cli.terminal import answer, progress
-from engine.client import Delivery, Lab
-from engine.errors import DoesNotFit, InvalidInput
-from engine.gpus import GPUS, LOCAL
-from engine.models.config import read_config_file
-from engine.models.presets import PRESETS
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
-from engine.script.factory import Factory
-from engine.script.request import ScriptRequest
+from ..answer.check import KEYS, Description, check, nothing_fits, read_description
+from ..client import Delivery, Lab
+from ..errors import DoesNotFit, InvalidInput
+from ..gpus import GPUS, LOCAL
+from ..models.config import read_config_file
+from ..models.presets import PRESETS
+from ..request import AnalysisRequest
+from ..result import AnalysisResult
+from ..script.factory import Factory
+from ..script.request import ScriptRequest
+from .plan import render_plan
+from .render import render_analysis, render_devices, render_models, render_trial
+from .sample import FLAGS, size_by_sample
+from .terminal import answer, progress
 
 OK, FAILED = 0, 1
 OTHER_FLAGS = {"factory": "--factory", "push": "--push"}
@@ -41,7 +41,7 @@ def analyze(options: argparse.Namespace) -> int:
             raise InvalidInput({"push": "the lab keeps models that it knows, not your own script"})
         script = _script_request(options)
         with progress() as emit:
-            from engine.analysis import analyze_script  # loads torch
+            from ..analysis import analyze_script  # loads torch
 
             result = analyze_script(script, emit)
         answer(options, result.to_dict(), lambda: render_analysis(result))
@@ -50,7 +50,7 @@ def analyze(options: argparse.Namespace) -> int:
     lab = Lab() if options.push else None  # a missing token is reported before all the work
     started_at = datetime.now(UTC)
     with progress() as emit:
-        from engine.analysis import analyze  # loads torch
+        from ..analysis import analyze  # loads torch
 
         result = analyze(request, emit)
     answer(options, result.to_dict(), lambda: render_analysis(result))
@@ -67,14 +67,14 @@ def predict(options: argparse.Namespace) -> int:
     if _names_factory(options):
         script = _script_request(options)
         with progress() as emit:
-            from engine.analysis import predict_script_batch  # loads torch
+            from ..analysis import predict_script_batch  # loads torch
 
             gpu, trial = predict_script_batch(script, emit)
         answer(options, asdict(trial), lambda: render_trial(trial, script.factory.name, gpu))
         return OK
     request = request_of(options)
     with progress() as emit:
-        from engine.prediction.analysis import predict_batch  # loads torch
+        from ..prediction.analysis import predict_batch  # loads torch
 
         gpu, trial = predict_batch(request, emit)
     answer(options, asdict(trial), lambda: render_trial(trial, request.workload, gpu))
@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace) -> int:
         return _measure_script(options)
     request = AnalysisRequest.parse(given_fields(options) | {"gpu": LOCAL})
     with progress() as emit:
-        from engine.measurement.analysis import measure_batch  # loads torch
+        from ..measurement.analysis import measure_batch  # loads torch
 
         gpu, trial, ran_on = measure_batch(request, emit)
     plain = asdict(trial) | {"measured_on": ran_on and asdict(ran_on)}
@@ -98,9 +98,9 @@ def measure(options: argparse.Namespace) -> int:
 def _measure_script(options: argparse.Namespace) -> int:
     script = _script_request(options)
     with progress():
-        from engine.measurement.device import device_for
-        from engine.measurement.parent import local_device, measure
-        from engine.measurement.protocol import TrialOrder
+        from ..measurement.device import device_for
+        from ..measurement.parent import local_device, measure
+        from ..measurement.protocol import TrialOrder
 
         gpu = device_for(script, local_device(), None)
         size, limit = script.current_batch_size, script.memory_limit_bytes
@@ -112,7 +112,7 @@ def _measure_script(options: argparse.Namespace) -> int:
 def plan(options: argparse.Namespace) -> int:
     request = request_of(options)
     with progress() as emit:
-        from engine.prediction.plan import plan  # loads torch
+        from ..prediction.plan import plan  # loads torch
 
         made = plan(request, emit)
     answer(options, made.to_dict(), lambda: render_plan(made))
@@ -133,7 +133,7 @@ def devices(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from engine.run import run
+    from ..run import run
 
     return run(sys.stdin, sys.stdout, keep_traces=options.keep_traces)
 
@@ -217,12 +217,12 @@ def _analysed(described: Description, given: dict[str, object]) -> AnalysisResul
     if described.factory is not None:
         script = ScriptRequest.parse(Factory.of(described.factory), given)
         with progress() as emit:
-            from engine.analysis import analyze_script  # loads torch
+            from ..analysis import analyze_script  # loads torch
 
             return analyze_script(script, emit)
     request = AnalysisRequest.parse(given)
     with progress() as emit:
-        from engine.analysis import analyze  # loads torch
+        from ..analysis import analyze  # loads torch
 
         return analyze(request, emit)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.fields import described_fields
-from engine.gpus import LOCAL
-from engine.request import FIELDS, Assumptions
-from engine.workload import Workload
+from ..fields import described_fields
+from ..gpus import LOCAL
+from ..request import FIELDS, Assumptions
+from ..workload import Workload
 
 PUBLISHED_GPU = "a10"
 """The GPU whose measurement of forward against backward is published."""

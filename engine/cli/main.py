@@ -16,9 +16,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from engine.cli import commands, validate
-from engine.cli.commands import FAILED, OK
-from engine.cli.flags import (
+from ..errors import EngineError, InvalidInput
+from ..models.presets import PRESETS
+from . import commands, validate
+from .commands import FAILED, OK
+from .flags import (
     ANALYZE,
     MEASURE,
     MEMORY_LIMIT,
@@ -28,9 +30,7 @@ from engine.cli.flags import (
     VALIDATE_COMPILE,
     Flag,
 )
-from engine.cli.sample import FLAGS, add_sample_command, add_sample_flags
-from engine.errors import EngineError, InvalidInput
-from engine.models.presets import PRESETS
+from .sample import FLAGS, add_sample_command, add_sample_flags
 
 BAD_INPUT, INTERRUPTED = 2, 130
 

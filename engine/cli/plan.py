@@ -8,12 +8,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.cli.terminal import bullets, section, table
-from engine.gpus import GIB, GPUS
-from engine.result import Source
+from ..gpus import GIB, GPUS
+from ..result import Source
+from .terminal import bullets, section, table
 
 if TYPE_CHECKING:
-    from engine.prediction.plan import Change, GpuOption, Plan  # load torch
+    from ..prediction.plan import Change, GpuOption, Plan  # load torch
 
 _NOT_KNOWN = "-"
 

@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.answer.certificate import measured_on_rows
-from engine.cli import terminal
-from engine.gpus import GIB, LOCAL, Gpu
-from engine.models.kinds import SizeLimits
-from engine.models.presets import Preset
-from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
-from engine.workload import Optimizer, Workload
+from ..answer.certificate import measured_on_rows
+from ..gpus import GIB, LOCAL, Gpu
+from ..models.kinds import SizeLimits
+from ..models.presets import Preset
+from ..result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
+from ..workload import Optimizer, Workload
+from . import terminal
 
 _NOT_KNOWN = "-"
 _BAR_WIDTH = 20

@@ -14,12 +14,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.cli.terminal import answer
-from engine.errors import InvalidInput
-from engine.models.kinds import Model
+from ..errors import InvalidInput
+from ..models.kinds import Model
+from .terminal import answer
 
 if TYPE_CHECKING:
-    from engine.script.samples import DataSample
+    from ..script.samples import DataSample
 
 FLAGS = {
     "sample": "--sample",
@@ -80,7 +80,7 @@ def size_by_sample(
             if getattr(options, name, None) is not None:
                 raise InvalidInput({name: "only works with --sample; give a sample too"})
         return {}
-    from engine.script.samples import LIMIT_OF, input_size  # loads Pillow
+    from ..script.samples import LIMIT_OF, input_size  # loads Pillow
 
     percent, sample = _read(options)
     field = LIMIT_OF[sample.kind]
@@ -112,7 +112,7 @@ def _sample(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace) -> tuple[float, DataSample]:
-    from engine.script.samples import percentage, read_sample  # loads Pillow
+    from ..script.samples import percentage, read_sample  # loads Pillow
 
     percent = percentage("95" if options.percentile is None else options.percentile)
     tokenizer = Path(options.tokenizer) if options.tokenizer else None

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from engine.events import Event, Log
-from engine.result import Trial
+from ..events import Event, Log
+from ..result import Trial
 
 
 def answer(

@@ -15,26 +15,26 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from engine.cli.commands import FAILED, OK, given_fields, request_of
-from engine.cli.render import describe, figures_table, gib
-from engine.cli.terminal import answer, progress, section, table
-from engine.errors import InvalidInput
-from engine.gpus import GIB, GPUS, LOCAL
-from engine.models.presets import PRESETS
-from engine.parsing import shown
-from engine.prediction.intervals import OWN, OWN_FILE_VARIABLE, Counted, append_residuals, own_file
-from engine.request import AnalysisRequest
-from engine.workload import Workload
+from ..errors import InvalidInput
+from ..gpus import GIB, GPUS, LOCAL
+from ..models.presets import PRESETS
+from ..parsing import shown
+from ..prediction.intervals import OWN, OWN_FILE_VARIABLE, Counted, append_residuals, own_file
+from ..request import AnalysisRequest
+from ..workload import Workload
+from .commands import FAILED, OK, given_fields, request_of
+from .render import describe, figures_table, gib
+from .terminal import answer, progress, section, table
 
 if TYPE_CHECKING:
-    from engine.measurement.checks import BackwardCheck, Comparison, PredictionCheck
-    from engine.measurement.compilation import CompileCheck  # load torch
+    from ..measurement.checks import BackwardCheck, Comparison, PredictionCheck
+    from ..measurement.compilation import CompileCheck  # load torch
 
 
 def backward(options: argparse.Namespace) -> int:
     request = request_of(options)
     with progress():
-        from engine.measurement.checks import validate_backward
+        from ..measurement.checks import validate_backward
 
         check = validate_backward(request.workload, request.current_batch_size, request.gpu)
     where = "this machine" if request.gpu == LOCAL else GPUS[request.gpu].display_name
@@ -46,7 +46,7 @@ def compiling(options: argparse.Namespace) -> int:
     """Run ``validate compile``. The status is 0 whether compiling pays off or not."""
     request = AnalysisRequest.parse(given_fields(options) | {"gpu": LOCAL})
     with progress() as emit:
-        from engine.measurement.compilation import validate_compile
+        from ..measurement.compilation import validate_compile
 
         check = validate_compile(request.workload, request.current_batch_size, emit)
     answer(options, asdict(check), lambda: render_compile(check))
@@ -84,7 +84,7 @@ def prediction(options: argparse.Namespace) -> int:
         {"model": next(iter(PRESETS)), "gpu": LOCAL} | {n: v for n, v in given.items() if v}
     ).memory_limit_bytes
     with progress() as emit:
-        from engine.measurement import checks
+        from ..measurement import checks
 
         if given["gpu"] is None:
             check = checks.validate_known()

@@ -3,7 +3,7 @@
 It needs and loads nothing but the standard library. ``docs/client.md`` has examples.
 """
 
-from engine.client.errors import (
+from .errors import (
     Changed,
     LabError,
     Misconfigured,
@@ -13,8 +13,8 @@ from engine.client.errors import (
     Refused,
     Unavailable,
 )
-from engine.client.lab import Analysis, Lab
-from engine.client.outbox import Delivery
+from .lab import Analysis, Lab
+from .outbox import Delivery
 
 __all__ = [
     "Analysis",

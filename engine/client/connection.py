@@ -31,8 +31,8 @@ from urllib.request import (
     build_opener,
 )
 
-from engine.client.errors import LabError, Misconfigured, Unavailable, refusal
-from engine.parsing import shown, yes_or_no
+from ..parsing import shown, yes_or_no
+from .errors import LabError, Misconfigured, Unavailable, refusal
 
 API = "/api/v1"
 TRIES = 5

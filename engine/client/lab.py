@@ -9,16 +9,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.client import connection
-from engine.client.connection import Answer, Connection, Settings
-from engine.client.errors import LabError, NotFinished, Refused
-from engine.client.outbox import Delivery, Entry, Outbox, analysis_document, training_document
-from engine.errors import InvalidInput
+from ..errors import InvalidInput
+from . import connection
+from .connection import Answer, Connection, Settings
+from .errors import LabError, NotFinished, Refused
+from .outbox import Delivery, Entry, Outbox, analysis_document, training_document
 
 if TYPE_CHECKING:
-    from engine.recording.record import TrainingRecord
-    from engine.request import AnalysisRequest
-    from engine.result import AnalysisResult
+    from ..recording.record import TrainingRecord
+    from ..request import AnalysisRequest
+    from ..result import AnalysisResult
 
 POLL_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 20.0

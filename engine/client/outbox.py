@@ -22,13 +22,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.client.errors import LabError, Refused
-from engine.fingerprint import fingerprint
+from ..fingerprint import fingerprint
+from .errors import LabError, Refused
 
 if TYPE_CHECKING:  # callers that have one have loaded its module
-    from engine.recording.record import TrainingRecord
-    from engine.request import AnalysisRequest
-    from engine.result import AnalysisResult
+    from ..recording.record import TrainingRecord
+    from ..request import AnalysisRequest
+    from ..result import AnalysisResult
 
 SCHEMA_VERSION = 1
 """Version of the analysis document. A lab refuses versions that it does not know."""

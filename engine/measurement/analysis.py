@@ -8,24 +8,24 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
-from engine.allocator.options import AllocatorOptions
-from engine.answer.conclusion import Findings, conclude
-from engine.answer.recommendation import Recommendation, recommend_measured
-from engine.answer.search import SearchOutcome, find_largest
-from engine.errors import MeasurementFailed
-from engine.events import Event, Log
-from engine.hub import resolve
-from engine.measurement.device import device_for, local_price_per_hour
-from engine.measurement.parent import local_device, measure, measured_on, record
-from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.rounds import about_rounds, comparable, measure_in_turn
-from engine.parallel.interconnect import accumulation_caveats
-from engine.prediction.analysis import curve, does_not_fit, reporting_probe
-from engine.prediction.probe import predict_live_memory, predict_memory
-from engine.prediction.traces import trace_request
-from engine.request import AnalysisRequest, Request
-from engine.result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
-from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from ..allocator.options import AllocatorOptions
+from ..answer.conclusion import Findings, conclude
+from ..answer.recommendation import Recommendation, recommend_measured
+from ..answer.search import SearchOutcome, find_largest
+from ..errors import MeasurementFailed
+from ..events import Event, Log
+from ..hub import resolve
+from ..parallel.interconnect import accumulation_caveats
+from ..prediction.analysis import curve, does_not_fit, reporting_probe
+from ..prediction.probe import predict_live_memory, predict_memory
+from ..prediction.traces import trace_request
+from ..request import AnalysisRequest, Request
+from ..result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
+from ..tracing.lowering import CudaBehaviour, cuda_behaviour
+from .device import device_for, local_price_per_hour
+from .parent import local_device, measure, measured_on, record
+from .protocol import DeviceFacts, RecordedStep, TrialOrder
+from .rounds import about_rounds, comparable, measure_in_turn
 
 MEASURED_NOISE = 0.05
 """Assumed: medians of two fresh processes that did not run interleaved differ by up to this."""

@@ -13,24 +13,24 @@ from statistics import median
 
 import torch
 
-from engine.answer.search import find_largest
-from engine.errors import DoesNotFit, InvalidInput
-from engine.events import Event, Log
-from engine.gpus import GPUS, LOCAL, canonical_name
-from engine.hub import resolve
-from engine.measurement.device import lacking_devices, limited_device
-from engine.measurement.parent import local_device, measure
-from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.prediction.analysis import format_trial
-from engine.prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
-from engine.prediction.probe import predict_live_memory, predict_memory
-from engine.prediction.step_time import predict_step_seconds
-from engine.prediction.tracer import TraceAt, trace
-from engine.prediction.traces import trace_workload
-from engine.result import GpuFacts, Source, Trial
-from engine.step.building import blaming_the_config
-from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
-from engine.workload import Workload
+from ..answer.search import find_largest
+from ..errors import DoesNotFit, InvalidInput
+from ..events import Event, Log
+from ..gpus import GPUS, LOCAL, canonical_name
+from ..hub import resolve
+from ..prediction.analysis import format_trial
+from ..prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
+from ..prediction.probe import predict_live_memory, predict_memory
+from ..prediction.step_time import predict_step_seconds
+from ..prediction.tracer import TraceAt, trace
+from ..prediction.traces import trace_workload
+from ..result import GpuFacts, Source, Trial
+from ..step.building import blaming_the_config
+from ..tracing.lowering import CudaBehaviour, cuda_behaviour
+from ..workload import Workload
+from .device import lacking_devices, limited_device
+from .parent import local_device, measure
+from .protocol import DeviceFacts, TrialOrder
 
 MODELS = ("bert", "gpt2", "resnet")
 SMALL_BATCH = 2

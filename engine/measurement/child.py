@@ -18,15 +18,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
 
-from engine.errors import EngineError, MeasurementFailed, report_unexpected
-from engine.measurement import cpu, cuda, mps
-from engine.measurement.compilation import FirstRun, first_run
-from engine.measurement.environment import device_kind, measured_on
-from engine.measurement.protocol import GAVE_UP, RecordedStep, TrialOrder
-from engine.parallel.group import join_group
-from engine.process import end_with
-from engine.result import MeasuredOn, Trial
-from engine.script.factory import Factory, ScriptFailed
+from ..errors import EngineError, MeasurementFailed, report_unexpected
+from ..parallel.group import join_group
+from ..process import end_with
+from ..result import MeasuredOn, Trial
+from ..script.factory import Factory, ScriptFailed
+from . import cpu, cuda, mps
+from .compilation import FirstRun, first_run
+from .environment import device_kind, measured_on
+from .protocol import GAVE_UP, RecordedStep, TrialOrder
 
 Answer = Trial | RecordedStep | FirstRun | MeasuredOn
 

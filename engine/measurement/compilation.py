@@ -10,21 +10,21 @@ from pathlib import Path
 
 import torch
 
-from engine.errors import MeasurementFailed
-from engine.events import Event, Log
-from engine.hub import resolve
-from engine.measurement.analysis import MEASURED_NOISE
-from engine.measurement.environment import device_kind
-from engine.measurement.parent import (
+from ..errors import MeasurementFailed
+from ..events import Event, Log
+from ..hub import resolve
+from ..result import Source
+from ..workload import Workload
+from .analysis import MEASURED_NOISE
+from .environment import device_kind
+from .parent import (
     DEADLINE_SECONDS,
     OutOfTime,
     local_device,
     measure_first_run,
 )
-from engine.measurement.protocol import TrialOrder
-from engine.measurement.steps import Steps, steps_of, time_steps
-from engine.result import Source
-from engine.workload import Workload
+from .protocol import TrialOrder
+from .steps import Steps, steps_of, time_steps
 
 ROUNDS = 2
 """Fresh processes of each kind, interleaved."""

@@ -6,8 +6,12 @@ import os
 import platform
 import time
 
-from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.steps import (
+from ..parallel.group import recording
+from ..result import Source, Trial
+from ..script.factory import Factory
+from ..tracing.recorder import MemoryLimitExceeded, MemoryRecorder
+from .protocol import DeviceFacts, RecordedStep, TrialOrder
+from .steps import (
     WARM_UP_STEPS,
     Steps,
     agreement,
@@ -16,10 +20,6 @@ from engine.measurement.steps import (
     time_steps,
     with_times,
 )
-from engine.parallel.group import recording
-from engine.result import Source, Trial
-from engine.script.factory import Factory
-from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 
 
 def facts() -> DeviceFacts:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from engine.measurement.history import SightingRecorder, trace_of
-from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
-from engine.measurement.steps import (
+from ..result import Source, Trial
+from .history import SightingRecorder, trace_of
+from .protocol import DeviceFacts, RecordedStep, TrialOrder
+from .steps import (
     WARM_UP_STEPS,
     agreement,
     recorded_step,
@@ -17,7 +18,6 @@ from engine.measurement.steps import (
     time_steps,
     with_times,
 )
-from engine.result import Source, Trial
 
 
 def facts() -> DeviceFacts:

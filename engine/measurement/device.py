@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.errors import InvalidInput
-from engine.gpus import GPUS
-from engine.measurement.protocol import DeviceFacts
-from engine.request import Request
-from engine.result import GpuFacts
-from engine.workload import Workload
+from ..errors import InvalidInput
+from ..gpus import GPUS
+from ..request import Request
+from ..result import GpuFacts
+from ..workload import Workload
+from .protocol import DeviceFacts
 
 
 def device_for(request: Request, device: DeviceFacts, workload: Workload | None) -> GpuFacts:
@@ -43,7 +43,7 @@ def device_for(request: Request, device: DeviceFacts, workload: Workload | None)
         raise InvalidInput(wrong)
     if workload is None or device.kind != "cuda":
         return gpu
-    from engine.parallel.interconnect import nccl_bytes  # loads torch
+    from ..parallel.interconnect import nccl_bytes  # loads torch
 
     return replace(gpu, usable_bytes=max(gpu.usable_bytes - nccl_bytes(workload), 0))
 

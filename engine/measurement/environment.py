@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import transformers
 
-from engine.measurement.protocol import TrialOrder
-from engine.measurement.steps import steps_of
-from engine.result import MeasuredOn
+from ..result import MeasuredOn
+from .protocol import TrialOrder
+from .steps import steps_of
 
 try:
     import pynvml

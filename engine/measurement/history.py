@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from engine.allocator.caching import ALLOCATE, FREE
-from engine.tracing.recorder import MemoryRecorder, Recorded
-from engine.tracing.trace import Category, Trace
+from ..allocator.caching import ALLOCATE, FREE
+from ..tracing.recorder import MemoryRecorder, Recorded
+from ..tracing.trace import Category, Trace
 
 _ALLOCATED = "alloc"
 _FREED = "free_requested"

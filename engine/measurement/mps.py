@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.measurement.steps import WARM_UP_STEPS, steps_of, time_steps, with_times
-from engine.result import Source, Trial
+from ..result import Source, Trial
+from .protocol import DeviceFacts, TrialOrder
+from .steps import WARM_UP_STEPS, steps_of, time_steps, with_times
 
 
 class PeakSampler(TorchDispatchMode):

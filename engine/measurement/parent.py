@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from engine.errors import InvalidInput, MeasurementFailed
-from engine.measurement.protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
-from engine.result import MeasuredOn, Source, Trial
+from ..errors import InvalidInput, MeasurementFailed
+from ..result import MeasuredOn, Source, Trial
+from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
 
 CHILD = [sys.executable, "-m", "engine.measurement.child"]
 

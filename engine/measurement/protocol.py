@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.result import LargeTensor, TimelinePoint
-from engine.script.factory import Factory
-from engine.workload import Workload
+from ..result import LargeTensor, TimelinePoint
+from ..script.factory import Factory
+from ..workload import Workload
 
 GAVE_UP = 3
 """Exit status of a process whose trial did not fit; its answer says why."""

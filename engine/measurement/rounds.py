@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from engine.answer.economics import compare, speedup_in_turn
-from engine.errors import MeasurementFailed
-from engine.events import Event, Log
-from engine.result import Comparison, Trial
+from ..answer.economics import compare, speedup_in_turn
+from ..errors import MeasurementFailed
+from ..events import Event, Log
+from ..result import Comparison, Trial
 
 ROUNDS = 6
 """The fewest for which the interval covers the true speedup with more than 95% probability."""

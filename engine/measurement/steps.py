@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from engine.measurement.protocol import RecordedStep, TrialOrder
-from engine.parallel.group import place, slowest
-from engine.prediction.timeline import largest_tensors, timeline
-from engine.result import Trial
-from engine.script.factory import Factory
-from engine.script.steps import ScriptSteps
-from engine.step.batches import make_batch
-from engine.step.training import Training, build_model, prepare, step_of
-from engine.tracing.recorder import Recorded
-from engine.tracing.trace import Trace
-from engine.workload import Workload
+from ..parallel.group import place, slowest
+from ..prediction.timeline import largest_tensors, timeline
+from ..result import Trial
+from ..script.factory import Factory
+from ..script.steps import ScriptSteps
+from ..step.batches import make_batch
+from ..step.training import Training, build_model, prepare, step_of
+from ..tracing.recorder import Recorded
+from ..tracing.trace import Trace
+from ..workload import Workload
+from .protocol import RecordedStep, TrialOrder
 
 WARM_UP_STEPS = 2
 """Not timed: the first builds the optimizer state, the second is the first that has it."""

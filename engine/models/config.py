@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.errors import InvalidInput
-from engine.models.kinds import (
+from ..errors import InvalidInput
+from ..parsing import shown
+from .kinds import (
     ARCHITECTURES,
     DEFAULT_LABEL_COUNTS,
     LARGEST_IMAGE_SIZE,
@@ -23,7 +24,6 @@ from engine.models.kinds import (
     SizeLimits,
     Task,
 )
-from engine.parsing import shown
 
 LARGEST_CONFIG_BYTES = 2**20
 LARGEST_LABEL_COUNT = 1_000_000

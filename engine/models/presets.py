@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import InvalidInput
-from engine.models.config import describe
-from engine.models.kinds import Model, SizeLimits, hub_model
-from engine.parsing import plain_text, shown
+from ..errors import InvalidInput
+from ..parsing import plain_text, shown
+from .config import describe
+from .kinds import Model, SizeLimits, hub_model
 
 _HERE = Path(__file__).parent
 _CONFIGS = _HERE / "configs"

@@ -17,9 +17,9 @@ from torch._C._distributed_c10d import (
 )
 from torch.autograd import Variable
 
-from engine.parallel.group_recorder import GroupRecorder
-from engine.tracing.trace import Category
-from engine.workload import Workload
+from ..tracing.trace import Category
+from ..workload import Workload
+from .group_recorder import GroupRecorder
 
 FIRST_BUCKET_BYTES = _DEFAULT_FIRST_BUCKET_BYTES
 BUCKET_BYTES = 25 * 2**20

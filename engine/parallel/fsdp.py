@@ -24,10 +24,10 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import _disable_current_modes
 
-from engine.errors import InvalidInput
-from engine.parallel.group_recorder import GroupRecorder
-from engine.tracing.trace import Category
-from engine.workload import Precision, Workload
+from ..errors import InvalidInput
+from ..tracing.trace import Category
+from ..workload import Precision, Workload
+from .group_recorder import GroupRecorder
 
 _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
 

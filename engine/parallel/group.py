@@ -20,13 +20,13 @@ from torch._C._distributed_c10d import FileStore
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from engine.errors import EngineError, InvalidInput
-from engine.parallel.ddp import Buckets
-from engine.parallel.fsdp import only_the_first, recording_shards, shard
-from engine.parallel.group_recorder import GroupRecorder
-from engine.tracing.recorder import MemoryRecorder, Recorded, Temporaries
-from engine.tracing.trace import Category
-from engine.workload import Parallelism, Workload
+from ..errors import EngineError, InvalidInput
+from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
+from ..tracing.trace import Category
+from ..workload import Parallelism, Workload
+from .ddp import Buckets
+from .fsdp import only_the_first, recording_shards, shard
+from .group_recorder import GroupRecorder
 
 
 class Alone:

@@ -10,9 +10,9 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
-from engine.tracing.operations import operator_name
-from engine.tracing.recorder import MemoryRecorder, Recorded, Temporaries
-from engine.tracing.trace import Category, Operation
+from ..tracing.operations import operator_name
+from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
+from ..tracing.trace import Category, Operation
 
 _c10d = torch.ops.c10d
 

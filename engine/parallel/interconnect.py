@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.gpus import Gpu
-from engine.step.training import trainable_parameter_count
-from engine.workload import Parallelism, Precision, Workload
+from ..gpus import Gpu
+from ..step.training import trainable_parameter_count
+from ..workload import Parallelism, Precision, Workload
 
 NCCL_PAIR_BYTES = 544 * 2**20
 NCCL_GROUP_BYTES = 688 * 2**20

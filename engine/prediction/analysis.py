@@ -8,25 +8,25 @@ from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
-from engine.allocator.options import AllocatorOptions
-from engine.answer.conclusion import Findings, conclude
-from engine.answer.search import SearchOutcome
-from engine.errors import DoesNotFit
-from engine.events import Log
-from engine.gpus import GPUS, Gpu
-from engine.hub import resolve
-from engine.parallel import interconnect
-from engine.prediction.intervals import memory_range, step_time_range
-from engine.prediction.limits import find_limits
-from engine.prediction.probe import predict_trial
-from engine.prediction.timeline import largest_tensors, timeline
-from engine.prediction.tracer import TraceAt, trace
-from engine.prediction.traces import Emit, TraceRequest, trace_request
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
-from engine.result import AnalysisResult, GpuFacts, Source, Trial
-from engine.step.building import blaming_the_config
-from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import Trace
+from ..allocator.options import AllocatorOptions
+from ..answer.conclusion import Findings, conclude
+from ..answer.search import SearchOutcome
+from ..errors import DoesNotFit
+from ..events import Log
+from ..gpus import GPUS, Gpu
+from ..hub import resolve
+from ..parallel import interconnect
+from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
+from ..result import AnalysisResult, GpuFacts, Source, Trial
+from ..step.building import blaming_the_config
+from ..tracing.lowering import cuda_behaviour
+from ..tracing.trace import Trace
+from .intervals import memory_range, step_time_range
+from .limits import find_limits
+from .probe import predict_trial
+from .timeline import largest_tensors, timeline
+from .tracer import TraceAt, trace
+from .traces import Emit, TraceRequest, trace_request
 
 _NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError
+from ..errors import EngineError
 
 PUBLISHED = Path(__file__).with_name("calibration.toml")
 OWN = Path(__file__).parents[2] / "var" / "calibration.toml"

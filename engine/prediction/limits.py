@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from engine.answer.recommendation import Recommendation, micro_batches, recommend_batch
-from engine.answer.search import SearchOutcome, find_largest
-from engine.gpus import Gpu
-from engine.request import Request
-from engine.result import Trial
+from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
+from ..answer.search import SearchOutcome, find_largest
+from ..gpus import Gpu
+from ..request import Request
+from ..result import Trial
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,22 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from engine.allocator.options import AllocatorOptions
-from engine.answer.economics import usd_per_million_samples
-from engine.answer.recommendation import kept_global_batch
-from engine.errors import EngineError, InvalidInput
-from engine.events import Event, Log
-from engine.gpus import GIB, GPUS, LOCAL, Gpu
-from engine.hub import resolve
-from engine.prediction.intervals import memory_range, step_time_range
-from engine.prediction.limits import Limits, find_limits
-from engine.prediction.probe import predict_trial
-from engine.prediction.traces import Emit, SharedTraces, trace_request
-from engine.request import AnalysisRequest, Assumptions
-from engine.result import GlobalBatch, Trial
-from engine.step.building import blaming_the_config
-from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Optimizer, Precision, Workload
+from ..allocator.options import AllocatorOptions
+from ..answer.economics import usd_per_million_samples
+from ..answer.recommendation import kept_global_batch
+from ..errors import EngineError, InvalidInput
+from ..events import Event, Log
+from ..gpus import GIB, GPUS, LOCAL, Gpu
+from ..hub import resolve
+from ..request import AnalysisRequest, Assumptions
+from ..result import GlobalBatch, Trial
+from ..step.building import blaming_the_config
+from ..tracing.lowering import cuda_behaviour
+from ..workload import Optimizer, Precision, Workload
+from .intervals import memory_range, step_time_range
+from .limits import Limits, find_limits
+from .probe import predict_trial
+from .traces import Emit, SharedTraces, trace_request
 
 LORA_RANK = 8
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.allocator.caching import DEFAULT_OPTIONS
-from engine.allocator.options import AllocatorOptions
-from engine.gpus import Gpu
-from engine.parallel.interconnect import link_bytes_per_second, nccl_bytes
-from engine.prediction.intervals import memory_range, step_time_range
-from engine.prediction.step_time import predict_step_seconds
-from engine.result import GpuFacts, Source, Trial
-from engine.tracing.trace import Trace
-from engine.workload import Workload
+from ..allocator.caching import DEFAULT_OPTIONS
+from ..allocator.options import AllocatorOptions
+from ..gpus import Gpu
+from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
+from ..result import GpuFacts, Source, Trial
+from ..tracing.trace import Trace
+from ..workload import Workload
+from .intervals import memory_range, step_time_range
+from .step_time import predict_step_seconds
 
 
 def predict_trial(

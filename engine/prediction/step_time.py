@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.gpus import Gpu
-from engine.tracing.trace import Operation
-from engine.workload import Precision
+from ..gpus import Gpu
+from ..tracing.trace import Operation
+from ..workload import Precision
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from operator import itemgetter
 
-from engine.allocator.caching import FREE
-from engine.result import LargeTensor, TimelinePoint
-from engine.tracing.trace import Category, Trace
+from ..allocator.caching import FREE
+from ..result import LargeTensor, TimelinePoint
+from ..tracing.trace import Category, Trace
 
 
 def timeline(trace: Trace, points: int = 200) -> list[TimelinePoint]:

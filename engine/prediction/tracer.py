@@ -12,13 +12,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import masking_utils
 
-from engine.models.kinds import Task
-from engine.models.presets import PRESETS
-from engine.parallel.group import among_gpus
-from engine.step.batches import make_batch
-from engine.step.training import build_model, prepare, step_of
-from engine.tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
-from engine.tracing.trace import (
+from ..models.kinds import Task
+from ..models.presets import PRESETS
+from ..parallel.group import among_gpus
+from ..step.batches import make_batch
+from ..step.training import build_model, prepare, step_of
+from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
+from ..tracing.trace import (
     AffineTrace,
     NeedsTwoSamples,
     QuadraticTrace,
@@ -26,7 +26,7 @@ from engine.tracing.trace import (
     batch_norm_refuses,
     one_sample,
 )
-from engine.workload import Workload
+from ..workload import Workload
 
 TraceAt = Callable[[int], Trace]
 """Returns the trace at a batch size."""

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Any, cast
 
-from engine.allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
-from engine.allocator.options import AllocatorOptions
-from engine.events import Event, Log
-from engine.prediction.tracer import LOW, TraceAt, trace, trace_every_batch_size
-from engine.request import AnalysisRequest, Request
-from engine.tracing.lowering import CudaBehaviour
-from engine.tracing.trace import Category, NotAffine, Trace
-from engine.workload import Workload
+from ..allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
+from ..allocator.options import AllocatorOptions
+from ..events import Event, Log
+from ..request import AnalysisRequest, Request
+from ..tracing.lowering import CudaBehaviour
+from ..tracing.trace import Category, NotAffine, Trace
+from ..workload import Workload
+from .tracer import LOW, TraceAt, trace, trace_every_batch_size
 
 Emit = Callable[[Event], None]
 TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]

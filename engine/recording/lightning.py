@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.errors import InvalidInput
-from engine.recording.device import precision_of
-from engine.recording.record import Loop
-from engine.recording.recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
+from ..errors import InvalidInput
+from .device import precision_of
+from .record import Loop
+from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
 
 try:
     from lightning.pytorch.callbacks import Callback

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from engine.errors import InvalidInput
-from engine.parsing import choice, plain_text, positive_number, shown, unknown_fields, whole_number
+from ..errors import InvalidInput
+from ..parsing import choice, plain_text, positive_number, shown, unknown_fields, whole_number
 
 SCHEMA_VERSION = 1
 

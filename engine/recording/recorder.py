@@ -21,17 +21,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import EngineError, InvalidInput
-from engine.parsing import plain_text, whole_number
-from engine.process import peak_resident_bytes
-from engine.recording import device as devices
-from engine.recording.clocks import Clock, StepTimes, clock_for
-from engine.recording.record import Loop, TrainingRecord
+from ..errors import EngineError, InvalidInput
+from ..parsing import plain_text, whole_number
+from ..process import peak_resident_bytes
+from . import device as devices
+from .clocks import Clock, StepTimes, clock_for
+from .record import Loop, TrainingRecord
 
 if TYPE_CHECKING:
     import torch
 
-    from engine.client import Lab
+    from ..client import Lab
 
 
 WARM_UP_STEPS = 5
@@ -288,7 +288,7 @@ def to_lab(lab: Lab | None = None) -> Sink:
     Raises:
         Misconfigured: If address or token is missing or wrong.
     """
-    from engine.client import Lab  # imports the record itself
+    from ..client import Lab  # imports the record itself
 
     return partial(_report, lab or Lab())
 

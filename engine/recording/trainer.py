@@ -7,9 +7,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from engine.recording.device import precision_of
-from engine.recording.record import Loop
-from engine.recording.recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
+from .device import precision_of
+from .record import Loop
+from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
 
 
 class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers

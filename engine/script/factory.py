@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from engine.errors import EngineError, InvalidInput
-from engine.parsing import shown
+from ..errors import EngineError, InvalidInput
+from ..parsing import shown
 
 Step = Callable[[], object]
 MakeStep = Callable[[int], Step]

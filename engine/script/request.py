@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.border import read
-from engine.errors import InvalidInput
-from engine.fields import described_fields
-from engine.gpus import LOCAL
-from engine.parsing import collect
-from engine.request import FIELDS, Assumptions, Request
-from engine.script.factory import Factory
-from engine.workload import LARGEST_ACCUMULATION
+from ..border import read
+from ..errors import InvalidInput
+from ..fields import described_fields
+from ..gpus import LOCAL
+from ..parsing import collect
+from ..request import FIELDS, Assumptions, Request
+from ..workload import LARGEST_ACCUMULATION
+from .factory import Factory
 
 
 @dataclass(frozen=True)

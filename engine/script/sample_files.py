@@ -21,8 +21,8 @@ from typing import IO, TYPE_CHECKING
 
 from PIL import Image, UnidentifiedImageError
 
-from engine.errors import InvalidInput
-from engine.parsing import shown
+from ..errors import InvalidInput
+from ..parsing import shown
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

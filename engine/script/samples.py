@@ -16,11 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from engine.errors import InvalidInput
-from engine.models.kinds import SizeLimits
-from engine.parsing import shown
-from engine.result import Source
-from engine.script.sample_files import (
+from ..errors import InvalidInput
+from ..models.kinds import SizeLimits
+from ..parsing import shown
+from ..result import Source
+from .sample_files import (
     CHARACTERS_PER_TOKEN,
     IMAGE_SUFFIXES,
     Texts,

@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from engine.script.factory import Factory, ScriptFailed, Step, cannot_be_called
+from .factory import Factory, ScriptFailed, Step, cannot_be_called
 
 
 class FoundModules:

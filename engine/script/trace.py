@@ -23,15 +23,12 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
 )
 
-from engine.errors import EngineError
-from engine.prediction.tracer import HIGH, LOW, TraceAt, fake_device
-from engine.prediction.traces import by_accumulation
-from engine.script.factory import Factory, ScriptFailed
-from engine.script.request import ScriptRequest
-from engine.script.steps import ScriptSteps
-from engine.tracing.lowering import CudaBehaviour, CudaTemporaries
-from engine.tracing.recorder import MemoryRecorder
-from engine.tracing.trace import (
+from ..errors import EngineError
+from ..prediction.tracer import HIGH, LOW, TraceAt, fake_device
+from ..prediction.traces import by_accumulation
+from ..tracing.lowering import CudaBehaviour, CudaTemporaries
+from ..tracing.recorder import MemoryRecorder
+from ..tracing.trace import (
     AffineTrace,
     NeedsTwoSamples,
     NotAffine,
@@ -40,6 +37,9 @@ from engine.tracing.trace import (
     batch_norm_refuses,
     one_sample,
 )
+from .factory import Factory, ScriptFailed
+from .request import ScriptRequest
+from .steps import ScriptSteps
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of

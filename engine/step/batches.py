@@ -11,10 +11,10 @@ import torch
 import transformers
 from PIL import Image
 
-from engine.errors import EngineError
-from engine.models.config import text_config
-from engine.models.kinds import Task
-from engine.workload import Workload
+from ..errors import EngineError
+from ..models.config import text_config
+from ..models.kinds import Task
+from ..workload import Workload
 
 Batch = dict[str, torch.Tensor]
 

@@ -22,10 +22,10 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-from engine.errors import EngineError, InvalidInput
-from engine.models.kinds import Task
-from engine.parsing import shown
-from engine.workload import Attention, Precision, Workload
+from ..errors import EngineError, InvalidInput
+from ..models.kinds import Task
+from ..parsing import shown
+from ..workload import Attention, Precision, Workload
 
 TASKS: dict[Task, Any] = {
     Task.SEQUENCE_CLASSIFICATION: AutoModelForSequenceClassification,

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers.optimization import Adafactor
 
-from engine.errors import EngineError
-from engine.workload import Optimizer
+from ..errors import EngineError
+from ..workload import Optimizer
 
 _LEARNING_RATE = 1e-5
 _QUANTIZED_BLOCK = 256

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from engine.step.batches import Batch
-from engine.step.building import adapt, new_model
-from engine.step.optimizers import make_optimizer
-from engine.workload import Attention, Mode, Precision, Workload
+from ..workload import Attention, Mode, Precision, Workload
+from .batches import Batch
+from .building import adapt, new_model
+from .optimizers import make_optimizer
 
 _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from engine.tracing.operations import is_matrix_product
-from engine.tracing.recorder import Temporary
+from .operations import is_matrix_product
+from .recorder import Temporary
 
 _aten = torch.ops.aten
 _LOW_PRECISION = (torch.float16, torch.bfloat16)

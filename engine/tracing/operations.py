@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from engine.step.optimizers import OWN_KERNELS
-from engine.tracing.trace import Operation
+from ..step.optimizers import OWN_KERNELS
+from .trace import Operation
 
 _MATRIX_PRODUCTS = {
     torch.ops.aten.mm,

@@ -24,9 +24,9 @@ from torch.nn.modules.module import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.allocator.caching import ALLOCATE, FREE
-from engine.tracing.operations import cost, operator_name, tensors_in
-from engine.tracing.trace import Category, Trace
+from ..allocator.caching import ALLOCATE, FREE
+from .operations import cost, operator_name, tensors_in
+from .trace import Category, Trace
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
 _CAST = torch.ops.aten._to_copy.default

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from engine.allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
-from engine.allocator.options import AllocatorOptions
-from engine.errors import EngineError, InvalidInput
+from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
+from ..allocator.options import AllocatorOptions
+from ..errors import EngineError, InvalidInput
 
 MOST_STEPS = 16
 """So often a step is repeated under a limit; of all that were tried, none failed later than the
