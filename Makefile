@@ -91,7 +91,7 @@ test-properties: $(STAMP)
 		--hypothesis-profile=new-examples
 
 e2e: $(STAMP) browser
-	@python -m pytest -p pytest_playwright.pytest_playwright $(PARALLEL) --dist loadgroup \
+	@python -m pytest -p pytest_playwright.pytest_playwright $(PARALLEL) --dist loadfile \
 		-m e2e e2e
 
 screenshots: $(STAMP) browser

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,15 +21,6 @@ Open = Callable[..., Page]
 class Account:
     name: str
     password: str
-
-
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together, in one process, all that uses the demo: it takes a minute to fill."""
-    for item in items:
-        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
-            group = "demo" if "demo" in item.fixturenames else item.path.stem
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
