@@ -19,6 +19,7 @@ from memorymark_site.accounts.models import Scope
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_examples_of_the_client_work(
     live_server: LiveServer, member: User, tmp_path: Path

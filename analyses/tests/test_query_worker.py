@@ -190,6 +190,7 @@ def test_a_new_interactive_worker_takes_over_what_the_one_before_it_had(
     assert Job.objects.get().token == ""
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_real_engine_answers_one_batch_size_after_the_other(
     member: User, settings: Settings, monkeypatch: pytest.MonkeyPatch

@@ -219,6 +219,7 @@ def test_a_linear_scan_ends_at_its_last_step_below_the_limit() -> None:
     assert linear(_threshold(27), step=1, start=24) == 27
 
 
+@pytest.mark.slow
 def test_accelerate_itself_recognises_our_out_of_memory() -> None:
     pytest.importorskip("accelerate")
     training = _threshold(100)
@@ -286,6 +287,7 @@ def test_a_table_shows_each_limit_once() -> None:
     assert list(table.columns[3].cells) == ["", "not installed", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_search_benchmark_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -317,6 +319,7 @@ def test_the_workloads_with_an_aim_are_valid() -> None:
         Workload.parse(aim.workload)
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_the_curve_benchmark_runs(

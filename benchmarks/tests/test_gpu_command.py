@@ -175,6 +175,7 @@ def test_what_is_not_predicted_is_said_and_the_rest_is(
     assert any("small-bert is not predicted" in line and "operator" in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_gpus_file_is_named_after_it_and_without_one_it_says_what_to_do(
     stand_in: StandIn, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from benchmarks.gpu.workloads import QUICK
 QUICK_RUN = ["--device", "cpu", "--quick", "--only", "small-bert"]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_fixed_work_runs_and_is_counted_in_order() -> None:
     from benchmarks.gpu.child import Counters, fixed_costs

@@ -87,6 +87,7 @@ def test_those_that_wait_end_with_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_
 # --- what is predicted for a GPU that was measured elsewhere ------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_file_of_a_gpu_is_predicted_and_calibrated_without_it() -> None:
     from benchmarks.gpu.calibration import fit

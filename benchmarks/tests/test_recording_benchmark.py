@@ -47,6 +47,7 @@ def test_in_each_pair_one_step_is_recorded() -> None:
     assert len(set(pairs)) == 2  # in either order
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_it_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")

@@ -322,6 +322,7 @@ def test_run_answers_programs_by_json_lines(
 class TestForReal:
     """The engine itself behind the command line, without a GPU."""
 
+    @pytest.mark.slow
     def test_bert_in_eval_mode_on_an_a10_ends_at_288(self) -> None:
         command = [*ENGINE, "analyze", "bert", *EVAL_ON_A10, "--batch-multiple", "8", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)

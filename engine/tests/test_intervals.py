@@ -79,6 +79,7 @@ def test_the_ends_in_bytes_are_on_the_safe_side(predicted: int) -> None:
     assert found.low_bytes(predicted) <= predicted <= found.high_bytes(predicted)
 
 
+@pytest.mark.slow
 def test_the_calibration_in_the_repository_is_what_is_predicted_now() -> None:
     # Whoever changes the predictor changes these rows with it: `validate prediction` prints them.
     stored = read_residuals(intervals.PUBLISHED)

@@ -39,10 +39,12 @@ def kept_by(work: Callable[[], object]) -> int:
     [
         pytest.param({}, marks=pytest.mark.slow),
         {"precision": "fp16-mixed", "gradient_accumulation": 2},
-        {"gradient_checkpointing": True, "optimizer": "adafactor"},
+        pytest.param(
+            {"gradient_checkpointing": True, "optimizer": "adafactor"}, marks=pytest.mark.slow
+        ),
         pytest.param({"lora_rank": 4, "optimizer": "adamw-8bit"}, marks=pytest.mark.slow),
         pytest.param({"parallelism": "ddp", "world_size": 2}, marks=pytest.mark.slow),
-        {"parallelism": "fsdp", "world_size": 2},
+        pytest.param({"parallelism": "fsdp", "world_size": 2}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -51,6 +53,7 @@ def test_a_trace_keeps_no_model(fields: dict[str, object]) -> None:
     assert kept_by(lambda: trace(workload, 2, AMPERE)) == 0
 
 
+@pytest.mark.slow
 def test_a_trace_of_own_code_keeps_no_model() -> None:
     factory = Factory.of("engine.examples.my_training:make_step")
     assert kept_by(lambda: trace_script(factory, 2, AMPERE)) == 0

@@ -30,6 +30,7 @@ BERT = SMALL_BERT
 _Answer = TypeVar("_Answer")
 
 
+@pytest.mark.slow
 def test_a_trial_runs_real_steps_in_a_process_of_its_own() -> None:
     trial = measure(TrialOrder(BERT, 2, memory_limit_bytes=4 * 2**30))
     assert trial.fits
@@ -86,6 +87,7 @@ def test_the_forward_pass_alone_takes_less() -> None:
     assert whole > 1.5 * forward
 
 
+@pytest.mark.slow
 def test_the_local_device_is_described_without_being_taken() -> None:
     device = local_device()
     assert device.kind in ("cuda", "mps", "cpu")
@@ -108,6 +110,7 @@ def test_a_failure_that_is_not_memory_is_told_apart(
         measure(TrialOrder(BERT, 2))
 
 
+@pytest.mark.slow
 def test_the_last_line_of_a_cuda_error_is_what_went_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_trial_runs_with_the_allocators_options(
     assert measure(TrialOrder(BERT, 2)).failure == "max_split_size_mb:64"
 
 
+@pytest.mark.slow
 def test_a_step_is_recorded_in_a_process_of_its_own() -> None:
     step = record(TrialOrder(BERT, 2))
     peak = max(sum(point.bytes.values()) for point in step.timeline)
@@ -177,6 +181,7 @@ def test_a_step_is_recorded_in_a_process_of_its_own() -> None:
     assert step.largest_tensors == largest_tensors(trace(BERT, 2, None))
 
 
+@pytest.mark.slow
 def test_a_trial_ends_with_the_process_that_asked_for_it() -> None:
     asking = (
         "from engine.measurement.parent import measure;"

@@ -177,11 +177,13 @@ def engine() -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_is_never_asked_ends_quietly() -> None:
     output, errors = engine().communicate(timeout=300)
     assert (output, errors) == ("", "")
 
 
+@pytest.mark.slow
 def test_a_process_nobody_waits_for_any_more_ends_itself() -> None:
     with engine() as process:
         assert process.stdin is not None

@@ -59,6 +59,7 @@ class TestTheFactory:
         with pytest.raises(InvalidInput, match=r"under `if __name__ == \"__main__\":`"):
             written(folder, code).load()
 
+    @pytest.mark.slow
     def test_a_script_may_hand_over_its_own_function(self, folder: Path) -> None:
         code = LINEAR.format(optimizer=ADAM, last="pass") + (
             "if __name__ == '__main__':\n"
@@ -85,6 +86,7 @@ class TestTheWebNeverRunsIt:
         with pytest.raises(InvalidInput, match="unknown field"):
             AnalysisRequest.parse({"model": "bert", "gpu": "a10", "factory": EXAMPLE})
 
+    @pytest.mark.slow
     def test_the_workers_protocol_refuses_it(self) -> None:
         asked = {"model": "bert", "gpu": "a10", "factory": EXAMPLE}
         with subprocess.Popen(

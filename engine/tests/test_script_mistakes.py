@@ -71,6 +71,7 @@ def test_an_error_is_one_line_without_the_tracers_own_log(
     assert "mine.py, line 11" in error
 
 
+@pytest.mark.slow
 def test_measured_steps_that_ignore_the_batch_size_end_no_search(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

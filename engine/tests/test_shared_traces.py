@@ -16,7 +16,7 @@ NAMES = ("t4", "a10", "a100-40gb", "l4", "h100", "rtx-5090")
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
-@pytest.mark.parametrize("precision", ["fp32", "fp16-mixed"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16-mixed", marks=pytest.mark.slow)])
 def test_a_shared_trace_is_what_tracing_for_that_gpu_gives(precision: str) -> None:
     workload = small_workload("bert", precision=precision)
     made = 0

@@ -119,6 +119,7 @@ def prediction_check(**changed: Any) -> PredictionCheck:
     return replace(summarize("a GPU", PUBLISHED_ROWS, [], Source.PREDICTED), **given | changed)
 
 
+@pytest.mark.slow
 def test_known_measurements_are_predicted_again_without_a_device(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -155,6 +155,7 @@ def test_requests_are_counted_by_class(scrape: Client) -> None:
     assert sum(value for (key, _), value in second.items() if key == f"{name}_count") >= 3
 
 
+@pytest.mark.slow
 def test_several_processes_are_added_up(tmp_path: Path) -> None:
     program = """
 import sys

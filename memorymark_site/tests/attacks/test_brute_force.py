@@ -122,6 +122,7 @@ def test_whoever_comes_by_ipv4_to_a_server_on_ipv6_is_one_of_many(ada: User) -> 
     assert thirty_more == [429] * 2, "the same address, however it is written"
 
 
+@pytest.mark.slow
 def test_many_passwords_at_once(db: None, site: Site) -> None:
     """By a real server, with an address claimed anew by each: the proxy's word is the last one."""
     head = {

@@ -58,6 +58,7 @@ def test_a_head_that_is_too_large_or_none(site: Site, request_bytes: bytes, stat
     assert int(answer.headers["Content-Length"]) == len(answer.body)
 
 
+@pytest.mark.slow
 def test_threads_held_by_half_requests_and_drops_of_a_body(site: Site) -> None:
     """Slowloris, with more connections than the site has threads."""
     pause = 0.3
@@ -79,6 +80,7 @@ def test_threads_held_by_half_requests_and_drops_of_a_body(site: Site) -> None:
     assert {answer.status for answer in ended} <= {0, 400, 403}  # none got what it asked for
 
 
+@pytest.mark.slow
 def test_threads_held_by_who_asks_and_does_not_read(site: Site) -> None:
     """A slow read: as many large files are asked for as there are threads, and left on the way."""
     deaf = []

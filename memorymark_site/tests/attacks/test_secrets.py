@@ -85,6 +85,7 @@ def test_what_a_command_says_whose_database_and_mail_server_are_away(tmp_path: P
     assert "secret-of-" not in said
 
 
+@pytest.mark.slow
 def test_the_folder_of_the_data_for_others_on_the_machine(tmp_path: Path) -> None:
     """A GPU machine has many accounts: none of them reads the database or SECRET_KEY."""
     data = tmp_path / "new" / "var"
