@@ -1,1 +1,1 @@
-"""Drills: a lab of real processes on a database of its own, and what happens when they die."""
+"""Drills: start a lab of real processes on its own database, kill them and check the damage."""

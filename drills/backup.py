@@ -1,8 +1,8 @@
 """Backups of a lab while it works and its processes die: ``python -m drills.backup``.
 
-It backs the lab up several times while the soak runs, and restores each backup into a new lab of
-the same kind of database and of the other kind. There, what had ended before the backup has to
-be as it was, nothing may be half, and everything else has to be finished by a worker.
+It backs up the lab several times during the soak and restores each backup into a new lab, on the
+same kind of database and on the other kind. There, analyses that had finished before the backup
+must be unchanged, none may be incomplete, and a worker must finish the rest.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _AT_ONCE = 10
 
 @dataclass(frozen=True)
 class Backup:
-    """One that was made while the lab worked.
+    """A backup made while the lab was working.
 
     Attributes:
-        file: Where it is.
-        finals: What had ended before; see :func:`drills.kept.finals`.
-        seconds: How long the command took, with the start of its process.
+        file: Its path.
+        finals: The analyses finished before it; see :func:`drills.backup_checks.finals`.
+        seconds: Run time of the command, including process start.
     """
 
     file: Path
@@ -46,15 +46,15 @@ class Backup:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a backup in another lab; all but ``ended`` and ``finished`` has to be 0.
+    """The state of a restored backup; all but ``ended`` and ``finished`` must be 0.
 
     Attributes:
-        ended: How many analyses had ended before the backup.
-        changed: How many of these are missing or differ.
-        half: How many have a trial twice, or succeeded without all of theirs.
-        miscounted: Whether the savings' rows are not those of the analyses.
-        finished: How many of the others a worker has finished.
-        stuck: How many it has not.
+        ended: Analyses that had finished before the backup.
+        changed: How many of these are missing or different.
+        half: Analyses with a duplicate trial, or that succeeded with trials missing.
+        miscounted: 1 if the savings rows do not match the analyses.
+        finished: How many of the other analyses a worker finished.
+        stuck: How many it did not.
     """
 
     ended: int
@@ -66,14 +66,14 @@ class Found:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the restored lab is intact."""
         return not (self.changed or self.half or self.miscounted or self.stuck)
 
 
 def back_up_under_load(
     lab: Lab, *, backups: int, kill_every: float, chance: random.Random
 ) -> list[Backup]:
-    """Run the soak with two nodes until there are enough backups, or it has failed."""
+    """Run the soak with two nodes until there are enough backups or it fails."""
     nodes = [lab.start_node(f"node-{number}") for number in (1, 2)]
     made: list[Backup] = []
 
@@ -83,7 +83,7 @@ def back_up_under_load(
     load = Thread(target=soak, args=(lab, nodes, wanted, kill_every, chance))
     load.start()
     while load.is_alive() and len(made) < backups:
-        finals = lab.call("kept.finals")
+        finals = lab.call("backup_checks.finals")
         if len(finals) > (len(made[-1].finals) if made else 0):
             file = lab.folder / f"backup-{len(made) + 1}"
             begun = monotonic()
@@ -95,11 +95,11 @@ def back_up_under_load(
 
 
 def restored(backup: Backup, lab: Lab) -> Found:
-    """Restore a backup into an empty lab, let a node of it finish what is left, and look."""
+    """Restore a backup into an empty lab, let a node finish the rest, and check the state."""
     lab.manage("restore", str(backup.file))
-    changed = len(lab.call("kept.changed", backup.finals))
+    changed = len(lab.call("backup_checks.changed", backup.finals))
     half = _half(lab)
-    miscounted = int(lab.call("kept.savings_differ"))
+    miscounted = int(lab.call("backup_checks.savings_differ"))
     left = lab.call("unfinished")
     lab.start_node("after")
     lab.wait_for("all_final", seconds=_FINISH_SECONDS)
@@ -113,11 +113,11 @@ def _half(lab: Lab) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the drill; the exit status is 1 if anything was wrong with a backup."""
+    """Run the drill; the exit status is 1 if any backup was bad."""
     options = _parser().parse_args(arguments)
     chance = random.Random(options.seed)  # noqa: S311  # no secret
     table = Table(
-        "from", "into", "backup s", "ended before", "of them changed", "half", "miscounted",
+        "from", "to", "backup s", "finished before", "changed", "half", "miscounted",
         "finished after", "stuck", title="Backups under load (measured); a good one has four zeros",
     )  # fmt: skip
     good = True
@@ -134,10 +134,10 @@ def main(arguments: list[str] | None = None) -> int:
                     with _lab(target) as empty:
                         found = restored(backup, empty)
                     good = good and found.is_good
-                    figures = (found.ended, found.changed, found.half, found.miscounted)
+                    counts = (found.ended, found.changed, found.half, found.miscounted)
                     table.add_row(
                         _name(source), _name(target), f"{backup.seconds:.1f}",
-                        *(f"{figure}" for figure in (*figures, found.finished, found.stuck)),
+                        *(f"{count}" for count in (*counts, found.finished, found.stuck)),
                     )  # fmt: skip
             good = good and bool(backups)
     Console().print(table)
@@ -163,9 +163,13 @@ def _name(url: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m drills.backup", description=__doc__)
-    parser.add_argument("--backups", type=int, default=3, help="to make (default 3)")
+    parser.add_argument("--backups", type=int, default=3, help="number of backups (default 3)")
     parser.add_argument(
-        "--kill-every", type=float, default=3.0, metavar="SECONDS", help="on average (default 3)"
+        "--kill-every",
+        type=float,
+        default=3.0,
+        metavar="SECONDS",
+        help="mean time between strikes (default 3)",
     )
     parser.add_argument("--seed", type=int, default=1)
     add_postgres_option(parser)

@@ -1,4 +1,4 @@
-"""Asks a lab for its pages and says how long each took; in a process with the lab's settings."""
+"""Requests a lab's pages and times them, in a process with the lab's settings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FIRST_LINES = 20
 
 
 def seconds(pages: dict[str, tuple[str, str]], times: int) -> dict[str, list[float]]:
-    """How long each page took so many times, once it had been asked for before.
+    """Time each page several times, after one request to warm up.
 
     Args:
-        pages: The name of the view and the query of each. ``{last}`` and ``{last_of_api}`` stand
-            for the number of the last page, ``{two}`` and ``{ten}`` for so many analyses.
-        times: How often it is asked for.
+        pages: View name and query string by page. ``{last}`` and ``{last_of_api}`` stand for the
+            number of the last page, ``{two}`` and ``{ten}`` for that many analysis ids.
+        times: Timed requests per page.
     """
     browser = Client(SERVER_NAME="localhost")
     browser.force_login(User.objects.get(username="member-0"))

@@ -1,9 +1,9 @@
-"""Many clients at once against a running site: ``python -m drills.clients``.
+"""Many concurrent clients on a running site: ``python -m drills.clients``.
 
-It starts a lab of its own with its site. Each client has a token, and asks and pushes by turns: it
-reads a list and an analysis, pushes analyses and reports trainings, and sends some documents twice,
-as one does whose answer got lost. What a busy site refuses is sent again. At the end the documents
-that were sent are held against those that the lab has.
+It starts its own lab and site. Each client has a token and alternates between reading and writing:
+it reads lists and analyses, pushes analyses, reports training runs, and sends some documents twice,
+as a client does whose response was lost. Requests refused by a busy site are retried. At the end
+the documents sent are compared with those stored in the lab.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ KINDS = ("list", "analysis read", "analysis pushed", "training reported")
 
 @dataclass
 class Seen:
-    """What one client has seen; added up at the end.
+    """What one client saw; added up at the end.
 
     Attributes:
-        seconds: Of each answer, by what was asked.
-        errors: What went wrong, in words.
-        sent: The ids of the documents that the lab has said to have, by kind.
+        seconds: Response times by kind of request.
+        errors: Error messages.
+        sent: Ids of the documents the lab acknowledged, by kind.
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -59,7 +59,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Answers:
-    """How long the answers to one kind of request took."""
+    """Response times of one kind of request."""
 
     kind: str
     requests: int
@@ -69,14 +69,14 @@ class Answers:
 
 @dataclass(frozen=True)
 class Documents:
-    """What became of the documents of one kind.
+    """What happened to the documents of one kind.
 
     Attributes:
         kind: ``analysis`` or ``training``.
-        sent: So many the lab said to have.
-        kept: So many it has.
-        lost: Of those sent, not kept.
-        doubled: Supervisor more than once.
+        sent: Acknowledged by the lab.
+        kept: Stored in the lab.
+        lost: Acknowledged but not stored.
+        doubled: Stored more than once.
     """
 
     kind: str
@@ -88,15 +88,15 @@ class Documents:
 
 @dataclass(frozen=True)
 class Tally:
-    """All clients together.
+    """Results of all clients together.
 
     Attributes:
-        answers: By kind of request, where there were two or more.
-        errors: How many requests went wrong at last.
-        kinds_of_errors: The first few of them, in words.
-        documents: What became of those sent, by kind.
-        whole: Pushed analyses that have all their parts.
-        pushed: All that were pushed.
+        answers: One per kind of request that was sent at least twice.
+        errors: Requests that failed for good.
+        kinds_of_errors: The first few distinct messages.
+        documents: One per kind of document.
+        whole: Pushed analyses stored with all their parts.
+        pushed: All pushed analyses.
     """
 
     answers: list[Answers]
@@ -108,20 +108,20 @@ class Tally:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing went wrong, was lost, doubled or half kept."""
+        """Whether there were no errors and nothing was lost, doubled or partly stored."""
         bad = self.errors + sum(one.lost + one.doubled for one in self.documents)
         return not bad and self.whole == self.pushed
 
 
 class Client:
-    """One of them: a member's script in a loop.
+    """A member's script that sends requests in a loop.
 
     Args:
-        connection: To the site, as that member.
-        document: Of an analysis, to which each push gives an id.
-        pause_seconds: Between two requests, in the middle.
-        end: When to stop, by the monotonic clock.
-        seed: For chance.
+        connection: To the site, with that member's token.
+        document: An analysis; each push gives it a new id.
+        pause_seconds: Mean pause between two requests.
+        end: When to stop, on the monotonic clock.
+        seed: For the random choices.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Client:
         self.seen = Seen()
 
     def run(self) -> Seen:
-        """Ask and push until the time is over."""
+        """Send requests until the time is up."""
         sleep(self._chance.uniform(0, self._pause_seconds))
         while monotonic() < self._end:
             try:
@@ -152,9 +152,9 @@ class Client:
     def _once(self) -> None:
         match self._chance.choice(KINDS):
             case "list":
-                self._ask("list", "GET", "/analyses/")
+                self._request("list", "GET", "/analyses/")
             case "analysis read" if self._last:
-                self._ask("analysis read", "GET", f"/analyses/{self._last}/")
+                self._request("analysis read", "GET", f"/analyses/{self._last}/")
             case "analysis pushed":
                 document = {**self._document, "id": str(uuid.uuid4())}
                 self._last = self._send("analysis", "analysis pushed", document)["id"]
@@ -162,26 +162,26 @@ class Client:
                 self._send("training", "training reported", training_document(_record()))
 
     def _send(self, kind: str, name: str, document: Mapping[str, Any]) -> Any:
-        answer = self._ask(name, "POST", PATHS[kind], document)
+        answer = self._request(name, "POST", PATHS[kind], document)
         self.seen.sent[kind].append(document["id"])
         if self._chance.random() < SENT_TWICE:
-            again = self._ask(name, "POST", PATHS[kind], document)
+            again = self._request(name, "POST", PATHS[kind], document)
             if again["id"] != answer["id"]:
                 self.seen.errors.append(f"{name}: the same document got two ids")
         return answer
 
-    def _ask(self, name: str, method: str, path: str, body: Any = None) -> Any:
+    def _request(self, name: str, method: str, path: str, body: Any = None) -> Any:
         begun = perf_counter()
         try:
             return self._connection.send(method, path, body)
-        except Unavailable:  # whether the lab has it is not known: it is sent again, as it is
+        except Unavailable:  # the lab may or may not have it: send the same again
             return self._connection.send(method, path, body)
         finally:
             self.seen.seconds[name].append(perf_counter() - begun)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the clients; the exit status is 1 if anything was refused, lost or doubled."""
+    """Run the clients; the exit status is 1 if anything failed, was lost or was doubled."""
     options = _parser().parse_args(arguments)
     request, result = _answer()
     now = datetime.now(UTC)
@@ -194,15 +194,15 @@ def main(arguments: list[str] | None = None) -> int:
             begun = monotonic()
             seen = _run(site, tokens[: options.clients], document, options)
             seconds = monotonic() - begun
-            kept = lab.call("inside_clients.kept_ids")
+            kept = lab.call("inside_clients.stored_ids")
             whole = lab.call("inside_clients.whole_pushes", len(result.trials))
         finally:
             lab.end()
     tally = count(seen, kept, whole)
     database = name_of(options.postgres)
     if options.json:
-        asked = {"database": database, "clients": options.clients, "seconds": round(seconds, 1)}
-        print_json(asked | asdict(tally))
+        settings = {"database": database, "clients": options.clients, "seconds": round(seconds, 1)}
+        print_json(settings | asdict(tally))
     else:
         _print(tally, f"{options.clients} clients for {seconds:.0f} s, {database}")
     return 0 if tally.is_well else 1
@@ -229,12 +229,12 @@ def _run(site: str, tokens: list[str], document: Mapping[str, object], options: 
 
 
 def count(seen: Seen, kept: Mapping[str, list[str]], whole: int) -> Tally:
-    """Add up what the clients saw, and hold what they sent against what the lab has.
+    """Add up what the clients saw, and compare what they sent with what the lab stored.
 
     Args:
-        seen: By all of them.
-        kept: The ids of the documents that the lab has, by kind.
-        whole: How many analyses it has with all that a push consists of.
+        seen: Of all clients together.
+        kept: Ids of the stored documents, by kind.
+        whole: Pushed analyses stored with all their parts.
     """
     return Tally(
         answers=[
@@ -317,7 +317,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument(
-        "--pause", type=float, default=1.0, help="of a client between two requests, in seconds"
+        "--pause", type=float, default=1.0, help="mean seconds between two requests of a client"
     )
     add_postgres_option(parser)
     add_json_option(parser)

@@ -1,4 +1,4 @@
-"""What the drills' commands share: an answer to give, a database to give it on, how to say it."""
+"""Shared by the drills' commands: a sample result, a new database, options and output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psycopg
 
 
 def answer() -> dict[str, object]:
-    """An answer of the real engine, which each analysis gets."""
+    """A result of the real engine, used for every analysis."""
     from engine.analysis import analyze
     from engine.request import AnalysisRequest
 
@@ -24,7 +24,7 @@ def answer() -> dict[str, object]:
 
 @contextmanager
 def new_database(server_url: str) -> Iterator[str]:
-    """A new database on the server; SQLite in the lab's folder where none is named."""
+    """A new database on the server; without a server, SQLite in the lab's folder."""
     if not server_url:
         yield ""
         return
@@ -38,22 +38,22 @@ def new_database(server_url: str) -> Iterator[str]:
 
 
 def name_of(server_url: str) -> str:
-    """The database that a drill runs on, in a word."""
+    """The name of the database system that a drill runs on."""
     return "PostgreSQL" if server_url else "SQLite"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command print JSON instead of a table."""
+    """Add an option to print JSON instead of a table."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def print_json(figures: dict[str, Any]) -> None:
-    """Print figures that were measured."""
-    sys.stdout.write(json.dumps({"source": "measured", **figures}, indent=2) + "\n")
+def print_json(numbers: dict[str, Any]) -> None:
+    """Print numbers that were measured."""
+    sys.stdout.write(json.dumps({"source": "measured", **numbers}, indent=2) + "\n")
 
 
 def add_postgres_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command run on PostgreSQL instead of SQLite."""
+    """Add an option to run on PostgreSQL instead of SQLite."""
     parser.add_argument(
         "--postgres",
         default="",

@@ -19,7 +19,7 @@ POSTGRES_URL = os.environ.get("TEST_POSTGRES_URL", "postgres://postgres@127.0.0.
 
 @pytest.fixture
 def start_lab(tmp_path: Path) -> Iterator[StartLab]:
-    """Makes a lab; its processes end with the test."""
+    """Creates labs whose processes end with the test."""
     labs: list[Lab] = []
 
     def start(**options: Any) -> Lab:
@@ -33,7 +33,7 @@ def start_lab(tmp_path: Path) -> Iterator[StartLab]:
 
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
-    """A new database on the PostgreSQL server, where one answers."""
+    """A new database on the PostgreSQL server; skips the test where there is none."""
     name = f"drill_{uuid.uuid4().hex[:12]}"
     try:
         server = psycopg.connect(POSTGRES_URL, autocommit=True, connect_timeout=3)
@@ -47,5 +47,5 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Both kinds of database in turn; empty is SQLite in the lab's folder."""
+    """Runs the test on both databases; an empty URL means SQLite in the lab's folder."""
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else ""

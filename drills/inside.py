@@ -1,4 +1,4 @@
-"""What drills do and ask within a lab: each in a process with the lab's settings."""
+"""Functions that drills call inside a lab, in a process with the lab's settings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from analyses.models import (
 )
 from engine.request import AnalysisRequest
 
-_LOOK_EVERY_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 LARGEST = 2_000_000
-"""Each analysis asks about another batch size, so that none is answered from the store."""
+"""Each analysis has a different batch size, so that no stored result is reused."""
 
 
 def submit(count: int = 1, gpu: str = "a10") -> list[int]:
-    """Queue so many analyses; returns their ids."""
+    """Submit ``count`` analyses; returns their ids."""
     owner, _ = User.objects.get_or_create(username="ada")
     done = Analysis.objects.count()
     fields = {"model": "bert", "gpu": gpu}
@@ -40,34 +40,34 @@ def submit(count: int = 1, gpu: str = "a10") -> list[int]:
     ]
 
 
-def look_up(batch_size: int) -> int:
-    """Ask what a batch size takes, as a script does; returns the lookup's id."""
-    asker, _ = User.objects.get_or_create(username="ada")
+def submit_query(batch_size: int) -> int:
+    """Submit a query to predict one batch size, as a script does; returns its id."""
+    member, _ = User.objects.get_or_create(username="ada")
     fields = {"model": "bert", "gpu": "a10", "current_batch_size": batch_size}
-    return queries.submit(asker, QueryKind.PREDICT, AnalysisRequest.parse(fields)).pk
+    return queries.submit(member, QueryKind.PREDICT, AnalysisRequest.parse(fields)).pk
 
 
 def seconds_to_predict(batch_size: int) -> float:
-    """Ask what a batch size takes, as the page of a new analysis does while somebody types.
+    """Query one batch size as the form of a new analysis does while you type.
 
     Returns:
-        How long it takes until the answer is there.
+        Seconds until the answer is there.
     """
-    asker, _ = User.objects.get_or_create(username="ada")
+    member, _ = User.objects.get_or_create(username="ada")
     fields = {"model": "bert", "gpu": "a10", "current_batch_size": batch_size}
     begun = monotonic()
-    asked = AnalysisRequest.parse(fields)
-    query = queries.submit(asker, QueryKind.PREDICT, asked, for_page=True)
+    request = AnalysisRequest.parse(fields)
+    query = queries.submit(member, QueryKind.PREDICT, request, for_page=True)
     while not query.is_final:
-        sleep(_LOOK_EVERY_SECONDS)
+        sleep(_POLL_SECONDS)
         query.refresh_from_db()
     if query.status != QueryStatus.ANSWERED:
         raise RuntimeError(f"query {query.pk} {query.status}: {query.failure}")
     return monotonic() - begun
 
 
-def lookup_status(pk: int, *wanted: str) -> str:
-    """Of one lookup, if it is one of those wanted."""
+def query_status(pk: int, *wanted: str) -> str:
+    """The status of a query if it is one of those wanted, else an empty string."""
     now = Query.objects.values_list("status", flat=True).get(pk=pk)
     return now if now in wanted else ""
 
@@ -79,38 +79,38 @@ def cancel(pk: int) -> bool:
 
 
 def seconds_to_cancel(pk: int) -> float:
-    """Cancel an analysis; returns how long it takes until it is cancelled."""
+    """Cancel an analysis; returns the seconds until it is cancelled."""
     begun = monotonic()
     cancel(pk)
     while not is_final(pk):
-        sleep(_LOOK_EVERY_SECONDS)
+        sleep(_POLL_SECONDS)
     return monotonic() - begun
 
 
 def status(pk: int) -> str:
-    """Of one analysis."""
+    """The status of an analysis."""
     return Analysis.objects.values_list("status", flat=True).get(pk=pk)
 
 
 def is_at_work(pk: int, trials: int = 1) -> bool:
-    """Whether a worker holds it, and has stored so many trials already."""
+    """Whether a worker has the analysis and has stored at least ``trials`` trials."""
     analysis = Analysis.objects.get(pk=pk)
     return analysis.status in AT_WORK and analysis.trials.count() >= trials
 
 
 def is_attempt(pk: int, attempt: int) -> bool:
-    """Whether the so-manieth worker works on it."""
+    """Whether this attempt at the analysis is running."""
     return Analysis.objects.filter(pk=pk, attempt=attempt, status__in=AT_WORK).exists()
 
 
 def is_final(pk: int) -> str:
-    """Its status if it is final, else nothing."""
+    """The status of the analysis if it is final, else an empty string."""
     now = status(pk)
     return now if now in FINAL_STATUSES else ""
 
 
 def facts(pk: int) -> dict[str, Any]:
-    """What became of an analysis."""
+    """How an analysis ended, and how it got there."""
     analysis = Analysis.objects.get(pk=pk)
     started, queued, finished = analysis.started_at, analysis.queued_at, analysis.finished_at
     return {
@@ -129,27 +129,27 @@ def facts(pk: int) -> dict[str, Any]:
 
 
 def nodes_online() -> list[str]:
-    """The names of the nodes that give signs of life."""
+    """The names of the nodes with a current heartbeat."""
     return [node.name for node in lab_state.nodes_online()]
 
 
 def are_online(count: int) -> bool:
-    """Whether so many nodes are."""
+    """Whether at least ``count`` nodes are online."""
     return len(nodes_online()) >= count
 
 
 def problem_of(name: str) -> str:
-    """What a node says keeps it from working; nothing before it has given a sign of life."""
+    """The problem that a node reports; empty before its first heartbeat."""
     return Node.objects.values_list("problem", flat=True).filter(name=name).first() or ""
 
 
 def at_work_on(name: str) -> bool:
-    """Whether a node works on something."""
+    """Whether a node is working on something."""
     return queue.at_work_on(name).exists()
 
 
 def deliver_again(pk: int, times: int) -> int:
-    """Deliver the job of an analysis so many times more, to a worker beside those of the nodes."""
+    """Deliver the job of an analysis ``times`` more times, to a worker outside the nodes."""
     job = Analysis.objects.get(pk=pk).job
     for _ in range(times):
         worker.run(job.pk)
@@ -158,12 +158,12 @@ def deliver_again(pk: int, times: int) -> int:
 
 
 def queue_is_empty() -> bool:
-    """Whether no job waits or is worked on."""
+    """Whether no job is waiting or running."""
     return not Job.objects.exclude(state__in=FINAL_STATUSES).exists()
 
 
 def all_final() -> bool:
-    """Whether nothing is left to do."""
+    """Whether every analysis is in a final state."""
     return unfinished() == 0
 
 
@@ -188,10 +188,10 @@ def overlapping() -> list[list[int]]:
 
 
 def tally(trials: int) -> dict[str, int]:
-    """What became of all analyses, as the soak's table has it.
+    """Count how all analyses ended, for the soak's table.
 
     Args:
-        trials: How many each of them has when it is whole.
+        trials: Number of trials of a complete analysis.
     """
     whole = list(range(1, trials + 1))
     counts: Counter[str] = Counter()

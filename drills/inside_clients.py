@@ -1,4 +1,4 @@
-"""What the drill of the clients does and asks within its lab."""
+"""Functions that the clients drill calls inside its lab."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memorymark_site.accounts.models import Scope
 
 
 def make_tokens(members: int, tokens_each: int) -> list[str]:
-    """Tokens to write, so many of each of so many members."""
+    """Create members with ``tokens_each`` write tokens each; returns all tokens."""
     owners = [User.objects.create_user(f"member-{number}") for number in range(members)]
     return [
         tokens.create(owner, f"client {number}", Scope.WRITE, 1)[1]
@@ -22,8 +22,8 @@ def make_tokens(members: int, tokens_each: int) -> list[str]:
     ]
 
 
-def kept_ids() -> dict[str, list[str]]:
-    """The ids of the documents that the lab has, by kind; one that it has twice, twice."""
+def stored_ids() -> dict[str, list[str]]:
+    """The ids of all stored documents, by kind; duplicates are listed twice."""
     tables: dict[str, Any] = {"analysis": Push, "training": Training}
     return {
         kind: [str(found) for found in table.objects.values_list("document_id", flat=True)]
@@ -32,6 +32,6 @@ def kept_ids() -> dict[str, list[str]]:
 
 
 def whole_pushes(trials: int) -> int:
-    """How many analyses there are with all that a push consists of, so many trials among it."""
+    """The number of pushed analyses stored with all their parts, including all trials."""
     whole = Analysis.objects.annotate(found=Count("trials")).filter(found=trials)
     return whole.filter(status=Status.SUCCEEDED, push__isnull=False, result__isnull=False).count()

@@ -1,4 +1,4 @@
-"""A lab of real nodes: processes, a database and settings in a folder of their own."""
+"""A lab of real nodes: processes, a database and settings in their own folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DRIVER = Path(__file__).parent / "driver"
 CLOCK = Path(__file__).parent / "clock"
 START_SECONDS = 60.0
 WAIT_SECONDS = 120.0
-"""Longer than anything takes that a drill waits for, also on a slow machine that does much else."""
+"""Longer than anything a drill waits for, even on a slow, busy machine."""
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticF
 
 
 class Lab:
-    """Nodes on one database, which is SQLite in the lab's folder where no other is named."""
+    """Nodes on one database: by default, SQLite in the lab's folder."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Lab:
         (folder / "result.json").write_text(json.dumps(result))
         self._heartbeat = heartbeat
         self.make_engine(trials=trials, seconds=seconds)
-        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
-        self._environment = kept | {
+        inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+        self._environment = inherited | {
             "DJANGO_SETTINGS_MODULE": "lab_settings",
             "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
             "MEMORYMARK_DATA_DIR": str(data_dir or folder / "var"),
@@ -65,15 +65,15 @@ class Lab:
         }
         self.nodes: list[Node] = []
         self._site: subprocess.Popen[bytes] | None = None
-        self._answering: subprocess.Popen[str] | None = None
-        self._asking = Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._call_lock = Lock()
         if migrated:
             self.manage("migrate", "-v0")
 
     def make_engine(self, *, trials: int, seconds: float) -> None:
-        """Say how each analysis goes on the nodes that are started from now on."""
-        # A node whose clock is shifted does that by a library, which stops the clock of a process
-        # that is not told the shift; and what it is told by is not in an engine's environment.
+        """Set the trials and the duration of analyses on nodes started from now on."""
+        # libfaketime stops the clock of a process that does not have the variable with the shift,
+        # and a node does not pass that variable on to its engines.
         engine = ["env", "-u", "LD_PRELOAD", sys.executable, "-m", "drills.engine"]
         engine += [str(self.folder / "result.json"), str(trials), str(seconds), str(self._held)]
         text = _SETTINGS.format(engine=engine, heartbeat=self._heartbeat)
@@ -84,31 +84,31 @@ class Lab:
         return self.folder / "hold"
 
     def hold(self, *, after: int = 0, gpu: str = "") -> None:
-        """Let questions wait in the engines, so that their middle lasts until :meth:`let_go`.
+        """Make requests wait half done in the engines until :meth:`release`.
 
         Args:
-            after: An analysis waits once it has so many trials.
-            gpu: Only those about this GPU wait; empty is any.
+            after: An analysis waits after this many trials.
+            gpu: Only requests for this GPU wait; empty means any.
         """
         Hold(after, gpu).write(self._held)
 
-    def let_go(self) -> None:
-        """Let what waits go on."""
+    def release(self) -> None:
+        """Let the waiting requests continue."""
         self._held.unlink()
 
     def start_node(
         self, name: str, *, gpu_uuid: str = "", clock: str = "", **environment: str
     ) -> Node:
-        """Start a node, with a GPU of its own or a shifted clock where one is named.
+        """Start a node, optionally with its own GPU or a shifted clock.
 
         Args:
-            name: Its name.
-            gpu_uuid: Of its GPU.
-            clock: By how much its clock is off, as libfaketime reads it: "+600s".
-            environment: Further variables.
+            name: The node's name.
+            gpu_uuid: UUID of its GPU.
+            clock: The clock's offset in libfaketime's format: "+600s".
+            environment: More environment variables.
 
         Raises:
-            FileNotFoundError: If the clock is to be shifted and libfaketime is not installed.
+            FileNotFoundError: With a clock offset, if libfaketime is not installed.
         """
         own = self._environment | {"MEMORYMARK_NODE": name} | environment
         folders = []
@@ -124,7 +124,7 @@ class Lab:
         return self.nodes[-1]
 
     def start_site(self) -> str:
-        """Start the site as ``make run`` does; returns its address once it answers."""
+        """Start the site as ``make run`` does; returns its address once it responds."""
         port = str(free_port())
         words = ["-m", "gunicorn", "--config", "memorymark_site/gunicorn_conf.py"]
         with (self.folder / "site.log").open("wb") as log:
@@ -140,37 +140,37 @@ class Lab:
         return f"http://127.0.0.1:{port}"
 
     def manage(self, *arguments: str) -> str:
-        """Run a management command of the lab."""
+        """Run a management command in the lab; returns its output."""
         return self._run("manage.py", *arguments)
 
     def call(self, function: str, *arguments: object) -> Any:
         """Call a function of :mod:`drills.inside` in a process of the lab.
 
         Args:
-            function: Its name; one of another module of the drills as ``years.fill``.
-            arguments: What JSON can hold.
+            function: Its name; with its module if in another one of the drills: ``years.fill``.
+            arguments: Values that JSON can hold.
 
         Raises:
-            RuntimeError: It failed; with its traceback.
+            RuntimeError: The function raised; the message is its traceback.
         """
         module, _, name = function.rpartition(".")
-        asked = {"module": module or "inside", "name": name, "arguments": arguments}
-        with self._asking:
-            process = self._answering or self._start_answering()
-            questions, answers = cast("tuple[IO[str], IO[str]]", (process.stdin, process.stdout))
-            questions.write(f"{json.dumps(asked)}\n")
-            questions.flush()
-            told = answers.readline()
-        if not told:
-            raise RuntimeError((self.folder / "answering.log").read_text())
-        if "failed" in (answer := json.loads(told)):
+        call = {"module": module or "inside", "name": name, "arguments": arguments}
+        with self._call_lock:
+            process = self._process or self._start_process()
+            calls, replies = cast("tuple[IO[str], IO[str]]", (process.stdin, process.stdout))
+            calls.write(f"{json.dumps(call)}\n")
+            calls.flush()
+            reply = replies.readline()
+        if not reply:
+            raise RuntimeError((self.folder / "lab_process.log").read_text())
+        if "failed" in (answer := json.loads(reply)):
             raise RuntimeError(answer["failed"])
         return answer["answer"]
 
-    def _start_answering(self) -> subprocess.Popen[str]:
-        with (self.folder / "answering.log").open("wb") as log:
-            self._answering = subprocess.Popen(
-                [sys.executable, "-m", "drills.answering"],
+    def _start_process(self) -> subprocess.Popen[str]:
+        with (self.folder / "lab_process.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "drills.lab_process"],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.PIPE,
@@ -178,14 +178,14 @@ class Lab:
                 stderr=log,
                 text=True,
             )
-        return self._answering
+        return self._process
 
     def wait_for(self, function: str, *arguments: object, seconds: float = WAIT_SECONDS) -> Any:
-        """Call it until its answer is true; returns the last answer."""
+        """Call a function until it returns something true; returns the last value."""
         return until(lambda: self.call(function, *arguments), seconds)
 
     def end(self) -> None:
-        """Leave no process behind, whatever state they are in."""
+        """End all processes, whatever state they are in."""
         left = [process for node in self.nodes for process in _all(node.processes())]
         for process in left:
             with suppress(psutil.NoSuchProcess):
@@ -195,15 +195,15 @@ class Lab:
         if self._site is not None:
             self._site.terminate()
             self._site.wait()
-        if self._answering is not None:
-            self._answering.communicate()  # it ends when nobody asks any more
-            self._answering = None
+        if self._process is not None:
+            self._process.communicate()  # it ends when its input does
+            self._process = None
         for process in self._strays():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
     def _strays(self) -> list[psutil.Process]:
-        """Those whose parent has died, such as a pool that a drill has stopped for good."""
+        """Processes whose parent has died, such as a pool that a drill has stopped for good."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -217,10 +217,10 @@ class Lab:
 
 
 def run_python(environment: Mapping[str, str], *arguments: str) -> str:
-    """What a Python of the project writes to its standard output.
+    """Run Python in the project's folder; returns its standard output.
 
     Raises:
-        RuntimeError: It failed; with what it has written to standard error.
+        RuntimeError: It failed; the message is its standard error.
     """
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
@@ -230,16 +230,16 @@ def run_python(environment: Mapping[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-def until(ask: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
-    """Ask until the answer is true or the time is over; returns the last answer."""
+def until(check: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
+    """Call a function until it returns something true or time is up; returns the last value."""
     end = monotonic() + seconds
-    while not (answer := ask()) and monotonic() < end:
+    while not (answer := check()) and monotonic() < end:
         sleep(0.1)
     return answer
 
 
 def _answers(port: int) -> bool:
-    """Whether the site does, healthy or not; it accepts connections long before that."""
+    """Whether the site responds, healthy or not; it accepts connections long before that."""
     connection = HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
     try:
         connection.request("GET", "/health")
@@ -251,7 +251,7 @@ def _answers(port: int) -> bool:
 
 
 def clock_library() -> str:
-    """Where libfaketime is, which shifts the clock of a process.
+    """The path of libfaketime, which shifts the clock of a process.
 
     Raises:
         FileNotFoundError: If it is not installed.

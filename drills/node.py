@@ -1,4 +1,4 @@
-"""A node of a drill's lab, as a process manager has it: real processes, told by their role."""
+"""A node of a drill's lab: real processes, found by their role."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP_SECONDS = 60.0
 
 
 class Node:
-    """A node process, which a process manager would start again when it ends."""
+    """A node process, restarted as a process manager would."""
 
     def __init__(self, name: str, environment: dict[str, str], log: Path) -> None:
         self.name, self._environment, self._log = name, environment, log
@@ -36,25 +36,25 @@ class Node:
             )
 
     def keep(self) -> None:
-        """Start it again if it has ended."""
+        """Restart it if it has ended."""
         if self.process.poll() is not None:
             self.start()
 
     def stop(self) -> int:
-        """End it in good order; returns its exit status."""
+        """Shut it down gracefully; returns its exit status."""
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         return self.process.wait(STOP_SECONDS)
 
     def said(self) -> str:
-        """Everything it has written."""
+        """Its whole log."""
         return self._log.read_text(errors="replace")
 
     def processes(self) -> dict[str, list[psutil.Process]]:
-        """Its living processes by role.
+        """Its live processes by role.
 
-        Those are the node, and of its pool of workers pool, guard, staff (workers and helpers) and
-        engine; the same of the interactive pool.
+        The roles are node and, for the pool of workers, pool, guard, staff (workers and helpers)
+        and engine; the interactive pool has the same four.
         """
         roles = ("pool", "guard", "staff", "engine")
         found: dict[str, list[psutil.Process]] = {
@@ -75,7 +75,7 @@ class Node:
 
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that run; one that is dead and only not collected yet does not."""
+    """The processes still running, without zombies."""
     return [process for process in processes if _is_alive(process)]
 
 

@@ -1,9 +1,9 @@
-"""How fast the pages of a long-lived lab are: ``python -m drills.pages``.
+"""Page speed in a lab with years of history: ``python -m drills.pages``.
 
-It fills two labs of its own, one with a hundred times as many analyses as the other, each with ten
-trials, and asks both in turn for the same pages as a browser and a script would. What counts is the
-ratio: a page that takes as long in either stays as fast as it is, however much a lab asks. It is
-that of the fastest times, which tell least of what else the machine does meanwhile.
+It fills two labs, one with a hundred times as many analyses as the other, each with ten trials, and
+requests the same pages from both in turn, as a browser and a script would. What counts is the
+ratio: a page that takes as long in both labs stays as fast however much a lab submits. The ratio is
+of the fastest times, which depend least on what else the machine is doing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PAGES = {
     "API list, last page": ("api:analysis-list", "page={last_of_api}"),
     "API analysis": ("api:analysis-detail", ""),
 }
-"""What is asked for: the view and its query, as :mod:`drills.browsing` reads it."""
+"""The pages requested: view name and query string, as :mod:`drills.browsing` takes them."""
 
 Seconds = dict[str, list[float]]
 """How long each page took, each time."""
@@ -67,12 +67,12 @@ Seconds = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class PageTimes:
-    """How long one page takes in either lab.
+    """Response times of one page in both labs.
 
     Attributes:
-        page: Its name.
-        small_seconds, large_seconds: The median in the small and in the large lab.
-        small_fastest_seconds, large_fastest_seconds: The fastest there.
+        page: Name of the page.
+        small_seconds, large_seconds: Median in the small and in the large lab.
+        small_fastest_seconds, large_fastest_seconds: Fastest in each.
     """
 
     page: str
@@ -83,7 +83,7 @@ class PageTimes:
 
     @property
     def ratio(self) -> float:
-        """How many times as long it takes in the large lab, by the fastest times."""
+        """Fastest time in the large lab over that in the small lab."""
         return self.large_fastest_seconds / self.small_fastest_seconds
 
 
@@ -100,21 +100,21 @@ def main(arguments: list[str] | None = None) -> int:
             strict=True,
         )
         found = page_times(*_in_turn(labs, options.rounds, options.times))
-    figures = {
+    numbers = {
         "database": name_of(options.postgres),
         "times": options.rounds * options.times,
         "small": filled[0],
         "large": filled[1],
     }
     if options.json:
-        print_json(figures | {"pages": [asdict(page) | {"ratio": page.ratio} for page in found]})
+        print_json(numbers | {"pages": [asdict(page) | {"ratio": page.ratio} for page in found]})
     else:
-        _print(found, figures)
+        _print(found, numbers)
     return 0
 
 
 def page_times(in_small: Seconds, in_large: Seconds) -> list[PageTimes]:
-    """What is told of each page's times in the two labs."""
+    """Summarize each page's times in the two labs."""
     both = [(name, times, in_large[name]) for name, times in in_small.items()]
     return [
         PageTimes(name, median(small), median(large), min(small), min(large))
@@ -122,16 +122,16 @@ def page_times(in_small: Seconds, in_large: Seconds) -> list[PageTimes]:
     ]
 
 
-def _print(found: Sequence[PageTimes], figures: dict[str, Any]) -> None:
+def _print(found: Sequence[PageTimes], numbers: dict[str, Any]) -> None:
     console = Console()
     for size in ("small", "large"):
-        console.print(", ".join(f"{number:,} {what}" for what, number in figures[size].items()))
+        console.print(", ".join(f"{number:,} {what}" for what, number in numbers[size].items()))
     table = Table(
         "page",
-        f"{figures['small']['analyses']:,} analyses",
-        f"{figures['large']['analyses']:,} analyses",
-        "ratio of\nthe fastest",
-        title=f"Pages on {figures['database']}: median of {figures['times']} (measured)",
+        f"{numbers['small']['analyses']:,} analyses",
+        f"{numbers['large']['analyses']:,} analyses",
+        "ratio of\nfastest",
+        title=f"Pages on {numbers['database']}: median of {numbers['times']} (measured)",
     )
     for page in found:
         table.add_row(
@@ -147,7 +147,7 @@ def _print(found: Sequence[PageTimes], figures: dict[str, Any]) -> None:
 def _lab(
     count: int, server_url: str, result: dict[str, object]
 ) -> Iterator[tuple[Lab, dict[str, int]]]:
-    """A lab with so many analyses, and how many it has of what."""
+    """A lab with ``count`` analyses, and its row counts."""
     with tempfile.TemporaryDirectory() as folder, new_database(server_url) as url:
         lab = Lab(Path(folder), database_url=url, result=result)
         try:
@@ -157,7 +157,7 @@ def _lab(
 
 
 def _in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:
-    """A slower moment of the machine strikes all labs alike."""
+    """Take turns between labs, so that a slow moment of the machine affects all of them."""
     seconds: list[Seconds] = [{name: [] for name in PAGES} for _ in labs]
     for _ in range(rounds):
         for lab, so_far in zip(labs, seconds, strict=True):
@@ -170,8 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m drills.pages", description=__doc__)
     parser.add_argument("--small", type=int, default=1_000, help="analyses in the small lab")
     parser.add_argument("--large", type=int, default=100_000, help="analyses in the large lab")
-    parser.add_argument("--rounds", type=int, default=6, help="how often both labs take turns")
-    parser.add_argument("--times", type=int, default=3, help="a page is asked for in each round")
+    parser.add_argument("--rounds", type=int, default=6, help="turns per lab")
+    parser.add_argument("--times", type=int, default=3, help="requests per page and turn")
     add_postgres_option(parser)
     add_json_option(parser)
     return parser

@@ -1,7 +1,7 @@
 """Many analyses while processes are killed: ``python -m drills.soak``.
 
-It starts a lab of its own with an engine that computes nothing, submits analyses, strikes processes
-at random, starts again what a process manager would, and prints what became of each analysis.
+It starts its own lab with an engine that computes nothing, submits analyses, kills or freezes
+processes at random, restarts what a process manager would, and prints how the analyses ended.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from drills.node import Node
 
 TRIALS = 4
 QUIET_SECONDS = 90.0
-"""How long the lab may take to finish when nothing is killed any more."""
+"""How long the lab may take to finish once nothing is killed any more."""
 
 _ROLES = ("engine", "staff", "staff", "guard", "pool", "node")
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 _BATCH, _LAST = 20, 3
 _MEANING = {
     "sent": "analyses submitted",
-    "succeeded": "ended with an answer",
-    "failed": "ended in words: their engine was killed",
-    "lost": "ended in words: two workers vanished with them",
-    "cancelled": "ended because somebody wanted it",
-    "retried": "of these, taken over from a worker that vanished",
-    "duplicated": "with a trial stored twice (has to be 0)",
-    "incomplete": "succeeded without all their trials (has to be 0)",
-    "stuck": "not ended (has to be 0)",
+    "succeeded": "with a result",
+    "failed": "with a reason: their engine was killed",
+    "lost": "with a reason: two workers died with them",
+    "cancelled": "by a member",
+    "retried": "of these, taken over from a dead worker",
+    "duplicated": "with a trial stored twice (must be 0)",
+    "incomplete": "succeeded with trials missing (must be 0)",
+    "stuck": "not finished (must be 0)",
 }
-_HAS_TO_BE_ZERO = ("duplicated", "incomplete", "stuck")
+_MUST_BE_ZERO = ("duplicated", "incomplete", "stuck")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             lab.end()
     _print(tally, strikes, seconds, "PostgreSQL" if url else "SQLite", options)
-    return int(any(tally.get(name, 0) for name in _HAS_TO_BE_ZERO))
+    return int(any(tally.get(name, 0) for name in _MUST_BE_ZERO))
 
 
 def soak(
@@ -72,17 +72,17 @@ def soak(
     kill_every: float,
     chance: random.Random,
 ) -> dict[str, int]:
-    """Submit, strike and keep alive, until everything has ended or the quiet time is over.
+    """Submit analyses, strike processes and restart nodes until all is done or time is up.
 
     Args:
-        lab: Where.
-        nodes: Of the lab, which are struck.
-        wanted: How many more analyses are, once so many have been sent.
-        kill_every: How often one is struck, on average in seconds.
-        chance: Decides what is struck, and when.
+        lab: The lab to submit to.
+        nodes: The lab's nodes, whose processes are struck.
+        wanted: Given the number submitted so far, how many more to submit.
+        kill_every: Mean time between two strikes, in seconds.
+        chance: Chooses what is struck, and when.
 
     Returns:
-        How often what was struck.
+        The number of strikes by role and signal.
     """
     strikes: dict[str, int] = {}
     frozen: list[psutil.Process] = []
@@ -103,7 +103,7 @@ def soak(
             strike_at = monotonic() + chance.expovariate(1 / kill_every)
         for process in frozen[:-1] if not quiet_until else frozen:
             with suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)  # somebody woke the machine up again
+                process.send_signal(signal.SIGCONT)  # as if the machine had woken up
         for node in nodes:
             node.keep()
         sleep(0.2)
@@ -113,7 +113,7 @@ def _strike(node: Node, frozen: list[psutil.Process], chance: random.Random) -> 
     role, number = chance.choice(_ROLES), chance.choice(_SIGNALS)
     victims = node.processes()[role]
     if not victims:
-        return "nobody there"
+        return "no process"
     victim = chance.choice(victims)
     with suppress(psutil.NoSuchProcess):
         victim.send_signal(number)
@@ -138,8 +138,8 @@ def _print(
         table.add_row(name, f"{tally.get(name, 0):,}", meaning)
     console = Console()
     console.print(table)
-    told = ", ".join(f"{count} {name}" for name, count in sorted(strikes.items()))
-    console.print(f"Struck: {told or 'nobody'}")
+    struck = ", ".join(f"{count} {name}" for name, count in sorted(strikes.items()))
+    console.print(f"Struck: {struck or 'none'}")
 
 
 @contextmanager
@@ -153,10 +153,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--analyses", type=int, default=100)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument(
-        "--kill-every", type=float, default=3.0, metavar="SECONDS", help="on average (default 3)"
+        "--kill-every",
+        type=float,
+        default=3.0,
+        metavar="SECONDS",
+        help="mean time between strikes (default 3)",
     )
     parser.add_argument(
-        "--seconds", type=float, default=0.3, help="an analysis takes (default 0.3)"
+        "--seconds", type=float, default=0.3, help="duration of an analysis (default 0.3)"
     )
     parser.add_argument("--seed", type=int, default=1)
     add_postgres_option(parser)

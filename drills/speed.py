@@ -1,9 +1,8 @@
-"""How fast the workers are: ``python -m drills.speed``.
+"""Worker speed: ``python -m drills.speed``.
 
-Four figures, with an engine that computes nothing: how long an analysis waits until an idle worker
-takes it, how long one that is being worked on takes to be cancelled, how long a prediction asked
-while somebody types takes beside the engine's own time, and what it costs the worker to store one
-event of the engine.
+Measures four things with an engine that computes nothing: how long an analysis waits for an idle
+worker, how long cancelling a running one takes, how long a preview takes on top of the engine's own
+time, and the worker's processor time per stored engine event.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from drills.lab import START_SECONDS, Lab
 from drills.node import Node
 
 WORKERS = 2
-"""Of a node without a GPU: for a prediction and for a plan."""
+"""Workers of a node without a GPU: one for predictions and one for plans."""
 
 EVENTS_PER_TRIAL = 2
-"""The drill's engine says each trial twice: as a trial and as a log line."""
+"""The drill's engine reports each trial twice: as a trial and as a log line."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             node = _idle_node(lab)
             waits = [_wait_seconds(lab) for _ in range(options.analyses)]
             cancels = [_cancel_seconds(lab) for _ in range(options.analyses)]
-            lab.call("seconds_to_predict", 1)  # the next ones find a warm engine
+            lab.call("seconds_to_predict", 1)  # so that the next ones have a warm engine
             previews = [
                 float(lab.call("seconds_to_predict", 2 + number))
                 for number in range(options.analyses)
@@ -78,12 +77,12 @@ def main(arguments: list[str] | None = None) -> int:
         f"{1e3 * max(waits):,.0f} ms",
     )
     table.add_row(
-        f"asked to cancel to cancelled, {len(cancels)} analyses in their middle",
+        f"cancel requested to cancelled, {len(cancels)} running analyses",
         f"{1e3 * median(cancels):,.0f} ms",
         f"{1e3 * max(cancels):,.0f} ms",
     )
     table.add_row(
-        f"preview asked to answered, {len(previews)} batch sizes of one workload",
+        f"preview requested to answered, {len(previews)} batch sizes of one workload",
         f"{1e3 * median(previews):,.0f} ms",
         f"{1e3 * max(previews):,.0f} ms",
     )
@@ -119,17 +118,17 @@ def _wait_seconds(lab: Lab) -> float:
 
 
 def _cancel_seconds(lab: Lab) -> float:
-    """Of one whose engine would never end by itself."""
+    """Cancel an analysis whose engine would never finish."""
     lab.hold()
     (pk,) = lab.call("submit")
     lab.wait_for("is_attempt", pk, 1)
     seconds = float(lab.call("seconds_to_cancel", pk))
-    lab.let_go()
+    lab.release()
     return seconds
 
 
 def _seconds_per_event(lab: Lab, node: Node, trials: int) -> float:
-    """Of the workers together: the one that has nothing to do costs next to nothing."""
+    """Processor time of both workers; the idle one costs next to nothing."""
     _finish_one(lab)
     workers = _workers_with_engines(node)
     before = sum(map(_processor_seconds, workers))
@@ -138,7 +137,7 @@ def _seconds_per_event(lab: Lab, node: Node, trials: int) -> float:
 
 
 def _workers_with_engines(node: Node) -> list[psutil.Process]:
-    """Both workers; each starts an engine when it has nothing else to do."""
+    """Both workers, once each has started an engine, which it does when idle."""
     end = monotonic() + START_SECONDS
     while monotonic() < end:
         found = [process for process in node.processes()["staff"] if process.children()]

@@ -1,4 +1,4 @@
-"""A backup made while a lab works is of one moment, and any lab can go on from it."""
+"""A backup made while a lab works is a consistent snapshot that any lab can continue from."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ def _empty_lab(folder: Path, database_url: str = "", *, migrated: bool = True) -
     )  # fmt: skip
 
 
-def test_a_backup_under_load_is_whole(
+def test_a_backup_under_load_restores_into_sqlite(
     start_lab: StartLab, database_url: str, tmp_path: Path
 ) -> None:
-    """Restored into SQLite, whatever it was made of."""
     lab = start_lab(database_url=database_url, trials=TRIALS, seconds=0.3)
     (backup,) = back_up_under_load(lab, backups=1, kill_every=4, chance=_chance())
     assert backup.finals
@@ -44,7 +43,7 @@ def test_a_backup_under_load_is_whole(
     assert found.is_good, found
 
 
-def test_from_sqlite_into_postgresql(
+def test_a_sqlite_backup_restores_into_postgresql(
     start_lab: StartLab, postgres_url: str, tmp_path: Path
 ) -> None:
     lab = start_lab(trials=TRIALS, seconds=0.3)
@@ -52,24 +51,24 @@ def test_from_sqlite_into_postgresql(
     empty = _empty_lab(tmp_path / "empty", postgres_url)
     try:
         found = restored(backup, empty)
-        assert len(empty.call("submit", 2)) == 2  # their numbers are free
+        assert len(empty.call("submit", 2)) == 2  # their ids do not collide with restored ones
     finally:
         empty.end()
     assert found.is_good, found
 
 
-def test_a_snapshot_is_of_one_moment_and_blocks_nobody(
+def test_a_snapshot_is_consistent_and_does_not_block_writes(
     start_lab: StartLab, database_url: str
 ) -> None:
     lab = start_lab(database_url=database_url)
-    seen = lab.call("kept.snapshot_holds")
+    seen = lab.call("backup_checks.snapshot_holds")
     assert seen == {"at first": 0, "after a write": 0, "afterwards": 1}
 
 
-def test_an_older_backup_is_brought_up_to_date(
+def test_an_older_backup_is_migrated_on_restore(
     start_lab: StartLab, database_url: str, tmp_path: Path
 ) -> None:
-    """A lab that backs up every night and updates in the morning."""
+    """For a lab that backs up every night and upgrades in the morning."""
     old = start_lab(migrated=False)
     for app in ("auth", "accounts", "admin", "sessions", "knox", "django_q"):
         old.manage("migrate", app, "-v0")

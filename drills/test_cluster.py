@@ -1,4 +1,4 @@
-"""The real cluster: it answers, it stops in good order, and it works on when its processes die."""
+"""The real cluster: it runs analyses, shuts down gracefully, and survives dying processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _one(lab: Lab) -> int:
     return int(pk)
 
 
-def test_it_answers_and_stops_at_once(start_lab: StartLab) -> None:
+def test_the_cluster_runs_an_analysis_and_stops(start_lab: StartLab) -> None:
     lab, node = _start(start_lab)
     pk = _one(lab)
 
@@ -38,7 +38,7 @@ def test_it_answers_and_stops_at_once(start_lab: StartLab) -> None:
     assert "again" not in node.said()
 
 
-def test_a_busy_one_gives_its_analysis_back(start_lab: StartLab) -> None:
+def test_a_busy_cluster_requeues_its_analysis_when_stopped(start_lab: StartLab) -> None:
     lab, node = _start(start_lab, trials=20)
     lab.hold(after=5)
     pk = _one(lab)
@@ -48,18 +48,20 @@ def test_a_busy_one_gives_its_analysis_back(start_lab: StartLab) -> None:
     assert lab.call("status", pk) == "queued"
     known = lab.call("facts", pk)["trials"]
     assert known == [1, 2, 3, 4, 5]
-    lab.let_go()
+    lab.release()
     node.start()
     assert lab.wait_for("is_final", pk) == "succeeded"
     facts = lab.call("facts", pk)
-    # A further one if a worker beside it had not heard of the end yet, and took it in between.
+    # 3 if another worker had not yet noticed the shutdown and claimed it in between.
     assert facts["attempt"] in (2, 3)
     assert facts["losses"] == 0
-    assert facts["trials"] == list(range(1, 21))  # none twice, though it was begun twice
+    assert facts["trials"] == list(range(1, 21))  # none twice, although it was started twice
 
 
 @pytest.mark.parametrize("role", ["guard", "staff", "pool"])
-def test_one_whose_idle_processes_are_killed_works_on(start_lab: StartLab, role: str) -> None:
+def test_the_cluster_recovers_when_idle_processes_are_killed(
+    start_lab: StartLab, role: str
+) -> None:
     lab, node = _start(start_lab)
     assert lab.wait_for("is_final", _one(lab)) == "succeeded"
     for process in node.processes()[role]:
@@ -69,7 +71,7 @@ def test_one_whose_idle_processes_are_killed_works_on(start_lab: StartLab, role:
     assert node.process.poll() is None
 
 
-def test_nobody_outlives_the_node_process(start_lab: StartLab) -> None:
+def test_no_process_outlives_the_node_process(start_lab: StartLab) -> None:
     lab, node = _start(start_lab)
     lab.hold(after=1)
     assert lab.wait_for("is_at_work", _one(lab))

@@ -1,4 +1,4 @@
-"""Processes that die or freeze during an analysis: it ends once, with all its trials."""
+"""When processes die or freeze during an analysis, it still ends once, with all its trials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHOLE = list(range(1, TRIALS + 1))
 
 
 def _busy(start_lab: StartLab, url: str) -> tuple[Lab, Node, int]:
-    """A lab whose node is in the middle of an analysis; it lasts until it is let go."""
+    """A lab whose node is in the middle of an analysis, and stays there until released."""
     lab = start_lab(database_url=url, trials=TRIALS, seconds=3)
     lab.hold(after=BEFORE)
     node = lab.start_node("node-1")
@@ -29,7 +29,7 @@ def _busy(start_lab: StartLab, url: str) -> tuple[Lab, Node, int]:
 
 def _strike(lab: Lab, node: Node, role: str, number: signal.Signals) -> None:
     struck = node.processes()[role]
-    if role == "staff":  # of worker, monitor and pusher the one that works on it
+    if role == "staff":  # of worker, monitor and pusher, the one with an engine
         struck = [process for process in struck if process.children()]
     for process in alive(struck):
         process.send_signal(number)
@@ -37,14 +37,14 @@ def _strike(lab: Lab, node: Node, role: str, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
 @pytest.mark.parametrize("role", ["staff", "guard", "pool", "node"])
-def test_whoever_dies_the_analysis_is_finished(
+def test_an_analysis_finishes_whichever_process_dies(
     start_lab: StartLab, database_url: str, role: str, number: signal.Signals
 ) -> None:
     lab, node, pk = _busy(start_lab, database_url)
     _strike(lab, node, role, number)
-    lab.let_go()
+    lab.release()
     if role == "node":
-        if number == signal.SIGSTOP:  # the workers do not need it; what it did comes later
+        if number == signal.SIGSTOP:  # the workers do not need it; it resumes later
             lab.wait_for("is_final", pk)
             node.process.send_signal(signal.SIGCONT)
         else:
@@ -59,7 +59,7 @@ def test_whoever_dies_the_analysis_is_finished(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_an_engine_that_is_killed_is_told_in_words(
+def test_an_analysis_fails_with_a_reason_when_its_engine_is_killed(
     start_lab: StartLab, number: signal.Signals
 ) -> None:
     lab, node, pk = _busy(start_lab, "")
@@ -71,7 +71,7 @@ def test_an_engine_that_is_killed_is_told_in_words(
     assert facts["trials"] == WHOLE[:BEFORE]
 
 
-def test_a_frozen_engine_can_be_cancelled(start_lab: StartLab) -> None:
+def test_an_analysis_with_a_frozen_engine_can_be_cancelled(start_lab: StartLab) -> None:
     lab, node, pk = _busy(start_lab, "")
     _strike(lab, node, "engine", signal.SIGSTOP)
     assert lab.call("cancel", pk)
@@ -80,46 +80,46 @@ def test_a_frozen_engine_can_be_cancelled(start_lab: StartLab) -> None:
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_one_is_cancelled_in_its_middle_and_while_it_waits(
-    start_lab: StartLab, running: bool
-) -> None:
-    """How soon is among the figures of ``python -m drills.speed``."""
+def test_running_and_queued_analyses_can_be_cancelled(start_lab: StartLab, running: bool) -> None:
+    """``python -m drills.speed`` measures how long it takes."""
     lab, _, pk = _busy(start_lab, "")
     if not running:
         (pk,) = lab.call("submit")  # it waits behind the other
     assert lab.call("cancel", pk)
 
     assert lab.wait_for("is_final", pk) == "cancelled"
-    lab.let_go()
+    lab.release()
     (after,) = lab.call("submit")
     assert lab.wait_for("is_final", after) == "succeeded"
 
 
-def test_the_whole_cluster_killed_at_once(start_lab: StartLab, database_url: str) -> None:
+def test_an_analysis_survives_the_death_of_the_whole_cluster(
+    start_lab: StartLab, database_url: str
+) -> None:
     lab, node, pk = _busy(start_lab, database_url)
-    everybody = [process for group in node.processes().values() for process in group]
-    for process in everybody:
+    everything = [process for group in node.processes().values() for process in group]
+    for process in everything:
         process.kill()
     node.process.wait()
-    lab.let_go()
+    lab.release()
     node.start()
 
     assert lab.wait_for("is_final", pk) == "succeeded"
     assert sorted(lab.call("facts", pk)["trials"]) == WHOLE
 
 
-def test_nobody_is_left_whoever_is_frozen_when_the_node_process_dies(start_lab: StartLab) -> None:
+def test_frozen_processes_do_not_outlive_the_node_process(start_lab: StartLab) -> None:
     lab, node, _ = _busy(start_lab, "")
-    everybody = [process for group in node.processes().values() for process in group]
+    everything = [process for group in node.processes().values() for process in group]
     _strike(lab, node, "pool", signal.SIGSTOP)
     _strike(lab, node, "engine", signal.SIGSTOP)
     node.process.kill()
     node.process.wait()
 
-    assert until(lambda: not alive(everybody))
+    assert until(lambda: not alive(everything))
 
 
-def test_one_that_takes_two_workers_with_it_is_lost(start_lab: StartLab) -> None:
+def test_an_analysis_whose_worker_dies_twice_is_lost(start_lab: StartLab) -> None:
     lab, node, pk = _busy(start_lab, "")
     for attempt in (1, 2):
         assert lab.wait_for("is_attempt", pk, attempt)

@@ -1,4 +1,4 @@
-"""The drill of the pages: the lab it fills is whole, and every page of it answers."""
+"""The pages drill fills a complete lab, and every page of it works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drills.pages import PAGES
 pytestmark = pytest.mark.slow
 
 
-def test_every_page_of_a_filled_lab_answers(start_lab: StartLab) -> None:
+def test_every_page_of_a_filled_lab_works(start_lab: StartLab) -> None:
     lab = start_lab()
     found = lab.call("years.fill", 60, str(lab.folder / "result.json"))
     assert (found["analyses"], found["trials"]) == (60, 600)

@@ -1,4 +1,4 @@
-"""Several nodes on one PostgreSQL: work is shared, and taken over from a node that dies."""
+"""Several nodes on one PostgreSQL share the work and take over from a node that dies."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def test_three_nodes_share_the_work_and_take_over(start_lab: StartLab, postgres_
     assert lab.wait_for("are_online", 3)
     pks = lab.call("submit", 12)
     assert all(lab.wait_for("at_work_on", node.name) for node in nodes)
-    nodes[1].process.send_signal(signal.SIGKILL)  # and it is not started again
-    lab.let_go()
+    nodes[1].process.send_signal(signal.SIGKILL)  # and it is not restarted
+    lab.release()
 
     assert lab.wait_for("all_final")
     facts = [lab.call("facts", pk) for pk in pks]
     assert {fact["status"] for fact in facts} == {"succeeded"}
     assert all(fact["trials"] == WHOLE for fact in facts)
     assert {fact["node"] for fact in facts} >= {"node-1", "node-3"}
-    assert sum(fact["losses"] for fact in facts) == 1  # what node-2 had in hand
+    assert sum(fact["losses"] for fact in facts) == 1  # the one node-2 was running
 
 
-def test_one_gpu_measures_one_at_a_time(start_lab: StartLab, postgres_url: str) -> None:
-    """Also where two workers serve the same GPU by mistake; and predictions do not wait for it."""
+def test_a_gpu_measures_one_analysis_at_a_time(start_lab: StartLab, postgres_url: str) -> None:
+    """Even with two workers on one GPU by mistake; and predictions do not wait for it."""
     lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=2)
     for name, gpu in (("node-1", "GPU-1"), ("twin-of-1", "GPU-1"), ("node-2", "GPU-2")):
         lab.start_node(name, gpu_uuid=gpu)
@@ -44,7 +44,7 @@ def test_one_gpu_measures_one_at_a_time(start_lab: StartLab, postgres_url: str) 
 
     assert lab.wait_for("is_final", predicted) == "succeeded"
     assert lab.call("unfinished") == len(measured)
-    lab.let_go()
+    lab.release()
     assert lab.wait_for("all_final")
     facts = [lab.call("facts", pk) for pk in measured]
     assert {fact["status"] for fact in facts} == {"succeeded"}

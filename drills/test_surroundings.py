@@ -1,4 +1,4 @@
-"""What goes wrong around the workers: the database, the disk, the key, the clock, the queue."""
+"""Faults around the workers: database, disk, secret key, clock and queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHOLE = list(range(1, TRIALS + 1))
 
 
 def _busy(lab: Lab) -> int:
-    """An analysis that ``node-1`` is in the middle of; it lasts until it is let go."""
+    """An analysis that ``node-1`` is in the middle of until it is released."""
     lab.hold(after=5)
     lab.start_node("node-1")
     pk = _submit_one(lab)
@@ -41,10 +41,12 @@ def _finished_whole(lab: Lab, pk: int) -> bool:
     return sorted(lab.call("facts", pk)["trials"]) == WHOLE
 
 
-def test_database_connections_that_are_cut(start_lab: StartLab, postgres_url: str) -> None:
+def test_an_analysis_survives_cut_database_connections(
+    start_lab: StartLab, postgres_url: str
+) -> None:
     lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=5)
     pk = _busy(lab)
-    lab.let_go()
+    lab.release()
     with psycopg.connect(POSTGRES_URL, autocommit=True) as server:
         for _ in range(5):
             server.execute(
@@ -54,17 +56,19 @@ def test_database_connections_that_are_cut(start_lab: StartLab, postgres_url: st
             sleep(0.5)
 
     assert _finished_whole(lab, pk)
-    assert lab.call("facts", pk)["attempt"] == 1  # the claim held all the time
+    assert lab.call("facts", pk)["attempt"] == 1  # the lease held throughout
 
 
 @pytest.mark.parametrize("seconds", [3, 12])
-def test_a_locked_database(start_lab: StartLab, tmp_path: Path, seconds: int) -> None:
-    """Locked for less than the lease, the work goes on; for longer, it is done again."""
+def test_an_analysis_survives_a_locked_database(
+    start_lab: StartLab, tmp_path: Path, seconds: int
+) -> None:
+    """A lock shorter than the lease does not interrupt it; a longer one restarts it."""
     lab = start_lab(trials=TRIALS, seconds=5)
     pk = _busy(lab)
     database = sqlite3.connect(tmp_path / "var" / "memorymark.sqlite3", isolation_level=None)
     database.execute("BEGIN IMMEDIATE")
-    lab.let_go()
+    lab.release()
     sleep(seconds)
     database.execute("ROLLBACK")
     database.close()
@@ -73,13 +77,13 @@ def test_a_locked_database(start_lab: StartLab, tmp_path: Path, seconds: int) ->
 
 
 def _fill(path: Path) -> None:
-    """Write until there is no space left."""
+    """Write until the disk is full."""
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(os.urandom(2**16)):
             pass
 
 
-def test_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
+def test_an_analysis_survives_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -92,7 +96,7 @@ def test_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
         pk = _busy(lab)
         filler = disk / "filler"
         _fill(filler)
-        lab.let_go()
+        lab.release()
         sleep(4)
         filler.unlink()
 
@@ -102,7 +106,7 @@ def test_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_worker_with_another_secret_key_says_so(start_lab: StartLab) -> None:
+def test_a_worker_with_the_wrong_secret_key_reports_it(start_lab: StartLab) -> None:
     lab = start_lab(trials=TRIALS, seconds=1)
     odd = lab.start_node("odd", SECRET_KEY="another key than the site has")  # noqa: S106  # of these tests
     pk = _submit_one(lab)
@@ -113,12 +117,12 @@ def test_a_worker_with_another_secret_key_says_so(start_lab: StartLab) -> None:
     assert _finished_whole(lab, pk)
 
 
-def test_a_task_that_is_delivered_twice_runs_once(start_lab: StartLab, database_url: str) -> None:
+def test_a_task_delivered_twice_runs_once(start_lab: StartLab, database_url: str) -> None:
     lab = start_lab(database_url=database_url, trials=TRIALS, seconds=2)
     pk = _busy(lab)
     lab.start_node("node-2")
     lab.call("deliver_again", pk, 5)
-    lab.let_go()
+    lab.release()
 
     assert _finished_whole(lab, pk)
     assert lab.wait_for("queue_is_empty")
@@ -128,8 +132,8 @@ def test_a_task_that_is_delivered_twice_runs_once(start_lab: StartLab, database_
 _LONGER_THAN_A_LEASE_SECONDS = 8.0
 
 
-def test_machines_whose_clocks_differ(start_lab: StartLab, postgres_url: str) -> None:
-    """The database's clock counts: a node ten minutes ahead takes nobody's work away."""
+def test_nodes_with_wrong_clocks_do_not_steal_work(start_lab: StartLab, postgres_url: str) -> None:
+    """The database's clock decides: a node ten minutes ahead does not take over live work."""
     try:
         clock_library()
     except FileNotFoundError as missing:
@@ -145,7 +149,7 @@ def test_machines_whose_clocks_differ(start_lab: StartLab, postgres_url: str) ->
     pks += lab.call("submit", 5)
     assert all(lab.wait_for("at_work_on", name) for name in ("here", "ahead", "behind"))
     sleep(_LONGER_THAN_A_LEASE_SECONDS)
-    lab.let_go()
+    lab.release()
 
     assert all(_finished_whole(lab, pk) for pk in pks)
     facts = [lab.call("facts", pk) for pk in pks]
@@ -153,13 +157,13 @@ def test_machines_whose_clocks_differ(start_lab: StartLab, postgres_url: str) ->
     assert {fact["node"] for fact in facts} == {"here", "ahead", "behind"}
 
 
-def test_a_drained_node_finishes_and_ends(start_lab: StartLab) -> None:
+def test_a_drained_node_finishes_its_work_and_stops(start_lab: StartLab) -> None:
     lab = start_lab(trials=TRIALS)
     pk = _busy(lab)
     (first,) = lab.nodes
     lab.manage("drain", "node-1")
     waiting = _submit_one(lab)
-    lab.let_go()
+    lab.release()
 
     assert first.process.wait(STOP_SECONDS) == 0
     assert (lab.call("status", pk), lab.call("status", waiting)) == ("succeeded", "queued")

@@ -1,7 +1,7 @@
-"""Years of a lab's work in a few minutes: as many analyses as one likes, each with ten trials.
+"""Fills a lab with years of analyses in a few minutes, each with ten trials.
 
-What is asked is drawn at random and is always the same for the same number; every answer is one
-that the real engine gave. It runs in a process with the lab's settings.
+The requests are random, but the same for the same count; every result comes from the real engine.
+Runs in a process with the lab's settings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from engine.request import AnalysisRequest
 
 MEMBERS = 24
 PER_WORKLOAD = 5
-"""So many analyses of each workload, on average: one asks again when something has changed."""
+"""Mean number of analyses per workload: people rerun one when something changes."""
 
 TAGS = 4
 _BATCH_SIZES = (16, 32, 48, 64, 96, 128, 192, 256, 300, 301)
@@ -54,7 +54,7 @@ _CHUNK = 500
 
 @dataclass(frozen=True)
 class _Work:
-    """A workload on a GPU that one member asks about, and what it saves."""
+    """A workload on a GPU that one member analyzes, and what it saves."""
 
     owner: User
     model: str
@@ -68,11 +68,11 @@ class _Work:
 
 
 def fill(count: int, result_file: str) -> dict[str, int]:
-    """Store so many analyses of two years; returns how many there are of what.
+    """Store ``count`` analyses over two years; returns row counts.
 
     Args:
-        count: Of analyses.
-        result_file: The JSON of the answer that each gets, with figures of its own beside it.
+        count: Number of analyses.
+        result_file: JSON of the result they all share; the columns differ.
     """
     result = json.loads(Path(result_file).read_text())
     chance = Random(1)  # noqa: S311  # no secret
@@ -82,7 +82,7 @@ def fill(count: int, result_file: str) -> dict[str, int]:
     tags = list(Tag.objects.all())
     first = _analysis(chance, works, Status.SUCCEEDED, 0, result)
     first.save()
-    # The others copy the answer within the database: writing out its JSON takes minutes.
+    # The others copy the result within the database: writing its JSON each time takes minutes.
     table = Analysis._meta.db_table
     copied = RawSQL(f"SELECT result FROM {table} WHERE id = %s", [first.pk])  # noqa: S608, S611  # a model's
     for start in range(1, count, _CHUNK):
@@ -109,7 +109,7 @@ def _work(chance: Random, members: list[User]) -> _Work:
     is_measured = chance.random() < 0.3
     models = list(PRESETS)
     measured_gpu = chance.choice(_MEASURED_ON) if is_measured else ""
-    asked: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "owner": chance.choice(members),
         "model": models[min(int(chance.expovariate(0.15)), len(models) - 1)],
         "gpu": LOCAL if is_measured else chance.choice(list(GPUS)),
@@ -118,9 +118,9 @@ def _work(chance: Random, members: list[User]) -> _Work:
     }
     speedup = max(1.0, chance.gauss(1.4, 0.5))
     return _Work(
-        **asked,
+        **chosen,
         measured_gpu=measured_gpu,
-        # Other settings than those with columns tell workloads apart too.
+        # Workloads also differ in settings that have no column.
         key=hashlib.sha256(chance.randbytes(16)).hexdigest(),
         speedup=speedup,
         usd_per_year=(1 - 1 / speedup) * chance.uniform(100, 20_000),
@@ -130,7 +130,7 @@ def _work(chance: Random, members: list[User]) -> _Work:
 def _analysis(
     chance: Random, works: list[_Work], status: Status, share: float, result: object
 ) -> Analysis:
-    """One that is asked when this share of the time is over."""
+    """An analysis submitted after this share of the two years."""
     newest = int(share * len(works))
     work = works[chance.randint(max(0, newest - 2 * PER_WORKLOAD), newest)]
     queued_at = _FIRST + share * (_LAST - _FIRST)
@@ -175,7 +175,7 @@ def _request(model: str) -> dict[str, Any]:
 
 
 def _label(chance: Random, rows: Sequence[Analysis], tags: Sequence[Tag]) -> None:
-    """One in ten has a tag, one in twenty a note."""
+    """Tag one in ten and put a note on one in twenty."""
     through = TAGGINGS.model
     TAGGINGS.bulk_create(through(analysis=row, tag=chance.choice(tags)) for row in rows[::10])
     Note.objects.bulk_create(Note(analysis=row, text="As in chapter two.") for row in rows[::20])
@@ -208,7 +208,7 @@ def _add_lines() -> None:
 
 
 def _repeat_for_all(model: type[Trial | LogLine], first: Analysis) -> None:
-    """What one analysis has, for all the others: within the database, since it is a million."""
+    """Copy one analysis's rows to all others, within the database: it makes a million."""
     names = [str(field.column) for field in model._meta.concrete_fields if not field.primary_key]
     columns = ", ".join(names)
     values = ", ".join("a.id" if name == "analysis_id" else f"t.{name}" for name in names)
@@ -223,7 +223,7 @@ def _repeat_for_all(model: type[Trial | LogLine], first: Analysis) -> None:
 
 
 def _count_savings() -> None:
-    """What :mod:`analyses.savings.aggregation` does one by one, for all at once."""
+    """Do in bulk what :mod:`analyses.savings.aggregation` does one by one."""
     counting: dict[tuple[int, str], Analysis] = {}
     answered = Analysis.objects.filter(status=Status.SUCCEEDED).defer("request", "result")
     for analysis in answered.order_by("pk").iterator():
@@ -237,7 +237,7 @@ def _count_savings() -> None:
 
 
 def _tidy() -> None:
-    """What PostgreSQL's autovacuum does by itself, only not yet; SQLite has nothing like it."""
+    """Vacuum now instead of waiting for PostgreSQL's autovacuum; SQLite needs none."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("VACUUM ANALYZE")

@@ -1,7 +1,7 @@
-"""Sleeping on a machine whose clock libfaketime shifts.
+"""Makes sleeping work where libfaketime shifts the clock.
 
-Its version 0.9.10, which Debian has, makes every ``time.sleep`` raise ``OSError: [Errno 22]``: it
-shifts the end of the sleep on the monotonic clock too, although it was told to leave that alone.
+With version 0.9.10, the one in Debian, every ``time.sleep`` raises ``OSError: [Errno 22]``: it also
+shifts the end of the sleep on the monotonic clock, although it was set to leave that clock alone.
 """
 
 import threading

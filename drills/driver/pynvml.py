@@ -1,38 +1,38 @@
-"""The NVIDIA driver of a machine with one GPU, for drills of nodes that have one."""
+"""Stands in for the NVIDIA driver of a machine with one GPU."""
 
 import os
 from types import SimpleNamespace
 
 
 class NVMLError(Exception):
-    """As the real one."""
+    """Same name as in the real module."""
 
 
 def nvmlInit() -> None:
-    """There is a driver."""
+    """Succeeds, as with a driver installed."""
 
 
 def nvmlShutdown() -> None:
-    """It stays."""
+    """Does nothing."""
 
 
 def nvmlDeviceGetHandleByIndex(_index: int) -> str:
-    """The GPU, by its UUID."""
+    """The handle: the GPU's UUID."""
     return os.environ["DRILL_GPU_UUID"]
 
 
 def nvmlDeviceGetName(_device: str) -> str:
-    """Its name."""
+    """The GPU's name."""
     return "NVIDIA A10"
 
 
 def nvmlDeviceGetUUID(device: str) -> str:
-    """Its UUID."""
+    """The GPU's UUID."""
     return device
 
 
 def nvmlDeviceGetMemoryInfo(_device: str) -> SimpleNamespace:
-    """Its memory."""
+    """The GPU's memory, in bytes."""
     return SimpleNamespace(total=24_146_608_128)
 
 

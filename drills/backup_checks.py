@@ -1,4 +1,4 @@
-"""What a drill of backups asks inside a lab: what is stored, told so that two labs compare."""
+"""Functions that the backup drill calls inside a lab, to compare what two labs store."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from memorymark_site.operations.backup import snapshot
 
 
 def finals() -> dict[str, str]:
-    """Every analysis that has ended, by its number, and a digest of all that is stored of it."""
+    """A digest of all stored data of each finished analysis, by its number."""
     ended = Analysis.objects.filter(status__in=FINAL_STATUSES).order_by("pk")
     return {f"{analysis.pk}": _digest(analysis) for analysis in ended}
 
 
 def changed(before: dict[str, str]) -> list[str]:
-    """Those of :func:`finals` that are not here, or not as they were."""
+    """The analyses of an earlier :func:`finals` that are missing or different now."""
     now = finals()
     return [number for number, digest in before.items() if now.get(number) != digest]
 
 
 def savings_differ() -> bool:
-    """Whether the rows that count as savings are others than counting anew makes."""
+    """Whether a recount of the savings gives different rows from those stored."""
     from analyses.models import CountedSavings
     from analyses.savings.aggregation import recounting
 
@@ -38,7 +38,7 @@ def savings_differ() -> bool:
 
 
 def snapshot_holds() -> dict[str, int]:
-    """Write beside a backup that is being read; how many members are seen when."""
+    """Write while a backup is being read; returns the number of members seen at each point."""
     seen = {}
     with snapshot():
         seen["at first"] = User.objects.count()

@@ -1,4 +1,4 @@
-"""A lab that has been there since some earlier version, and is brought up to date."""
+"""Upgrades a lab from an earlier version."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _APP = "analyses"
 
 
 def rows_after(name: str) -> dict[str, Any]:
-    """Migrate to one state, put a row into each table that there is, and migrate to the newest.
+    """Migrate to an old state, put a row into each table, then migrate to the newest state.
 
     Args:
-        name: Of the migration that this lab stands at first.
+        name: Of the migration to start from.
 
     Returns:
-        ``before`` and ``after``, the number of rows by table; and the ``analysis`` as it is then.
+        ``before`` and ``after``: row counts by table. ``analysis``: its values afterwards.
+        ``expected``: the values it should have.
     """
     executor = MigrationExecutor(connection)
     others = [key for key in executor.loader.graph.leaf_nodes() if key[0] != _APP]
@@ -34,11 +35,11 @@ def rows_after(name: str) -> dict[str, Any]:
     before = {_RENAMED.get(label, label): 1 for label in made if label.startswith(f"{_APP}.")}
     newest = MigrationExecutor(connection)
     newest.migrate(newest.loader.graph.leaf_nodes())
-    kept = apps.get_app_config(_APP).get_models(include_auto_created=True)
+    tables = apps.get_app_config(_APP).get_models(include_auto_created=True)
     analysis = apps.get_model(_APP, "Analysis")._base_manager.values().get()
     return {
         "before": before,
-        "after": {model._meta.label_lower: model._base_manager.count() for model in kept},
+        "after": {model._meta.label_lower: model._base_manager.count() for model in tables},
         "analysis": {key: analysis[key] for key in ("model", "status", "request", "result")},
         "expected": {name: value for name, value in _analysis().items() if name in _COMPARED},
     }
@@ -49,7 +50,7 @@ _COMPARED = ("model", "status", "request", "result")
 
 
 def _make(model: type[models.Model], made: dict[str, models.Model]) -> models.Model:
-    """The one row of a table, and those it points to."""
+    """Create the one row of a table, and the rows it points to."""
     label = model._meta.label_lower
     if label not in made:
         special = _analysis() if label == f"{_APP}.analysis" else {}
@@ -84,7 +85,7 @@ def _value(field: models.Field[Any, Any], made: dict[str, models.Model]) -> obje
 
 
 def _analysis() -> dict[str, Any]:
-    """One that has succeeded in the first version."""
+    """An analysis that succeeded in the first version."""
     result = make_result()
     return {
         "request": make_request(),

@@ -1,4 +1,4 @@
-"""From whatever version a lab comes, its rows are there after the update."""
+"""An upgrade keeps a lab's rows, whatever version it starts from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES = sorted(
 )
 
 
-# On each kind of database from the first version, on SQLite also from every fourth.
+# From the first version on both databases, and from every fourth on SQLite.
 STARTS = [
     pytest.param(kind, state, marks=() if is_sampled else pytest.mark.full)
     for index, state in enumerate(STATES)
@@ -25,14 +25,14 @@ STARTS = [
 
 
 @pytest.mark.parametrize(("database_url", "state"), STARTS, indirect=["database_url"])
-def test_rows_of_an_earlier_version_stay(
+def test_an_upgrade_keeps_the_rows_of_every_table(
     start_lab: StartLab, database_url: str, state: str
 ) -> None:
     lab = start_lab(database_url=database_url, migrated=False)
-    found = lab.call("earlier.rows_after", state)
+    found = lab.call("upgrades.rows_after", state)
 
     assert found["before"].items() <= found["after"].items()
-    if "analyses.job" not in found["before"]:  # what waits and what has ended gets its job
+    if "analyses.job" not in found["before"]:  # everything queued and finished gets a job
         subjects = ("analyses.analysis", "analyses.query", "analyses.notification")
         jobs = sum(found["before"].get(name, 0) for name in subjects)
         assert found["after"]["analyses.job"] == jobs

@@ -1,4 +1,4 @@
-"""What the drills make of what they have seen: pure functions, and the JSON of the figures."""
+"""How the drills summarize their measurements: pure functions, and their JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from drills.commands import name_of, print_json
 from drills.pages import page_times
 
 
-def test_a_page_is_told_by_its_median_and_judged_by_its_fastest_times() -> None:
+def test_a_page_reports_its_medians_and_the_ratio_of_its_fastest_times() -> None:
     small = {"overview": [0.010, 0.020, 0.900]}
     large = {"overview": [0.800, 0.015, 0.030]}
     (page,) = page_times(small, large)
     assert page.page == "overview"
     assert (page.small_seconds, page.large_seconds) == (0.020, 0.030)
-    assert page.ratio == pytest.approx(1.5)  # neither moment in which the machine was busy counts
+    assert page.ratio == pytest.approx(1.5)  # the busy moments of the machine do not count
 
 
 def _tally(sent: list[str], kept: list[str], errors: int = 0, whole: int | None = None) -> Tally:
@@ -26,10 +26,10 @@ def _tally(sent: list[str], kept: list[str], errors: int = 0, whole: int | None 
     return count(seen, {"analysis": kept}, len(kept) if whole is None else whole)
 
 
-def test_clients_are_well_if_all_they_sent_is_kept_once_and_whole() -> None:
+def test_clients_pass_when_everything_sent_is_stored_once_and_complete() -> None:
     tally = _tally(["a", "b"], ["a", "b", "of a request that was cut off"])
     assert tally.is_well
-    (answers,) = tally.answers  # of the other kinds there was nothing to time
+    (answers,) = tally.answers  # no other kind of request was timed
     assert (answers.kind, answers.requests, answers.median_seconds) == ("list", 3, 0.2)
 
 
@@ -43,15 +43,15 @@ def test_clients_are_well_if_all_they_sent_is_kept_once_and_whole() -> None:
     ],
     ids=["lost", "doubled", "refused", "half kept"],
 )
-def test_clients_are_not_well_otherwise(tally: Tally) -> None:
+def test_clients_fail_otherwise(tally: Tally) -> None:
     assert not tally.is_well
 
 
-def test_errors_are_counted_all_and_told_once() -> None:
+def test_repeated_errors_are_all_counted_but_listed_once() -> None:
     tally = _tally([], [], errors=3)
     assert (tally.errors, tally.kinds_of_errors) == (3, ["refused"])
 
 
-def test_figures_say_that_they_were_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_numbers_say_that_they_were_measured(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"database": name_of("")})
     assert json.loads(capsys.readouterr().out) == {"source": "measured", "database": "SQLite"}
