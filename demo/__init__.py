@@ -1,4 +1,4 @@
-"""A made-up lab to try MemoryMark on: invented people and dates, real predictions.
+"""A sample lab to try MemoryMark on: invented people and dates, real predictions.
 
 ``make demo`` fills a data folder with it and starts the site.
 """

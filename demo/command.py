@@ -20,10 +20,10 @@ _REPORT_EVERY_SECONDS = 5.0
 
 
 def main() -> None:
-    """Check the folder, fill in what is missing, and set a new password.
+    """Check the folder, add what is missing, and set a new password.
 
     Raises:
-        SystemExit: With a message, if the folder may be a lab's own or the engine does not work.
+        SystemExit: The folder may hold a real lab, or the engine does not work.
     """
     last_day = claim_folder()
     call_command("migrate", interactive=False, verbosity=0)
@@ -47,13 +47,13 @@ def main() -> None:
 
 
 def claim_folder() -> date:
-    """Mark the data folder as a demo's.
+    """Mark the data folder as the demo's.
 
     Returns:
-        The last day of the demo's year, which stays the same for a folder.
+        The last day of the demo's year, fixed per folder.
 
     Raises:
-        SystemExit: The folder may be a lab's own.
+        SystemExit: The folder may hold a real lab.
     """
     folder, mark = settings.DATA_DIR, settings.DEMO_MARK
     if os.environ.get("DATABASE_URL"):

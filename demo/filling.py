@@ -1,6 +1,6 @@
 """Fills the demo's database: runs the plan's analyses on the engine and stores the answers.
 
-The plan numbers its analyses, so a filling that was stopped resumes where it left off.
+The plan numbers its analyses, so an interrupted run resumes where it left off.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Shared = tuple[Settled, list[Planned]]
 
 
 class EngineGone(Exception):
-    """The engine ended without an answer; the message has the end of its error output."""
+    """The engine ended without a result; the message is the end of its error output."""
 
 
 @dataclass
 class _Engine:
-    """An engine process with the requests of one workload waiting for it."""
+    """An engine process and the requests of one workload queued for it."""
 
     process: EngineProcess
     waiting: deque[Shared] = field(default_factory=deque)
@@ -55,10 +55,10 @@ class _Engine:
         self.process.send({"request": self.waiting[0][0].request.to_dict()})
 
     def look(self) -> bool:
-        """Read what the engine has written; returns whether the answer is complete.
+        """Read the engine's output; returns whether the result is complete.
 
         Raises:
-            EngineGone: It ended without one.
+            EngineGone: The engine ended without a result.
         """
         silent = self.process.silent
         for line in self.process.read(_LOOK_SECONDS):
@@ -69,7 +69,7 @@ class _Engine:
 
 
 def fill(planned: Iterable[Planned], report: Callable[[str], None]) -> None:
-    """Store the analyses that are missing; ``report`` is called with each line of progress.
+    """Store the missing analyses; calls ``report`` with each line of progress.
 
     Raises:
         EngineGone: The engine does not work here.
@@ -109,7 +109,7 @@ def _has_work(engine: _Engine, groups: deque[deque[Shared]]) -> bool:
 
 
 def _member(name: str) -> User:
-    """A member who cannot sign in."""
+    """Get or create a member who cannot sign in."""
     member, is_new = User.objects.get_or_create(username=name)
     if is_new:
         member.set_unusable_password()
@@ -118,7 +118,7 @@ def _member(name: str) -> User:
 
 
 def _by_workload(planned: Iterable[Planned]) -> list[deque[Shared]]:
-    """The requests, each once, grouped by workload, since its traces serve all of them."""
+    """Group distinct requests by workload, since one workload's traces serve all of them."""
     groups: dict[str, dict[str, Shared]] = {}
     for one in planned:
         settled = settle(AnalysisRequest.parse(one.fields), one.fields)
@@ -127,9 +127,7 @@ def _by_workload(planned: Iterable[Planned]) -> list[deque[Shared]]:
         key = json.dumps(request.to_dict(), sort_keys=True)
         group = groups.setdefault(workload, {})
         group.setdefault(key, (settled, []))[1].append(one)
-    by_size = sorted(
-        groups.values(), key=len, reverse=True
-    )  # so that the engines end at about the same time
+    by_size = sorted(groups.values(), key=len, reverse=True)  # so that engines end close together
     return [deque(group.values()) for group in by_size]
 
 
@@ -141,12 +139,12 @@ def _store(
     seconds: float,
     members: dict[str, User],
 ) -> None:
-    """Store one answer for all analyses that share it; later ones refer to the first."""
+    """Store one result for all analyses that share it; later ones refer to the first."""
     first: Analysis | None = None
     for one in sharing:
         analysis = Analysis.objects.filter(
             pk=one.pk
-        ).first()  # another filling may run at the same time
+        ).first()  # another process may be filling the same demo
         if analysis is None:
             started_at = one.queued_at + timedelta(milliseconds=300)
             took = timedelta(seconds=seconds if first is None else 0)
@@ -178,13 +176,13 @@ def _outcome(output: EngineOutput) -> dict[str, object]:
 
 
 def _date(analysis: Analysis, queued_at: datetime, output: EngineOutput) -> None:
-    """Store the trials and the log of an analysis, and set the plan's time on all of them."""
+    """Store the trials and log of an analysis, and set all times to the plan's."""
     Trial.objects.bulk_create(Trial(analysis=analysis, **vars(trial)) for trial in output.trials)
     lines = [("warning", MARK), *((line.level, line.message) for line in output.lines)]
     LogLine.objects.bulk_create(
         LogLine(analysis=analysis, level=level, message=message) for level, message in lines
     )
-    # The database's clock set these.
+    # The database's clock set these times.
     this = Analysis.objects.filter(pk=analysis.pk)
     with recounting(this):
         this.update(queued_at=queued_at, **_adopted(analysis))
@@ -193,7 +191,7 @@ def _date(analysis: Analysis, queued_at: datetime, output: EngineOutput) -> None
 
 
 def _adopted(analysis: Analysis) -> dict[str, object]:
-    """Every third recommendation with a gain is adopted, two days later."""
+    """Adopt every third recommendation with a gain, two days later."""
     if analysis.pk % 3 or not analysis.finished_at or not analysis.usd_per_year:
         return {}
     return {

@@ -1,7 +1,7 @@
-"""The analyses of the demo's year: whose, when, and with which settings.
+"""The analyses of the demo's year: whose, when, and which settings.
 
-Members, times and hours are invented, and the same for the same last day. The engine computes the
-answers.
+Members, times and hours are invented, and the same for a given last day. The engine computes the
+results.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ PROJECTS = (
 
 
 def year_until(end: date) -> list[Planned]:
-    """The analyses of the year that ends on this day, oldest first and numbered from 1.
+    """The analyses of the year ending on this day, oldest first, numbered from 1.
 
-    Every request occurs once, and some again later by any member, up to :data:`ANALYSES`.
+    Every request occurs once; random members repeat some later, up to :data:`ANALYSES` in all.
     """
     random = Random(_SEED)  # noqa: S311  # a plan, not a secret
     first_day = end - timedelta(days=DAYS - 1)

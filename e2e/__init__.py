@@ -1,1 +1,1 @@
-"""The site in a real browser: what a lab does with it, every page, and its screenshots."""
+"""The site in a real browser: what a lab does with it, every page, and screenshots."""

@@ -1,8 +1,8 @@
-"""How soon a person sees an answer: ``python -m e2e.answers``.
+"""Time to an answer: ``python -m e2e.answers``.
 
-It starts sites of its own as ``make run`` does and asks for BERT on an A10 in a real browser. Timed
-is from pressing *Analyze* until the verdict stands on the page, from the last key pressed in the
-form until the panel beside it shows the new prediction, and what else would help.
+It starts new sites as ``make run`` does and analyzes BERT on an A10 in a real browser. It measures
+the time from pressing *Analyze* to the verdict on the page, from the last key pressed in the form
+to the new prediction beside it, and how long exploring other options takes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from rich.table import Table
 from e2e import browsing, doing
 from e2e.running import Site
 
-NAME, PASSWORD = "grace", "a compiler of 1952"  # of a site that lives for a minute
+NAME, PASSWORD = "grace", "a compiler of 1952"  # on a site that lives for a minute
 BATCH_SIZE = "16"
 ADVICE_MS = 600_000
-"""Every GPU and every change is predicted for it."""
+"""Long, since it predicts every GPU and every change."""
 
 Seconds = dict[str, list[float]]
-"""What was timed, in words, and how long it took each time."""
+"""Names of what was timed, and the seconds it took each time."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,11 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
                     _advice(page, found)
                     _panel(page, found, options.times)
     if options.json:
-        figures = [
+        answers = [
             {"answer": name, "median_seconds": median(times), "seconds": times}
             for name, times in found.items()
         ]
-        sys.stdout.write(json.dumps({"source": "measured", "answers": figures}, indent=2) + "\n")
+        sys.stdout.write(json.dumps({"source": "measured", "answers": answers}, indent=2) + "\n")
         return 0
     table = Table("answer", "times", "median", "worst", title="Answers in a browser (measured)")
     for name, times in found.items():
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _verdicts(page: Page, found: Seconds, times: int) -> None:
-    """The first analysis of the site, then other workloads, then one of those again."""
+    """Time the site's first analysis, then other workloads, then one of those again."""
     lengths = [str(32 + 16 * number) for number in range(times + 1)]
     for number, length in enumerate(lengths):
         name = "another workload" if number else "the first since the site started"
@@ -82,23 +82,23 @@ def _verdict_seconds(page: Page, sequence_length: str) -> float:
     }
     for name, value in values.items():
         doing.fill(page, name, value)
-    page.wait_for_load_state("networkidle")  # the panel has answered too, and leaves the machine
+    page.wait_for_load_state("networkidle")  # the panel is done and no longer uses the machine
     return _timed(
         page.get_by_role("button", name="Analyze").click, lambda: doing.wait_for_verdict(page)
     )
 
 
 def _advice(page: Page, found: Seconds) -> None:
-    """What else could help, asked once on the page of the last analysis."""
-    ask = page.get_by_role("button", name="Explore options")
-    ask.scroll_into_view_if_needed()
-    told = page.locator(".advice-caveats")
-    seconds = _timed(ask.click, lambda: expect(told).to_be_visible(timeout=ADVICE_MS))
+    """Time *Explore options* once, on the page of the last analysis."""
+    explore = page.get_by_role("button", name="Explore options")
+    explore.scroll_into_view_if_needed()
+    caveats = page.locator(".advice-caveats")
+    seconds = _timed(explore.click, lambda: expect(caveats).to_be_visible(timeout=ADVICE_MS))
     _add(found, "what else would help", seconds)
 
 
 def _panel(page: Page, found: Seconds, times: int) -> None:
-    """The panel while one types: other batch sizes, then other workloads."""
+    """Time the panel while typing: other batch sizes, then other workloads."""
     page.goto("/new/")
     for name, value in {"model": "bert", "gpu": "a10"}.items():
         doing.fill(page, name, value)
@@ -137,7 +137,7 @@ def _add(found: Seconds, name: str, seconds: float) -> None:
 
 @contextmanager
 def _new_site(browser: Browser) -> Iterator[Page]:
-    """A window on a site that has just started, signed in."""
+    """A signed-in window on a site that has just started."""
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder))
         try:
@@ -151,8 +151,10 @@ def _new_site(browser: Browser) -> Iterator[Page]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m e2e.answers", description=__doc__)
-    parser.add_argument("--sites", type=int, default=3, help="started one after the other")
-    parser.add_argument("--times", type=int, default=5, help="each answer is timed, on the first")
+    parser.add_argument("--sites", type=int, default=3, help="sites to start, one after the other")
+    parser.add_argument(
+        "--times", type=int, default=5, help="timings per answer, on the first site"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser
 

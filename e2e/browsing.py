@@ -1,4 +1,4 @@
-"""The browser: the system's Chromium, and what must never be heard from it."""
+"""The browser: the system's Chromium, and the errors it must never report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCREENS = {"desktop": DESKTOP, "phone": PHONE}
 
 NO_CHROMIUM = (
     "no Chromium is installed; make e2e installs it as root on Debian and Ubuntu, elsewhere: "
-    "apt install chromium, or name one by CHROMIUM=/path/to/it"
+    "apt install chromium, or set CHROMIUM=/path/to/it"
 )
 
 _VIOLATIONS = """
@@ -32,10 +32,10 @@ def chromium(named: str | None) -> str:
     """The path of the browser.
 
     Args:
-        named: One to use instead of the system's.
+        named: A browser to use instead of the system's.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such browser.
     """
     for name in [named] if named else ["chromium", "chromium-browser", "google-chrome"]:
         found = shutil.which(name)
@@ -45,7 +45,7 @@ def chromium(named: str | None) -> str:
 
 
 def launch_options(executable: str) -> dict[str, Any]:
-    """How it is started; it needs no sandbox, since it sees nothing but our own pages."""
+    """Launch options; no sandbox is needed, since the browser only opens our own pages."""
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     return {"executable_path": executable, "args": arguments}
 
@@ -53,7 +53,7 @@ def launch_options(executable: str) -> dict[str, Any]:
 def context_options(
     url: str, screen: str = "desktop", theme: Theme = "dark", *, javascript: bool = True
 ) -> dict[str, Any]:
-    """A window of that size on the site, with that theme chosen."""
+    """Options for a window on the site with this size and theme."""
     width, height = SCREENS[screen]
     cookie = {"name": "theme", "value": theme, "url": url}
     return {
@@ -82,22 +82,22 @@ def _full(cookie: dict[str, str]) -> dict[str, Any]:
 
 @dataclass
 class Watch:
-    """Everything that went wrong in a window: it stays empty where all is well."""
+    """Collects the errors of a window; empty if all is well."""
 
     wrong: list[str] = field(default_factory=list)
     expected_statuses: set[int] = field(default_factory=set)
 
     def over(self, context: BrowserContext) -> None:
-        """Watch each page that is opened in it from now on."""
+        """Watch each page opened in this window from now on."""
         context.add_init_script(_VIOLATIONS)
         context.on("page", self._page)
 
     def look(self, page: Page) -> None:
-        """Take the violations of the policy that the page has noted itself."""
+        """Collect the policy violations that the page has recorded."""
         try:
             self.wrong += page.evaluate("window.__violations || []")
         except Error as error:
-            self.wrong.append(f"the page could not be asked: {error}")
+            self.wrong.append(f"the page could not be read: {error}")
 
     def _page(self, page: Page) -> None:
         page.on("console", self._console)
@@ -110,11 +110,11 @@ class Watch:
             return
         refused = "the server responded with a status of"
         if refused in message.text:
-            return  # told by the response itself
+            return  # the response handler reports it
         self.wrong.append(f"{message.type}: {message.text}")
 
     def _failed(self, request: Request) -> None:
-        if request.failure != "net::ERR_ABORTED":  # by who has gone to another page
+        if request.failure != "net::ERR_ABORTED":  # caused by leaving the page
             self.wrong.append(f"{request.failure}: {request.method} {request.url}")
 
     def _response(self, response: Response) -> None:

@@ -25,13 +25,13 @@ class Account:
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict[str, Any]:
-    """Of pytest-playwright, which would look for a browser of its own."""
+    """Overrides pytest-playwright's fixture, which would look for its own browser."""
     return browsing.launch_options(browsing.chromium(os.environ.get("CHROMIUM")))
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
-    """A new lab whose first admin has set it up."""
+    """A new lab, set up by its first admin."""
     site = Site(tmp_path_factory.mktemp("site"), settings={"PREDICT_DEADLINE_SECONDS": "300"})
     try:
         page = browser.new_page(base_url=site.url)
@@ -44,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The demo: a lab with a year behind it."""
+    """The demo: a lab with a year of history."""
     site = Site(tmp_path_factory.mktemp("demo"), "demo")
     yield site
     site.end()
@@ -64,7 +64,7 @@ def member(site: Site, request: pytest.FixtureRequest) -> Account:
 
 @pytest.fixture
 def watch() -> Iterator[Watch]:
-    """Whatever a window complains of fails the test."""
+    """Fails the test if a window reports an error."""
     watch = Watch()
     yield watch
     assert watch.wrong == []
@@ -72,7 +72,7 @@ def watch() -> Iterator[Watch]:
 
 @pytest.fixture
 def open_page(browser: Browser, watch: Watch) -> Iterator[Open]:
-    """Opens windows on a site, signed in where an account is named; all of them are watched."""
+    """Opens watched windows on a site, signed in if an account is given."""
     opened: list[Page] = []
 
     def opener(

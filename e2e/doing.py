@@ -1,4 +1,4 @@
-"""What a person does on the site, step by step."""
+"""What people do on the site, step by step."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from playwright.sync_api import Page, expect
 
 PATIENCE_MS = 60_000
-"""A page takes less than a second; this and the next allow for a machine that is busy otherwise."""
+"""A page takes less than a second; this and the next allow for a busy machine."""
 
 ANSWER_MS = 300_000
 """An answer takes seconds."""
 
-expect.set_options(timeout=PATIENCE_MS)  # for whoever does one of these, and looks what comes of it
+expect.set_options(timeout=PATIENCE_MS)  # for all that import these steps
 
 
 def set_up(page: Page, link: str, name: str, password: str) -> None:
-    """Make the first admin by the link; it is signed in then."""
+    """Create the first admin through the setup link, which also signs in."""
     page.goto(link)
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password", exact=True).fill(password)
@@ -26,7 +26,7 @@ def set_up(page: Page, link: str, name: str, password: str) -> None:
 
 
 def sign_in(page: Page, name: str, password: str) -> None:
-    """Sign in from the page that any address leads to."""
+    """Sign in on the page that any address redirects to."""
     page.goto("/")
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(password)
@@ -35,13 +35,13 @@ def sign_in(page: Page, name: str, password: str) -> None:
 
 
 def sign_out(page: Page) -> None:
-    """Sign out; the sign-in page comes."""
+    """Sign out, back to the sign-in page."""
     page.get_by_role("button", name="Sign out", exact=True).click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
 def analyze(page: Page, **values: str) -> int:
-    """Ask for an analysis by the form; returns its number, while it runs."""
+    """Submit an analysis with the form; returns its number without waiting for the result."""
     page.goto("/new/")
     for name, value in values.items():
         fill(page, name, value)
@@ -51,7 +51,7 @@ def analyze(page: Page, **values: str) -> int:
 
 
 def fill(page: Page, name: str, value: str) -> None:
-    """Fill one field of the form by its name, whatever kind of field it is."""
+    """Fill a field of the form by its name, whatever its kind."""
     field = page.locator(f'.analysis-form [name="{name}"]').first
     search = page.get_by_role("combobox", name="Search models")
     if name == "model" and search.is_visible():
@@ -66,7 +66,7 @@ def fill(page: Page, name: str, value: str) -> None:
 
 
 def wait_for_verdict(page: Page) -> str:
-    """The verdict, once it is on the page."""
+    """Wait for the verdict; returns its text."""
     sentence = page.locator(".verdict-sentence")
     expect(sentence).to_be_visible(timeout=ANSWER_MS)
     return sentence.inner_text()

@@ -1,4 +1,4 @@
-"""Looks at an open page as everybody sees it: in each size and theme, and with axe."""
+"""Checks an open page in each size and theme, also with axe for accessibility."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SERIOUS = ("serious", "critical")
 
 
 def look(page: Page, name: str) -> None:
-    """In every size and theme, nothing is wrong with the page that is open.
+    """Check the open page in every size and theme.
 
     Args:
-        page: It.
-        name: Of its pictures, in the folder that ``MEMORYMARK_PICTURES`` names, if any.
+        page: The open page.
+        name: File name for screenshots, saved if ``MEMORYMARK_PICTURES`` is set to a folder.
     """
     folder = os.environ.get("MEMORYMARK_PICTURES")
     for (screen, (width, height)), theme in product(SCREENS.items(), THEMES):
@@ -35,7 +35,7 @@ def look(page: Page, name: str) -> None:
 
 
 def barriers(page: Page) -> list[str]:
-    """What axe finds serious, with the first element of each."""
+    """Serious accessibility problems that axe finds, each with its first element."""
     found = Axe().run(page).response["violations"]
     return [
         f"{v['id']}: {v['help']}: {v['nodes'][0]['html'][:160]}"
@@ -45,7 +45,7 @@ def barriers(page: Page) -> list[str]:
 
 
 def overflow(page: Page) -> int:
-    """By how many pixels the page is wider than the window."""
+    """How much wider the page is than the window, in pixels."""
     wider: int = page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )

@@ -1,4 +1,4 @@
-"""Every page there is, by name, on a site that has analyses to show."""
+"""Every page by name, on a site that has analyses to show."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ NOT_FOUND = "not-found"
 
 
 def addresses(page: Page) -> dict[str, str]:
-    """The address of each page, for whom is signed in there.
+    """The address of each page for the signed-in member.
 
     Args:
-        page: A window of a member, on a site with analyses of BERT that succeeded and one that
-            failed.
+        page: A member's window on a site with successful analyses of BERT and a failed one.
     """
 
     def numbers(**query: str | float | bool) -> list[int]:

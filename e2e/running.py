@@ -1,4 +1,4 @@
-"""A site of its own, started as a person starts it, with a folder of its own for its data."""
+"""A real site, started with make, with its own data folder."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ STATIC_ROOT = {static!r}
 
 
 class NotStarted(Exception):
-    """The site did not come up; the message has what it said."""
+    """The site did not come up; the message is its output."""
 
 
 class Site:
     """A running site: ``make run`` or ``make demo``.
 
     Attributes:
-        url: Its address, without a slash at the end.
+        url: Its address, without a trailing slash.
     """
 
     def __init__(
         self, folder: Path, target: str = "run", settings: Mapping[str, str] | None = None
     ) -> None:
-        """Start it and wait until it is healthy.
+        """Start the site and wait until it is healthy.
 
         Args:
             folder: An empty folder for its data and its output.
-            target: Of the Makefile: ``run``, or ``demo`` for a site with a year behind it.
-            settings: Variables that are not as they are by default.
+            target: Make target: ``run``, or ``demo`` for a site with a year of history.
+            settings: Environment variables to change from their defaults.
 
         Raises:
-            NotStarted: It has ended, or is not healthy in time.
+            NotStarted: It exited, or was not healthy in time.
         """
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._data = folder / "data"
         self._settings = dict(settings or {})
         self._output = folder / "output.txt"
-        # Sites that start at the same time must not write into each other's static files.
+        # Sites that start at the same time must not overwrite each other's static files.
         self._settings |= {
             "DJANGO_SETTINGS_MODULE": "e2e_settings",
             "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
@@ -83,16 +83,16 @@ class Site:
 
     @property
     def setup_link(self) -> str:
-        """The one-time link that a new lab's first start prints."""
+        """The one-time link that a new lab prints on its first start."""
         return self._said(rf"{re.escape(self.url)}/\S*setup\S*")
 
     @property
     def demo_password(self) -> str:
-        """Of the demo's account ``demo``."""
+        """The password of the demo's account ``demo``."""
         return self._said(r"(?<=with the password )\S+")
 
     def add_member(self, name: str, *, admin: bool = False) -> str:
-        """Make an account; returns its password."""
+        """Create an account; returns its password."""
         words = ["addmember", name, "--generate", *(["--admin"] if admin else [])]
         done = subprocess.run(
             [sys.executable, "manage.py", *words],
@@ -105,7 +105,7 @@ class Site:
         return done.stdout.rsplit("Password: ", 1)[1].strip()
 
     def end(self) -> None:
-        """Stop everything that was started."""
+        """Stop the site and all its processes."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, number)
@@ -117,7 +117,7 @@ class Site:
             return
 
     def _environment(self) -> dict[str, str]:
-        # Not as a part of the make that may have started this, nor on somebody's database.
+        # Not as a sub-make of the make that may have started this, nor on an existing database.
         mine = ("MAKE", "MFLAGS", "DATABASE_URL", "MEMORYMARK_", "DJANGO_", "PORT", "HOST")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
         return kept | self._settings | {"MEMORYMARK_DATA_DIR": str(self._data)}
@@ -137,7 +137,7 @@ class Site:
             return False
 
     def _said(self, pattern: str) -> str:
-        """What it has printed; the first worker that can answer prints it a moment later."""
+        """What it printed that matches; the first ready worker may print it a moment later."""
         end = monotonic() + PRINTED_SECONDS
         while not (found := re.search(pattern, self._output.read_text(errors="replace"))):
             if monotonic() > end:
@@ -147,10 +147,10 @@ class Site:
 
 
 def free_port() -> int:
-    """A port for a program that listens on it some time later.
+    """A free port for a program that will listen on it later.
 
-    It is none of those that a system gives to connections of its own accord (from 32768 on Linux,
-    49152 on macOS): one of these might be another's by then.
+    It is below the range that systems hand out to connections (from 32768 on Linux, 49152 on
+    macOS), where another program might take it in the meantime.
     """
     while True:
         port = 10_000 + secrets.randbelow(20_000)

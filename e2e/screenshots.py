@@ -1,6 +1,6 @@
-"""Pictures of every page of the demo: ``python -m e2e.screenshots FOLDER``.
+"""Screenshots of every page of the demo: ``python -m e2e.screenshots FOLDER``.
 
-Desktop and phone, dark and light; what is a fault of a page is printed, and ends it with status 1.
+Desktop and phone, dark and light. Faults of a page are printed, and the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ THEMES: tuple[Theme, ...] = ("dark", "light")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Start the demo, take the pictures, and stop it."""
+    """Start the demo, take the screenshots, and stop it."""
     parser = argparse.ArgumentParser(prog="python -m e2e.screenshots", description=__doc__)
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args(arguments).folder
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _take(
     browser: Browser, site: Site, folder: Path, screen: str, theme: Theme, watch: Watch
 ) -> None:
-    """All pages in a window of one kind."""
+    """Take all pages in one size and theme."""
     folder.mkdir(parents=True, exist_ok=True)
     context = browser.new_context(**browsing.context_options(site.url, screen, theme))
     watch.over(context)

@@ -1,4 +1,4 @@
-"""Ask, watch, adopt, compare, export, cancel: on both screens and in both themes."""
+"""Submit, watch, adopt, compare, export and cancel, on both screens and in both themes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ LOOKS: list[tuple[str, Theme]] = [("desktop", "dark"), ("phone", "light")]
 looks = pytest.mark.parametrize(("screen", "theme"), LOOKS)
 
 SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true", "batch_multiple": "1"}
-"""An answer that takes long enough to watch it come."""
+"""An analysis that takes long enough to watch."""
 
 
 def _csv(page: Page, address: str) -> list[dict[str, str]]:
-    answer = page.request.get(address)
-    assert answer.ok
-    return list(csv.DictReader(io.StringIO(answer.text())))
+    response = page.request.get(address)
+    assert response.ok
+    return list(csv.DictReader(io.StringIO(response.text())))
 
 
 def _savings_of(page: Page, member: str) -> tuple[float, float]:
-    """Realised and potential, USD per year, unrounded."""
+    """Realised and potential savings in USD per year, unrounded."""
     rows = _csv(page, f"/savings/totals.csv?by=member&member={member}")
     if not rows:
         return 0.0, 0.0
@@ -40,7 +40,7 @@ def _savings_of(page: Page, member: str) -> tuple[float, float]:
 
 
 @looks
-def test_ask_adopt_and_see_the_savings(
+def test_adopting_a_recommendation_turns_its_savings_from_potential_to_realised(
     site: Site, member: Account, open_page: Open, screen: str, theme: Theme
 ) -> None:
     page = open_page(site, member, screen=screen, theme=theme)
@@ -48,32 +48,32 @@ def test_ask_adopt_and_see_the_savings(
     verdict = doing.wait_for_verdict(page)
     assert re.search(r"[Bb]atch [\d,]+", verdict)
     (row,) = [r for r in _csv(page, "/savings/analyses.csv") if r["analysis"] == str(pk)]
-    worth = float(row["usd_per_year"])
-    assert worth > 0
-    assert _savings_of(page, member.name) == (0.0, worth)
+    saving = float(row["usd_per_year"])
+    assert saving > 0
+    assert _savings_of(page, member.name) == (0.0, saving)
 
     page.locator(".adoption").get_by_role("button", name="Mark as adopted").click()
     expect(page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
-    assert _savings_of(page, member.name) == (worth, 0.0)
+    assert _savings_of(page, member.name) == (saving, 0.0)
 
     doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
     doing.wait_for_verdict(page)
-    assert _savings_of(page, member.name) == (worth, 0.0)  # a repetition changes nothing
+    assert _savings_of(page, member.name) == (saving, 0.0)  # a repeat counts only once
 
     page.goto(f"/savings/?member={member.name}")
-    expect(page.locator(".figure-card").first).to_contain_text(usd(worth))
+    expect(page.locator(".figure-card").first).to_contain_text(usd(saving))
     page.goto(f"/{pk}/")
     page.get_by_role("button", name="Undo", exact=True).click()
     expect(page.get_by_role("button", name="Mark as adopted")).to_be_visible()
-    assert _savings_of(page, member.name) == (0.0, worth)
+    assert _savings_of(page, member.name) == (0.0, saving)
 
 
 @looks
-def test_watch_it_live_without_loading_the_page_again(
+def test_an_analysis_updates_live_without_a_reload(
     site: Site, member: Account, open_page: Open, screen: str, theme: Theme
 ) -> None:
     page = open_page(site, member, screen=screen, theme=theme)
-    batch = {"desktop": "1", "phone": "2"}[screen]  # the same again is answered from the store
+    batch = {"desktop": "1", "phone": "2"}[screen]  # a repeat would reuse the stored result
     doing.analyze(page, **SLOW, current_batch_size=batch)
     page.evaluate("window.untouched = true")
 
@@ -87,7 +87,7 @@ def test_watch_it_live_without_loading_the_page_again(
 
 
 @looks
-def test_cancel_ends_it_soon(
+def test_a_running_analysis_can_be_cancelled(
     site: Site, member: Account, open_page: Open, screen: str, theme: Theme
 ) -> None:
     page = open_page(site, member, screen=screen, theme=theme)
@@ -100,7 +100,7 @@ def test_cancel_ends_it_soon(
 
 
 @looks
-def test_compare_two_from_the_history(
+def test_two_analyses_can_be_compared_from_the_history(
     site: Site, member: Account, open_page: Open, screen: str, theme: Theme
 ) -> None:
     page = open_page(site, member, screen=screen, theme=theme)
@@ -121,7 +121,9 @@ def test_compare_two_from_the_history(
     expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
 
 
-def test_the_exports_are_what_the_page_shows(site: Site, member: Account, open_page: Open) -> None:
+def test_the_exports_contain_exactly_what_the_page_shows(
+    site: Site, member: Account, open_page: Open
+) -> None:
     page = open_page(site, member)
     for batch in ("4", "8"):
         doing.analyze(page, model="distilbert", gpu="l4", current_batch_size=batch)
@@ -140,7 +142,7 @@ def test_the_exports_are_what_the_page_shows(site: Site, member: Account, open_p
     assert len(shown) == 2
 
 
-def test_wrong_input_is_told_at_the_field_and_nothing_is_lost(
+def test_invalid_input_is_shown_at_its_field_and_nothing_is_lost(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
@@ -156,7 +158,7 @@ def test_wrong_input_is_told_at_the_field_and_nothing_is_lost(
     expect(page.locator("[name=precision]")).to_have_value("bf16-mixed")
 
 
-def test_the_preview_answers_while_one_types(site: Site, member: Account, open_page: Open) -> None:
+def test_the_preview_updates_while_typing(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
     page.goto("/new/")
     preview = page.locator("#preview")
@@ -166,10 +168,12 @@ def test_the_preview_answers_while_one_types(site: Site, member: Account, open_p
     expect(preview).to_contain_text("Does not fit", timeout=doing.ANSWER_MS)
     doing.fill(page, "current_batch_size", "many")
     expect(preview).not_to_contain_text("Does not fit")
-    assert page.locator(".field-error").count() == 0  # nothing is red before it is sent
+    assert page.locator(".field-error").count() == 0  # no errors before the form is submitted
 
 
-def test_what_if_recomputes_in_place(site: Site, member: Account, open_page: Open) -> None:
+def test_changed_assumptions_update_the_savings_in_place(
+    site: Site, member: Account, open_page: Open
+) -> None:
     page = open_page(site, member)
     doing.analyze(page, model="distilbert", gpu="a10", current_batch_size="4")
     doing.wait_for_verdict(page)
@@ -181,10 +185,10 @@ def test_what_if_recomputes_in_place(site: Site, member: Account, open_page: Ope
     expect(page).to_have_url(re.compile("runs_per_year=100000"))
 
 
-def test_all_of_it_works_without_javascript(site: Site, member: Account, open_page: Open) -> None:
+def test_everything_works_without_javascript(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member, javascript=False)
     pk = doing.analyze(page, model="bert", gpu="t4", current_batch_size="8")
-    doing.wait_for_verdict(page)  # the page loads itself again
+    doing.wait_for_verdict(page)  # the page reloads itself
     page.get_by_role("button", name="Mark as adopted").click()
     expect(page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
     page.goto(f"/history/?member={member.name}")

@@ -1,4 +1,4 @@
-"""The demo in a browser: no page may have errors, barriers or overflow; and the keyboard.
+"""The demo in a browser: no page has errors, accessibility problems or overflow; and the keyboard.
 
 One file, so that one test process fills the demo, which takes a minute.
 """
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 def window(
     request: pytest.FixtureRequest, demo: Site, demo_account: Account, browser: Browser
 ) -> Iterator[tuple[Page, Watch]]:
-    """A window of that size and theme on the demo, signed in."""
+    """A signed-in window of this size and theme on the demo."""
     screen, theme = request.param
     watch = Watch()
     context = browser.new_context(**browsing.context_options(demo.url, screen, theme))
@@ -35,7 +35,7 @@ def window(
     context.close()
 
 
-def test_nothing_is_wrong_with_any_page(
+def test_every_page_is_free_of_faults(
     window: tuple[Page, Watch], subtests: pytest.Subtests
 ) -> None:
     page, watch = window
@@ -53,7 +53,7 @@ def test_nothing_is_wrong_with_any_page(
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("screen", SCREENS)
-def test_nothing_is_wrong_with_the_way_in(
+def test_the_sign_in_pages_are_free_of_faults(
     demo: Site, open_page: Open, screen: str, theme: Theme
 ) -> None:
     page = open_page(demo, screen=screen, theme=theme)
@@ -69,7 +69,7 @@ def page(demo: Site, demo_account: Account, open_page: Open) -> Page:
     return open_page(demo, demo_account)
 
 
-def test_the_sheet_tells_what_the_page_has(page: Page) -> None:
+def test_the_shortcut_sheet_lists_what_works_on_the_page(page: Page) -> None:
     page.goto("/history/")
     page.keyboard.press("?")
     sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
@@ -84,21 +84,21 @@ def test_the_sheet_tells_what_the_page_has(page: Page) -> None:
     expect(sheet.get_by_text("Next row")).to_be_hidden()
 
 
-def test_two_keys_go_somewhere_and_typing_does_not(page: Page) -> None:
+def test_two_keys_open_a_page_except_while_typing(page: Page) -> None:
     page.goto("/history/")
     page.keyboard.press("/")
     expect(page.get_by_label("Search")).to_be_focused()
     page.keyboard.type("gs")
     assert "/history/" in page.url
     page.get_by_label("Search").blur()
-    page.evaluate("performance.now = () => 0")  # as if no time passed between the two
+    page.evaluate("performance.now = () => 0")  # as if no time passes between the two keys
     page.keyboard.press("g")
     page.keyboard.press("s")
 
     page.wait_for_url("**/savings/")
 
 
-def test_rows_can_be_walked_and_selected(page: Page) -> None:
+def test_rows_can_be_reached_and_selected_with_keys(page: Page) -> None:
     page.goto("/history/")
     for key in "jjx":
         page.keyboard.press(key)
@@ -112,7 +112,7 @@ def test_rows_can_be_walked_and_selected(page: Page) -> None:
     page.wait_for_url(f"**/{number}/")
 
 
-def test_they_can_be_turned_off(page: Page) -> None:
+def test_single_letter_shortcuts_can_be_turned_off(page: Page) -> None:
     page.goto("/history/")
     page.keyboard.press("?")
     sheet = page.get_by_role("dialog", name="Keyboard shortcuts")

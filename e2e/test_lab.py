@@ -1,4 +1,4 @@
-"""What an admin sets for the lab, and finding a model by keyboard."""
+"""An admin's lab settings, and choosing a model by keyboard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from e2e.running import Site
 pytestmark = pytest.mark.e2e
 
 
-def test_a_model_is_found_and_chosen_by_keyboard(
+def test_a_model_can_be_found_and_chosen_by_keyboard(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
@@ -26,10 +26,10 @@ def test_a_model_is_found_and_chosen_by_keyboard(
 
     expect(search).to_have_value("ResNet-18")
     expect(page.locator('[name=model][value="resnet-18"]')).to_be_checked()
-    assert "/new/" in page.url  # Enter has chosen, not sent
+    assert "/new/" in page.url  # Enter chose the model and did not submit the form
 
 
-def test_an_admin_sets_defaults_and_prices_that_a_new_analysis_takes(
+def test_new_analyses_use_the_defaults_and_prices_an_admin_sets(
     site: Site, member: Account, open_page: Open, watch: Watch
 ) -> None:
     admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
@@ -48,7 +48,9 @@ def test_an_admin_sets_defaults_and_prices_that_a_new_analysis_takes(
     expect(page.get_by_role("heading", level=1)).not_to_have_text("Lab settings")
 
 
-def test_the_navigation_shows_on_a_phone_where_one_is(site: Site, open_page: Open) -> None:
+def test_the_current_section_is_visible_in_the_navigation_on_a_phone(
+    site: Site, open_page: Open
+) -> None:
     admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD), screen="phone")
     links = admin.get_by_role("navigation").first
     for address, name in (("/history/", "Analyses"), ("/gpus/", "GPUs"), ("/lab/", "Lab")):

@@ -1,4 +1,4 @@
-"""Two people write on one analysis at once: neither overwrites words that they have not seen."""
+"""Two people who edit one analysis at once never overwrite text they have not seen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 HERS, HIS = "Diverged at step 900.", "Fine with a warm-up."
 
 
-def test_who_saves_second_sees_both_and_saves_theirs_instead(
+def test_the_second_to_save_sees_both_versions_and_can_save_theirs(
     site: Site, member: Account, open_page: Open, watch: Watch
 ) -> None:
     page = _conflict(site, member, open_page, watch)
@@ -33,7 +33,7 @@ def test_who_saves_second_sees_both_and_saves_theirs_instead(
     expect(page.get_by_text(HERS)).to_have_count(0)
 
 
-def test_who_saves_second_can_keep_what_is_stored(
+def test_the_second_to_save_can_keep_the_saved_version(
     site: Site, member: Account, open_page: Open, watch: Watch
 ) -> None:
     page = _conflict(site, member, open_page, watch)
@@ -44,7 +44,7 @@ def test_who_saves_second_can_keep_what_is_stored(
 
 
 def _conflict(site: Site, member: Account, open_page: Open, watch: Watch) -> Page:
-    """The member's window after both have opened the form and the admin was the first to save."""
+    """The member's window after both opened the form and the admin saved first."""
     page = open_page(site, member)
     pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="8")
     doing.wait_for_verdict(page)

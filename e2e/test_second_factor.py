@@ -1,4 +1,4 @@
-"""Second factors as people use them: an app's codes, a recovery code, a passkey."""
+"""Second factors in use: app codes, recovery codes and passkeys."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ VIRTUAL = {
     "isUserVerified": True,
     "automaticPresenceSimulation": True,
 }
-"""A device that has been unlocked by its owner."""
+"""A device unlocked by its owner."""
 
 
 def _code(key: str, steps: int) -> str:
-    """What an authenticator app shows, so many steps of 30 seconds from now."""
+    """The code of an authenticator app, this many 30-second steps from now."""
     return str(format_hotp_value(hotp_value(key, int(time.time()) // 30 + steps)))
 
 
@@ -39,7 +39,9 @@ def _password(page: Page, account: Account) -> None:
     page.get_by_role("button", name="Sign in", exact=True).click()
 
 
-def test_an_app_and_recovery_codes(site: Site, member: Account, open_page: Open) -> None:
+def test_signing_in_with_app_and_recovery_codes(
+    site: Site, member: Account, open_page: Open
+) -> None:
     page = open_page(site, member)
     page.goto("/account/")
     look(page, "account-without")
@@ -71,7 +73,7 @@ def test_an_app_and_recovery_codes(site: Site, member: Account, open_page: Open)
     page.get_by_label("Code").fill("000000")
     page.get_by_role("button", name="Continue").click()
     expect(page.get_by_text("Wrong or already used")).to_be_visible()
-    # Not the one that was shown when it was set up; and the site may look a step later than this.
+    # Not the code used during setup; the site may check it one step later.
     page.get_by_label("Code").fill(_code(key, 1))
     page.get_by_role("button", name="Continue").click()
     expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
@@ -91,14 +93,14 @@ def test_an_app_and_recovery_codes(site: Site, member: Account, open_page: Open)
 
 
 def _with_device(page: Page) -> CDPSession:
-    """A window whose machine has a virtual authenticator."""
+    """A window with a virtual authenticator."""
     session = page.context.new_cdp_session(page)
     session.send("WebAuthn.enable")
     session.send("WebAuthn.addVirtualAuthenticator", {"options": VIRTUAL})
     return session
 
 
-def test_a_passkey_alone_and_after_the_password(
+def test_a_passkey_signs_in_alone_and_as_a_second_factor(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
@@ -141,9 +143,7 @@ def test_a_passkey_alone_and_after_the_password(
     expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
 
 
-def test_where_the_lab_asks_for_one_it_comes_before_all_else(
-    tmp_path: Path, open_page: Open
-) -> None:
+def test_a_required_second_factor_must_be_set_up_first(tmp_path: Path, open_page: Open) -> None:
     site = Site(tmp_path, settings={"MEMORYMARK_REQUIRE_MFA": "all"})
     try:
         password = site.add_member("grace", admin=True)
@@ -168,10 +168,10 @@ def test_where_the_lab_asks_for_one_it_comes_before_all_else(
         site.end()
 
 
-def test_it_says_why_no_passkey_was_given(site: Site, member: Account, open_page: Open) -> None:
+def test_a_failed_passkey_is_explained(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site)
     session = _with_device(page)
-    session.send("WebAuthn.disable")  # and no device is there
+    session.send("WebAuthn.disable")  # with no device
     page.goto(site.url.replace("127.0.0.1", "localhost") + "/accounts/login/")
     _with_device(page)
     page.get_by_role("button", name="Sign in with a passkey").click()

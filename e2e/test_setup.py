@@ -11,7 +11,7 @@ from e2e.running import Site
 pytestmark = pytest.mark.e2e
 
 
-def test_the_admin_who_set_it_up_signs_in_and_out(site: Site, open_page: Open) -> None:
+def test_signing_out_requires_signing_in_again(site: Site, open_page: Open) -> None:
     page = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
     doing.sign_out(page)
     page.goto("/history/")
@@ -19,7 +19,7 @@ def test_the_admin_who_set_it_up_signs_in_and_out(site: Site, open_page: Open) -
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_who_is_invited_chooses_a_name_and_is_in(site: Site, open_page: Open) -> None:
+def test_an_invited_member_chooses_a_name_and_is_signed_in(site: Site, open_page: Open) -> None:
     admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
     admin.goto("/members/")
     admin.get_by_role("button", name="Create invitation").click()
@@ -33,7 +33,7 @@ def test_who_is_invited_chooses_a_name_and_is_in(site: Site, open_page: Open) ->
     expect(guest.get_by_text("hedy", exact=True)).to_be_visible()
 
 
-def test_the_setup_link_has_done_its_work(site: Site, open_page: Open, watch: Watch) -> None:
+def test_the_setup_link_works_only_once(site: Site, open_page: Open, watch: Watch) -> None:
     watch.expected_statuses = {404}
     page = open_page(site)
     page.goto(site.setup_link)
@@ -41,7 +41,7 @@ def test_the_setup_link_has_done_its_work(site: Site, open_page: Open, watch: Wa
     expect(page.get_by_text("this link no longer works")).to_be_visible()
 
 
-def test_a_wrong_password_is_told_and_keeps_the_name(site: Site, open_page: Open) -> None:
+def test_a_wrong_password_is_reported_and_the_username_is_kept(site: Site, open_page: Open) -> None:
     page = open_page(site)
     page.goto("/")
     page.get_by_label("Username").fill(ADMIN)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 
 @looks
-def test_a_link_shows_the_answer_until_it_is_revoked(
+def test_a_share_link_shows_the_answer_until_it_is_revoked(
     site: Site, member: Account, open_page: Open, watch: Watch, screen: str, theme: Theme
 ) -> None:
     page = open_page(site, member, screen=screen, theme=theme)

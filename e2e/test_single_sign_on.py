@@ -1,4 +1,4 @@
-"""Single sign-on as people use it, with a provider on this machine that asks nobody anything."""
+"""Single sign-on in use, with a local provider that signs in without asking."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lab(provider: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     site.end()
 
 
-def test_somebody_new_comes_in_and_somebody_else_links(
+def test_a_new_member_signs_in_and_an_existing_one_links_an_account(
     lab: Site, provider: FakeProvider, open_page: Open, watch: Watch
 ) -> None:
     admin = Account("ada", lab.add_member("ada", admin=True))
