@@ -1,4 +1,4 @@
-"""What tests share: small models, for a real step that is not a large one, and a folder of code."""
+"""Shared by the tests: small models for quick real steps, and a folder of importable code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SMALL: dict[str, dict[str, Any]] = {
         _DECODER,
     ),
     "gemma-2b": _DECODER,
-    # Every second layer slides, over less than the 32 tokens of a small workload.
+    # Every second layer has a sliding window, shorter than the 32 tokens of a small workload.
     "gemma-3-1b": _DECODER | {"sliding_window": 16, "sliding_window_pattern": 2},
     **dict.fromkeys(("t5-small", "t5-base"), _T5),
     **dict.fromkeys(("resnet", "resnet-18", "resnet-101", "resnet-152"), _RESNET),
@@ -106,7 +106,7 @@ def small_workload(model: str, **fields: Any) -> Workload:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder in which modules are found, and forgotten afterwards."""
+    """A folder on the import path; its modules are unloaded afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
     yield tmp_path

@@ -1,4 +1,4 @@
-"""A lab that answers what a test tells it to, and remembers what it was asked."""
+"""A fake lab that gives prepared responses and records its requests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request as it arrived."""
+class Received:
+    """A request as it arrived."""
 
     method: str
     path: str
@@ -22,10 +22,10 @@ class Asked:
 
 @dataclass
 class FakeLab:
-    """Gives its answers in turn, the last one for ever: status, JSON (or bytes) and headers."""
+    """Gives its responses in turn, then repeats the last: status, JSON (or bytes) and headers."""
 
     answers: list[tuple[int, Any, dict[str, str]]] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Received] = field(default_factory=list)
 
     def __enter__(self) -> FakeLab:
         lab = self
@@ -34,12 +34,12 @@ class FakeLab:
             def do_GET(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
-                lab.asked.append(Asked(self.command, self.path, dict(self.headers), body))
+                lab.requests.append(Received(self.command, self.path, dict(self.headers), body))
                 status, given, headers = (
                     lab.answers.pop(0) if len(lab.answers) > 1 else lab.answers[0]
                 )
                 if status == 0:
-                    return  # hangs up without a word
+                    return  # closes the connection without a response
                 sent = given if isinstance(given, bytes) else json.dumps(given).encode()
                 self.send_response(status)
                 for name, value in headers.items():
@@ -52,7 +52,7 @@ class FakeLab:
             do_PATCH = do_GET  # noqa: N815  # as above
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nothing: a test says what failed."""
+                """Log nothing; the test reports failures."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -68,8 +68,8 @@ class FakeLab:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def say(self, *answers: Any) -> None:
-        """What to answer: a body alone means 200; else a status, a body and perhaps headers."""
+    def respond(self, *answers: Any) -> None:
+        """Set the responses: a body alone means 200; else a status, a body and maybe headers."""
         self.answers = [
             (*answer, {})[:3] if isinstance(answer, tuple) else (200, answer, {})
             for answer in answers

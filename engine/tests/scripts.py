@@ -1,4 +1,4 @@
-"""A person's own training code, written into a file for a test."""
+"""Users' training code, written to a file for a test."""
 
 from __future__ import annotations
 

@@ -36,14 +36,14 @@ def test_a_model_without_checkpointing_says_so() -> None:
     assert "ResNet-50" in raised.value.fields["gradient_checkpointing"]
 
 
-def test_eager_attention_keeps_the_scores() -> None:
+def test_eager_attention_stores_the_scores() -> None:
     long = {"sequence_length": 512}
     assert peak(small_workload("bert", attention="eager", **long)) > 2 * peak(
         small_workload("bert", **long)
     )
 
 
-def test_lora_trains_a_small_share() -> None:
+def test_lora_trains_a_small_share_of_the_parameters() -> None:
     assert trainable_share(small_workload("gpt2", lora_rank=2)) < 0.1
 
 
@@ -55,13 +55,13 @@ def test_lora_keeps_state_for_the_adapters_only() -> None:
     assert lora["optimizer_state"] < 0.2 * whole["optimizer_state"]
 
 
-def test_lora_takes_named_targets() -> None:
+def test_lora_can_target_named_layers() -> None:
     model = build_model(small_workload("bert", lora_rank=2, lora_targets="query, value"))
     adapted = {name.split(".lora_")[0] for name, _ in model.named_parameters() if "lora_" in name}
     assert {name.rsplit(".", 1)[-1] for name in adapted} == {"query", "value"}
 
 
-def test_unknown_lora_targets_are_named() -> None:
+def test_unknown_lora_targets_are_listed() -> None:
     with pytest.raises(InvalidInput) as raised:
         build_model(small_workload("bert", lora_rank=2, lora_targets="no_such_module"))
     assert "no_such_module" in raised.value.fields["lora_targets"]
@@ -69,13 +69,13 @@ def test_unknown_lora_targets_are_named() -> None:
 
 @pytest.mark.parametrize("task", ["sequence-classification", "token-classification"])
 @pytest.mark.parametrize("model", ["bert", "distilbert", "roberta", "gpt2", "qwen3-0.6b"])
-def test_lora_trains_a_classifiers_head_whole(model: str, task: str) -> None:
-    """DistilBERT's has two parts; peft refuses to adapt what it trains whole."""
+def test_lora_trains_a_classifiers_whole_head(model: str, task: str) -> None:
+    """DistilBERT's head has two parts; peft refuses to adapt a layer it trains whole."""
     built = build_model(small_workload(model, task=task, lora_rank=2))
     assert [n for n, p in built.named_parameters() if "modules_to_save" in n and p.requires_grad]
 
 
-def test_named_lora_targets_leave_the_head_out_too() -> None:
+def test_named_lora_targets_do_not_adapt_the_head_either() -> None:
     with pytest.raises(InvalidInput) as raised:
         build_model(small_workload("distilbert", lora_rank=2, lora_targets="pre_classifier"))
     assert "pre_classifier" in raised.value.fields["lora_targets"]

@@ -1,4 +1,4 @@
-"""The allocator model keeps the rules of PyTorch's caching allocator."""
+"""The allocator model follows the rules of PyTorch's caching allocator."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_blocks_of_different_segments_never_join() -> None:
     assert allocator.reserved_bytes == 40 * MIB
 
 
-def test_unused_segments_are_given_back_before_a_request_fails() -> None:
+def test_unused_segments_are_freed_before_a_request_fails() -> None:
     allocator = CachingAllocator(40 * MIB)
     used = allocator.allocate(10 * MIB)
     allocator.free(allocator.allocate(20 * MIB))
@@ -120,7 +120,7 @@ def test_unused_segments_are_given_back_before_a_request_fails() -> None:
     assert (allocator.reserved_bytes, allocator.retries) == (32 * MIB, 3)
 
 
-def test_a_segment_partly_in_use_is_not_given_back() -> None:
+def test_a_segment_partly_in_use_is_not_freed() -> None:
     allocator = CachingAllocator(30 * MIB)
     allocator.free(allocator.allocate(9 * MIB))
     allocator.allocate(2 * MIB)
@@ -129,7 +129,7 @@ def test_a_segment_partly_in_use_is_not_given_back() -> None:
     assert (allocator.allocated_bytes, allocator.reserved_bytes) == (2 * MIB, 20 * MIB)
 
 
-def test_giving_back_frees_small_segments_too() -> None:
+def test_small_segments_are_freed_to_make_room_too() -> None:
     allocator = CachingAllocator(12 * MIB)
     allocator.free(allocator.allocate(512))
     allocator.allocate(12 * MIB)
@@ -142,7 +142,7 @@ def test_a_capacity_can_be_filled_to_the_byte() -> None:
         CachingAllocator(2 * MIB - 1).allocate(1)
 
 
-def test_retries_give_back_what_other_streams_hold_unused() -> None:
+def test_a_retry_frees_unused_segments_of_other_streams() -> None:
     allocator = CachingAllocator(42 * MIB)
     allocator.free(allocator.allocate(20 * MIB, stream=2))
     allocator.allocate(512, stream=1)
@@ -154,7 +154,7 @@ def test_retries_give_back_what_other_streams_hold_unused() -> None:
     assert allocator.reserved_bytes == 42 * MIB
 
 
-def test_the_streams_have_their_own_memory_and_share_one_capacity() -> None:
+def test_streams_have_separate_memory_and_share_one_capacity() -> None:
     allocator = CachingAllocator(44 * MIB)
     allocator.allocate(2 * MIB, stream=3)
     allocator.allocate(512, stream=3)
@@ -175,7 +175,7 @@ def test_freed_memory_serves_its_own_stream_and_size_class(stream: int) -> None:
     allocator = CachingAllocator()
     sizes = (MIB, MIB + 512)
     blocks = [allocator.allocate(size, stream) for size in sizes]
-    # The leading byte of the 64 bits of an address tells the pool.
+    # The leading byte of a 64-bit address identifies the pool.
     assert [block >> 56 for block in blocks] == [2 * stream, 2 * stream + 1]
     for block in blocks:
         allocator.free(block)
@@ -186,14 +186,14 @@ def test_freed_memory_serves_its_own_stream_and_size_class(stream: int) -> None:
     assert allocator.reserved_bytes == 44 * MIB
 
 
-def test_a_request_that_names_no_stream_is_made_in_the_first() -> None:
+def test_a_request_without_a_stream_uses_the_first() -> None:
     allocator = CachingAllocator()
     block = allocator.allocate(512)
     allocator.free(block)
     assert allocator.allocate(512, stream=0) == block
 
 
-def test_an_allocator_begins_with_nothing() -> None:
+def test_a_new_allocator_is_empty() -> None:
     allocator = CachingAllocator()
     assert (allocator.allocated_bytes, allocator.peak_allocated_bytes) == (0, 0)
     assert (allocator.reserved_bytes, allocator.peak_reserved_bytes) == (0, 0)
@@ -201,7 +201,7 @@ def test_an_allocator_begins_with_nothing() -> None:
     assert allocator.layout() == ({}, {0: {}, 1: {}})
 
 
-def test_the_layout_names_every_block_in_use_and_every_free_one() -> None:
+def test_the_layout_lists_every_used_and_every_free_block() -> None:
     allocator = CachingAllocator()
     small, large = allocator.allocate(512), allocator.allocate(2 * MIB)
     assert allocator.layout() == (
@@ -228,7 +228,7 @@ def test_the_peaks_stay_when_memory_is_freed() -> None:
     assert small.peak_allocated_bytes == 27 * MIB
 
 
-def test_a_request_for_nothing_takes_nothing() -> None:
+def test_a_request_of_zero_bytes_takes_no_memory() -> None:
     allocator = CachingAllocator(0)
     handle = allocator.allocate(0)
     assert handle == NO_BLOCK
@@ -248,7 +248,7 @@ def test_misuse_is_refused() -> None:
         CachingAllocator(-1)
 
 
-# --- Against a slow model that follows the rules word by word --------------------------------
+# --- Against a slow model that follows the rules literally -----------------------------------
 
 
 @dataclass
@@ -333,7 +333,7 @@ SIZES = st.one_of(
     st.sampled_from([512, MIB - 1, MIB, MIB + 1, 2 * MIB, 10 * MIB - 512, 10 * MIB, 20 * MIB]),
 )
 # Each step allocates a size, or frees one of the live blocks (chosen by the number, modulo). Long
-# lists are asked for, since hypothesis makes short ones by itself.
+# lists are requested explicitly, since hypothesis prefers short ones.
 STEP = st.tuples(st.sampled_from([ALLOCATE, ALLOCATE, ALLOCATE, FREE, FREE]), SIZES)
 STEPS = st.one_of(st.lists(STEP), st.lists(STEP, min_size=40, max_size=120))
 CAPACITIES = st.one_of(st.none(), st.integers(0, 200 * MIB))
@@ -341,7 +341,7 @@ CAPACITIES = st.one_of(st.none(), st.integers(0, 200 * MIB))
 
 @settings(deadline=None, max_examples=150)
 @given(STEPS, CAPACITIES)
-def test_it_agrees_with_the_rules_followed_word_by_word(
+def test_the_allocator_agrees_with_the_slow_model(
     steps: list[tuple[int, int]], capacity: int | None
 ) -> None:
     fast, slow = CachingAllocator(capacity), NaiveAllocator(capacity)
@@ -370,7 +370,7 @@ def test_it_agrees_with_the_rules_followed_word_by_word(
 
 @settings(deadline=None)
 @given(STEPS, CAPACITIES)
-def test_blocks_in_use_never_overlap_and_stay_within_what_is_reserved_and_allowed(
+def test_used_blocks_never_overlap_and_stay_within_reserved_memory_and_capacity(
     steps: list[tuple[int, int]], capacity: int | None
 ) -> None:
     allocator = CachingAllocator(capacity)
@@ -397,7 +397,7 @@ def test_blocks_in_use_never_overlap_and_stay_within_what_is_reserved_and_allowe
 
 @settings(deadline=None)
 @given(st.lists(SIZES, max_size=30), st.randoms(use_true_random=False))
-def test_once_everything_is_freed_every_segment_can_be_given_back(
+def test_once_everything_is_freed_every_segment_can_be_freed(
     sizes: list[int], random: Random
 ) -> None:
     everything = 10_000 * MIB

@@ -1,4 +1,4 @@
-"""The allocator's options do what PyTorch's do, and nonsense in them is refused."""
+"""The allocator's options work as PyTorch's do, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_options_are_read_as_pytorch_reads_them() -> None:
     )
 
 
-def test_divisions_hold_for_the_sizes_they_name() -> None:
+def test_divisions_apply_to_the_sizes_they_are_set_for() -> None:
     conf = "roundup_power2_divisions:[64:8,256:4,1024:4,>:1]"
     divisions = AllocatorOptions.parse(conf).roundup_power2_divisions
     assert divisions == (8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 4, 1, 1, 1, 1, 1)
@@ -60,7 +60,7 @@ def test_divisions_hold_for_the_sizes_they_name() -> None:
         ),
     ],
 )
-def test_each_option_is_read_within_its_bounds(conf: str, options: AllocatorOptions) -> None:
+def test_each_option_is_checked_against_its_bounds(conf: str, options: AllocatorOptions) -> None:
     assert AllocatorOptions.parse(conf) == options
 
 
@@ -93,7 +93,7 @@ def test_there_are_divisions_for_each_power_of_two_from_1_mib(
         "pinned_use_background_threads:True,release_lock_on_cudamalloc:True",
     ],
 )
-def test_options_without_effect_on_the_peak_are_passed_over(conf: str) -> None:
+def test_options_without_effect_on_the_peak_are_ignored(conf: str) -> None:
     assert AllocatorOptions.parse(conf) == AllocatorOptions()
 
 
@@ -121,7 +121,7 @@ def test_options_without_effect_on_the_peak_are_passed_over(conf: str) -> None:
         ("max_split_size_mb:\x00", "at most 500 characters"),
     ],
 )
-def test_nonsense_is_refused_with_what_to_do(conf: str, message: str) -> None:
+def test_invalid_options_are_refused_with_what_to_do(conf: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         AllocatorOptions.parse(conf)
     assert list(caught.value.fields) == ["allocator"]
@@ -130,7 +130,7 @@ def test_nonsense_is_refused_with_what_to_do(conf: str, message: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(alphabet="exroundmaxsplitsize_b:[],>0123456789TrueFalse ", max_size=80))
-def test_any_text_gives_options_or_a_message(conf: str) -> None:
+def test_any_text_gives_options_or_an_error_message(conf: str) -> None:
     wrong: dict[str, str] = {}
     collect(lambda: AllocatorOptions.parse(conf), wrong)
     assert wrong.keys() <= {"allocator"}
@@ -147,7 +147,7 @@ def test_any_text_gives_options_or_a_message(conf: str) -> None:
         (4, 2 * MIB, 2 * MIB),
         (4, 1800 * 1024, 2 * MIB),
         (8, 100, 512),
-        (8, 4096, 4096),  # no more than 8 blocks: to the next block
+        (8, 4096, 4096),  # no more than 8 blocks: rounded to the next block
         (8, 3000, 3072),
         (8, 5000, 5120),
         (1, 1200 * 1024 + 1, 1200 * 1024 + 512),
@@ -164,11 +164,11 @@ def test_requests_round_up_to_a_division_of_a_power_of_two(
 @pytest.mark.parametrize(
     ("size", "rounded"),
     [
-        (600_000, 786_432),  # below 1 MiB as from there on: by half a power of two
+        (600_000, 786_432),  # below 1 MiB as above it: by half a power of two
         (MIB + 1, MIB + MIB // 2),
         (2 * MIB - 1, 2 * MIB),
         (2 * MIB + 1, 2 * MIB + 512),  # not divided
-        (4 * MIB + 1, 4 * MIB + 512),  # into one part: no rounding either
+        (4 * MIB + 1, 4 * MIB + 512),  # one division: no rounding either
         (8 * MIB + 1, 9 * MIB),
         (2**35 - 1, 2**35),
         (2**35 + 1, 2**35 + 2**33),
@@ -211,7 +211,7 @@ def test_a_block_too_large_to_split_serves_only_requests_near_its_size() -> None
     assert limited.reserved_bytes == 108 * MIB
 
 
-def test_only_what_is_needed_is_given_back_and_that_is_no_retry() -> None:
+def test_only_what_is_needed_is_freed_and_that_is_no_retry() -> None:
     limited = allocator("max_split_size_mb:32", 120 * MIB)
     first, second = limited.allocate(40 * MIB), limited.allocate(60 * MIB)
     limited.free(first)
@@ -307,11 +307,11 @@ class NaiveUnsplit:
             segment.blocks = joined
 
 
-# --- Against slow models that follow the rules word by word ----------------------------------
+# --- Against slow models that follow the rules literally -------------------------------------
 
 
 class SlowAllocator(Protocol):
-    """A model that follows the rules word by word."""
+    """A model that follows the rules literally."""
 
     retries: int
 
@@ -342,7 +342,7 @@ def agree(fast: CachingAllocator, slow: SlowAllocator, steps: list[tuple[int, in
 
 @settings(deadline=None, max_examples=150)
 @given(STEPS, CAPACITIES, st.integers(20, 40))
-def test_unsplit_blocks_agree_with_the_rules_followed_word_by_word(
+def test_unsplit_blocks_agree_with_the_slow_model(
     steps: list[tuple[int, int]], capacity: int | None, max_split_mib: int
 ) -> None:
     fast = allocator(f"max_split_size_mb:{max_split_mib}", capacity)

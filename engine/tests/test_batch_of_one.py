@@ -1,4 +1,4 @@
-"""A batch of one, where batch norm has a single value of a channel and PyTorch refuses the step."""
+"""Batch 1, where batch norm has one value per channel and PyTorch refuses the step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ pytestmark = pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize(
     "command", [["predict", "--batch-size"], ["analyze", "--current-batch-size"]]
 )
-def test_it_is_refused_in_one_line(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_one_is_refused_in_one_line(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     name, flag = command
     given = ["resnet-18", "--image-size", "32", "--gpu", "t4"]
     assert main([name, *given, flag, "1"]) == BAD_INPUT
@@ -47,22 +49,22 @@ def test_it_is_refused_in_one_line(command: list[str], capsys: pytest.CaptureFix
     assert main([name, *given, flag, "2", "--json"]) == OK
 
 
-def test_a_search_may_pass_there() -> None:
-    """It starts from the smallest batch where the current one does not fit."""
+def test_a_search_may_start_from_batch_one() -> None:
+    """It starts from the smallest batch when the current one does not fit."""
     asked = {"current_batch_size": 60_000, "memory_limit_bytes": 300 * 2**20}
     result = analyze(AnalysisRequest.parse(SMALL | asked), lambda _: None)
     assert result.largest_batch_size > 1
     assert result.recommended_batch_size > 1
 
 
-def test_a_plan_does_too() -> None:
+def test_a_plan_may_start_from_batch_one() -> None:
     made = plan(AnalysisRequest.parse(SMALL | {"gpu": "local"}), lambda _: None)
     assert all(option.largest_batch_size > 1 for option in made.options)
     with pytest.raises(InvalidInput, match="batch norm"):
         plan(AnalysisRequest.parse(SMALL | {"current_batch_size": 1}), lambda _: None)
 
 
-def test_ones_own_code_is_told_the_same(folder: Path) -> None:
+def test_a_script_is_refused_at_batch_one_and_searched_from_there(folder: Path) -> None:
     name = written(folder, NORMED).name
     with pytest.raises(InvalidInput, match="batch norm"):
         engine.analyze(name, gpu="t4", current_batch_size=1)
@@ -72,8 +74,8 @@ def test_ones_own_code_is_told_the_same(folder: Path) -> None:
     assert found.largest_batch_size > 1
 
 
-def test_so_is_code_that_does_other_things_at_other_sizes(folder: Path) -> None:
-    """Each batch size is traced by itself there."""
+def test_a_script_traced_at_every_size_has_a_stand_in_for_batch_one(folder: Path) -> None:
+    """It does different things at different sizes, so each size is traced separately."""
     unlike = NORMED.replace(
         "zero_grad()", "zero_grad(), [torch.zeros(1) for _ in range(batch_size)]"
     )
@@ -82,7 +84,7 @@ def test_so_is_code_that_does_other_things_at_other_sizes(folder: Path) -> None:
     assert at(1).sizes == at(2).sizes
 
 
-def test_where_one_sample_has_values_enough_it_is_an_answer() -> None:
+def test_batch_one_is_predicted_where_a_channel_has_several_values() -> None:
     assert (
         main(["predict", "resnet-18", "--image-size", "64", "--gpu", "t4", "--batch-size", "1"])
         == OK

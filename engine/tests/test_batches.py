@@ -27,7 +27,7 @@ def text(model: str, task: Task | None = None) -> Workload:
         (text("t5-small"), (4, 16)),
     ],
 )
-def test_sentences_are_padded_as_real_ones_are(workload: Workload, labels: tuple[int, ...]) -> None:
+def test_sentences_are_padded_like_real_ones(workload: Workload, labels: tuple[int, ...]) -> None:
     batch = make_batch(workload, 4)
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
     assert batch["input_ids"].shape == (4, 16)
@@ -38,7 +38,7 @@ def test_sentences_are_padded_as_real_ones_are(workload: Workload, labels: tuple
     assert batch["labels"].dtype is torch.int64
 
 
-def test_a_language_models_text_is_packed_to_the_full_length() -> None:
+def test_text_for_language_models_is_packed_to_full_length() -> None:
     batch = make_batch(text("gpt2"), 3)
     assert set(batch) == {"input_ids", "labels"}
     assert torch.equal(batch["input_ids"], batch["labels"])
@@ -54,7 +54,7 @@ def test_one_label_makes_it_a_regression(workload: Workload) -> None:
 
 @pytest.mark.parametrize("side", [32, 224, 400])
 @pytest.mark.parametrize("model", ["resnet", "vit-b", "clip"])
-def test_images_have_the_shape_that_the_models_image_processor_gives(model: str, side: int) -> None:
+def test_images_have_the_shape_from_the_models_image_processor(model: str, side: int) -> None:
     batch = make_batch(Workload(model, image_size=side), 2)
     assert batch["pixel_values"].shape == (2, 3, side, side)
     assert batch["pixel_values"].dtype is torch.float32
@@ -71,7 +71,7 @@ def test_pairs_are_images_and_padded_sentences() -> None:
     assert int(batch["input_ids"].max()) < 49_408
 
 
-def test_speech_has_the_features_that_whispers_own_extractor_makes() -> None:
+def test_speech_has_the_features_of_whispers_extractor() -> None:
     half_a_minute = torch.zeros(30 * 16_000).numpy()
     extracted = WhisperFeatureExtractor()(half_a_minute, sampling_rate=16_000, return_tensors="np")
     batch = make_batch(Workload("whisper"), 2)
@@ -88,6 +88,6 @@ def test_every_task_of_every_preset_has_a_batch() -> None:
             assert all(tensor.shape[0] == 1 for tensor in batch.values())
 
 
-def test_a_model_whose_config_is_not_there_has_none() -> None:
+def test_a_model_without_a_config_has_no_batch() -> None:
     with pytest.raises(EngineError, match="the config of a/b was not fetched"):
         make_batch(Workload("a/b"), 1)

@@ -1,4 +1,4 @@
-"""What a prediction leaves out is said where it matters."""
+"""Answers state what a prediction leaves out where it matters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
         ),
     ],
 )
-def test_what_convolves_says_that_cudnns_workspaces_are_not_predicted(
+def test_a_model_with_convolutions_has_a_caveat_on_cudnn_workspaces(
     model: str, convolves: bool
 ) -> None:
     request = AnalysisRequest(
@@ -45,7 +45,7 @@ def shared(**fields: Any) -> Workload:
 
 
 def step_without_sync(training: Training, batch: Batch) -> None:
-    """A training step that reduces its gradients in the last micro-batch only."""
+    """A training step that reduces gradients only in the last micro-batch."""
     model: Any = training.model
     for number in range(1, training.micro_batches + 1):
         model.set_requires_gradient_sync(number == training.micro_batches)
@@ -71,7 +71,7 @@ def step_without_sync(training: Training, batch: Batch) -> None:
         pytest.param("bf16-true", 2, marks=pytest.mark.slow),
     ],
 )
-def test_fsdp_without_sync_keeps_whole_gradients_and_needs_no_more_than_is_said(
+def test_fsdp_with_no_sync_needs_at_most_what_the_caveat_says(
     precision: str, reduced: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = shared(parallelism="fsdp", precision=precision)
@@ -85,7 +85,7 @@ def test_fsdp_without_sync_keeps_whole_gradients_and_needs_no_more_than_is_said(
     assert 0 < without - peak <= unsynchronised_bytes(workload)
 
 
-def test_what_no_sync_would_take_is_said_where_several_gpus_accumulate() -> None:
+def test_accumulation_on_several_gpus_has_a_caveat_on_no_sync() -> None:
     request = AnalysisRequest(
         shared(parallelism="fsdp"),
         gpu="a10",

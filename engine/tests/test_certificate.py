@@ -1,4 +1,4 @@
-"""The commands that repeat the trials on both sides of the limit."""
+"""The commands that reproduce the trials on both sides of the limit."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ def commands(source: Source = Source.PREDICTED, **fields: object) -> list[str]:
     return model_commands(AnalysisRequest.parse(BERT | fields), source, (64, 65))
 
 
-def test_settings_at_their_default_are_left_out() -> None:
+def test_default_settings_are_left_out() -> None:
     assert commands() == [
         "python -m engine predict bert --gpu a10 --batch-size 64",
         "python -m engine predict bert --gpu a10 --batch-size 65",
     ]
 
 
-def test_what_was_set_is_set_again() -> None:
+def test_changed_settings_are_included() -> None:
     fits, _ = commands(precision="bf16-mixed", allocator="expandable_segments:True")
     assert "--precision bf16-mixed" in fits
     assert "--allocator expandable_segments:True" in fits
 
 
-def test_a_measured_one_names_no_gpu() -> None:
+def test_a_measured_trial_has_no_gpu_flag() -> None:
     fits, _ = commands(Source.MEASURED, gpu="local", memory_limit_bytes=2**30)
     assert fits == f"python -m engine measure bert --memory-limit {2**30} --batch-size 64"
 
 
-def test_each_side_accumulates_what_keeps_the_global_batch() -> None:
-    """Batch 64 takes 4 micro-batches to 256 samples, 65 also; today's 16 takes 16."""
+def test_each_command_accumulates_to_keep_the_global_batch() -> None:
+    """For 256 samples, batch 64 takes 4 micro-batches, 65 too; the current 16 takes 16."""
     for command in commands(current_batch_size=16, global_batch_size=256):
         assert "--gradient-accumulation 4" in command
-        assert "--global-batch-size" not in command  # it has no such flag
+        assert "--global-batch-size" not in command  # the command has no such flag
     assert "--gradient-accumulation 3" in commands(gradient_accumulation=3)[0]
     assert "accumulation" not in commands(current_batch_size=16, global_batch_size=64)[0]

@@ -1,4 +1,4 @@
-"""``check``: a training's file against a GPU, with a status that a pipeline can act on."""
+"""``check``: a training run's file against a GPU, with an exit status for pipelines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _answer(**current: Any) -> AnalysisResult:
 
 @pytest.fixture
 def described(tmp_path: Path) -> Callable[[str], list[str]]:
-    """Writes a file; the arguments that check it."""
+    """Writes a config file; returns the arguments that check it."""
 
     def write(text: str) -> list[str]:
         path = tmp_path / "training.toml"
@@ -46,7 +46,7 @@ def described(tmp_path: Path) -> Callable[[str], list[str]]:
 
 @pytest.fixture
 def analysis(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[AnalysisRequest]]:
-    """Puts an answer in place of the analysis, which would load torch; tells what it was asked."""
+    """Replaces the analysis, which would load torch, by an answer; records the requests."""
 
     def put(answer: AnalysisResult | Exception) -> list[AnalysisRequest]:
         asked: list[AnalysisRequest] = []
@@ -69,7 +69,7 @@ Described = Callable[[str], list[str]]
 Put = Callable[..., list[AnalysisRequest]]
 
 
-def test_what_fits_is_said_in_one_sentence_with_status_0(
+def test_a_batch_that_fits_gives_one_sentence_and_status_0(
     described: Described, analysis: Put, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (asked, status) = (analysis(_answer()), main(described(BERT)))
@@ -81,7 +81,7 @@ def test_what_fits_is_said_in_one_sentence_with_status_0(
     assert (asked[0].gpu, asked[0].current_batch_size) == ("a10", 16)
 
 
-def test_every_field_of_a_request_can_be_said(
+def test_every_field_of_a_request_can_be_set_in_the_file(
     described: Described, analysis: Put, tmp_path: Path
 ) -> None:
     asked = analysis(_answer())
@@ -95,7 +95,7 @@ def test_every_field_of_a_request_can_be_said(
         {
             "model": "bert",
             "current_batch_size": 16,
-            "gpu": "a10",  # the flag's, before the file's
+            "gpu": "a10",  # the flag overrides the file
             "precision": "bf16-mixed",
             "gradient_checkpointing": True,
             "memory_limit_bytes": 8 * 2**30,
@@ -105,13 +105,13 @@ def test_every_field_of_a_request_can_be_said(
     )
 
 
-def test_the_file_may_name_the_gpu(described: Described, analysis: Put) -> None:
+def test_the_file_can_set_the_gpu(described: Described, analysis: Put) -> None:
     asked = analysis(_answer())
     assert main(described(f'{BERT}gpu = "h100"\n')[:3]) == 0
     assert asked[0].gpu.startswith("h100")
 
 
-def test_what_does_not_fit_fails_with_the_batch_that_does(
+def test_a_batch_that_does_not_fit_fails_and_names_one_that_does(
     described: Described, analysis: Put, capsys: pytest.CaptureFixture[str]
 ) -> None:
     analysis(_answer(fits=False, device_used_bytes=23 * 2**30))
@@ -122,7 +122,7 @@ def test_what_does_not_fit_fails_with_the_batch_that_does(
     )
 
 
-def test_what_may_not_fit_fails_unless_one_is_optimistic(
+def test_a_batch_that_may_not_fit_fails_unless_optimistic(
     described: Described, analysis: Put, capsys: pytest.CaptureFixture[str]
 ) -> None:
     near = replace(_answer(device_used_high_bytes=TOTAL + 1), safe_batch_size=12)
@@ -138,11 +138,11 @@ def test_what_may_not_fit_fails_unless_one_is_optimistic(
     assert "No batch is certain to fit" in capsys.readouterr().out
 
 
-def test_the_high_end_may_be_all_of_the_gpu() -> None:
+def test_a_high_end_of_exactly_all_memory_passes() -> None:
     assert check(_answer(device_used_high_bytes=TOTAL), Limits()).passed
 
 
-def test_what_does_not_fit_at_any_batch_fails_with_the_engines_words(
+def test_a_model_that_fits_at_no_batch_fails_with_the_engines_message(
     described: Described, analysis: Put, capsys: pytest.CaptureFixture[str]
 ) -> None:
     analysis(DoesNotFit("BERT base does not fit: batch 1 needs 30 GiB"))
@@ -163,7 +163,7 @@ def test_what_does_not_fit_at_any_batch_fails_with_the_engines_words(
         (1, 1),
     ],
 )
-def test_a_training_fails_where_it_is_surely_slower_than_asked(
+def test_a_training_run_fails_if_surely_slower_than_required(
     least: float,
     status: int,
     described: Described,
@@ -178,7 +178,7 @@ def test_a_training_fails_where_it_is_surely_slower_than_asked(
     )
 
 
-def test_in_json_the_figures_are_there(
+def test_json_output_has_the_numbers(
     described: Described, analysis: Put, capsys: pytest.CaptureFixture[str]
 ) -> None:
     analysis(_answer(device_used_high_bytes=3 * 2**30))
@@ -221,7 +221,7 @@ def test_in_json_the_figures_are_there(
         ('batch_size = 16\nfactory = "mine"', ["factory: 'mine' is not a function"]),
     ],
 )
-def test_a_mistake_in_the_file_names_its_key_with_status_2(
+def test_a_mistake_in_the_file_is_reported_by_key_with_status_2(
     text: str,
     messages: list[str],
     described: Described,
@@ -235,7 +235,7 @@ def test_a_mistake_in_the_file_names_its_key_with_status_2(
     assert all(message in err for message in messages)
 
 
-def test_a_file_that_is_not_there_is_named(
+def test_a_missing_or_unreadable_file_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", "--config", str(tmp_path / "none.toml"), "--gpu", "a10"]) == 2
@@ -245,7 +245,7 @@ def test_a_file_that_is_not_there_is_named(
     assert "binary.toml is not valid TOML" in capsys.readouterr().err
 
 
-def test_a_gpu_that_is_not_known_names_the_flag(
+def test_an_unknown_gpu_is_reported_by_flag(
     described: Described, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*described(BERT)[:3], "--gpu", "b10"]) == 2
@@ -254,7 +254,7 @@ def test_a_gpu_that_is_not_known_names_the_flag(
     assert "error: --gpu: choose a GPU" in capsys.readouterr().err
 
 
-def test_a_failure_of_the_engine_is_no_verdict(
+def test_an_engine_failure_gives_no_verdict(
     described: Described, analysis: Put, capsys: pytest.CaptureFixture[str]
 ) -> None:
     analysis(MeasurementFailed("no driver"))
@@ -262,7 +262,7 @@ def test_a_failure_of_the_engine_is_no_verdict(
     assert capsys.readouterr() == ("", "error: no driver\n")
 
 
-def test_the_keys_that_the_document_shows_are_taken(described: Described, analysis: Put) -> None:
+def test_the_keys_in_the_guide_are_accepted(described: Described, analysis: Put) -> None:
     document = (Path(__file__).parents[2] / "docs" / "check.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```toml\n(.*?)```", document, re.DOTALL)
     asked = analysis(_answer())
@@ -285,7 +285,9 @@ class TestForReal:
         assert main(described(small.format(4096))) == 1
         assert "does not fit on NVIDIA A10 limited to 2.00 GiB" in capsys.readouterr().out
 
-    def test_ones_own_code(self, described: Described, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_script_can_be_checked(
+        self, described: Described, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main([*described(f'factory = "{EXAMPLE}"\nbatch_size = 8\n'), "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
         assert (answer["passed"], answer["source"]) == (True, "predicted")

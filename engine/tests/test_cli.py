@@ -1,4 +1,4 @@
-"""The command line: what it prints where, and with which exit status it ends."""
+"""The command line: its output streams and exit statuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVAL_ON_A10 = ("--gpu", "a10", "--mode", "eval", "--optimizer", "none")
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[AnalysisRequest]]:
-    """Puts something in place of the analysis, which would load torch; tells what it was asked."""
+    """Replaces the analysis, which would load torch, by a function; records the requests."""
 
     def put(answer: Callable[[Callable[[Event], None]], object]) -> list[AnalysisRequest]:
         asked: list[AnalysisRequest] = []
@@ -66,14 +66,16 @@ def refuses(error: BaseException) -> Callable[[Callable[[Event], None]], object]
         ("-1", "-1"),
     ],
 )
-def test_a_size_takes_a_unit_or_is_handed_through(size: str, expected: int | str) -> None:
+def test_a_size_may_have_a_unit_and_is_passed_on_without_one(
+    size: str, expected: int | str
+) -> None:
     assert bytes_of(size) == expected
 
 
 @pytest.mark.parametrize(
     "size", ["8apples", "GiB", "-8GiB", "8 G", "1e3MiB", "8GiB8", "٨GiB", "9" * 5000 + "GiB"]
 )
-def test_what_is_no_size_is_told_how_to_write_one(size: str) -> None:
+def test_an_invalid_size_is_refused_with_how_to_write_one(size: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
         bytes_of(size)
     message = refusal.value.fields["memory_limit_bytes"]
@@ -130,7 +132,7 @@ def test_bad_input_is_one_line_on_stderr_and_status_2(
     assert err.count("\n") == 1
 
 
-def test_every_mistake_gets_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_gets_its_own_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "bertt", "--gpu", "b10", "--current-batch-size", "0"]) == 2
     lines = capsys.readouterr().err.splitlines()
     starts = [line.split(":")[1].strip() for line in lines]
@@ -201,7 +203,7 @@ def test_without_a_gpu_this_machine_is_measured(
     assert asked == [AnalysisRequest.parse({"model": "bert", "gpu": "local"})]
 
 
-def test_the_answer_is_on_stdout_and_everything_else_on_stderr(
+def test_the_answer_goes_to_stdout_and_everything_else_to_stderr(
     stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def chatty(emit: Callable[[Event], None]) -> object:
@@ -222,7 +224,7 @@ def test_the_answer_is_on_stdout_and_everything_else_on_stderr(
     ]
 
 
-def test_a_person_gets_tables(
+def test_a_terminal_gets_tables(
     stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in(lambda emit: ANALYSIS)
@@ -239,7 +241,7 @@ def test_a_failure_of_the_engine_is_one_line_and_status_1(
     assert capsys.readouterr() == ("", "error: the trial failed: no driver\n")
 
 
-def test_a_refusal_by_the_engine_itself_names_the_flag(
+def test_invalid_input_found_by_the_engine_names_the_flag(
     stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in(refuses(InvalidInput({"memory_limit_bytes": "give a limit"})))
@@ -277,7 +279,7 @@ def test_a_closed_pipe_ends_without_a_traceback(command: str, form: tuple[str, .
         (["predict", "bert", "--gpu", "a10", "--batch-size", "0"], 2),
     ],
 )
-def test_torch_is_not_loaded_where_it_is_not_needed(arguments: list[str], status: int) -> None:
+def test_torch_is_only_loaded_when_needed(arguments: list[str], status: int) -> None:
     code = (
         "import sys; from engine.cli.main import main; status = main(sys.argv[1:]); "
         "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules); "
@@ -289,14 +291,14 @@ def test_torch_is_not_loaded_where_it_is_not_needed(arguments: list[str], status
     assert done.returncode == status, done.stderr
 
 
-def test_models_in_json_name_their_input_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_in_json_have_their_input_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--json"]) == 0
     models = json.loads(capsys.readouterr().out)
     assert [model["name"] for model in models] == list(PRESETS)
     assert models[0]["sequence_length"] == {"default": 128, "smallest": 1, "largest": 512}
 
 
-def test_devices_in_json_carry_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_in_json_have_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--json"]) == 0
     devices = {device["name"]: device for device in json.loads(capsys.readouterr().out)}
     assert list(devices) == list(GPUS)
@@ -304,7 +306,7 @@ def test_devices_in_json_carry_their_sources(capsys: pytest.CaptureFixture[str])
     assert devices["a10"]["sources"]["total_bytes"]
 
 
-def test_run_answers_programs_by_json_lines(
+def test_run_speaks_json_lines_with_programs(
     stand_in: Callable[..., list[AnalysisRequest]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -364,7 +366,7 @@ class TestForReal:
         assert trial["peak_reserved_bytes"] > 2**30
         assert sum(trial["breakdown"].values()) == trial["peak_allocated_bytes"]
 
-    def test_what_does_not_fit_at_batch_1_is_one_line_and_status_1(
+    def test_a_model_that_does_not_fit_at_batch_1_is_one_line_and_status_1(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["analyze", "bert", "--gpu", "a10", "--memory-limit", "600MiB", "--json"]) == 1

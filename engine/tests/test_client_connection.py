@@ -36,20 +36,20 @@ def connection(lab: FakeLab, pauses: list[float]) -> Connection:
     return Connection(Settings(lab.url, TOKEN), timeout_seconds=60, pause=pauses.append)
 
 
-def test_it_asks_as_the_member(connection: Connection, lab: FakeLab) -> None:
-    lab.say({"results": []})
+def test_requests_carry_the_members_token(connection: Connection, lab: FakeLab) -> None:
+    lab.respond({"results": []})
 
     assert connection.get("/analyses/", {"model": "bert", "gpu": None}) == {"results": []}
-    (asked,) = lab.asked
-    assert (asked.method, asked.path) == ("GET", "/api/v1/analyses/?model=bert")
-    assert asked.headers["Authorization"] == f"Token {TOKEN}"
+    (request,) = lab.requests
+    assert (request.method, request.path) == ("GET", "/api/v1/analyses/?model=bert")
+    assert request.headers["Authorization"] == f"Token {TOKEN}"
 
 
-def test_it_posts_json(connection: Connection, lab: FakeLab) -> None:
-    lab.say((201, {"id": 1}))
+def test_posts_are_json(connection: Connection, lab: FakeLab) -> None:
+    lab.respond((201, {"id": 1}))
 
     assert connection.send("POST", "/analyses/", {"model": "bert"}) == {"id": 1}
-    assert lab.asked[0].body == {"model": "bert"}
+    assert lab.requests[0].body == {"model": "bert"}
 
 
 @pytest.mark.parametrize(
@@ -65,50 +65,50 @@ def test_it_posts_json(connection: Connection, lab: FakeLab) -> None:
     ],
     ids=["fields alone", "a problem of RFC 9457"],
 )
-def test_a_refusal_has_the_labs_words(connection: Connection, lab: FakeLab, body: object) -> None:
-    lab.say((400, body))
+def test_a_refusal_has_the_labs_message(connection: Connection, lab: FakeLab, body: object) -> None:
+    lab.respond((400, body))
 
     with pytest.raises(Refused, match="gpu: unknown gpu 'a11'; model: unknown") as refused:
         connection.send("POST", "/analyses/", {})
     assert refused.value.status == 400
     assert refused.value.fields == {"gpu": ["unknown gpu 'a11'"], "model": ["unknown"]}
-    assert len(lab.asked) == 1
+    assert len(lab.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("status", "kind"), [(401, NotAllowed), (403, NotAllowed), (404, NotFound), (418, Refused)]
 )
-def test_refusals_are_told_apart(
+def test_refusals_have_distinct_errors(
     connection: Connection, lab: FakeLab, status: int, kind: type[Refused]
 ) -> None:
-    lab.say((status, {"detail": "no"}))
+    lab.respond((status, {"detail": "no"}))
 
     with pytest.raises(kind, match="no"):
         connection.get("/analyses/1/")
 
 
 def test_a_bad_token_says_what_to_do(connection: Connection, lab: FakeLab) -> None:
-    lab.say((401, {"detail": "Invalid token."}))
+    lab.respond((401, {"detail": "Invalid token."}))
 
     with pytest.raises(NotAllowed, match="Create a new token"):
         connection.get("/models/")
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504, 0])
-def test_a_busy_lab_is_asked_again(
+def test_a_request_to_a_busy_lab_is_retried(
     connection: Connection, lab: FakeLab, pauses: list[float], status: int
 ) -> None:
-    lab.say((status, b""), (status, b""), {"id": 1})
+    lab.respond((status, b""), (status, b""), {"id": 1})
 
     assert connection.send("POST", "/analyses/", {"model": "bert"}) == {"id": 1}
-    assert len(lab.asked) == 3
+    assert len(lab.requests) == 3
     assert pauses[1] > pauses[0] > 0
-    keys = {asked.headers["Idempotency-Key"] for asked in lab.asked}
-    assert len(keys) == 1  # so that the lab does it once
+    keys = {request.headers["Idempotency-Key"] for request in lab.requests}
+    assert len(keys) == 1  # so that the lab acts only once
 
 
 @pytest.mark.parametrize("wanted", ["3", "date"])
-def test_it_waits_as_long_as_the_lab_asks(
+def test_a_retry_waits_as_long_as_the_lab_requests(
     connection: Connection,
     lab: FakeLab,
     pauses: list[float],
@@ -119,40 +119,40 @@ def test_it_waits_as_long_as_the_lab_asks(
         now = time.time()
         monkeypatch.setattr("engine.client.connection.time.time", lambda: now)
         wanted = formatdate(now + 4, usegmt=True)
-    lab.say((503, b"", {"Retry-After": wanted}), {"id": 1})
+    lab.respond((503, b"", {"Retry-After": wanted}), {"id": 1})
     connection.get("/models/")
 
     assert 2 < pauses[0] < 7
 
 
-def test_a_lab_that_wants_an_hour_is_left_alone(
+def test_a_wait_of_an_hour_is_not_taken(
     connection: Connection, lab: FakeLab, pauses: list[float]
 ) -> None:
-    lab.say((429, b"", {"Retry-After": "3600"}))
+    lab.respond((429, b"", {"Retry-After": "3600"}))
 
     with pytest.raises(Unavailable, match="in 3,600 s"):
         connection.get("/models/")
     assert not pauses
 
 
-def test_it_gives_up_in_the_end(connection: Connection, lab: FakeLab, pauses: list[float]) -> None:
-    lab.say((503, b""))
+def test_retries_are_limited(connection: Connection, lab: FakeLab, pauses: list[float]) -> None:
+    lab.respond((503, b""))
 
     with pytest.raises(Unavailable, match="try again later"):
         connection.get("/models/")
-    assert len(lab.asked) == TRIES == len(pauses) + 1
+    assert len(lab.requests) == TRIES == len(pauses) + 1
 
 
-def test_a_lab_that_failed_is_not_asked_again(connection: Connection, lab: FakeLab) -> None:
-    lab.say((500, b"<html>"))
+def test_a_server_error_is_not_retried(connection: Connection, lab: FakeLab) -> None:
+    lab.respond((500, b"<html>"))
 
     with pytest.raises(Unavailable, match=r"failed \(500\)"):
         connection.get("/models/")
-    assert len(lab.asked) == 1
+    assert len(lab.requests) == 1
 
 
-def test_nobody_there(pauses: list[float]) -> None:
-    with socket.socket() as held:  # nobody listens, and nobody else can
+def test_a_refused_connection_is_reported(pauses: list[float]) -> None:
+    with socket.socket() as held:  # no one listens on it, and no one else can
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
         connection = Connection(Settings(url, TOKEN), pause=pauses.append)
@@ -160,7 +160,7 @@ def test_nobody_there(pauses: list[float]) -> None:
             connection.get("/models/")
 
 
-def test_a_lab_that_says_nothing_is_not_waited_for(pauses: list[float]) -> None:
+def test_a_lab_that_does_not_respond_times_out(pauses: list[float]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         connection = Connection(Settings(url, TOKEN), timeout_seconds=0.05, pause=pauses.append)
@@ -173,25 +173,27 @@ def test_the_token_never_follows_a_redirect(
     connection: Connection, lab: FakeLab, status: int
 ) -> None:
     with FakeLab() as other:
-        other.say({})
-        lab.say((status, b"", {"Location": f"{other.url}/api/v1/models/"}))
+        other.respond({})
+        lab.respond((status, b"", {"Location": f"{other.url}/api/v1/models/"}))
         with pytest.raises(Misconfigured, match="use that address instead"):
             connection.get("/models/")
-        assert not other.asked
+        assert not other.requests
 
 
-def test_no_proxy_reads_the_token(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_not_sent_through_a_proxy(
+    lab: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with FakeLab() as proxy:
-        proxy.say({})
-        lab.say({"here": True})
+        proxy.respond({})
+        lab.respond({"here": True})
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         assert Connection(Settings(lab.url, TOKEN)).get("/models/") == {"here": True}
-        assert not proxy.asked
+        assert not proxy.requests
 
 
-def test_something_else_at_that_address(connection: Connection, lab: FakeLab) -> None:
-    lab.say((200, b"<html>It works!</html>"))
+def test_a_site_other_than_memorymark_is_reported(connection: Connection, lab: FakeLab) -> None:
+    lab.respond((200, b"<html>It works!</html>"))
 
     with pytest.raises(Misconfigured, match="not a MemoryMark site"):
         connection.get("/models/")
@@ -213,7 +215,7 @@ def test_something_else_at_that_address(connection: Connection, lab: FakeLab) ->
         ("https://", "not a web address"),
     ],
 )
-def test_an_address_that_cannot_be(url: str, reason: str) -> None:
+def test_an_invalid_address_is_refused(url: str, reason: str) -> None:
     with pytest.raises(Misconfigured, match=reason):
         Lab(url, TOKEN)
 
@@ -222,11 +224,11 @@ def test_an_address_that_cannot_be(url: str, reason: str) -> None:
     "url",
     ["https://lab.example", "http://localhost:8000/", "http://[::1]:8000", "http://127.0.0.2"],
 )
-def test_an_address_that_can_be(url: str) -> None:
+def test_a_valid_address_is_accepted(url: str) -> None:
     assert Lab(url, TOKEN).url == url.rstrip("/")
 
 
-def test_whoever_trusts_the_network_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_must_be_allowed_explicitly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Lab("http://lab.example", TOKEN, allow_http=True).url
     monkeypatch.setenv("MEMORYMARK_ALLOW_HTTP", "true")
     assert Lab("http://lab.example", TOKEN).url
@@ -235,7 +237,7 @@ def test_whoever_trusts_the_network_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         Lab("http://lab.example", TOKEN)
 
 
-def test_the_environment_says_where_and_who(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_address_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORYMARK_URL", "https://lab.example/")
     with pytest.raises(Misconfigured, match="page API tokens"):
         Lab()
@@ -244,10 +246,10 @@ def test_the_environment_says_where_and_who(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nHost: evil", "\u2026", "mm_\0"])
-def test_a_token_that_cannot_be(token: str) -> None:
+def test_an_invalid_token_is_refused(token: str) -> None:
     with pytest.raises(Misconfigured, match="not a token"):
         Lab("https://lab.example", token)
 
 
-def test_a_token_is_not_shown_by_accident() -> None:
+def test_a_token_does_not_show_in_a_repr() -> None:
     assert TOKEN not in repr(Settings("https://lab.example", TOKEN))

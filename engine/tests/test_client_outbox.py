@@ -28,7 +28,7 @@ def _files(outbox: Outbox) -> list[str]:
     return sorted(path.name for path in outbox.folder.rglob("*") if path.is_file())
 
 
-def test_what_is_sent_is_gone(outbox: Outbox) -> None:
+def test_sent_documents_are_removed(outbox: Outbox) -> None:
     outbox.put(_entry(1))
     outbox.put(_entry(2))
     sent: list[Entry] = []
@@ -44,14 +44,14 @@ def test_what_is_sent_is_gone(outbox: Outbox) -> None:
     assert not _files(outbox)
 
 
-def test_only_its_owner_can_read_it(outbox: Outbox) -> None:
+def test_only_the_owner_can_read_the_outbox(outbox: Outbox) -> None:
     path = outbox.put(_entry(1))
 
     assert path.stat().st_mode & 0o077 == 0
     assert outbox.folder.stat().st_mode & 0o077 == 0
 
 
-def test_a_lab_that_is_away_gets_it_the_next_time(outbox: Outbox) -> None:
+def test_documents_for_an_unreachable_lab_are_sent_next_time(outbox: Outbox) -> None:
     for number in range(3):
         outbox.put(_entry(number))
     tried: list[str] = []
@@ -61,13 +61,13 @@ def test_a_lab_that_is_away_gets_it_the_next_time(outbox: Outbox) -> None:
         raise Unavailable("the lab is away")
 
     delivery = outbox.deliver(LAB, away)
-    assert tried == ["id-0"]  # no use in trying the others
+    assert tried == ["id-0"]  # trying the others is useless
     assert (delivery.waiting, delivery.problem) == (3, "the lab is away")
     assert len(outbox.deliver(LAB, lambda entry: {}).answers) == 3
 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 422])
-def test_a_refused_document_is_put_aside_with_the_reason(outbox: Outbox, status: int) -> None:
+def test_a_refused_document_is_set_aside_with_the_reason(outbox: Outbox, status: int) -> None:
     wrong, good = outbox.put(_entry(1)), outbox.put(_entry(2))
 
     def send(entry: Entry) -> dict[str, Any]:
@@ -88,7 +88,9 @@ def test_a_refused_document_is_put_aside_with_the_reason(outbox: Outbox, status:
 @pytest.mark.parametrize(
     "error", [NotAllowed(403, "may only read", {}), Refused(404, "no such page", {}), LabError("?")]
 )
-def test_what_is_not_the_documents_fault_keeps_it(outbox: Outbox, error: LabError) -> None:
+def test_a_document_refused_for_another_reason_stays_queued(
+    outbox: Outbox, error: LabError
+) -> None:
     outbox.put(_entry(1))
 
     def send(_entry: Entry) -> None:
@@ -99,7 +101,7 @@ def test_what_is_not_the_documents_fault_keeps_it(outbox: Outbox, error: LabErro
     assert not delivery.rejected
 
 
-def test_no_lab_gets_what_is_for_another(outbox: Outbox) -> None:
+def test_a_document_is_only_sent_to_its_own_lab(outbox: Outbox) -> None:
     outbox.put(_entry(1, OTHER))
     outbox.put(_entry(2))
 
@@ -108,7 +110,7 @@ def test_no_lab_gets_what_is_for_another(outbox: Outbox) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lab": 1, "kind": 2, "document": 3}'])
-def test_a_file_that_cannot_be_read_blocks_nothing(outbox: Outbox, text: str) -> None:
+def test_an_unreadable_file_does_not_block_the_others(outbox: Outbox, text: str) -> None:
     outbox.put(_entry(2))
     (outbox.folder / "0-broken.json").write_text(text)
 
@@ -118,7 +120,7 @@ def test_a_file_that_cannot_be_read_blocks_nothing(outbox: Outbox, text: str) ->
     assert not outbox.waiting(LAB)
 
 
-def test_two_at_once_do_not_send_it_twice(outbox: Outbox) -> None:
+def test_two_senders_do_not_send_a_document_twice(outbox: Outbox) -> None:
     outbox.put(_entry(1))
     sent: list[str] = []
 
@@ -131,7 +133,7 @@ def test_two_at_once_do_not_send_it_twice(outbox: Outbox) -> None:
     assert sent == ["id-1"]
 
 
-def test_what_another_has_sent_meanwhile_is_not_missed(outbox: Outbox) -> None:
+def test_a_document_sent_by_another_process_is_no_error(outbox: Outbox) -> None:
     outbox.put(_entry(1))
     outbox.put(_entry(2))
     sent: list[str] = []
@@ -147,7 +149,7 @@ def test_what_another_has_sent_meanwhile_is_not_missed(outbox: Outbox) -> None:
     assert sent == ["id-1", "id-2"]
 
 
-def test_a_process_that_is_killed_loses_nothing_and_leaves_no_lock(outbox: Outbox) -> None:
+def test_a_killed_process_loses_nothing_and_leaves_no_lock(outbox: Outbox) -> None:
     outbox.put(_entry(1))
     program = """
 import os, signal, sys
@@ -181,21 +183,21 @@ Outbox(Path(sys.argv[1])).deliver(sys.argv[2], send)
     assert sorted(log.read_text().split()) == sorted(f"id-{number}" for number in range(30))
 
 
-def test_a_document_half_written_is_no_document(outbox: Outbox) -> None:
+def test_a_half_written_document_is_ignored(outbox: Outbox) -> None:
     outbox.put(_entry(1))
     (outbox.folder / "1-x.unfinished").write_text("{")
 
     assert list(outbox.deliver(LAB, lambda entry: {}).answers) == ["id-1"]
 
 
-def test_an_outbox_that_is_not_there_is_empty(outbox: Outbox) -> None:
+def test_a_missing_outbox_is_empty(outbox: Outbox) -> None:
     delivery = outbox.deliver(LAB, lambda entry: {})
 
     assert (delivery.answers, delivery.waiting) == ({}, 0)
     assert not outbox.folder.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(OSError, match="file"):

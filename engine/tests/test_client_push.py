@@ -36,47 +36,47 @@ def lab(
         yield lab
 
 
-def test_an_answer_is_pushed(
+def test_a_result_is_pushed(
     lab: FakeLab, result: AnalysisResult, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lab.say((201, {"id": 7}))
+    lab.respond((201, {"id": 7}))
 
     assert main([*ANALYZE, "--json"]) == 0
-    (asked,) = lab.asked
-    assert asked.path == "/api/v1/analyses/import/"
-    assert asked.body["result"] == json.loads(json.dumps(result.to_dict()))
-    assert asked.body["request"]["model"] == "resnet-18"
-    assert asked.body["request"]["runs_per_year"] == "50"
-    assert "hours_per_run" not in asked.body["request"]  # the lab's hold where none is given
-    assert asked.body["origin"]["ran"] == "python -m engine analyze"
+    (received,) = lab.requests
+    assert received.path == "/api/v1/analyses/import/"
+    assert received.body["result"] == json.loads(json.dumps(result.to_dict()))
+    assert received.body["request"]["model"] == "resnet-18"
+    assert received.body["request"]["runs_per_year"] == "50"
+    assert "hours_per_run" not in received.body["request"]  # the lab's default applies
+    assert received.body["origin"]["ran"] == "python -m engine analyze"
     said = capsys.readouterr()
     assert f"pushed: {lab.url}/7/" in said.err
     assert json.loads(said.out)["verdict"] == result.verdict
     assert not list((tmp_path / "outbox").glob("*.json"))
 
 
-def test_a_lab_that_is_away_gets_it_by_the_next_push(
+def test_a_result_for_an_unreachable_lab_goes_with_the_next_push(
     lab: FakeLab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lab.say((503, b""))
-    assert main(ANALYZE) == 0  # the answer is there
+    lab.respond((503, b""))
+    assert main(ANALYZE) == 0  # the result is printed
     assert "not pushed yet" in capsys.readouterr().err
     assert len(list((tmp_path / "outbox").glob("*.json"))) == 1
     assert main(["push"]) == 1
     assert "1 left: The lab at" in capsys.readouterr().err
 
-    lab.say((201, {"id": 7}))
+    lab.respond((201, {"id": 7}))
     assert main(["push"]) == 0
     assert "sent 1, refused 0, 0 left" in capsys.readouterr().err
-    ids = {asked.body["id"] for asked in lab.asked}
-    assert len(ids) == 1  # so that the lab keeps it once
+    ids = {received.body["id"] for received in lab.requests}
+    assert len(ids) == 1  # so that the lab stores it once
     assert main(["push"]) == 0
 
 
-def test_a_refused_push_is_told_and_kept_aside(
+def test_a_refused_push_is_reported_and_set_aside(
     lab: FakeLab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lab.say((400, {"schema_version": ["1 is not known here, 2 is"]}))
+    lab.respond((400, {"schema_version": ["1 is not known here, 2 is"]}))
 
     assert main(ANALYZE) == 1
     assert "schema_version: 1 is not known here" in capsys.readouterr().err
@@ -84,7 +84,7 @@ def test_a_refused_push_is_told_and_kept_aside(
     assert main(["push"]) == 0
 
 
-def test_what_is_not_set_is_told_before_all_the_work(
+def test_missing_settings_are_reported_before_the_analysis(
     lab: FakeLab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("MEMORYMARK_TOKEN")
@@ -95,7 +95,7 @@ def test_what_is_not_set_is_told_before_all_the_work(
     assert main(["push"]) == 2
 
 
-def test_an_outbox_that_cannot_be_written_is_told(
+def test_an_unwritable_outbox_is_reported(
     lab: FakeLab,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -107,9 +107,9 @@ def test_an_outbox_that_cannot_be_written_is_told(
     assert main(ANALYZE) == 1
     said = capsys.readouterr()
     assert "set MEMORYMARK_OUTBOX" in said.err
-    assert "Batch" in said.out  # the answer is there all the same
+    assert "Batch" in said.out  # the result is printed anyway
 
 
-def test_a_script_is_not_pushed(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_cannot_be_pushed(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--factory", "mine:make", "--gpu", "a10", "--push"]) == 2
     assert "--push: the lab keeps models that it knows" in capsys.readouterr().err

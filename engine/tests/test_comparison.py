@@ -1,4 +1,4 @@
-"""Two batch sizes measured in turn, and what that says of a speedup."""
+"""Two batch sizes measured in turn, and the speedup that follows."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def test_the_speedup_lies_within_its_interval(rounds: list[tuple[float, float]])
     assert found.ratio <= found.high * (1 + 1e-9)
 
 
-def test_what_drifts_slows_both_and_is_no_gain() -> None:
+def test_a_drift_that_slows_both_batches_is_no_gain() -> None:
     throttled = [100 * 0.9**number for number in range(6)]
     found = speedup_in_turn(compare(throttled, throttled))
     assert (found.low, found.ratio, found.high) == (1, 1, 1)
     assert not found.is_gain
 
 
-def test_a_gain_in_every_round_is_a_gain_and_one_round_without_makes_it_none() -> None:
+def test_a_gain_counts_only_if_every_round_shows_it() -> None:
     assert speedup_in_turn(compare([10, 11, 9], [12, 12, 11])).is_gain
     assert not speedup_in_turn(compare([10, 13, 9], [12, 12, 11])).is_gain
 
 
-def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_true_ratio_as_often_as_stated() -> None:
     draw = random.Random(1)  # noqa: S311  # no secret
     tries, covered = 4000, 0
     for _ in range(tries):
@@ -66,7 +66,7 @@ def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize(("slow", "fast"), [([], []), ([1.0], [1.0, 2.0])])
-def test_half_a_round_is_refused(slow: list[float], fast: list[float]) -> None:
+def test_an_incomplete_round_is_refused(slow: list[float], fast: list[float]) -> None:
     with pytest.raises(ValueError, match="whole round"):
         compare(slow, fast)
 
@@ -85,14 +85,14 @@ def test_the_batches_take_turns_and_neither_always_comes_first() -> None:
     assert len([event for event in said if isinstance(event, Log)]) == ROUNDS + 1
 
 
-def test_slow_trials_end_after_the_fewest_rounds() -> None:
+def test_slow_trials_run_the_minimum_of_rounds() -> None:
     clock = count(step=ENOUGH_SECONDS / 2)
     found = measure_in_turn(trial, trial(16), trial(64), print, clock=lambda: next(clock))
     assert found is not None
     assert len(found.current_samples_per_second) == FEWEST_ROUNDS
 
 
-def test_trials_that_take_minutes_are_not_repeated_for_ever() -> None:
+def test_trials_that_take_minutes_are_not_repeated_forever() -> None:
     clock = count(step=MOST_SECONDS + 1)
     said: list[Event] = []
     found = measure_in_turn(trial, trial(16), trial(64), said.append, clock=lambda: next(clock))
@@ -105,16 +105,14 @@ def test_trials_that_take_minutes_are_not_repeated_for_ever() -> None:
     ("current", "recommended"),
     [(trial(16), trial(16)), (trial(16, None), trial(8)), (trial(16), trial(64, None))],
 )
-def test_where_there_is_nothing_to_compare_nothing_is_run(
-    current: Trial, recommended: Trial
-) -> None:
+def test_nothing_runs_where_there_is_nothing_to_compare(current: Trial, recommended: Trial) -> None:
     def run(batch_size: int) -> Trial:
         pytest.fail(f"batch {batch_size} was run")
 
     assert measure_in_turn(run, current, recommended, print) is None
 
 
-def test_a_trial_that_fails_late_costs_its_round_alone() -> None:
+def test_a_late_failure_only_discards_its_round() -> None:
     left = iter(range(2 * FEWEST_ROUNDS + 1))
 
     def run(batch_size: int) -> Trial:

@@ -1,4 +1,4 @@
-"""The answer follows from the trials: speedup, headroom, savings, and a verdict that reads well."""
+"""Speedup, headroom, savings and the verdict follow from the trials."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FOUND = Findings(
 )
 
 
-def test_the_speedup_is_of_speeds_and_never_of_batch_sizes() -> None:
+def test_the_speedup_is_a_ratio_of_speeds_and_not_of_batch_sizes() -> None:
     assert conclude(REQUEST, FOUND).speedup == 2.0
 
 
@@ -61,7 +61,7 @@ def test_savings_follow_from_the_speedup() -> None:
     assert (savings.current_usd_per_run, savings.recommended_usd_per_run) == (20, 10)
 
 
-def test_headroom_is_what_the_device_has_left() -> None:
+def test_headroom_is_the_devices_free_memory() -> None:
     result = conclude(REQUEST, FOUND)
     assert result.current_headroom_bytes == 1000 - (8 * 11 + 100)
     assert result.largest_headroom_bytes == 1000 - (64 * 11 + 100)
@@ -72,7 +72,7 @@ def test_without_an_allocator_headroom_counts_tensors() -> None:
     assert conclude(REQUEST, replace(FOUND, current=bare)).current_headroom_bytes == 1000 - 80
 
 
-def test_a_current_batch_that_does_not_fit_is_worth_no_money() -> None:
+def test_a_current_batch_that_does_not_fit_has_no_savings() -> None:
     result = conclude(REQUEST, replace(FOUND, current=trial(500, False, None)))
     assert result.speedup is None
     assert result.savings is None
@@ -86,7 +86,7 @@ def test_a_gain_within_the_noise_saves_nothing() -> None:
     assert result.verdict.startswith("Keep batch 8. Batch 32 would be no faster.")
 
 
-def test_the_certificate_repeats_a_model_that_is_known_by_its_config_alone() -> None:
+def test_the_certificate_repeats_a_model_given_by_its_config() -> None:
     mine = Workload("mine", config=PRESETS["bert"].config(), optimizer=Optimizer.SGD)
     commands = conclude(replace(REQUEST, workload=mine), FOUND).certificate
     assert commands == [
@@ -96,7 +96,7 @@ def test_the_certificate_repeats_a_model_that_is_known_by_its_config_alone() -> 
     ]
 
 
-def test_each_trial_is_listed_once_in_the_order_of_trying() -> None:
+def test_each_trial_is_listed_once_in_order() -> None:
     result = conclude(REQUEST, FOUND)
     assert [t.batch_size for t in result.trials] == [8, 64, 65, 32]
 
@@ -219,9 +219,7 @@ def test_the_measured_interval_decides_what_is_a_gain() -> None:
         (Bound.GLOBAL_BATCH, "Larger batches would be faster, but do not keep the global batch. "),
     ],
 )
-def test_the_verdict_says_what_keeps_the_recommended_batch_from_top_speed(
-    bound: Bound, why: str
-) -> None:
+def test_the_verdict_says_what_limits_the_recommended_batch(bound: Bound, why: str) -> None:
     assert f"faster than 16. {why}" in said(64, 16, 1.3126, bound=bound)
     assert f"Keep batch 64. {why}" in said(64, 64, 1.0, bound=bound)
     assert "worth it" not in said(64, 128, 0.97, bound=bound)
@@ -237,7 +235,7 @@ def test_the_verdict_says_what_keeps_the_recommended_batch_from_top_speed(
         (264, 0.99, 264, "Keep batch 264. Batch 1 would be 1% slower and free 2.6 GiB. Up to"),
     ],
 )
-def test_what_may_not_fit_is_not_called_safe(
+def test_a_batch_that_may_not_fit_is_not_called_safe(
     current: int, ratio: float | None, safe: int, expected: str
 ) -> None:
     assert said(1, current, ratio, bound=Bound.MEMORY, safe_batch_size=safe).startswith(expected)

@@ -1,4 +1,4 @@
-"""The CUDA backend against a real GPU; these run where there is one.
+"""The CUDA backend on a real GPU, where there is one.
 
 On a machine with PyTorch, transformers and pytest alone, without this repository's other packages:
 ``python -m pytest -c /dev/null --rootdir=. --confcutdir=engine/tests engine/tests/test_cuda.py``.
@@ -40,16 +40,16 @@ def test_a_smaller_gpu_is_emulated() -> None:
     assert not trial.fits
     assert "out of memory in" in trial.failure
     assert trial.peak_reserved_bytes is not None
-    # What libraries load during the steps is not taken off, so a little more is left than a GiB.
+    # What libraries load during the steps is not subtracted, so a bit more than a GiB is left.
     assert trial.peak_reserved_bytes <= 2**30 * 1.25
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
-def test_memory_along_a_step_is_the_allocators_own_history(precision: str) -> None:
+def test_memory_over_a_step_comes_from_the_allocators_history(precision: str) -> None:
     workload = Workload.parse({"model": "bert", "precision": precision})
     measured, step = measure(TrialOrder(workload, 8)), record(TrialOrder(workload, 8))
     assert measured.peak_allocated_bytes is not None
-    # The allocator rounds each tensor up: by little, and never down.
+    # The allocator rounds each tensor up a little, never down.
     assert sum(step.breakdown.values()) == pytest.approx(measured.peak_allocated_bytes, rel=0.02)
     assert sum(step.breakdown.values()) <= measured.peak_allocated_bytes
     phases = list(dict.fromkeys(point.phase for point in step.timeline))
@@ -61,14 +61,14 @@ def test_memory_along_a_step_is_the_allocators_own_history(precision: str) -> No
         assert step.breakdown[category] == pytest.approx(predicted[category], rel=0.05)
 
 
-def test_recording_takes_nothing_more_than_the_step() -> None:
+def test_recording_takes_no_more_memory_than_the_step() -> None:
     workload = Workload("bert", sequence_length=32)
     options = "expandable_segments:True"
     step = record(TrialOrder(workload, 4, allocator=options))
     assert step.timeline[0].bytes["parameters"] == step.timeline[-1].bytes["parameters"]
 
 
-def test_what_it_ran_on_is_known() -> None:
+def test_the_environment_is_recorded() -> None:
     found = measured_on(TrialOrder(Workload.parse({"model": "bert", "precision": "tf32"}), 2))
     assert found.device == torch.cuda.get_device_name()
     assert found.cuda == torch.version.cuda
@@ -77,7 +77,7 @@ def test_what_it_ran_on_is_known() -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
-def test_several_gpus_hold_what_is_predicted(parallelism: str) -> None:
+def test_several_gpus_use_the_predicted_memory(parallelism: str) -> None:
     workload = Workload.parse({"model": "bert", "parallelism": parallelism, "world_size": 2})
     measured = measure(TrialOrder(workload, 8))
     behaviour = cuda_behaviour(local_device().compute_capability)
@@ -85,7 +85,7 @@ def test_several_gpus_hold_what_is_predicted(parallelism: str) -> None:
     assert predicted.peak_allocated_bytes == pytest.approx(measured.peak_allocated_bytes, rel=0.05)
 
 
-def test_the_benchmark_counts_what_a_process_takes_by_itself() -> None:
+def test_the_benchmark_counts_the_memory_of_an_idle_process() -> None:
     device = describe_device(os.environ, 120, quick=False)
     assert device.facts.name == local_device().name
     assert device.facts.context_bytes == pytest.approx(local_device().context_bytes, rel=0.1)

@@ -1,4 +1,4 @@
-"""The CUDA backend on counters that stand in for a GPU's."""
+"""The CUDA backend with fake counters instead of a GPU's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOTAL, CONTEXT = 140 * GIB, GIB // 2
 
 
 class Steps:
-    """Steps that fail with an error from one of them on, or never."""
+    """Steps that fail with an error from a given one on, or never."""
 
     def __init__(self, error: Exception | None = None, fails_at: int = 0) -> None:
         self._error = error
@@ -41,7 +41,7 @@ class Steps:
 
 
 class Event:
-    """An event that passes as soon as it is waited for; a step takes 20 ms."""
+    """An event that completes as soon as it is waited for; a step takes 20 ms."""
 
     def __init__(self, enable_timing: bool) -> None:
         assert enable_timing
@@ -60,7 +60,7 @@ class Event:
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A GPU with a context on it; the shares of it that a process was left."""
+    """A GPU with a context on it; records the memory fractions set for a process."""
     left: list[float] = []
     gpu: dict[str, Any] = {
         "init": lambda: None,
@@ -125,7 +125,7 @@ def test_a_capacity_below_the_context_leaves_nothing(
 )
 @pytest.mark.parametrize("fails_at", [0, WARM_UP_STEPS + 1])
 @pytest.mark.usefixtures("shares")
-def test_running_out_of_memory_is_a_result_whoever_tells_it(
+def test_out_of_memory_is_a_result_whichever_library_reports_it(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, fails_at: int
 ) -> None:
     trial = run(monkeypatch, Steps(error, fails_at))
@@ -134,13 +134,13 @@ def test_running_out_of_memory_is_a_result_whoever_tells_it(
 
 
 @pytest.mark.usefixtures("shares")
-def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="device-side assert"):
         run(monkeypatch, Steps(RuntimeError("CUDA error: device-side assert triggered")))
 
 
 @pytest.mark.usefixtures("shares")
-def test_a_convolution_without_an_algorithm_wants_memory_only_if_the_allocator_was_asked(
+def test_a_convolution_without_an_algorithm_is_out_of_memory_only_after_a_failed_allocation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     error = RuntimeError("GET was unable to find an engine to execute this computation")

@@ -1,4 +1,4 @@
-"""README and docs say what is so: what they name is there, and the example is the real output."""
+"""README and docs are true: the files they name exist, and the example is real output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
-def test_files_and_modules_that_a_document_names_are_there(document: Path) -> None:
+def test_files_and_modules_named_in_a_document_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     files = re.findall(r"`(engine/[\w./-]+|(?:analyses|memorymark_site|docs)/[\w/-]+\.\w+)`", text)
     assert [name for name in files if not (ROOT / name).exists()] == []
@@ -38,7 +38,7 @@ def test_files_and_modules_that_a_document_names_are_there(document: Path) -> No
     assert [name for name in sorted(modules) if find_spec(name) is None] == []
 
 
-def test_headings_that_are_linked_to_are_there() -> None:
+def test_headings_in_links_exist() -> None:
     headings = {
         document.name: [
             re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
@@ -53,7 +53,7 @@ def test_headings_that_are_linked_to_are_there() -> None:
             assert heading in headings[Path(name).name], f"{document.name}: {name}#{heading}"
 
 
-def test_the_constants_of_the_methods_page_are_those_of_the_engine() -> None:
+def test_the_methods_page_has_the_engines_constants() -> None:
     text = " ".join((ROOT / "docs" / "methods.md").read_text(encoding="utf-8").split())
     known = range_of(read_residuals(PUBLISHED), LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
     use = Assumptions()
@@ -72,7 +72,7 @@ def test_the_constants_of_the_methods_page_are_those_of_the_engine() -> None:
 
 
 @pytest.mark.torch
-def test_the_example_of_the_readme_is_what_the_command_prints(
+def test_the_readme_example_is_the_commands_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "88")

@@ -1,4 +1,4 @@
-"""Savings come from measured speed alone, and are zero where there is no gain."""
+"""Savings come from speed alone, and are zero where there is no gain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASSUMPTIONS = st.builds(
 )
 
 
-def test_it_works_on_figures_a_person_can_check() -> None:
+def test_savings_match_a_hand_calculation() -> None:
     """100 runs of 8 hours at 2 $ an hour, 1.25 times faster: 6.4 hours, 12.80 $ a run."""
     saved = savings(Assumptions(8, 100), 2.0, speedup(80.0, 100.0), Source.MEASURED)
     assert saved.source is Source.MEASURED
@@ -30,7 +30,7 @@ def test_it_works_on_figures_a_person_can_check() -> None:
     assert (saved.hours_per_run, saved.runs_per_year, saved.price_per_hour_usd) == (8, 100, 2)
 
 
-def test_the_resolved_price_holds_not_the_assumed_one() -> None:
+def test_the_resolved_price_replaces_the_assumed_one() -> None:
     assumed = Assumptions(8, 100, price_per_hour_usd=None)
     saved = savings(assumed, 3.0, speedup(50.0, 100.0), Source.PREDICTED)
     assert saved.price_per_hour_usd == 3.0
@@ -38,13 +38,13 @@ def test_the_resolved_price_holds_not_the_assumed_one() -> None:
 
 
 @pytest.mark.parametrize("recommended", [0.5, 0.97, 0.99, 1.0, 1.01, 1.02])
-def test_within_the_noise_or_slower_nothing_is_saved(recommended: float) -> None:
+def test_a_speedup_within_the_noise_or_below_one_saves_nothing(recommended: float) -> None:
     saved = savings(Assumptions(8, 100), 2.0, speedup(1.0, recommended), Source.PREDICTED)
     assert saved.gpu_hours_per_year == saved.usd_per_year == 0
     assert saved.current_usd_per_run == saved.recommended_usd_per_run == 16
 
 
-def test_just_beyond_the_noise_something_is_saved() -> None:
+def test_a_speedup_just_beyond_the_noise_saves_something() -> None:
     saved = savings(Assumptions(8, 100), 2.0, speedup(1.0, 1.021), Source.PREDICTED)
     assert saved.gpu_hours_per_year == pytest.approx(800 * (1 - 1 / 1.021))
 
@@ -62,7 +62,7 @@ def test_a_gain_is_one_whose_interval_lies_above_one(low: float, gain: bool) -> 
 
 @settings(deadline=None)
 @given(ASSUMPTIONS, PRICES, SPEEDS, SPEEDS)
-def test_savings_lie_between_nothing_and_all_and_agree_with_the_cost_per_run(
+def test_savings_lie_between_zero_and_all_and_agree_with_the_cost_per_run(
     assumptions: Assumptions, price: float, current: float, recommended: float
 ) -> None:
     saved = savings(assumptions, price, speedup(current, recommended), Source.PREDICTED)
@@ -90,12 +90,12 @@ def test_a_faster_recommendation_never_saves_less(
 
 @settings(deadline=None)
 @given(SPEEDS, SPEEDS)
-def test_the_speedup_is_that_of_samples_per_second(current: float, recommended: float) -> None:
+def test_the_speedup_is_the_ratio_of_samples_per_second(current: float, recommended: float) -> None:
     assert speedup(current, recommended).ratio * current == pytest.approx(recommended)
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, math.nan, math.inf])
-def test_a_speed_that_is_none_is_refused(speed: float) -> None:
+def test_an_invalid_speed_is_refused(speed: float) -> None:
     with pytest.raises(ValueError, match="positive number"):
         speedup(speed, 1.0)
     with pytest.raises(ValueError, match="positive number"):

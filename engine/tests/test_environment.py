@@ -1,4 +1,4 @@
-"""What a measurement ran on: read, put into the answer, and shown."""
+"""The environment of a measurement: read, put into the result, and shown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shown(found: MeasuredOn) -> str:
 
 
 @pytest.mark.usefixtures("small_models")
-def test_on_the_cpu_it_is_the_libraries_and_the_threads() -> None:
+def test_on_the_cpu_it_has_libraries_and_threads() -> None:
     found = measured_on(TrialOrder(small_workload("bert"), 2))
     if found.device == "cpu":
         assert found == MeasuredOn(
@@ -54,7 +54,7 @@ def test_on_the_cpu_it_is_the_libraries_and_the_threads() -> None:
 
 
 class Driver:
-    """NVML of a GPU that does not tell its power limit."""
+    """NVML of a GPU that does not report its power limit."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -83,7 +83,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return driver
 
 
-def test_the_driver_is_asked_for_the_very_gpu_and_what_it_does_not_tell_is_left_out(
+def test_the_driver_is_queried_for_this_gpu_and_missing_values_are_left_out(
     driver: Driver,
 ) -> None:
     told = driver_facts("123e4567")
@@ -91,20 +91,22 @@ def test_the_driver_is_asked_for_the_very_gpu_and_what_it_does_not_tell_is_left_
     assert driver.asked == ["GPU-123e4567"]
 
 
-def test_a_part_of_a_gpu_has_a_driver_and_no_more(
+def test_a_partition_of_a_gpu_only_has_a_driver(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", driver.refuse)
     assert driver_facts("MIG") == {"driver": "570.86.15"}
 
 
-def test_without_a_driver_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", Driver().refuse)
     assert driver_facts("123e4567") == {}
 
 
 @pytest.mark.usefixtures("small_models", "driver")
-def test_on_cuda_it_is_also_what_decides_speed_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_cuda_it_has_settings_that_affect_speed_and_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     a10 = SimpleNamespace(name="NVIDIA A10", major=8, minor=6, uuid="123e4567")
     monkeypatch.setattr(environment, "device_kind", lambda: "cuda")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: a10)
@@ -120,7 +122,7 @@ def test_on_cuda_it_is_also_what_decides_speed_and_memory(monkeypatch: pytest.Mo
     assert found.power_limit_watts is None
 
 
-def test_a_person_sees_every_part_of_it() -> None:
+def test_every_part_of_it_is_shown() -> None:
     text = shown(ON_A10)
     for part in (
         "NVIDIA A10, compute capability 8.6",
@@ -134,13 +136,13 @@ def test_a_person_sees_every_part_of_it() -> None:
     assert "PyTorch's default" in shown(replace(ON_A10, allocator=""))
 
 
-def test_what_the_cpu_does_not_have_is_not_shown() -> None:
+def test_values_the_cpu_lacks_are_not_shown() -> None:
     text = shown(ON_CPU)
     assert "Device cpu" in text
     for absent in ("CUDA", "cuDNN", "Allocator", "Power", "fp32"):
         assert absent not in text
 
 
-def test_without_nvml_the_driver_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_the_driver_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "pynvml", None)
     assert driver_facts("123e4567") == {}

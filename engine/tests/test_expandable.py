@@ -1,4 +1,4 @@
-"""Segments that grow by pages reserve what PyTorch's expandable segments do."""
+"""Segments that grow by pages reserve the same memory as PyTorch's expandable segments."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MIB = 2**20
 EXPANDABLE = AllocatorOptions(expandable_segments=True)
 
 
-def test_a_segment_grows_by_pages_and_wastes_no_more_than_one() -> None:
+def test_a_segment_grows_by_pages_and_wastes_at_most_one() -> None:
     grown = CachingAllocator(options=EXPANDABLE)
     grown.allocate(30 * MIB)
     assert (grown.allocated_bytes, grown.reserved_bytes) == (30 * MIB, 40 * MIB)
-    grown.allocate(30 * MIB)  # 10 of it in the page that is begun
+    grown.allocate(30 * MIB)  # 10 of them in the page already started
     assert (grown.allocated_bytes, grown.reserved_bytes) == (60 * MIB, 60 * MIB)
     grown.allocate(512)
     assert grown.reserved_bytes == 62 * MIB
 
 
-def test_a_freed_end_is_grown_where_the_default_needs_another_segment() -> None:
+def test_a_freed_end_grows_where_the_default_needs_another_segment() -> None:
     sizes = [64 * MIB, 96 * MIB]
     events = [(ALLOCATE, 0), (FREE, 0), (ALLOCATE, 1)]
     assert replay(events, sizes).peak_reserved_bytes == 160 * MIB
@@ -42,7 +42,7 @@ def test_a_large_block_is_split_down_to_the_last_512_bytes() -> None:
     assert grown.allocated_bytes == 21 * MIB
 
 
-def test_before_a_request_fails_every_page_with_nothing_in_it_is_unmapped() -> None:
+def test_empty_pages_are_unmapped_before_a_request_fails() -> None:
     grown = CachingAllocator(100 * MIB, EXPANDABLE)
     blocks = [grown.allocate(30 * MIB) for _ in range(3)]  # 90 MiB in 5 pages
     grown.free(blocks[0])
@@ -203,7 +203,7 @@ class NaiveExpandable:
 
 @settings(deadline=None, max_examples=150)
 @given(STEPS, CAPACITIES, st.one_of(st.none(), st.integers(20, 40)))
-def test_expandable_segments_agree_with_the_rules_followed_word_by_word(
+def test_expandable_segments_agree_with_the_slow_model(
     steps: list[tuple[int, int]], capacity: int | None, max_split_mib: int | None
 ) -> None:
     max_split = None if max_split_mib is None else max_split_mib * MIB
@@ -213,7 +213,7 @@ def test_expandable_segments_agree_with_the_rules_followed_word_by_word(
 
 @settings(deadline=None)
 @given(st.lists(SIZES, max_size=30), st.randoms(use_true_random=False))
-def test_once_everything_is_freed_every_page_can_be_given_back(
+def test_once_everything_is_freed_every_page_can_be_unmapped(
     sizes: list[int], random: Random
 ) -> None:
     everything = 10_000 * MIB

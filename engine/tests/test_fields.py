@@ -1,4 +1,4 @@
-"""The registry of the fields of a request, and the border that checks values against it."""
+"""The registry of a request's fields, and the checks of values against it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_wrong_value_says_what_to_enter(name: str, value: object, message: str
     assert raised.value.fields == {name: message}
 
 
-def test_json_is_read_strictly_and_gaps_take_the_defaults() -> None:
+def test_json_is_read_strictly_and_missing_fields_take_defaults() -> None:
     assert read_json(Bike, {"gears": 3}) == bike()
     assert read_json(Bike, '{"gears": 3, "parts": {"bell": 1}}').parts == {"bell": 1}
     for wrong in ({}, {"gears": "3"}, {"gears": 3, "bell": 1}, {"gears": 3, "parts": {"b": 0.5}}):
@@ -87,7 +87,7 @@ def test_json_is_read_strictly_and_gaps_take_the_defaults() -> None:
             read_json(Bike, wrong)
 
 
-def test_every_field_of_a_request_is_described_and_has_a_flag_of_its_own() -> None:
+def test_every_field_of_a_request_has_a_description_and_its_own_flag() -> None:
     request = AnalysisRequest.parse({"model": "bert", "gpu": "a10"})
     assert set(FIELDS) == set(request.to_dict())
     assert all(one.label and one.described.help.endswith(".") for one in FIELDS.values())
@@ -119,14 +119,14 @@ def test_flags_give_the_values_back() -> None:
     assert "--lora-rank" not in words
 
 
-def test_the_usual_values_know_the_models_own_head() -> None:
+def test_the_usual_values_depend_on_the_models_head() -> None:
     assert usual_values({"model": "bert"})["label_count"] == 2
     assert usual_values({"model": "bert", "task": "token-classification"})["label_count"] == 9
     assert usual_values({"model": "acme/own"})["task"] is None
     assert usual_values({"model": "of another version"})["precision"] == "fp32"
 
 
-def test_programs_that_check_nothing_load_no_pydantic() -> None:
+def test_pydantic_is_only_loaded_to_check_values() -> None:
     modules = "sys, engine.cli.main, engine.client, engine.recording"
     code = f"import {modules}; print('pydantic' in sys.modules)"
     done = subprocess.run(

@@ -8,11 +8,11 @@ from engine import fingerprint
 from engine.prediction import intervals
 
 
-def test_it_is_the_same_as_long_as_nothing_changes() -> None:
+def test_the_fingerprint_is_stable() -> None:
     assert fingerprint.fingerprint() == fingerprint.fingerprint()
 
 
-def test_own_calibration_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_your_own_calibration_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = fingerprint.fingerprint()
     own = tmp_path / "calibration.toml"
     own.write_text("")

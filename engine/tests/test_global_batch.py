@@ -1,4 +1,4 @@
-"""The recommended batch keeps the global batch, is safe in memory, and says what changes."""
+"""The recommended batch keeps the global batch, is safe in memory, and states what changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(**fields: object) -> AnalysisRequest:
 
 
 def probe(gib_per_sample: float, margin: float = 1.06) -> Callable[[int], Trial]:
-    """A GPU whose memory grows by so much a sample, and whose speed by the batch."""
+    """A probe whose memory grows linearly per sample and whose speed depends on the batch."""
 
     def tried(batch_size: int) -> Trial:
         used = int(batch_size * gib_per_sample * GIB) + A10.context_bytes
@@ -51,7 +51,7 @@ def probe(gib_per_sample: float, margin: float = 1.06) -> Callable[[int], Trial]
     return tried
 
 
-def test_the_accumulation_today_follows_from_the_global_batch() -> None:
+def test_the_current_accumulation_follows_from_the_global_batch() -> None:
     request = ask(current_batch_size=16, global_batch_size=256)
     assert request.accumulation_at(16) == 16
     assert request.accumulation_at(64) == 4
@@ -60,7 +60,7 @@ def test_the_accumulation_today_follows_from_the_global_batch() -> None:
     assert request.workload_at(64).gradient_accumulation == 4
 
 
-def test_without_a_global_batch_the_workloads_own_accumulation_holds() -> None:
+def test_without_a_global_batch_the_workloads_accumulation_applies() -> None:
     request = ask(gradient_accumulation=3)
     assert request.accumulation_at(1) == request.accumulation_at(64) == 3
     assert request.workload_at(5) is request.workload
@@ -77,7 +77,7 @@ def test_without_a_global_batch_the_workloads_own_accumulation_holds() -> None:
         ({"global_batch_size": 48, "world_size": 2, "parallelism": "ddp"}, "multiple of the 32"),
     ],
 )
-def test_a_global_batch_that_today_does_not_make_up_is_refused(
+def test_a_global_batch_the_current_batch_cannot_make_up_is_refused(
     fields: dict[str, object], said: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -97,7 +97,7 @@ def test_the_global_batch_survives_as_flat_fields() -> None:
     largest=st.integers(1, 3000),
     gpus=st.integers(1, 8),
 )
-def test_micro_batches_never_exceed_the_global_batch_and_divide_it_where_any_does(
+def test_micro_batches_fit_into_the_global_batch_and_divide_it_if_possible(
     multiple: int, current: int, accumulated: int, largest: int, gpus: int
 ) -> None:
     parallel = {"world_size": gpus, "parallelism": "ddp"} if gpus > 1 else {}
@@ -146,7 +146,7 @@ def test_a_recommendation_is_never_larger_than_what_is_safe() -> None:
     multiple=st.integers(1, 8),
     safe=st.integers(0, 500),
 )
-def test_the_best_speed_is_that_of_the_safe_batches(
+def test_the_best_speed_is_taken_over_safe_batches(
     fixed: float, largest: int, multiple: int, safe: int
 ) -> None:
     def speed(size: int) -> float:
@@ -161,12 +161,12 @@ def test_the_best_speed_is_that_of_the_safe_batches(
     assert choice.bound is (Bound.SPEED if near else Bound.MEMORY)
 
 
-def test_where_no_batch_is_safe_the_smallest_is_taken() -> None:
+def test_the_smallest_batch_is_taken_where_none_is_safe() -> None:
     choice = recommend_batch(range(8, 201, 8), lambda size: float(size), 200, 0)
     assert (choice.batch_size, choice.bound) == (8, Bound.MEMORY)
 
 
-def test_a_small_global_batch_is_told_to_be_the_reason() -> None:
+def test_a_small_global_batch_is_given_as_the_reason() -> None:
     choice = recommend_batch([1, 2, 4, 8], lambda size: size / (size + 100), 200, 200)
     assert (choice.batch_size, choice.bound) == (8, Bound.GLOBAL_BATCH)
 
@@ -187,7 +187,7 @@ def test_a_range_within_the_memory_left_changes_nothing() -> None:
     assert largest_safe(probe(0.1, margin=1.0), 218, A10.total_bytes, 1) == 218
 
 
-def test_where_even_one_sample_may_not_fit_nothing_is_safe() -> None:
+def test_nothing_is_safe_where_even_one_sample_may_not_fit() -> None:
     limits = find_limits(ask(), A10, probe(21.5))
     assert limits.outcome.largest_batch_size == 1
     assert limits.safe_batch_size == 0
@@ -205,7 +205,7 @@ def test_an_analysis_keeps_the_global_batch() -> None:
     assert 24 % result.recommended_batch_size == 0
     assert result.global_batch is not None
     assert result.global_batch.kept_size == 24
-    # Speed is that of the whole optimizer step, forward and backward run for each micro-batch.
+    # Speed is of the whole optimizer step: forward and backward run once per micro-batch.
     trials = {trial.batch_size: trial for trial in result.trials}
     current = trials[2]
     assert current.step_seconds is not None

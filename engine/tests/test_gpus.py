@@ -1,4 +1,4 @@
-"""The GPU catalogue is complete, sourced and plausible, and names are found as people type them."""
+"""The GPU catalogue is complete, sourced and plausible, and accepts names as people type them."""
 
 import re
 
@@ -57,18 +57,18 @@ def test_display_names_are_unique() -> None:
 
 
 @every_gpu
-def test_total_memory_is_what_cuda_reports_not_what_is_advertised(gpu: Gpu) -> None:
+def test_total_memory_is_as_cuda_reports_it_and_not_as_advertised(gpu: Gpu) -> None:
     assert 0.8 < gpu.total_bytes / (ADVERTISED_GIB[gpu.name] * GIB) < 1
 
 
 @every_gpu
-def test_context_is_a_plausible_share(gpu: Gpu) -> None:
+def test_the_context_is_a_plausible_share_of_memory(gpu: Gpu) -> None:
     assert 0.1 * GIB < gpu.context_bytes < 0.7 * GIB
     assert gpu.usable_bytes == gpu.total_bytes - gpu.context_bytes
 
 
 @every_gpu
-def test_rates_are_ordered_as_hardware_is(gpu: Gpu) -> None:
+def test_rates_have_the_order_of_the_hardware(gpu: Gpu) -> None:
     assert gpu.fp32_flops < gpu.fp16_flops
     assert 5e12 < gpu.fp32_flops < 2e14
     assert 3e11 <= gpu.memory_bytes_per_second < 1e13
@@ -87,13 +87,13 @@ def test_rates_are_ordered_as_hardware_is(gpu: Gpu) -> None:
 
 
 @every_gpu
-def test_price_is_per_hour_and_says_that_it_is_assumed(gpu: Gpu) -> None:
+def test_prices_are_per_hour_and_marked_as_assumed(gpu: Gpu) -> None:
     assert 0.1 < gpu.price_per_hour_usd < 15
     assert gpu.sources["price_per_hour_usd"].startswith("assumed")
 
 
 @every_gpu
-def test_every_number_names_a_dated_source_or_what_it_is_assumed_from(gpu: Gpu) -> None:
+def test_every_number_has_a_dated_source_or_the_basis_of_its_assumption(gpu: Gpu) -> None:
     for field, source in gpu.sources.items():
         dated = re.search(r"\b20\d\d(-\d\d){0,2}\b", source)
         assert dated or "assumed" in source, f"{gpu.name}.{field}: {source}"
@@ -106,11 +106,11 @@ def test_the_a10_fits_the_published_measurements() -> None:
     assert 21.33 < a10.usable_bytes / GIB < 21.33 / 288 * 296
 
 
-def test_the_h200_is_near_what_nvidia_smi_shows() -> None:
+def test_the_h200_is_close_to_nvidia_smis_numbers() -> None:
     assert 0.99 < GPUS["h200"].total_bytes / (143_771 * 2**20) < 1
 
 
-def test_reads_a_table_with_optional_rates_left_out() -> None:
+def test_a_table_may_leave_out_optional_rates() -> None:
     toy = read_catalogue(ONE_TABLE)["toy"]
     assert (toy.name, toy.usable_bytes, toy.tf32_flops) == ("toy", 900, None)
 
@@ -124,7 +124,7 @@ def test_reads_a_table_with_optional_rates_left_out() -> None:
         ("[toy.sources]", '[toy.sources]\nrumour = "s"', "differ in rumour"),
     ],
 )
-def test_refuses_a_table_that_is_not_exact(old: str, new: str, message: str) -> None:
+def test_an_inexact_table_is_refused(old: str, new: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"GPU toy: .*{message}"):
         read_catalogue(ONE_TABLE.replace(old, new, 1))
 
@@ -145,7 +145,7 @@ def test_refuses_a_table_that_is_not_exact(old: str, new: str, message: str) -> 
         ("Local", "local"),
     ],
 )
-def test_finds_a_gpu_as_people_type_it(typed: str, name: str) -> None:
+def test_a_gpu_is_found_by_the_names_people_type(typed: str, name: str) -> None:
     assert canonical_name(typed) == name
 
 
@@ -180,5 +180,5 @@ def test_an_unknown_name_lists_the_catalogue(typed: str) -> None:
         ("", None),
     ],
 )
-def test_a_gpu_is_found_by_what_its_driver_calls_it(device: str, name: str | None) -> None:
+def test_a_gpu_is_found_by_its_drivers_name(device: str, name: str | None) -> None:
     assert catalogue_name(device) == name

@@ -1,4 +1,4 @@
-"""Several GPUs measured: as many processes, none of which is left behind."""
+"""Measuring on several GPUs: one process each, and none is left behind."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def trial(**fields: Any) -> Trial:
 
 
 @pytest.mark.parametrize("as_view", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_ddp_measured_is_ddp_predicted_to_the_byte(as_view: bool) -> None:
+def test_measured_ddp_equals_predicted_ddp_to_the_byte(as_view: bool) -> None:
     workload = shared("ddp", gradient_accumulation=2, gradient_as_bucket_view=as_view)
     found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**30))
     peak, breakdown = trace(workload, BATCH_SIZE, None).peak_by_category()
     assert found.fits
     assert found.peak_allocated_bytes == peak
-    if as_view:  # a gradient that is just being copied to its bucket: which of the two it is
+    if as_view:  # a gradient being copied to its bucket may count as either
         for parts in (found.breakdown, breakdown):
             parts["gradients"] += parts.pop("temporaries")
     assert found.breakdown == breakdown
@@ -71,12 +71,12 @@ def test_ddp_measured_is_ddp_predicted_to_the_byte(as_view: bool) -> None:
 
 
 @pytest.mark.slow
-def test_fsdp_measured_needs_what_is_predicted_and_gloos_copies() -> None:
+def test_measured_fsdp_equals_predicted_fsdp_plus_gloos_copies() -> None:
     workload = shared("fsdp")
     found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**30))
     predicted, parts = trace(workload, BATCH_SIZE, None).peak_by_category()
     assert found.peak_allocated_bytes is not None
-    # Gloo reduces and scatters a copy of its input, which NCCL does not; the largest is the root's.
+    # Unlike NCCL, Gloo reduces and scatters a copy of its input; the largest is the root's.
     copied = _bytes_of_the_root(build_model(workload))
     assert predicted <= found.peak_allocated_bytes <= predicted + copied
     assert found.breakdown["optimizer_state"] == parts["optimizer_state"]
@@ -89,7 +89,7 @@ def _bytes_of_the_root(model: Module) -> int:
 
 
 @pytest.mark.slow
-def test_where_one_runs_out_of_memory_none_is_left_waiting() -> None:
+def test_none_is_left_waiting_when_one_runs_out_of_memory() -> None:
     workload = shared("ddp")
     begin = time.monotonic()
     found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**20))
@@ -99,7 +99,7 @@ def test_where_one_runs_out_of_memory_none_is_left_waiting() -> None:
 
 
 @pytest.mark.slow
-def test_a_step_is_recorded_as_the_first_of_them_sees_it() -> None:
+def test_a_step_is_recorded_as_the_first_process_sees_it() -> None:
     workload = shared("ddp")
     step = record(TrialOrder(workload, BATCH_SIZE))
     peak = max(sum(point.bytes.values()) for point in step.timeline)
@@ -110,7 +110,7 @@ def test_a_step_is_recorded_as_the_first_of_them_sees_it() -> None:
 # What is made of their answers
 
 
-def test_a_group_needs_what_its_neediest_needs() -> None:
+def test_a_group_needs_as_much_as_its_largest_process() -> None:
     needy = trial(peak_allocated_bytes=150, peak_reserved_bytes=180, breakdown={"casts": 150})
     found = merged({0: trial(alloc_retries=0), 1: replace(needy, alloc_retries=2)})
     assert found == replace(needy, peak_reserved_bytes=200, alloc_retries=2)
@@ -122,7 +122,7 @@ def test_a_group_fits_only_if_all_of_it_does() -> None:
     assert found.failure == "GPU 1: out of memory in backward"
 
 
-def test_one_gpu_alone_is_itself() -> None:
+def test_a_group_of_one_is_unchanged() -> None:
     failed = trial(fits=False, failure="out of memory in backward")
     assert merged({0: trial()}) == trial()
     assert merged({0: failed}) == failed
@@ -134,7 +134,7 @@ def test_one_gpu_alone_is_itself() -> None:
 def worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str, grace_seconds: float = 0.5
 ) -> list[str]:
-    """A process that reads its order as ``order`` and goes on with the lines."""
+    """A process that reads its order into ``order`` and then runs the lines."""
     monkeypatch.setattr(parent, "GRACE_SECONDS", grace_seconds)
     script = tmp_path / "child.py"
     script.write_text("\n".join(["import json, os, sys, time", "order = input()", *lines]))
@@ -143,13 +143,15 @@ def worker(
     return command
 
 
-def test_each_gets_its_own_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_process_gets_its_own_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = worker(monkeypatch, tmp_path, "print(order.upper())")
     ended = run_together(command, ["one", "two"], {}, 60)
     assert {number: end.answer for number, end in ended.items()} == {0: "ONE", 1: "TWO"}
 
 
-def test_one_that_dies_leaves_none_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_none_is_left_waiting_when_one_dies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     command = worker(
         monkeypatch, tmp_path, "if order == 'dies': sys.exit('no such kernel')", "time.sleep(600)"
     )
@@ -159,7 +161,7 @@ def test_one_that_dies_leaves_none_waiting(monkeypatch: pytest.MonkeyPatch, tmp_
     assert time.monotonic() - begin < 300
 
 
-def test_those_that_hang_together_are_ended_at_the_deadline(
+def test_processes_that_hang_are_ended_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     command = worker(monkeypatch, tmp_path, "time.sleep(60)")
@@ -167,7 +169,7 @@ def test_those_that_hang_together_are_ended_at_the_deadline(
         run_together(command, ["", ""], {}, 0.3)
 
 
-def test_the_one_out_of_memory_is_believed_and_not_those_it_brought_down(
+def test_out_of_memory_counts_over_the_failures_it_causes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     worker(
@@ -179,14 +181,14 @@ def test_the_one_out_of_memory_is_believed_and_not_those_it_brought_down(
         "print(json.dumps({'batch_size': 3, 'fits': False, 'source': 'measured', 'failure': 'oom'}",
         "), flush=True)",
         f"os._exit({GAVE_UP})",
-        grace_seconds=60,  # it ends with the last of them, and starts when a busy machine lets it
+        grace_seconds=60,  # it ends with the last of them, and a busy machine may start it late
     )
     found = measure(TrialOrder(shared("ddp"), BATCH_SIZE))
     assert not found.fits
     assert found.failure == "GPU 1: oom"
 
 
-def test_a_failure_that_is_not_memory_is_told(
+def test_a_failure_other_than_memory_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     worker(monkeypatch, tmp_path, "sys.exit(f\"rank {json.loads(order)['rank']} has no kernel\")")
@@ -194,7 +196,7 @@ def test_a_failure_that_is_not_memory_is_told(
         measure(TrialOrder(shared("ddp"), BATCH_SIZE))
 
 
-def test_the_processes_of_a_group_meet_at_one_place(
+def test_the_processes_of_a_group_share_one_rendezvous(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen = tmp_path / "seen"
@@ -227,7 +229,7 @@ def test_the_processes_of_a_group_meet_at_one_place(
         ),
     ],
 )
-def test_more_than_the_machine_has_is_refused_before_anything_runs(
+def test_more_gpus_than_the_machine_has_are_refused_before_anything_runs(
     device: DeviceFacts, limit_bytes: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(analysis, "local_device", lambda: device)
@@ -243,7 +245,7 @@ def test_a_check_of_backward_is_refused_like_an_analysis(monkeypatch: pytest.Mon
         checks.validate_backward(shared("ddp"), BATCH_SIZE, "local")
 
 
-def test_nccl_takes_its_share_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nccls_memory_is_taken_off_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     two = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6, count=2)
     monkeypatch.setattr(analysis, "local_device", lambda: two)
     monkeypatch.setattr(analysis, "measure", lambda order: trial(fits=False))
@@ -251,12 +253,12 @@ def test_nccl_takes_its_share_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert gpu.usable_bytes == 2**34 - 2**28 - NCCL_PAIR_BYTES
 
 
-def test_first_steps_are_timed_on_one_gpu() -> None:
+def test_first_steps_are_only_timed_on_one_gpu() -> None:
     with pytest.raises(InvalidInput, match="on one GPU"):
         measure_first_run(TrialOrder(shared("ddp"), BATCH_SIZE), Path("compiled"))
 
 
-def test_an_order_says_which_of_them_it_is_for() -> None:
+def test_an_order_has_the_rank_of_its_process() -> None:
     order = TrialOrder(shared("fsdp"), BATCH_SIZE, rank=1, meeting_file="/tmp/met")  # noqa: S108  # no file is made
     assert TrialOrder.from_json(order.to_json()) == order
     assert json.loads(order.to_json())["rank"] == 1

@@ -1,4 +1,4 @@
-"""The allocator's history of a step, told by what a recorder saw of its tensors."""
+"""The allocator's history of a step, labelled with the tensors a recorder saw."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHT, HIDDEN, GRADIENT, WORKSPACE = 0x7F0000000000, 0x7F0000200000, 0x7F000040
 
 
 def entry(action: str, address: int, size: int) -> dict[str, Any]:
-    """As ``torch.cuda.memory._snapshot()`` has them."""
+    """An entry in the format of ``torch.cuda.memory._snapshot()``."""
     return {
         "action": action,
         "addr": address,
@@ -96,7 +96,7 @@ SEEN = Seen(
 )
 
 
-def test_each_block_is_told_by_the_tensor_that_lay_in_it_at_that_moment() -> None:
+def test_each_block_is_labelled_with_the_tensor_in_it_at_that_moment() -> None:
     trace = trace_of(HISTORY, SEEN)
     assert trace.sizes == [400, 90, 100, 400, 90, 100, 400]
     assert trace.categories == [
@@ -119,7 +119,7 @@ def test_each_block_is_told_by_the_tensor_that_lay_in_it_at_that_moment() -> Non
     ]
 
 
-def test_a_history_makes_the_same_pictures_as_a_prediction() -> None:
+def test_a_history_gives_the_same_charts_as_a_prediction() -> None:
     trace = trace_of(HISTORY, SEEN)
     peak, breakdown = trace.peak_by_category()
     assert peak == 900
@@ -134,13 +134,13 @@ def test_a_history_makes_the_same_pictures_as_a_prediction() -> None:
     assert largest_tensors(trace)[0] == LargeTensor(400, "parameters", "head", "")
 
 
-def test_a_history_that_begins_too_late_is_refused() -> None:
+def test_a_history_that_starts_too_late_is_refused() -> None:
     with pytest.raises(ValueError, match="lacks the allocation"):
         trace_of(HISTORY[3:], SEEN)
 
 
 class CountingItself(SightingRecorder):
-    """On the CPU the recorder sees all there is, so its own events are the history."""
+    """On the CPU the recorder sees everything, so its own events are the history."""
 
     def __init__(self, training: Recorded, batch_size: int) -> None:
         super().__init__(training, batch_size, lambda: len(self.trace.events))
@@ -148,7 +148,7 @@ class CountingItself(SightingRecorder):
 
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize("model", ["bert", "gpt2", "resnet"])
-def test_a_whole_step_comes_back_as_it_was_recorded(model: str) -> None:
+def test_a_whole_step_comes_back_as_recorded(model: str) -> None:
     steps = WorkloadSteps(small_workload(model), 2)
     steps.build("cpu")
     recorder = CountingItself(steps.recorded, 2)
@@ -185,7 +185,7 @@ def test_a_recorded_breakdown_adds_up_to_the_peak_allocated() -> None:
     assert analysis._with_breakdown(own, STEP) == own
 
 
-def test_one_measured_batch_has_a_breakdown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_measured_batch_has_a_breakdown_too(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial(8, True, Source.MEASURED, peak_allocated_bytes=500)
     for name, answer in {
         "local_device": lambda: GPU,
@@ -199,7 +199,7 @@ def test_one_measured_batch_has_a_breakdown_too(monkeypatch: pytest.MonkeyPatch)
     assert found.breakdown == STEP.breakdown
 
 
-def test_a_recording_that_fails_costs_the_picture_and_not_the_answer(
+def test_a_failed_recording_costs_the_chart_and_not_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(order: TrialOrder) -> RecordedStep:

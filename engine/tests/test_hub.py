@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: their config only, and words where it cannot be had."""
+"""Models of the Hugging Face hub: only their config, and a clear error where it is unavailable."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hub_with(config: object, folder: Path) -> Callable[[str], Path]:
     return lambda hub_id: path
 
 
-def test_an_id_of_the_hub_is_taken_before_its_config_is_there() -> None:
+def test_a_hub_id_is_accepted_before_its_config_is_fetched() -> None:
     workload = Workload.parse({"model": "someone/her-model", "sequence_length": "48"})
     assert workload.preset.kind is Kind.UNKNOWN
     assert workload.preset.display_name == "someone/her-model"
@@ -57,12 +57,12 @@ def test_an_id_of_the_hub_is_taken_before_its_config_is_there() -> None:
     "name",
     ["a/b/c", "/b", "a/", "../b", "a/..", "a/b--c", "a b/c", "a/b\n", "a/b?x", "é/b", "a/" * 90],
 )
-def test_what_is_no_id_of_the_hub_is_refused(name: str) -> None:
+def test_an_invalid_hub_id_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match="unknown model"):
         Workload(name)
 
 
-def test_its_config_settles_its_task_and_its_sizes(tmp_path: Path) -> None:
+def test_the_config_sets_the_task_and_the_sizes(tmp_path: Path) -> None:
     workload = resolve(Workload("someone/her-model"), hub_with(SMALL_BERT, tmp_path))
     assert workload.config == SMALL_BERT
     assert workload.model == "someone/her-model"
@@ -76,7 +76,7 @@ def unreachable(hub_id: str) -> Path:
     raise AssertionError(f"asked for {hub_id}")
 
 
-def test_a_preset_is_never_asked_for() -> None:
+def test_a_preset_is_never_fetched() -> None:
     assert resolve(Workload("bert"), unreachable) == Workload("bert")
 
 
@@ -88,7 +88,7 @@ def test_a_preset_is_never_asked_for() -> None:
         (Workload("a/b", task=Task.CONTRASTIVE), "task", "choose one of"),
     ],
 )
-def test_what_does_not_suit_its_config_is_named(
+def test_fields_that_do_not_suit_the_config_are_named(
     workload: Workload, field: str, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput) as raised:
@@ -106,7 +106,7 @@ def test_what_does_not_suit_its_config_is_named(
         (" " * (2**20 + 1), "too large"),
     ],
 )
-def test_a_config_of_no_use_is_the_models_mistake(
+def test_an_unusable_config_is_reported_at_the_model(
     config: object, says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput) as raised:
@@ -171,14 +171,14 @@ def test_the_hub_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, word: str)
 
 
 class Answer:
-    """Stands for the hub's answer to the question how large a file is."""
+    """Stands in for the hub's response on the size of a file."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
 
 def fake_hub(monkeypatch: pytest.MonkeyPatch, head: object, file: object) -> list[dict[str, Any]]:
-    """Let the hub's library answer so; gives what it was asked for files."""
+    """Make the hub's library respond like this; returns the files requested."""
     asked: list[dict[str, Any]] = []
 
     def answer(what: object) -> Any:
@@ -215,7 +215,7 @@ def refusal(kind: type[errors.HfHubHTTPError], status: int) -> Exception:
         (Answer(2**40), "too large"),
     ],
 )
-def test_a_config_that_cannot_be_had_says_what_to_do(
+def test_an_unavailable_config_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, head: object, says: str
 ) -> None:
     fake_hub(monkeypatch, head, errors.LocalEntryNotFoundError("not cached"))
@@ -228,13 +228,17 @@ def test_a_config_that_cannot_be_had_says_what_to_do(
     )
 
 
-def test_out_of_reach_the_cache_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_used_when_the_hub_is_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked = fake_hub(monkeypatch, client.ConnectError("no route"), str(tmp_path))
     assert download_config("a/b") == tmp_path
     assert asked == [{"local_files_only": True}]
 
 
-def test_in_reach_the_hub_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_hub_is_used_when_it_is_in_reach(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked = fake_hub(monkeypatch, Answer(900), str(tmp_path))
     assert download_config("a/b") == tmp_path
     assert asked == [{"local_files_only": False}]

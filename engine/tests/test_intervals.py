@@ -1,4 +1,4 @@
-"""Every prediction says how far it may be off, by what is known of earlier ones."""
+"""Every prediction has a range, from the known errors of earlier ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def residual(ratio: float, gpu: str = "a10", model: str = "bert", **fields: obje
 
 
 @pytest.fixture(autouse=True)
-def no_residuals_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def no_own_residuals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path = tmp_path / "calibration.toml"
     monkeypatch.setenv(intervals.OWN_FILE_VARIABLE, str(path))
     return path
@@ -55,7 +55,7 @@ def test_each_side_reaches_as_far_as_its_widest_residual_with_a_floor() -> None:
     assert found.high == pytest.approx(1 + 0.05 * factor)
 
 
-def test_many_residuals_of_one_configuration_tell_no_more_than_one() -> None:
+def test_many_residuals_of_one_configuration_count_as_one() -> None:
     assert range_of([residual(1.01)] * 50, 0.02, ASSUMED).high == pytest.approx(1.06)
 
 
@@ -80,8 +80,8 @@ def test_the_ends_in_bytes_are_on_the_safe_side(predicted: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_calibration_in_the_repository_is_what_is_predicted_now() -> None:
-    # Whoever changes the predictor changes these rows with it: `validate prediction` prints them.
+def test_the_calibration_in_the_repository_matches_current_predictions() -> None:
+    # Update these rows when you change the predictor: `validate prediction` prints them.
     stored = read_residuals(intervals.PUBLISHED)
     now = [compared.residual for compared in validate_known().comparisons]
     assert len(stored) == len(now) >= 5
@@ -97,25 +97,25 @@ def test_the_published_measurements_lie_within_the_range() -> None:
         assert found.low <= one.ratio <= found.high
 
 
-def test_step_times_are_assumed_until_calibrated(no_residuals_of_ones_own: Path) -> None:
+def test_step_times_are_assumed_until_calibrated(no_own_residuals: Path) -> None:
     assert step_time_range() == intervals.ASSUMED_STEP_TIME
     timed = residual(1.2, counted=Counted.STEP_SECONDS)
-    append_residuals(no_residuals_of_ones_own, [timed])
+    append_residuals(no_own_residuals, [timed])
     assert step_time_range().high == pytest.approx(1.6)
     assert step_time_range().low == pytest.approx(0.7)
 
 
-def test_ones_own_residuals_count_but_those_of_the_cpu_do_not(
-    no_residuals_of_ones_own: Path,
+def test_your_own_residuals_count_but_not_those_of_the_cpu(
+    no_own_residuals: Path,
 ) -> None:
     before = memory_range()
-    append_residuals(no_residuals_of_ones_own, [residual(3.0, counted=Counted.LIVE)])
+    append_residuals(no_own_residuals, [residual(3.0, counted=Counted.LIVE)])
     assert memory_range() == before
-    append_residuals(no_residuals_of_ones_own, [residual(1.5, "t4")])
+    append_residuals(no_own_residuals, [residual(1.5, "t4")])
     assert memory_range().high == pytest.approx(2.0)
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_calibration_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "calibration.toml"
     rows = [
         residual(1.25, source='a "quoted" \\ source\nof two lines, é'),
@@ -154,7 +154,7 @@ def test_a_calibration_file_with_a_mistake_is_named(tmp_path: Path, text: str) -
         read_residuals(path)
 
 
-def test_a_figure_far_off_is_not_written_down(tmp_path: Path) -> None:
+def test_a_prediction_far_off_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "calibration.toml"
     with pytest.raises(EngineError, match=r"was not written: .* 25 times the prediction"):
         append_residuals(path, [residual(1.0), residual(25.0)])

@@ -1,4 +1,4 @@
-"""The predicted limit: found by as many trials as it takes, shown by those on both sides of it."""
+"""The predicted limit: found by as few trials as possible, certified by those on both sides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAPACITY = 10_000
 
 
 def trial(batch_size: int, each: int, unsteady: set[int]) -> Trial:
-    """Within 10 % of the limit memory is given back, so all reserve the same, and some fit not."""
+    """Within 10% of the limit memory is freed, so all reserve the same, and some do not fit."""
     needed = batch_size * each
     fits = needed <= CAPACITY * 1.1 and not (needed > CAPACITY and batch_size in unsteady)
     reserved = min(needed, CAPACITY) if fits else max(needed, CAPACITY + 1)
@@ -32,7 +32,7 @@ def trial(batch_size: int, each: int, unsteady: set[int]) -> Trial:
     multiple=st.sampled_from([1, 2, 8]),
     unsteady=st.sets(st.integers(1, 11_000)),
 )
-def test_the_limit_is_shown_by_the_trials_on_both_sides(
+def test_the_limit_is_certified_by_the_trials_on_both_sides(
     each: int, current: int, multiple: int, unsteady: set[int]
 ) -> None:
     shown = []
@@ -55,7 +55,7 @@ def test_the_limit_is_shown_by_the_trials_on_both_sides(
 
 
 @pytest.mark.parametrize("each", [7, 97])
-def test_memory_that_is_given_back_near_the_limit_shows_no_more_trials(each: int) -> None:
+def test_memory_freed_near_the_limit_adds_no_trials_to_the_answer(each: int) -> None:
     tried: list[int] = []
     shown: list[int] = []
 
@@ -74,7 +74,7 @@ def test_memory_that_is_given_back_near_the_limit_shows_no_more_trials(each: int
 
 
 class Linear:
-    """Predicts 10 bytes a sample, and a tenth more at the high end; counts the predictions."""
+    """Predicts 10 bytes per sample and a tenth more at the high end; counts the predictions."""
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes = total_bytes
@@ -106,14 +106,14 @@ def test_a_high_end_of_exactly_all_memory_is_safe() -> None:
     assert largest_safe(Linear(1099), 100, 1099, 1) == 99
 
 
-def test_the_safe_batch_is_found_by_three_predictions_where_memory_is_linear() -> None:
+def test_the_safe_batch_takes_three_predictions_where_memory_is_linear() -> None:
     predict = Linear(10_000)
     assert largest_safe(predict, 1000, 10_000, 1) == 909
     assert predict.tried == [1000, 909, 910]
 
 
-def test_no_batch_above_the_largest_is_safe_whatever_its_high_end() -> None:
-    """A batch that fits again above the limit is not looked at."""
+def test_no_batch_above_the_largest_is_safe() -> None:
+    """A batch above the limit that fits again is not considered."""
     asked: list[int] = []
 
     def predict(batch_size: int) -> Trial:
@@ -125,7 +125,7 @@ def test_no_batch_above_the_largest_is_safe_whatever_its_high_end() -> None:
     assert max(asked) == 100
 
 
-def test_a_trial_without_an_interval_or_that_fails_is_not_safe() -> None:
+def test_a_failed_trial_or_one_without_an_interval_is_not_safe() -> None:
     without = Linear(10_000)
     assert (
         largest_safe(lambda b: replace(without(b), device_used_high_bytes=None), 8, 10_000, 1) == 0
@@ -139,7 +139,7 @@ A10 = GPUS["a10"]
 
 
 def used(batch_size: int, per_sample: int, high: float = 1.0) -> Trial:
-    """On an A10: beside the context, so many bytes a sample."""
+    """Memory on an A10: this many bytes per sample, plus the context."""
     reserved = per_sample * batch_size
     return Trial(
         batch_size,
@@ -156,8 +156,8 @@ def asked(**fields: object) -> AnalysisRequest:
     return AnalysisRequest.parse({"model": "bert", "gpu": "a10"} | fields)
 
 
-def test_the_limit_is_against_usable_memory_and_safety_against_all_of_it() -> None:
-    """Ten samples fill what the context leaves, and with the context the whole GPU."""
+def test_the_limit_is_checked_against_usable_memory_and_safety_against_all() -> None:
+    """Ten samples fill the memory left by the context, and with the context the whole GPU."""
     per_sample = A10.usable_bytes // 10
     limits = find_limits(asked(), A10, lambda size: used(size, per_sample))
     assert limits.outcome.largest_batch_size == 10
@@ -165,7 +165,7 @@ def test_the_limit_is_against_usable_memory_and_safety_against_all_of_it() -> No
     assert limits.choice == Recommendation(10, Bound.SPEED)
 
 
-def test_what_is_recommended_is_safe_and_of_the_multiple() -> None:
+def test_the_recommended_batch_is_safe_and_a_multiple() -> None:
     per_sample = A10.usable_bytes // 100
     limits = find_limits(asked(batch_multiple=8), A10, lambda size: used(size, per_sample, 1.3))
     assert limits.outcome.largest_batch_size == 96
@@ -180,7 +180,7 @@ def test_what_is_recommended_is_safe_and_of_the_multiple() -> None:
     assert high <= A10.total_bytes < above
 
 
-def test_one_sample_may_be_the_limit_and_none_has_no_recommendation() -> None:
+def test_the_limit_may_be_one_sample_and_without_one_nothing_is_recommended() -> None:
     one = find_limits(asked(), A10, lambda size: used(size, A10.usable_bytes))
     assert one.choice == Recommendation(1, Bound.SPEED)
     assert one.safe_batch_size == 1
@@ -188,7 +188,7 @@ def test_one_sample_may_be_the_limit_and_none_has_no_recommendation() -> None:
     assert (none.outcome.largest_batch_size, none.safe_batch_size, none.choice) == (0, 0, None)
 
 
-def test_a_speed_that_is_not_known_counts_as_none() -> None:
+def test_an_unknown_speed_counts_as_zero() -> None:
     def silent(batch_size: int) -> Trial:
         return replace(used(batch_size, A10.usable_bytes // 10), samples_per_second=None)
 
@@ -197,7 +197,7 @@ def test_a_speed_that_is_not_known_counts_as_none() -> None:
     assert limits.choice.batch_size == 1
 
 
-def test_known_trials_are_not_predicted_for_the_reader_again() -> None:
+def test_known_trials_are_not_predicted_again() -> None:
     shown: list[int] = []
 
     def probe(batch_size: int) -> Trial:
@@ -212,8 +212,8 @@ def test_known_trials_are_not_predicted_for_the_reader_again() -> None:
     assert [trial.batch_size for trial in limits.outcome.trials] == [10, 11]
 
 
-def test_the_limit_is_predicted_by_a_line_to_what_the_context_leaves() -> None:
-    """Two trials make the line, two certify the limit; the others are of the safe batch."""
+def test_the_limit_is_predicted_by_a_line_to_the_memory_left_by_the_context() -> None:
+    """Two trials give the line and two certify the limit; the others are for the safe batch."""
     tried: list[int] = []
 
     def predict(batch_size: int) -> Trial:

@@ -1,4 +1,4 @@
-"""A process that traces again and again, as a waiting engine does, keeps nothing it traced."""
+"""A process that traces again and again, like a waiting engine, keeps nothing of its traces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def alive() -> int:
 
 
 def kept_by(work: Callable[[], object]) -> int:
-    work()  # what is loaded or made once
+    work()  # load and create one-time objects first
     before = alive()
     work()
     return alive() - before
@@ -54,6 +54,6 @@ def test_a_trace_keeps_no_model(fields: dict[str, object]) -> None:
 
 
 @pytest.mark.slow
-def test_a_trace_of_own_code_keeps_no_model() -> None:
+def test_a_trace_of_a_script_keeps_no_model() -> None:
     factory = Factory.of("engine.examples.my_training:make_step")
     assert kept_by(lambda: trace_script(factory, 2, AMPERE)) == 0

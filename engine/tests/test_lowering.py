@@ -1,4 +1,4 @@
-"""CUDA's behaviour on fake CPU tensors: what is kept for backward, and in which format."""
+"""CUDA's behaviour on fake CPU tensors: what is saved for backward, and in which format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL = torch.float32
 
 
 def saved(run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors that a forward pass keeps for backward."""
+    """The tensors that a forward pass saves for backward."""
     kept: list[torch.Tensor] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -35,7 +35,7 @@ def saved(run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
     return kept
 
 
-def test_dropout_keeps_a_mask_of_one_byte_an_element() -> None:
+def test_dropout_saves_a_mask_of_one_byte_per_element() -> None:
     def run() -> torch.Tensor:
         return torch.dropout(torch.ones(10, 10, requires_grad=True), 0.1, True)
 
@@ -43,13 +43,13 @@ def test_dropout_keeps_a_mask_of_one_byte_an_element() -> None:
 
 
 @pytest.mark.parametrize(("p", "train"), [(0.0, True), (0.1, False)])
-def test_dropout_that_drops_nothing_keeps_nothing(p: float, train: bool) -> None:
+def test_dropout_with_probability_zero_saves_nothing(p: float, train: bool) -> None:
     assert saved(lambda: torch.dropout(torch.ones(9, requires_grad=True), p, train)) == []
 
 
 @pytest.mark.parametrize("has_mask", [True, False])
 @pytest.mark.parametrize("dtype", [FULL, HALF])
-def test_attention_keeps_no_matrix_of_scores(dtype: torch.dtype, has_mask: bool) -> None:
+def test_attention_saves_no_score_matrix(dtype: torch.dtype, has_mask: bool) -> None:
     length = 256
 
     def run() -> torch.Tensor:
@@ -59,7 +59,7 @@ def test_attention_keeps_no_matrix_of_scores(dtype: torch.dtype, has_mask: bool)
         return attend(query, query, query, attn_mask=mask, dropout_p=0.1)
 
     scores = 2 * 4 * length * length
-    for kept in saved(run):  # an expanded mask may have that shape, but not that storage
+    for kept in saved(run):  # an expanded mask may have that shape but not that storage
         assert kept.untyped_storage().nbytes() < scores * kept.element_size()
 
 
@@ -78,7 +78,7 @@ def test_attention_keeps_no_matrix_of_scores(dtype: torch.dtype, has_mask: bool)
         (cuda_behaviour(12.0), BRAIN, False, 0.0, AttentionKernel.FLASH),
     ],
 )
-def test_the_attention_kernel_is_the_one_pytorch_picks(
+def test_the_attention_kernel_is_pytorchs_choice(
     behaviour: object, dtype: torch.dtype, has_mask: bool, dropout: float, kernel: AttentionKernel
 ) -> None:
     assert behaviour.attention_kernel(dtype, has_mask, dropout) is kernel  # type: ignore[attr-defined]  # a CudaBehaviour
@@ -98,14 +98,16 @@ OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("half", [HALF, BRAIN])
-def test_autocast_runs_in_fp32_what_it_runs_in_fp32_on_cuda(name: str, half: torch.dtype) -> None:
+def test_autocast_uses_fp32_for_the_same_operations_as_on_cuda(
+    name: str, half: torch.dtype
+) -> None:
     with FakeTensorMode(), cuda_lowering(A10), torch.autocast("cpu", dtype=half):
         x = torch.ones(4, 4, dtype=half, requires_grad=True)
         assert OPERATIONS[name](x).dtype is FULL
 
 
 @pytest.mark.parametrize("half", [HALF, BRAIN])
-def test_autocast_leaves_other_operations_in_the_format_of_their_input(half: torch.dtype) -> None:
+def test_autocast_leaves_other_operations_in_their_inputs_format(half: torch.dtype) -> None:
     with FakeTensorMode(), cuda_lowering(A10), torch.autocast("cpu", dtype=half):
         x = torch.ones(4, 4, dtype=half)
         assert torch.nn.functional.gelu(x).dtype is half
@@ -123,7 +125,7 @@ def test_backward_runs_through_every_replacement() -> None:
         assert x.grad.shape == x.shape
 
 
-def test_nothing_of_it_stays_when_the_context_is_left() -> None:
+def test_leaving_the_context_restores_the_cpus_behaviour() -> None:
     with cuda_lowering(A10):
         pass
     x = torch.ones(4, 4)
@@ -142,7 +144,7 @@ def test_the_cublas_workspace_depends_on_the_generation(capability: float, works
     assert cuda_behaviour(capability).cublas_workspace_bytes == workspace
 
 
-def test_grouped_queries_keep_their_scores_in_fp32_only() -> None:
+def test_grouped_queries_save_their_scores_only_in_fp32() -> None:
     assert A10.attention_kernel(FULL, False, 0.0, grouped=True) is AttentionKernel.MATH
     assert A10.attention_kernel(BRAIN, False, 0.0, grouped=True) is AttentionKernel.FLASH
     with FakeTensorMode(), cuda_lowering(A10):

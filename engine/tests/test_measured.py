@@ -1,4 +1,4 @@
-"""The analysis of the local device, measured on the CPU against a memory limit."""
+"""The analysis of the local device, measured on the CPU with a memory limit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("small_models", "in_this_process")
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Trials run here, where the models are small; returns the batch sizes tried."""
+    """Runs trials in this process, with small models; returns the batch sizes tried."""
     tried: list[int] = []
 
     def measure(order: TrialOrder) -> Trial:
@@ -72,7 +72,7 @@ def test_the_answer_is_certified_by_trials_on_both_sides(in_this_process: list[i
     assert result.current_headroom_bytes == needed(9) - needed(2)
 
 
-def test_what_an_earlier_try_measured_is_not_measured_again(in_this_process: list[int]) -> None:
+def test_trials_from_an_earlier_attempt_are_not_repeated(in_this_process: list[int]) -> None:
     request = AnalysisRequest.parse(ASKED | {"memory_limit_bytes": needed(9)})
     first = analyze(request, lambda _: None)
     in_this_process.clear()
@@ -82,10 +82,10 @@ def test_what_an_earlier_try_measured_is_not_measured_again(in_this_process: lis
     assert again.largest_batch_size == first.largest_batch_size
     assert again.trials[:3] == first.trials[:3]
     assert not [event for event in told if isinstance(event, Trial)]
-    assert set(in_this_process) <= {2, again.recommended_batch_size}  # the rounds alone
+    assert set(in_this_process) <= {2, again.recommended_batch_size}  # only the rounds
 
 
-def test_the_speedup_is_that_of_the_rounds_with_its_interval() -> None:
+def test_the_speedup_and_its_interval_come_from_the_rounds() -> None:
     result = answer(memory_limit_bytes=needed(9))
     assert result.comparison is not None
     slow = result.comparison.current_samples_per_second
@@ -96,7 +96,7 @@ def test_the_speedup_is_that_of_the_rounds_with_its_interval() -> None:
     assert ("\N{MULTIPLICATION SIGN} faster" in result.verdict) == (min(ratios) > 1)
 
 
-def test_a_current_batch_that_is_the_recommended_one_is_not_compared_with_itself(
+def test_a_recommended_current_batch_is_not_compared_with_itself(
     in_this_process: list[int],
 ) -> None:
     result = answer(memory_limit_bytes=needed(1), current_batch_size=1)
@@ -105,7 +105,7 @@ def test_a_current_batch_that_is_the_recommended_one_is_not_compared_with_itself
     assert len(in_this_process) == 2
 
 
-def test_the_answer_tells_what_it_was_measured_on() -> None:
+def test_the_answer_says_what_it_was_measured_on() -> None:
     found = answer(memory_limit_bytes=needed(4)).measured_on
     assert found is not None
     assert found.device == "cpu"
@@ -126,7 +126,7 @@ def test_a_current_batch_that_does_not_fit_has_no_speedup() -> None:
     assert "64 runs out of memory" in result.verdict
 
 
-def test_trials_and_log_lines_are_told_as_they_come() -> None:
+def test_trials_and_log_lines_are_reported_as_they_come() -> None:
     events: list[Event] = []
     request = AnalysisRequest.parse(ASKED | {"memory_limit_bytes": needed(4)})
     result = analyze(request, events.append)
@@ -135,14 +135,14 @@ def test_trials_and_log_lines_are_told_as_they_come() -> None:
     assert any("batch 4 fits" in line and "(measured)" in line for line in said)
 
 
-def test_memory_along_a_step_is_that_of_the_recommended_batch_to_the_byte() -> None:
+def test_memory_over_a_step_matches_the_recommended_batch_to_the_byte() -> None:
     result = answer(memory_limit_bytes=needed(9))
     peak = max(sum(point.bytes.values()) for point in result.timeline)
     assert peak == needed(result.recommended_batch_size)
     assert {tensor.module.partition(".")[0] for tensor in result.largest_tensors} == {"bert"}
 
 
-def test_options_of_an_allocator_that_is_not_there_are_refused() -> None:
+def test_allocator_options_without_that_allocator_are_refused() -> None:
     with pytest.raises(InvalidInput, match="no CUDA caching allocator"):
         answer(memory_limit_bytes=needed(9), allocator="expandable_segments:True")
 

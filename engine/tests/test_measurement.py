@@ -1,4 +1,4 @@
-"""Trials in processes of their own: what they measure and how each of their ends is told."""
+"""Trials in separate processes: what they measure, and how each way to end is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Answer = TypeVar("_Answer")
 
 
 @pytest.mark.slow
-def test_a_trial_runs_real_steps_in_a_process_of_its_own() -> None:
+def test_a_trial_runs_real_steps_in_its_own_process() -> None:
     trial = measure(TrialOrder(BERT, 2, memory_limit_bytes=4 * 2**30))
     assert trial.fits
     assert trial.source is Source.MEASURED
@@ -50,7 +50,7 @@ def test_a_trial_runs_real_steps_in_a_process_of_its_own() -> None:
     ("more_than_the_parameters", "place"),
     [(-1, "moving the model to the device"), (0, "moving the batch to the device")],
 )
-def test_running_out_of_memory_is_a_result_that_says_where(
+def test_out_of_memory_is_a_result_that_says_where(
     more_than_the_parameters: int, place: str
 ) -> None:
     workload = small_workload("bert")
@@ -76,7 +76,7 @@ def _peak(workload: Workload) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("small_models")
-def test_the_forward_pass_alone_takes_less() -> None:
+def test_the_forward_pass_alone_takes_less_memory() -> None:
     workload = small_workload("bert")
     whole, forward = (
         cpu.run_trial(TrialOrder(workload, 4, forward_only=alone)).peak_allocated_bytes
@@ -88,7 +88,7 @@ def test_the_forward_pass_alone_takes_less() -> None:
 
 
 @pytest.mark.slow
-def test_the_local_device_is_described_without_being_taken() -> None:
+def test_the_local_device_is_described_without_occupying_it() -> None:
     device = local_device()
     assert device.kind in ("cuda", "mps", "cpu")
     assert device.total_bytes > 2**30
@@ -96,13 +96,13 @@ def test_the_local_device_is_described_without_being_taken() -> None:
 
 
 def fake_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
-    """Let trials run ``code`` instead of the engine's own child."""
+    """Make trials run ``code`` instead of the engine's child process."""
     script = tmp_path / "child.py"
     script.write_text(code)
     monkeypatch.setattr(parent, "CHILD", [sys.executable, str(script)])
 
 
-def test_a_failure_that_is_not_memory_is_told_apart(
+def test_a_failure_other_than_memory_is_distinguished(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_child(monkeypatch, tmp_path, "raise ValueError('no such kernel')")
@@ -111,7 +111,7 @@ def test_a_failure_that_is_not_memory_is_told_apart(
 
 
 @pytest.mark.slow
-def test_the_last_line_of_a_cuda_error_is_what_went_wrong(
+def test_a_cuda_error_is_reported_by_its_last_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     code = """
@@ -139,7 +139,7 @@ def test_a_trial_that_hangs_is_stopped_at_its_deadline(
         measure(TrialOrder(BERT, 2))
 
 
-def test_a_trial_that_the_operating_system_kills_has_run_out_of_host_memory(
+def test_a_trial_killed_by_the_system_ran_out_of_host_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_child(monkeypatch, tmp_path, "import os; os.kill(os.getpid(), 9)")
@@ -174,7 +174,7 @@ def test_a_trial_runs_with_the_allocators_options(
 
 
 @pytest.mark.slow
-def test_a_step_is_recorded_in_a_process_of_its_own() -> None:
+def test_a_step_is_recorded_in_its_own_process() -> None:
     step = record(TrialOrder(BERT, 2))
     peak = max(sum(point.bytes.values()) for point in step.timeline)
     assert peak == trace(BERT, 2, None).peak_by_category()[0]
@@ -182,7 +182,7 @@ def test_a_step_is_recorded_in_a_process_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_ends_with_the_process_that_asked_for_it() -> None:
+def test_a_trial_ends_with_the_process_that_started_it() -> None:
     asking = (
         "from engine.measurement.parent import measure;"
         "from engine.measurement.protocol import TrialOrder;"
@@ -212,7 +212,7 @@ def _alive(pid: int) -> bool:
 
 
 def _wait_for(ask: Callable[[], _Answer]) -> _Answer:
-    """The first answer that is not empty; to load torch takes a busy machine a while."""
+    """Poll until the result is not empty; loading torch takes a while on a busy machine."""
     end = time.monotonic() + 120
     while time.monotonic() < end:
         if answer := ask():
@@ -221,7 +221,7 @@ def _wait_for(ask: Callable[[], _Answer]) -> _Answer:
     pytest.fail("it did not happen within 120 s")
 
 
-def test_a_fast_step_is_timed_five_times_and_told_with_quartiles() -> None:
+def test_a_fast_step_is_timed_five_times_and_has_quartiles() -> None:
     seconds = iter([0.3, 0.1, 0.2, 0.5, 0.4, 9.9])
     assert time_steps(lambda: next(seconds)) == StepTimes(0.3, 0.2, 0.4)
     assert next(seconds) == 9.9

@@ -1,4 +1,4 @@
-"""Configs given by anybody: refused in words, or predicted, in bounded time and memory."""
+"""Untrusted configs are refused with a reason or predicted, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ WRONG: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("config", "says"), WRONG)
-def test_a_config_that_cannot_be_is_refused_in_words(config: object, says: str) -> None:
+def test_an_invalid_config_is_refused_with_a_reason(config: object, says: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         Workload.parse({"model": "mine", "config": config})
     assert list(raised.value.fields) == ["config"]
@@ -107,26 +107,26 @@ REFUSED_BY_TRANSFORMERS = [
 
 
 @pytest.mark.parametrize("config", REFUSED_BY_TRANSFORMERS)
-def test_a_config_of_which_no_model_trains_is_refused_too(config: dict[str, Any]) -> None:
+def test_a_config_whose_model_cannot_train_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as raised:
         predict(Workload("mine", config=config))
     assert list(raised.value.fields) == ["config"]
 
 
-def test_a_model_of_too_many_parameters_is_refused_at_once() -> None:
+def test_a_model_with_too_many_parameters_is_refused_quickly() -> None:
     huge = LLAMA | {"hidden_size": 131_072, "intermediate_size": 524_288, "num_hidden_layers": 100}
     begin = time.process_time()
     with pytest.raises(InvalidInput, match=r"a model of [\d,]{17,} parameters"):
         resolve(Workload("huge", config=huge))
-    assert time.process_time() - begin < 20  # seconds; far below what building it would take
+    assert time.process_time() - begin < 20  # seconds; far less than building it would take
 
 
-def test_the_failure_of_a_preset_is_not_put_down_to_its_config() -> None:
+def test_a_preset_failure_is_not_blamed_on_its_config() -> None:
     with pytest.raises(ZeroDivisionError), blaming_the_config(Workload("bert")):
         raise ZeroDivisionError
 
 
-def test_a_given_config_may_come_as_text() -> None:
+def test_a_config_may_be_given_as_text() -> None:
     workload = Workload.parse({"config": json.dumps(BERT), "sequence_length": "64"})
     assert workload.model == OWN_CONFIG
     assert workload.config == BERT
@@ -134,7 +134,7 @@ def test_a_given_config_may_come_as_text() -> None:
     assert hash(workload) == hash(Workload.parse(workload.to_dict()))
 
 
-def test_a_given_config_says_what_it_is() -> None:
+def test_a_config_is_named_by_its_architecture() -> None:
     model = Workload("mine", config=LLAMA).preset
     assert (model.kind, model.task) == (Kind.TEXT, Task.CAUSAL_LANGUAGE_MODELLING)
     assert model.display_name == "mine"
@@ -143,19 +143,19 @@ def test_a_given_config_says_what_it_is() -> None:
     assert (vision.image_size, vision.label_count) == (384, 10)
 
 
-def test_a_presets_name_is_not_given_to_another_config() -> None:
+def test_a_different_config_does_not_take_a_presets_name() -> None:
     with pytest.raises(InvalidInput, match="bert is a preset with its own"):
         Workload("bert", config=LLAMA)
 
 
-def test_a_given_config_predicts_what_its_preset_does() -> None:
+def test_a_presets_config_predicts_the_same_as_the_preset() -> None:
     behaviour = cuda_behaviour(8.6)
     given_one = Workload("mine", sequence_length=16, config=PRESETS["distilbert"].config())
     preset = Workload("distilbert", sequence_length=16)
     assert trace(given_one, 2, behaviour) == trace(preset, 2, behaviour)
 
 
-def test_what_decides_how_a_model_runs_is_left_to_the_workload() -> None:
+def test_config_fields_that_the_workload_sets_are_ignored() -> None:
     noise = {
         "attn_implementation": "someone/kernel",
         "_attn_implementation": "someone/kernel",
@@ -180,7 +180,7 @@ def test_a_file_may_hold_the_config(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("content", "says"),
     [(None, "cannot be read"), (b"\xff", "not JSON"), (b"{" + b" " * 2**21, "larger than 1 MiB")],
 )
-def test_a_file_that_is_no_config_is_said_to_be_none(
+def test_a_file_without_a_config_is_refused(
     content: bytes | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config.json"
@@ -236,14 +236,14 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def predict(workload: Workload) -> None:
-    """What an analysis does with a config, at its smallest."""
+    """The smallest analysis of a config."""
     check_given(workload)
     with blaming_the_config(workload):
         trace(workload, 2, cuda_behaviour(8.6))
 
 
 @given(mutated())
-@settings(max_examples=150, deadline=60_000)  # milliseconds: none makes it work for minutes
+@settings(max_examples=150, deadline=60_000)  # milliseconds, so that none takes minutes
 def test_any_config_is_refused_or_checked(config: dict[str, Any]) -> None:
     try:
         workload = Workload.parse({"config": config})

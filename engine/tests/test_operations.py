@@ -1,4 +1,4 @@
-"""What one operator call costs."""
+"""The cost of one operator call."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _of_heads(heads: int) -> torch.Tensor:
 
 
 def _refuses_groups(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """As the formula of torch 2.11 does."""
+    """Fails like the formula of torch 2.11."""
     if not query[1] == key[1] == value[1]:
         raise AssertionError("shapes are incompatible")
     return 1
 
 
-def test_attention_with_grouped_queries_computes_as_much_as_without() -> None:
+def test_attention_with_grouped_queries_has_as_many_flops_as_without() -> None:
     query = _of_heads(HEADS)
     for keys in (_of_heads(HEADS), _of_heads(2)):
         forward = _aten._scaled_dot_product_flash_attention.default
@@ -39,7 +39,7 @@ def test_attention_with_grouped_queries_computes_as_much_as_without() -> None:
         assert done.flops == 5 * PRODUCT
 
 
-def test_grouped_queries_are_counted_by_a_pytorch_that_knows_no_groups(
+def test_grouped_queries_are_counted_without_pytorchs_support(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     attention = _aten._scaled_dot_product_efficient_attention

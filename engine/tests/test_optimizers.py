@@ -36,7 +36,7 @@ def test_lion_moves_by_the_sign_and_keeps_one_buffer() -> None:
     assert optimizer.state[parameter]["exp_avg"].tolist() == pytest.approx([0.02, -1e-5, 0.0])
 
 
-def test_8bit_adamw_keeps_a_byte_a_value_and_a_scale_a_block() -> None:
+def test_8bit_adamw_keeps_a_byte_per_value_and_a_scale_per_block() -> None:
     large = torch.nn.Parameter(torch.zeros(5000))
     small = torch.nn.Parameter(torch.zeros(4095))
     optimizer = AdamW8bitLayout([large, small], lr=1.0)
@@ -48,7 +48,7 @@ def test_8bit_adamw_keeps_a_byte_a_value_and_a_scale_a_block() -> None:
     assert sum(tensor.nbytes for tensor in optimizer.state[small].values()) == 2 * 4 * 4095
 
 
-def test_8bit_adamw_is_measured_with_bitsandbytes_or_not_at_all(
+def test_8bit_adamw_is_only_measured_with_bitsandbytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)

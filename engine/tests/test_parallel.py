@@ -1,4 +1,4 @@
-"""Several GPUs: what DDP and FSDP make one of them hold, against the real implementations."""
+"""Several GPUs: memory per GPU with DDP and FSDP, compared with the real implementations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def shapes(workload: Workload) -> list[torch.Size]:
 
 @contextmanager
 def one_process() -> Iterator[None]:
-    """A real process group, of this process alone."""
+    """A real process group with only this process."""
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         yield
@@ -122,7 +122,7 @@ def test_ddp_adds_exactly_the_buckets_to_the_peak(world_size: int, optimizer: st
     assert bytes_of(together, Category.GRADIENTS) == gradients
 
 
-def test_gradients_in_the_buckets_are_held_once() -> None:
+def test_gradients_in_buckets_are_held_once() -> None:
     def most(**fields: Any) -> int:
         points = timeline(trace(shared("bert", "ddp", 2, **fields), BATCH_SIZE, AMPERE))
         return max(point.bytes["gradients"] for point in points)
@@ -139,7 +139,7 @@ def test_only_trained_parameters_have_buckets() -> None:
 
 
 @pytest.mark.parametrize("world_size", [2, 8])
-def test_ddp_sends_each_gradient_round_the_ring_twice(world_size: int) -> None:
+def test_ddp_sends_each_gradient_around_the_ring_twice(world_size: int) -> None:
     traced = trace(shared("bert", "ddp", world_size), BATCH_SIZE, AMPERE)
     gradients = sum(prod(shape) * 4 for shape in shapes(small_workload("bert")))
     sent = sum(op.bytes_moved for op in traced.operations if op.name.startswith("c10d."))
@@ -162,7 +162,7 @@ def test_ddp_sends_each_gradient_round_the_ring_twice(world_size: int) -> None:
         ("bert", {"frozen_backbone": True}),
     ],
 )
-def test_fsdp_on_fake_tensors_is_fsdp_on_real_ones(model: str, fields: dict[str, Any]) -> None:
+def test_fsdp_on_fake_tensors_equals_fsdp_on_real_ones(model: str, fields: dict[str, Any]) -> None:
     workload = shared(model, "fsdp", **fields)
     with among_gpus(workload) as group:
         training = prepare(workload, group.spread(build_model(workload)))
@@ -173,7 +173,7 @@ def test_fsdp_on_fake_tensors_is_fsdp_on_real_ones(model: str, fields: dict[str,
 
 
 def large(sizes: list[int]) -> Counter[int]:
-    """Sizes but those of a few bytes: code that looks at values does so on real tensors only."""
+    """Sizes above a few bytes; smaller ones come from code that reads values of real tensors."""
     return Counter(size for size in sizes if size > 64)
 
 
@@ -186,11 +186,11 @@ def test_fsdp_state_is_one_share_with_its_padding(world_size: int) -> None:
     buffers = 2 * 512 * 8  # position and token type ids
     steps = 4 * len(all_shapes)
     assert bytes_of(traced, Category.PARAMETERS) == share + buffers
-    # State is that of the shard without its padding: the first GPU has none.
+    # The state excludes the shard's padding: the first GPU has none.
     assert bytes_of(traced, Category.OPTIMIZER_STATE) == 2 * share + steps
 
 
-def test_more_gpus_never_need_more_each() -> None:
+def test_more_gpus_never_need_more_memory_each() -> None:
     peaks = [
         trace(shared("gpt2", "fsdp", world_size), BATCH_SIZE, AMPERE).replay().peak_allocated_bytes
         for world_size in (2, 4, 16, 128)
@@ -198,7 +198,7 @@ def test_more_gpus_never_need_more_each() -> None:
     assert peaks == sorted(peaks, reverse=True)
 
 
-def test_at_most_two_blocks_are_whole_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_two_blocks_are_unsharded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     smaller = Preset.config
     monkeypatch.setattr(Preset, "config", lambda preset: smaller(preset) | {"num_hidden_layers": 8})
     workload = shared("vit-b", "fsdp", optimizer="none")
@@ -209,7 +209,7 @@ def test_at_most_two_blocks_are_whole_at_once(monkeypatch: pytest.MonkeyPatch) -
     block, whole = padded(blocks[0], 4), padded(model, 4)
     root = whole - 8 * block
     unsharded = _most_alive(trace(workload, 1, None), Category.PARAMETERS) - whole / 4
-    # Two blocks, or the root and one; each once more in the buffer that it is gathered in.
+    # Two blocks, or the root and one; each a second time in the buffer it is gathered into.
     assert root + 2 * block < unsharded < 1.01 * max(root + 4 * block, 2 * root + 2 * block)
 
 
@@ -238,7 +238,7 @@ def test_fsdp_gathers_in_half_precision_under_autocast() -> None:
     assert sent["bf16-mixed"] * 2 == sent["fp32"]
 
 
-def test_communication_has_streams_of_its_own() -> None:
+def test_communication_has_its_own_streams() -> None:
     traced = trace(shared("bert", "fsdp"), BATCH_SIZE, AMPERE)
     assert set(traced.streams) == {0, 1, 2}
     assert len(traced.streams) == len(traced.sizes)
@@ -295,7 +295,7 @@ def test_the_last_step_can_be_repeated(parallelism: str) -> None:
     assert repeated.peak_allocated_bytes == traced.replay().peak_allocated_bytes
 
 
-def test_one_gpu_is_traced_as_ever() -> None:
+def test_one_gpu_is_traced_as_without_parallelism() -> None:
     workload = small_workload("bert")
     with among_gpus(workload) as group:
         model = torch.nn.Linear(2, 2)
@@ -304,13 +304,13 @@ def test_one_gpu_is_traced_as_ever() -> None:
     assert trace(workload, BATCH_SIZE, AMPERE).streams == []
 
 
-def test_a_process_of_a_group_cannot_play_another() -> None:
+def test_a_process_of_a_group_cannot_trace_another_rank() -> None:
     with one_process(), pytest.raises(EngineError, match="belongs to a torch"):
         trace(shared("bert", "ddp"), BATCH_SIZE, AMPERE)
 
 
 @pytest.mark.parametrize(("world_size", "nccl"), [(2, NCCL_PAIR_BYTES), (8, NCCL_GROUP_BYTES)])
-def test_nccl_takes_memory_beside_the_allocator(world_size: int, nccl: int) -> None:
+def test_nccl_takes_memory_outside_the_allocator(world_size: int, nccl: int) -> None:
     workload = shared("bert", "ddp", world_size)
     trial = predict_trial(workload, A100, trace(workload, BATCH_SIZE, AMPERE))
     assert trial.device_used_bytes is not None
@@ -318,7 +318,7 @@ def test_nccl_takes_memory_beside_the_allocator(world_size: int, nccl: int) -> N
     assert trial.device_used_bytes - trial.peak_reserved_bytes == A100.context_bytes + nccl
 
 
-def test_a_slow_link_decides_the_step_time() -> None:
+def test_a_slow_link_dominates_the_step_time() -> None:
     seconds = {}
     for world_size in (8, 16):  # within a machine, and across the network
         workload = shared("bert", "ddp", world_size, sequence_length=8)
@@ -334,7 +334,7 @@ def test_a_slow_link_decides_the_step_time() -> None:
 
 
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
-def test_an_analysis_says_what_it_assumed(parallelism: str) -> None:
+def test_an_analysis_states_its_assumptions(parallelism: str) -> None:
     request = AnalysisRequest(
         shared("bert", parallelism), gpu="a10", current_batch_size=8, memory_limit_bytes=2 * 2**30
     )
@@ -351,7 +351,7 @@ def test_an_analysis_says_what_it_assumed(parallelism: str) -> None:
 # The allocator
 
 
-def test_a_stream_does_not_use_what_another_freed() -> None:
+def test_a_stream_does_not_reuse_memory_freed_in_another() -> None:
     allocator = CachingAllocator()
     allocator.free(allocator.allocate(30 << 20))
     allocator.free(allocator.allocate(30 << 20, stream=1))
@@ -360,7 +360,7 @@ def test_a_stream_does_not_use_what_another_freed() -> None:
     assert allocator.reserved_bytes == 60 << 20
 
 
-def test_what_a_stream_has_cached_is_given_back_for_another() -> None:
+def test_a_streams_cache_is_freed_for_another() -> None:
     allocator = CachingAllocator(capacity_bytes=40 << 20)
     allocator.free(allocator.allocate(30 << 20, stream=1))
     allocator.allocate(30 << 20)

@@ -1,4 +1,4 @@
-"""The plan compares every GPU for a workload, and says what changes to it would buy."""
+"""The plan compares every GPU for a workload, and shows the effect of changes to it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
 
 
 def quiet(event: Event) -> None:
-    """Nobody listens."""
+    """Ignores events."""
 
 
-def figures(fixed_gib: float, gib_per_sample: float) -> Callable[[Gpu, int], Trial]:
-    """A GPU whose speed rises with the batch and with its bandwidth."""
+def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[[Gpu, int], Trial]:
+    """A predictor whose speed rises with the batch and with the GPU's bandwidth."""
 
     def predict(gpu: Gpu, batch_size: int) -> Trial:
         used = int((fixed_gib + gib_per_sample * batch_size) * GIB)
@@ -52,17 +52,17 @@ def figures(fixed_gib: float, gib_per_sample: float) -> Callable[[Gpu, int], Tri
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
-    """A plan from figures that are given, without any change tried."""
+    """A plan from made-up predictions, without trying any change."""
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
-        monkeypatch.setattr(plan_module, "_predictor", lambda *_: figures(fixed_gib, each))
+        monkeypatch.setattr(plan_module, "_predictor", lambda *_: predictor(fixed_gib, each))
         monkeypatch.setattr(plan_module, "changes", lambda *_: [])
         return plan(request, quiet)
 
     return make
 
 
-def test_every_gpu_of_the_catalogue_is_there_in_its_order(planned: Callable[..., Plan]) -> None:
+def test_every_catalogue_gpu_is_listed_in_order(planned: Callable[..., Plan]) -> None:
     made = planned(ask())
     assert [option.gpu for option in made.options] == list(GPUS)
     for option in made.options:
@@ -70,7 +70,7 @@ def test_every_gpu_of_the_catalogue_is_there_in_its_order(planned: Callable[...,
         assert 0 < (option.recommended_batch_size or 0) <= option.largest_batch_size
 
 
-def test_a_gpu_with_too_little_memory_says_what_it_would_need(planned: Callable[..., Plan]) -> None:
+def test_a_gpu_with_too_little_memory_shows_what_is_needed(planned: Callable[..., Plan]) -> None:
     made = planned(ask("a100-80gb"), 30.0)
     small = next(option for option in made.options if option.gpu == "t4")
     assert not small.fits
@@ -87,7 +87,7 @@ def test_a_gpu_that_lacks_a_number_format_says_so(planned: Callable[..., Plan]) 
     assert "has no bf16" in refused["t4"]
 
 
-def test_a_million_samples_cost_the_hours_they_take(planned: Callable[..., Plan]) -> None:
+def test_a_million_samples_cost_the_price_of_their_hours(planned: Callable[..., Plan]) -> None:
     option = planned(ask()).options[0]
     assert option.samples_per_second is not None
     hours = 1e6 / option.samples_per_second / 3600
@@ -100,7 +100,7 @@ def test_a_million_samples_cost_the_hours_they_take(planned: Callable[..., Plan]
 
 def test_a_run_takes_the_assumed_hours_at_the_current_batch(planned: Callable[..., Plan]) -> None:
     made = planned(ask("a10", current_batch_size=4, hours_per_run=10))
-    today = figures(1.0, 0.5)(GPUS["a10"], 4).samples_per_second
+    today = predictor(1.0, 0.5)(GPUS["a10"], 4).samples_per_second
     assert today is not None
     for option in made.options:
         assert option.samples_per_second is not None
@@ -125,7 +125,7 @@ def test_the_cheapest_the_best_value_and_the_fastest_are_named(
     assert by_name[made.fastest].samples_per_second == max(speeds)
 
 
-def test_where_nothing_fits_nothing_is_named(planned: Callable[..., Plan]) -> None:
+def test_no_gpu_is_named_where_nothing_fits(planned: Callable[..., Plan]) -> None:
     made = planned(ask("h100"), 1000.0)
     assert (made.cheapest, made.best_value, made.fastest) == (None, None, None)
     assert any("does not fit on NVIDIA H100" in caveat for caveat in made.caveats)
@@ -140,7 +140,7 @@ def test_without_a_current_gpu_no_run_has_a_price(planned: Callable[..., Plan]) 
     assert "per run" not in shown(made)
 
 
-def test_a_price_is_that_of_the_current_gpu_alone(planned: Callable[..., Plan]) -> None:
+def test_a_given_price_only_applies_to_the_current_gpu(planned: Callable[..., Plan]) -> None:
     made = planned(ask("a10", price_per_hour_usd=9.5))
     prices = {option.gpu: option.price_per_hour_usd for option in made.options}
     assert prices == {gpu.name: gpu.price_per_hour_usd for gpu in GPUS.values()} | {"a10": 9.5}
@@ -148,7 +148,7 @@ def test_a_price_is_that_of_the_current_gpu_alone(planned: Callable[..., Plan]) 
         planned(ask("local", price_per_hour_usd=9.5))
 
 
-def test_a_current_batch_that_does_not_fit_gives_no_cost_of_a_run(
+def test_a_current_batch_that_does_not_fit_gives_no_cost_per_run(
     planned: Callable[..., Plan],
 ) -> None:
     made = planned(ask("t4", current_batch_size=1000))
@@ -156,7 +156,7 @@ def test_a_current_batch_that_does_not_fit_gives_no_cost_of_a_run(
     assert any("the cost of a run on other GPUs is not known" in c for c in made.caveats)
 
 
-def test_several_gpus_cost_several_prices(planned: Callable[..., Plan]) -> None:
+def test_several_gpus_cost_as_many_prices(planned: Callable[..., Plan]) -> None:
     made = planned(ask(parallelism="ddp", world_size=4))
     option = made.options[0]
     assert option.usd_per_million_samples == pytest.approx(
@@ -164,7 +164,7 @@ def test_several_gpus_cost_several_prices(planned: Callable[..., Plan]) -> None:
     )
 
 
-def test_the_global_batch_bounds_every_gpu(planned: Callable[..., Plan]) -> None:
+def test_the_global_batch_limits_every_gpu(planned: Callable[..., Plan]) -> None:
     made = planned(ask(current_batch_size=2, global_batch_size=12))
     assert made.global_batch is not None
     assert made.global_batch.kept_size == 12
@@ -174,7 +174,7 @@ def test_the_global_batch_bounds_every_gpu(planned: Callable[..., Plan]) -> None
 
 
 @pytest.mark.usefixtures("small_models")
-def test_gpus_that_are_traced_alike_share_their_traces() -> None:
+def test_gpus_with_equal_traces_share_them() -> None:
     events: list[Event] = []
     made = plan(ask("local"), events.append)
     traced = [e for e in events if isinstance(e, Log) and e.message.startswith("Traced")]
@@ -184,7 +184,7 @@ def test_gpus_that_are_traced_alike_share_their_traces() -> None:
 
 
 @pytest.mark.usefixtures("small_models")
-def test_each_change_is_held_against_the_workload_as_it_is() -> None:
+def test_each_change_is_compared_with_the_unchanged_workload() -> None:
     pytest.importorskip("peft")
     tried = changes(ask("a10", current_batch_size=64), GPUS["a10"], quiet)
     by_name = {change.name: change for change in tried}
@@ -209,14 +209,14 @@ def test_each_change_is_held_against_the_workload_as_it_is() -> None:
 
 
 @pytest.mark.usefixtures("small_models")
-def test_only_changes_that_do_something_are_tried() -> None:
+def test_only_changes_with_an_effect_are_tried() -> None:
     pytest.importorskip("peft")
     request = ask("t4", optimizer="none", gradient_checkpointing=True, lora_rank=4)
     tried = changes(request, GPUS["t4"], quiet)
     assert [change.name for change in tried] == ["as it is", "fp16-mixed"]
 
 
-def test_a_change_that_the_model_does_not_take_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_the_model_does_not_support_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def predicted(change: Change, request: AnalysisRequest, gpu: Gpu) -> Change:
         if request.workload.gradient_checkpointing:
             raise InvalidInput({"gradient_checkpointing": "transformers has none for it"})

@@ -1,4 +1,4 @@
-"""Each pool cuts, joins and gives back blocks at the very bytes that PyTorch's rules name."""
+"""Each pool splits, joins and frees blocks at exactly the sizes of PyTorch's rules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_block_is_cut_from_the_low_end_of_its_segment() -> None:
     assert pool.held_bytes == 20 * MIB
 
 
-def test_segments_never_touch() -> None:
+def test_segments_are_never_adjacent() -> None:
     pool = Pool(START, 512)
     blocks = [pool.grow(size * MIB, None) for size in (10, 12, 14)]
     assert blocks == [
@@ -79,7 +79,7 @@ def test_there_must_be_room_for_the_whole_segment() -> None:
     assert pool.grow(MIB + 512, 20 * MIB) == (START, MIB + 512)
 
 
-def test_the_smallest_sufficient_block_serves_and_of_equals_the_lowest() -> None:
+def test_the_smallest_sufficient_block_is_used_and_of_equals_the_lowest() -> None:
     pool = Pool(START, 512)
     sizes = [size * KIB for size in (300, 1, 200, 1, 100, 1, 200, 1)]
     addresses = joined(pool, sizes)
@@ -105,12 +105,12 @@ def test_a_freed_block_joins_both_its_neighbours(order: tuple[int, ...]) -> None
     assert pool.free_blocks() == {behind: START + 2 * MIB - behind}
 
 
-def test_only_segments_without_a_block_in_use_are_given_back() -> None:
+def test_only_segments_without_a_used_block_are_freed() -> None:
     pool = Pool(START, 512)
     addresses = joined(pool, [MIB + 512, 4 * MIB, 15 * MIB - 512])
     alone, _ = pool.grow(12 * MIB, None) or (0, 0)
     pool.give(alone, 12 * MIB)
-    pool.give(addresses[0], MIB + 512)  # from the start of its segment on, but not all of it
+    pool.give(addresses[0], MIB + 512)  # at the start of its segment, but not all of it
     pool.give(addresses[2], 15 * MIB - 512)
     pool.release()
     assert pool.held_bytes == 20 * MIB
@@ -123,7 +123,7 @@ def test_only_segments_without_a_block_in_use_are_given_back() -> None:
     assert pool.held_bytes == 0
 
 
-def test_without_a_largest_size_nothing_is_given_back_for_one_request() -> None:
+def test_without_a_split_limit_nothing_is_freed_for_one_request() -> None:
     pool = Pool(START, 512)
     pool.give(*(pool.grow(10 * MIB, None) or (0, 0)))
     assert not pool.release_for(MIB)
@@ -180,7 +180,7 @@ def test_requests_below_the_largest_split_size_split_smaller_blocks_only() -> No
     assert free_mebibytes(pool) == [8, 40]
 
 
-def test_the_smallest_unsplit_block_that_is_enough_is_given_back() -> None:
+def test_the_smallest_sufficient_unsplit_block_is_freed() -> None:
     for rounded, left in ((36 * MIB, [50, 30]), (36 * MIB + 512, [36, 30]), (MIB, [50, 36])):
         pool = unsplit(50, 36, 30)
         assert pool.release_for(rounded)
@@ -188,7 +188,7 @@ def test_the_smallest_unsplit_block_that_is_enough_is_given_back() -> None:
         assert pool.held_bytes == sum(left) * MIB
 
 
-def test_where_no_block_is_enough_the_largest_are_given_back_until_they_are() -> None:
+def test_without_a_sufficient_block_the_largest_are_freed_until_there_is_enough() -> None:
     pool = unsplit(30, 50, 40, 28)
     assert pool.release_for(90 * MIB)
     assert free_mebibytes(pool) == [30, 28]
@@ -197,7 +197,7 @@ def test_where_no_block_is_enough_the_largest_are_given_back_until_they_are() ->
     assert free_mebibytes(pool) == [28]
 
 
-def test_blocks_below_the_largest_split_size_are_not_given_back_for_one_request() -> None:
+def test_blocks_below_the_largest_split_size_are_not_freed_for_one_request() -> None:
     pool = unsplit(30, 40, 28)
     assert not pool.release_for(70 * MIB + 512)
     assert (free_mebibytes(pool), pool.held_bytes) == ([28], 28 * MIB)
@@ -221,7 +221,7 @@ def pages(*sizes: int, max_split: int | None = None) -> tuple[ExpandablePool, li
     return pool, addresses
 
 
-def test_as_many_pages_are_mapped_as_a_block_lacks() -> None:
+def test_only_the_missing_pages_of_a_block_are_mapped() -> None:
     pool, _ = pages(512)
     assert (pool.held_bytes, pool.free_blocks()) == (PAGE, {1024: 3584})
     assert pool.grow(8192, None) == (1024, 8192)  # 3584 were free, 4608 take two pages
@@ -230,7 +230,7 @@ def test_as_many_pages_are_mapped_as_a_block_lacks() -> None:
     assert (pool.held_bytes, pool.free_blocks()) == (4 * PAGE, {})
 
 
-def test_a_free_block_serves_without_a_new_page() -> None:
+def test_a_sufficient_free_block_needs_no_new_page() -> None:
     pool, _ = pages(512)
     assert pool.take(4096) is None
     assert pool.take(3072) == (1024, 3072)
@@ -252,7 +252,7 @@ def test_pages_in_the_middle_of_a_free_block_are_unmapped_and_its_ends_stay() ->
     pool.release()
     assert pool.held_bytes == 2 * PAGE
     assert pool.free_blocks() == {1024: 3584, 12_800: 512, last + 512: 3072}
-    assert pool.grow(12_288, None) == (1024, 12_288)  # both ends, and all between them again
+    assert pool.grow(12_288, None) == (1024, 12_288)  # both ends, and everything in between again
     assert pool.held_bytes == 4 * PAGE
     assert pool.free_blocks() == {last + 512: 3072}
 
@@ -268,14 +268,14 @@ def test_whole_pages_leave_nothing_behind() -> None:
     assert pool.grow(4 * PAGE, None) == (middle, 4 * PAGE)
 
 
-def test_a_page_with_a_block_in_use_stays_mapped() -> None:
+def test_a_page_with_a_used_block_stays_mapped() -> None:
     pool, (_, middle, _) = pages(512, PAGE, 3584)  # the free block lies on both pages
     pool.give(middle, PAGE)
     pool.release()
     assert (pool.held_bytes, pool.free_blocks()) == (2 * PAGE, {middle: PAGE})
 
 
-def test_an_unmapped_end_is_grown_anew_from_where_it_began() -> None:
+def test_an_unmapped_end_grows_again_from_its_start() -> None:
     pool, (first,) = pages(3 * PAGE)
     pool.give(first, 3 * PAGE)
     pool.release()
@@ -284,7 +284,7 @@ def test_an_unmapped_end_is_grown_anew_from_where_it_began() -> None:
     assert (pool.held_bytes, pool.free_blocks()) == (PAGE, {1024: 3584})
 
 
-def test_a_hole_is_filled_from_its_low_end_page_by_page() -> None:
+def test_a_hole_is_filled_from_its_low_end() -> None:
     pool, (_, middle, last) = pages(PAGE, 3 * PAGE, PAGE)
     pool.give(middle, 3 * PAGE)
     pool.release()
@@ -296,7 +296,7 @@ def test_a_hole_is_filled_from_its_low_end_page_by_page() -> None:
     assert pool.grow(PAGE, None) == (last + PAGE, PAGE)
 
 
-def test_a_hole_too_small_is_passed_over() -> None:
+def test_a_hole_that_is_too_small_is_skipped() -> None:
     pool, (_, hole, _, wide, last) = pages(PAGE, PAGE, PAGE, 2 * PAGE, PAGE)
     pool.give(wide, 2 * PAGE)
     pool.give(hole, PAGE)
@@ -315,7 +315,7 @@ def test_the_lowest_hole_is_filled_first() -> None:
         assert pool.grow(PAGE, None) == (address, PAGE)
 
 
-def test_holes_that_come_to_touch_are_one() -> None:
+def test_adjacent_holes_are_joined() -> None:
     pool, (_, end, first, second, _, between, _) = pages(
         3072, 1024, PAGE, PAGE, 512, 1536 + PAGE, 2048
     )
@@ -330,7 +330,7 @@ def test_holes_that_come_to_touch_are_one() -> None:
     assert pool.grow(1024 + 2 * PAGE, None) == (end, 1024 + 2 * PAGE)
 
 
-def test_what_was_mapped_stays_where_there_is_no_room_for_the_rest() -> None:
+def test_pages_stay_mapped_when_there_is_no_room_for_the_rest() -> None:
     def two_gaps() -> ExpandablePool:
         """A page, a hole of one page, a free page, and nothing after it."""
         pool, (_, hole, end) = pages(PAGE, PAGE, 512)
@@ -348,7 +348,7 @@ def test_what_was_mapped_stays_where_there_is_no_room_for_the_rest() -> None:
     assert (enough.held_bytes, enough.free_blocks()) == (4 * PAGE, {})
 
 
-def test_of_sufficient_blocks_the_one_with_less_to_map_behind_it_serves() -> None:
+def test_the_block_with_less_to_map_behind_it_is_used() -> None:
     pool, (_, before_hole, _, larger, _) = pages(3072, 1024 + PAGE, 1024, 1536, 1536)
     pool.give(before_hole, 1024 + PAGE)
     pool.release()
@@ -358,7 +358,7 @@ def test_of_sufficient_blocks_the_one_with_less_to_map_behind_it_serves() -> Non
     assert pool.take(1024) == (before_hole, 1024)
 
 
-def test_a_larger_block_must_have_truly_less_behind_it() -> None:
+def test_a_larger_block_must_have_strictly_less_behind_it() -> None:
     pool, (_, before_hole, _, larger, _) = pages(3072, 1024 + PAGE, 1024, 1024 + PAGE, 2048)
     pool.give(before_hole, 1024 + PAGE)
     pool.release()
@@ -366,7 +366,7 @@ def test_a_larger_block_must_have_truly_less_behind_it() -> None:
     assert pool.take(1024) == (before_hole, 1024)
 
 
-def test_the_first_block_that_reaches_no_further_than_the_next_serves() -> None:
+def test_the_first_block_that_reaches_no_further_than_the_next_is_used() -> None:
     sizes = (3072, 1024 + 2 * PAGE, 2560, 1536 + 2 * PAGE, 512, 2048, 1536)
     pool, (_, one, _, two, _, three, _) = pages(*sizes)
     pool.give(one, sizes[1])
@@ -388,7 +388,7 @@ def test_the_end_of_the_range_is_the_last_choice() -> None:
     assert pool.take(1024) == (3584, 1024)
 
 
-def test_a_free_block_of_the_largest_split_size_serves_no_smaller_request() -> None:
+def test_a_free_block_of_the_largest_split_size_is_not_used_for_smaller_requests() -> None:
     for max_split, block in ((PAGE, None), (PAGE + 512, (BASE, 512))):
         pool, (first, _) = pages(PAGE, PAGE, max_split=max_split)
         pool.give(first, PAGE)

@@ -1,4 +1,4 @@
-"""Fake tensors against real ones: the same step, CUDA's behaviour not put on top."""
+"""Fake tensors compared with real ones: the same step, without CUDA's behaviour."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
 def test_in_mixed_precision_batch_norm_differs_by_its_statistics(precision: str) -> None:
-    # The real kernel keeps the mean and the deviation of each channel in fp32 where the input is
+    # The real kernel keeps the mean and deviation of each channel in fp32 where the input is
     # in half precision; the fake one keeps them in the input's format. Nothing else differs.
     workload = small_workload("resnet", precision=precision)
     predicted, measured = predicted_and_measured(workload)
@@ -86,13 +86,13 @@ def test_in_mixed_precision_batch_norm_differs_by_its_statistics(precision: str)
     assert measured - predicted == 2 * (4 - 2) * channels
 
 
-# What PyTorch's CPU allocator gives out besides tensors: scalars of 8 bytes for comparisons, and
+# PyTorch's CPU allocator allocates more than tensors: scalars of 8 bytes for comparisons, and
 # the reordered copies that oneDNN makes inside a convolution.
 SCRATCH_BYTES = {"bert": 0, "gpt2": 64, "resnet": 256 * 1024}
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_measured_bytes_are_those_that_pytorchs_own_profiler_counts(model: str) -> None:
+def test_measured_bytes_match_pytorchs_profiler(model: str) -> None:
     workload = small_workload(model)
     training = prepare(workload, build_model(workload))
     batch = make_batch(workload, BATCH_SIZE)
@@ -111,7 +111,7 @@ def test_measured_bytes_are_those_that_pytorchs_own_profiler_counts(model: str) 
 
 
 def _peak_of(profile: torch.profiler.profile, held_bytes: int) -> int:
-    """Most bytes alive at once, of the allocations and frees that the profiler saw."""
+    """The peak of live bytes in the allocations and frees that the profiler saw."""
     assert profile.profiler is not None
     assert profile.profiler.kineto_results is not None
     pending = list(profile.profiler.kineto_results.experimental_event_tree())

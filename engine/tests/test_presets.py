@@ -1,4 +1,4 @@
-"""Every preset: its size, its tasks, its trace, and that the trace is what a real step does."""
+"""Every preset: its size, its tasks, and that its trace equals a real step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COPIED_BYTES = {"swin-t": 3 * 49 * 128 * 4}
 
 
 @every_preset
-def test_its_parameters_are_as_many_as_its_source_says(name: str) -> None:
+def test_a_preset_has_as_many_parameters_as_its_source_says(name: str) -> None:
     with torch.device("meta"):
         model = new_model(Workload(name))
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -40,13 +40,13 @@ def test_its_parameters_are_as_many_as_its_source_says(name: str) -> None:
 
 
 @every_preset
-def test_its_config_would_be_taken_from_anybody(name: str) -> None:
+def test_a_presets_config_passes_the_checks_for_untrusted_ones(name: str) -> None:
     config = PRESETS[name].config()
     assert parse_config(config) == config
 
 
 @every_preset
-def test_it_says_where_its_number_of_parameters_comes_from(name: str) -> None:
+def test_a_preset_names_the_source_of_its_parameter_count(name: str) -> None:
     preset = PRESETS[name]
     assert preset.source
     assert preset.hub_id.count("/") == 1
@@ -55,14 +55,14 @@ def test_it_says_where_its_number_of_parameters_comes_from(name: str) -> None:
         assert limits is None or limits.smallest <= limits.default <= limits.largest
 
 
-def test_its_hub_id_names_it_too() -> None:
+def test_a_presets_hub_id_also_finds_it() -> None:
     assert Workload("google-bert/bert-base-uncased") == Workload("bert")
 
 
 @pytest.mark.parametrize(
     ("name", "limits"), [("roberta", (1, 512)), ("clip", (1, 77)), ("whisper", (1, 448))]
 )
-def test_its_positions_bound_its_text(name: str, limits: tuple[int, int]) -> None:
+def test_a_presets_positions_limit_its_text(name: str, limits: tuple[int, int]) -> None:
     found = PRESETS[name].sequence_length
     assert found is not None
     assert (found.smallest, found.largest) == limits
@@ -81,7 +81,7 @@ def test_its_positions_bound_its_text(name: str, limits: tuple[int, int]) -> Non
             (Precision.BF16_TRUE, pytest.mark.full),  # mixed precision without casts
         )
     ]
-    # These two clamp what overflows in fp16; for all others fp16 is as bf16.
+    # These two clamp overflows in fp16; for all others fp16 is like bf16.
     + [("t5-base", Precision.FP16_MIXED), ("whisper", Precision.FP16_MIXED)],
 )
 def test_a_few_traces_give_every_batch_size(name: str, precision: Precision) -> None:

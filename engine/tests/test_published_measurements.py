@@ -1,4 +1,4 @@
-"""The predictor against published measurements on real GPUs, converted to what was counted."""
+"""The predictor compared with published measurements on real GPUs, in the units they count."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_bert_on_an_a10_is_within_two_percent(
     assert predicted == pytest.approx(published_gib, rel=0.02)
 
 
-def test_the_search_on_an_a10_ends_where_the_real_one_did() -> None:
+def test_the_search_on_an_a10_finds_the_published_limit() -> None:
     asked = {"model": "bert", "gpu": "a10", "optimizer": "none", "mode": "eval"}
     events: list[Event] = []
     result = analyze_predicted(AnalysisRequest.parse(asked | {"batch_multiple": 8}), events.append)
@@ -47,7 +47,7 @@ def test_the_search_on_an_a10_ends_where_the_real_one_did() -> None:
     assert any(isinstance(event, Log) for event in events)
 
 
-def test_forward_alone_and_the_whole_step_are_what_was_measured_at_batch_16() -> None:
+def test_forward_alone_and_the_whole_step_match_measurements_at_batch_16() -> None:
     # Published as 493 and 1645 "MB", which can only be MiB: the parameters alone are 438 · 10⁶ B.
     check = validate_backward(BERT, 16, "a10")
     assert check.forward_bytes / MIB == pytest.approx(493, rel=0.005)
@@ -59,8 +59,8 @@ def test_forward_alone_and_the_whole_step_are_what_was_measured_at_batch_16() ->
     ("batch_size", "used_mib"), [(8, 2343), (16, 3089), (32, 4667), (64, 7675)]
 )
 def test_resnet_on_a_v100_grows_as_measured(batch_size: int, used_mib: int) -> None:
-    # nvidia-smi's figures, with an optimizer and a context that were not told, and with cuDNN's
-    # workspaces, which are not predicted: what can be compared is how memory grows with the batch.
+    # nvidia-smi's numbers, with an unknown optimizer and context, and with cuDNN's workspaces,
+    # which are not predicted. Only the growth of memory with the batch can be compared.
     asked = {"model": "resnet", "gpu": "v100-32gb", "optimizer": "sgd-momentum"}
     smallest, trial = (
         predict_batch(AnalysisRequest.parse(asked | {"current_batch_size": b}), lambda _: None)[1]

@@ -1,4 +1,4 @@
-"""The recommended batch is the smallest that is fast enough, timed or by a line through times."""
+"""The recommended batch is the smallest fast enough, by measured times or a line through them."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_a_linear_step_time_is_recommended_at_its_knee(
     sizes=st.sets(st.integers(1, 4000), min_size=1).map(sorted),
     safe=st.integers(1, 4000),
 )
-def test_a_predicted_speed_that_falls_again_is_not_followed_either(
+def test_a_predicted_speed_past_its_peak_is_not_followed(
     alpha: float, beta: float, gamma: float, sizes: list[int], safe: int
 ) -> None:
-    """Where samples are compared with one another, a step's time has a square in it."""
+    """When a step compares samples with each other, its time has a quadratic term."""
 
     def speed(size: int) -> float:
         return size / (alpha + beta * size + gamma * size**2)
@@ -75,14 +75,14 @@ def test_a_predicted_speed_that_falls_again_is_not_followed_either(
     assert all(speed(s) < 0.95 * best * (1 + 1e-9) for s in allowed if s < found)
 
 
-def test_exactly_five_percent_less_is_still_enough() -> None:
+def test_exactly_five_percent_slower_is_still_enough() -> None:
     speeds = {8: 95.0, 16: 100.0}
     assert chosen((8, 16), speeds.__getitem__).batch_size == 8
     speeds[8] = math.nextafter(95.0, 0)
     assert chosen((8, 16), speeds.__getitem__).batch_size == 16
 
 
-def test_a_speed_that_falls_again_is_not_followed() -> None:
+def test_a_speed_past_its_peak_is_not_followed() -> None:
     speeds = {8: 100.0, 16: 190.0, 32: 195.0, 64: 150.0, 128: 100.0}
     assert chosen(tuple(speeds), speeds.__getitem__) == Recommendation(16, Bound.SPEED)
 
@@ -100,7 +100,7 @@ def test_the_largest_safe_size_counts_as_safe_and_the_next_does_not() -> None:
     assert chosen(tuple(speeds), speeds.__getitem__, safe=23).batch_size == 16
 
 
-def test_where_nothing_is_safe_the_smallest_has_the_best_chance() -> None:
+def test_the_smallest_size_has_the_best_chance_where_none_is_safe() -> None:
     assert chosen((8, 16), float, safe=0) == Recommendation(8, Bound.MEMORY)
 
 
@@ -113,13 +113,13 @@ def test_where_nothing_is_safe_the_smallest_has_the_best_chance() -> None:
         ((1, 2, 4), 64, 3, Bound.MEMORY),
     ],
 )
-def test_what_keeps_the_recommended_batch_from_the_best_speed(
+def test_the_recommendation_names_what_limits_it(
     sizes: tuple[int, ...], largest: int, safe: int, expected: Bound
 ) -> None:
     assert recommend_batch(sizes, float, largest, safe).bound is expected
 
 
-def test_ninety_five_percent_of_the_largest_batchs_speed_is_its_speed() -> None:
+def test_the_bound_is_speed_at_95_percent_of_the_largest_batchs_speed() -> None:
     speeds = {19: 95.0, 20: 100.0}
     assert recommend_batch((19,), speeds.__getitem__, 20, 20).bound is Bound.SPEED
     speeds[19] = math.nextafter(95.0, 0)
@@ -211,14 +211,14 @@ def test_measured_step_times_are_recommended_by_the_line_through_them() -> None:
     assert found == Recommendation(64, Bound.SPEED)
 
 
-def test_a_single_measured_time_says_nothing_of_others() -> None:
+def test_a_single_measured_time_says_nothing_about_other_sizes() -> None:
     assert recommend_measured(asked(), measured({10: None, 100: 11.0})).batch_size == 100
     kept = asked(global_batch_size=60)
     assert recommend_measured(kept, measured({100: 11.0})) == Recommendation(60, Bound.GLOBAL_BATCH)
 
 
-def test_measured_times_are_those_of_one_micro_batch() -> None:
-    """Batch 1 accumulates 8 and batch 8 nothing: a micro-batch takes 1 s and 7.9 s."""
+def test_measured_times_are_per_micro_batch() -> None:
+    """Batch 1 accumulates 8 and batch 8 none: a micro-batch takes 1 s and 7.9 s."""
     found = recommend_measured(asked(global_batch_size=8), measured({1: 8.0, 8: 7.9}))
     assert found == Recommendation(1, Bound.SPEED)
 
@@ -256,14 +256,14 @@ def test_no_other_line_without_negative_times_fits_better(
     assert error(alpha, beta) <= error(*other) * (1 + 1e-9) + 1e-9
 
 
-def test_a_line_that_would_start_below_zero_goes_through_the_origin() -> None:
+def test_a_line_with_a_negative_intercept_goes_through_the_origin() -> None:
     alpha, beta = fit_step_time([(1, 0.5), (2, 2.0)])
     assert alpha == 0
     assert beta == pytest.approx(0.9)
     assert fit_step_time([(1, 2.0), (3, 1.0)]) == (1.5, 0.0)
 
 
-def test_times_that_tell_nothing_are_refused() -> None:
+def test_unusable_times_are_refused() -> None:
     for points in ([], [(8, 1.0)], [(8, 1.0), (8, 2.0)], [(8, 0.0), (16, 1.0)], [(8, math.nan)]):
         with pytest.raises(ValueError, match=r"needed|more than 0"):
             fit_step_time(points)

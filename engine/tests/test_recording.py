@@ -1,4 +1,4 @@
-"""Recording a loop of one's own: what is counted, and that it never breaks a training."""
+"""Recording a custom loop: what counts, and that recording never breaks a training run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def each_second(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A clock that stands still but for what a test lets pass."""
+    """A clock that only moves when a test advances it."""
     time = [0.0]
     for module in ("clocks", "recorder"):
         monkeypatch.setattr(f"engine.recording.{module}.perf_counter", lambda: time[0])
@@ -45,7 +45,7 @@ def _record(recording: Recording) -> TrainingRecord:
     return recording.record
 
 
-def test_a_loop_is_recorded(each_second: Callable[[float], None], tmp_path: Path) -> None:
+def test_a_custom_loop_is_recorded(each_second: Callable[[float], None], tmp_path: Path) -> None:
     path = tmp_path / "trainings.jsonl"
     with record_training(
         batch_size=8,
@@ -69,7 +69,7 @@ def test_a_loop_is_recorded(each_second: Callable[[float], None], tmp_path: Path
     assert record.versions["torch"]
 
 
-def test_on_a_cpu_no_figure_of_an_allocator_is_made_up() -> None:
+def test_on_a_cpu_no_allocator_numbers_are_recorded() -> None:
     with record_training(batch_size=8) as recording:
         recording.step()
     record = _record(recording)
@@ -80,7 +80,7 @@ def test_on_a_cpu_no_figure_of_an_allocator_is_made_up() -> None:
     assert record.device_total_bytes > 2**20
 
 
-def test_the_warm_up_counts_and_is_not_timed(each_second: Callable[[float], None]) -> None:
+def test_the_warm_up_is_counted_and_not_timed(each_second: Callable[[float], None]) -> None:
     with record_training(batch_size=1, warm_up_steps=2) as recording:
         for seconds in (100.0, 100.0, 1.0, 1.0, 1.0):
             each_second(seconds)
@@ -90,7 +90,7 @@ def test_the_warm_up_counts_and_is_not_timed(each_second: Callable[[float], None
     assert record.step_seconds_high == 1.0
 
 
-def test_a_training_that_ends_within_the_warm_up_has_no_speed() -> None:
+def test_a_run_that_ends_during_the_warm_up_has_no_speed() -> None:
     with record_training(batch_size=4) as recording:
         recording.step()
     record = _record(recording)
@@ -98,13 +98,13 @@ def test_a_training_that_ends_within_the_warm_up_has_no_speed() -> None:
     assert (record.step_seconds, record.samples_per_second) == (None, None)
 
 
-def test_nothing_at_all_is_a_record_of_nothing() -> None:
+def test_an_empty_loop_gives_an_empty_record() -> None:
     with record_training(batch_size=4) as recording:
         pass
     assert _record(recording).steps == 0
 
 
-def test_what_is_left_out_counts_and_is_not_timed(each_second: Callable[[float], None]) -> None:
+def test_excluded_time_is_counted_and_not_timed(each_second: Callable[[float], None]) -> None:
     with record_training(batch_size=1, warm_up_steps=0) as recording:
         for step in range(20):
             if step % 2:
@@ -117,7 +117,7 @@ def test_what_is_left_out_counts_and_is_not_timed(each_second: Callable[[float],
     assert (record.step_seconds_low, record.step_seconds_high) == (1.0, 1.0)
 
 
-def test_a_step_may_say_how_many_samples_it_had(each_second: Callable[[float], None]) -> None:
+def test_a_step_may_report_its_number_of_samples(each_second: Callable[[float], None]) -> None:
     with record_training(batch_size=8, warm_up_steps=0) as recording:
         for samples in (None, None, 3):
             each_second(1.0)
@@ -126,7 +126,7 @@ def test_a_step_may_say_how_many_samples_it_had(each_second: Callable[[float], N
     assert (record.samples, record.samples_per_second) == (19, 8.0)
 
 
-def test_the_end_is_that_of_the_last_step(each_second: Callable[[float], None]) -> None:
+def test_the_end_is_the_end_of_the_last_step(each_second: Callable[[float], None]) -> None:
     with record_training(batch_size=1) as recording:
         each_second(90.0)
         recording.step()
@@ -138,7 +138,7 @@ def test_the_end_is_that_of_the_last_step(each_second: Callable[[float], None]) 
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
-def test_an_exception_goes_on_and_what_there_is_is_reported(error: BaseException) -> None:
+def test_an_exception_propagates_and_the_record_so_far_is_reported(error: BaseException) -> None:
     taken: list[TrainingRecord] = []
 
     def train() -> None:
@@ -165,7 +165,7 @@ def test_an_exception_goes_on_and_what_there_is_is_reported(error: BaseException
         ({"batch_size": 8, "precision": "x" * 501}, "precision"),
     ],
 )
-def test_wrong_arguments_are_told_before_anything_is_trained(
+def test_invalid_arguments_are_refused_before_training(
     arguments: dict[str, Any], field: str
 ) -> None:
     def train() -> None:
@@ -177,7 +177,7 @@ def test_wrong_arguments_are_told_before_anything_is_trained(
     assert list(refusal.value.fields) == [field]
 
 
-def test_numbers_may_be_text_as_everywhere() -> None:
+def test_numbers_may_be_given_as_text() -> None:
     arguments: dict[str, Any] = {"batch_size": "8", "world_size": "2", "warm_up_steps": "0"}
     with record_training(**arguments) as recording:
         recording.step()
@@ -188,7 +188,7 @@ def _fails(*_: object, **__: object) -> None:
     raise OSError("no space left")
 
 
-def test_a_sink_that_fails_breaks_nothing_and_loses_nothing(
+def test_a_failing_sink_breaks_nothing_and_loses_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with record_training(batch_size=2, sink=_fails) as recording:
@@ -199,7 +199,7 @@ def test_a_sink_that_fails_breaks_nothing_and_loses_nothing(
     assert TrainingRecord.parse(json.loads(written)) == recording.record
 
 
-def test_a_clock_that_fails_is_told_once_and_the_training_goes_on(
+def test_a_failing_clock_is_reported_once_and_training_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trained = 0
@@ -215,7 +215,7 @@ def test_a_clock_that_fails_is_told_once_and_the_training_goes_on(
     assert "recording ended early (OSError: no space left)" in warning.getMessage()
 
 
-def test_a_clock_that_fails_at_the_end_leaves_the_times_it_has(
+def test_a_clock_that_fails_at_the_end_keeps_its_times(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(HostClock, "end", _fails)
@@ -225,7 +225,7 @@ def test_a_clock_that_fails_at_the_end_leaves_the_times_it_has(
     assert "the last steps were not timed" in caplog.text
 
 
-def test_a_device_that_does_not_answer_is_told_and_the_training_goes_on(
+def test_a_failing_device_is_reported_and_training_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(HostClock, "start", _fails)
@@ -236,7 +236,7 @@ def test_a_device_that_does_not_answer_is_told_and_the_training_goes_on(
     assert "recording did not start (OSError: no space left)" in caplog.text
 
 
-def test_only_the_first_process_of_several_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_of_several_processes_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.recording.device.rank", lambda: 1)
     taken: list[TrainingRecord] = []
     with record_training(batch_size=2, world_size=2, sink=taken.append) as recording:
@@ -245,7 +245,7 @@ def test_only_the_first_process_of_several_records(monkeypatch: pytest.MonkeyPat
     assert recording.record is None
 
 
-def test_the_trainings_own_random_numbers_stay_as_they_are() -> None:
+def test_recording_does_not_change_random_numbers() -> None:
     def drawn(record: bool) -> tuple[float, float]:
         random.seed(1)
         torch.manual_seed(1)
@@ -269,7 +269,7 @@ def test_the_trainings_own_random_numbers_stay_as_they_are() -> None:
         ("float32", "fp16", "fp16-mixed"),
     ],
 )
-def test_the_precision_is_named_as_a_workload_names_it(
+def test_the_precision_has_a_workloads_name(
     number_format: str, autocast: str, expected: str
 ) -> None:
     model = torch.nn.Linear(2, 2, dtype=getattr(torch, number_format))

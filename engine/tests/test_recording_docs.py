@@ -1,4 +1,4 @@
-"""The examples of docs/recording.md run as they stand there."""
+"""The examples in docs/recording.md run as written."""
 
 from __future__ import annotations
 

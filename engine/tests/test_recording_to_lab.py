@@ -37,45 +37,45 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeLab]
         yield server
 
 
-def test_a_record_is_reported(server: FakeLab) -> None:
-    server.say((201, {"id": 3}))
+def test_a_record_is_reported_to_the_lab(server: FakeLab) -> None:
+    server.respond((201, {"id": 3}))
     to_lab()(RECORD)
 
-    (asked,) = server.asked
-    assert asked.path == "/api/v1/trainings/"
-    assert asked.body["record"] == RECORD.to_dict()
-    assert asked.body["id"]
+    (request,) = server.requests
+    assert request.path == "/api/v1/trainings/"
+    assert request.body["record"] == RECORD.to_dict()
+    assert request.body["id"]
 
 
-def test_a_lab_that_is_away_gets_it_later(
+def test_a_record_for_an_unreachable_lab_is_sent_later(
     server: FakeLab, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.say((503, b""))
+    server.respond((503, b""))
     with caplog.at_level(logging.WARNING):
         to_lab()(RECORD)
     assert "is waiting in" in caplog.text
 
-    server.say((201, {"id": 3}))
+    server.respond((201, {"id": 3}))
     assert len(Lab().send_outbox().answers) == 1
 
 
-def test_a_refused_record_is_told_with_its_place(server: FakeLab, tmp_path: Path) -> None:
-    server.say((400, {"record.analysis_id": ["you have no analysis 12"]}))
+def test_a_refused_record_is_reported_with_its_path(server: FakeLab, tmp_path: Path) -> None:
+    server.respond((400, {"record.analysis_id": ["you have no analysis 12"]}))
 
     with pytest.raises(EngineError, match="you have no analysis 12"):
         to_lab()(RECORD)
     assert len(list((tmp_path / "outbox" / "rejected").glob("*.json"))) == 1
 
 
-def test_another_documents_refusal_is_not_this_ones(server: FakeLab) -> None:
-    server.say((503, b""))
+def test_another_documents_refusal_is_not_reported_for_this_one(server: FakeLab) -> None:
+    server.respond((503, b""))
     to_lab()(RECORD)
-    server.say((400, {"record": ["no"]}), (201, {"id": 4}))
+    server.respond((400, {"record": ["no"]}), (201, {"id": 4}))
 
     to_lab()(RECORD)
 
 
-def test_what_is_missing_is_told_before_the_training(
+def test_missing_settings_are_reported_before_training(
     server: FakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MEMORYMARK_TOKEN")

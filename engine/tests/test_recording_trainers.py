@@ -1,4 +1,4 @@
-"""The callbacks in real trainings of the Hugging Face Trainer and of Lightning, on the CPU."""
+"""The callbacks in real training runs with Hugging Face's Trainer and Lightning, on the CPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def taken() -> list[TrainingRecord]:
     return []
 
 
-def test_the_trainer_is_recorded_with_what_it_was_told(
+def test_the_trainer_is_recorded_with_its_arguments(
     tmp_path: Path, taken: list[TrainingRecord]
 ) -> None:
     callback = MemoryMarkCallback(taken.append, analysis_id=7)
@@ -84,7 +84,9 @@ def test_evaluations_and_checkpoints_are_left_out(
     assert record.model_name == "ours"
 
 
-def test_autocast_is_told_from_number_formats(tmp_path: Path, taken: list[TrainingRecord]) -> None:
+def test_autocast_is_distinguished_from_number_formats(
+    tmp_path: Path, taken: list[TrainingRecord]
+) -> None:
     _trainer(tmp_path, MemoryMarkCallback(taken.append), bf16=True, max_steps=1).train()
     assert taken[0].precision == "bf16-mixed"
 
@@ -97,7 +99,7 @@ def _raising_at(step: int) -> Callable[..., None]:
     return on_step_begin
 
 
-def test_a_training_that_failed_is_reported_when_the_next_begins(
+def test_a_failed_run_is_reported_when_the_next_begins(
     tmp_path: Path, taken: list[TrainingRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callback = MemoryMarkCallback(taken.append)
@@ -111,7 +113,7 @@ def test_a_training_that_failed_is_reported_when_the_next_begins(
     assert [(record.interrupted, record.steps) for record in taken] == [(True, 3), (False, 5)]
 
 
-def test_a_training_that_failed_is_reported_when_the_process_ends(
+def test_a_failed_run_is_reported_when_the_process_ends(
     tmp_path: Path, taken: list[TrainingRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_exit: list[Callable[[], None]] = []
@@ -125,7 +127,7 @@ def test_a_training_that_failed_is_reported_when_the_process_ends(
     assert [(record.interrupted, record.steps) for record in taken] == [(True, 2)]
 
 
-def test_what_the_trainer_does_not_tell_breaks_no_training(
+def test_missing_trainer_attributes_do_not_break_training(
     tmp_path: Path, taken: list[TrainingRecord], caplog: pytest.LogCaptureFixture
 ) -> None:
     callback = MemoryMarkCallback(taken.append)
@@ -138,7 +140,7 @@ def test_what_the_trainer_does_not_tell_breaks_no_training(
     assert "recording did not start (AttributeError" in caplog.text
 
 
-def test_only_the_first_process_of_the_trainer_records(taken: list[TrainingRecord]) -> None:
+def test_only_the_trainers_first_process_records(taken: list[TrainingRecord]) -> None:
     callback = MemoryMarkCallback(taken.append)
     state = SimpleNamespace(is_world_process_zero=False)
     callback.on_train_begin(None, state, None, model=None)
@@ -153,7 +155,7 @@ def test_only_the_first_process_of_the_trainer_records(taken: list[TrainingRecor
     [(None, 0, 1, (8, 1)), (None, 1, 4, (8, 4)), (4, 1, 2, (4, 2)), (8, 2, 1, (4, 2))],
     ids=["alone", "distributed", "batch size found", "DataParallel"],
 )
-def test_batch_and_devices_are_those_that_train(
+def test_batch_and_devices_are_those_of_the_training_run(
     found: int | None,
     n_gpu: int,
     world_size: int,
@@ -178,7 +180,7 @@ def test_batch_and_devices_are_those_that_train(
     assert taken[0].model_name == "Linear"
 
 
-def test_wrong_arguments_of_a_callback_are_told_at_once() -> None:
+def test_invalid_callback_arguments_are_refused_immediately() -> None:
     with pytest.raises(InvalidInput) as refusal:
         MemoryMarkCallback(warm_up_steps=-1, analysis_id=0)
     assert refusal.value.fields.keys() == {"warm_up_steps", "analysis_id"}
@@ -190,7 +192,7 @@ def _loader(samples: int, **how: Any) -> Any:
 
 
 class TestLightning:
-    """The same of Lightning."""
+    """The same with Lightning."""
 
     def _fit(self, folder: Path, callback: Any, loader: Any = None, **arguments: Any) -> None:
         lightning = pytest.importorskip("lightning")
@@ -235,7 +237,7 @@ class TestLightning:
             *given, **named
         )
 
-    def test_it_is_recorded_with_what_it_was_told(
+    def test_it_is_recorded_with_its_arguments(
         self, tmp_path: Path, taken: list[TrainingRecord]
     ) -> None:
         callback = self._callback(taken.append, analysis_id=7)
@@ -263,20 +265,20 @@ class TestLightning:
         (record,) = taken
         assert (record.steps, record.timed_steps) == (16, 16 - len({4, 8, 12, 6}))
 
-    def test_autocast_is_told_from_number_formats(
+    def test_autocast_is_distinguished_from_number_formats(
         self, tmp_path: Path, taken: list[TrainingRecord]
     ) -> None:
         self._fit(tmp_path, self._callback(taken.append), precision="bf16-mixed")
         assert taken[0].precision == "bf16-mixed"
 
-    def test_an_exception_goes_on_and_what_there_is_is_reported(
+    def test_an_exception_propagates_and_the_record_so_far_is_reported(
         self, tmp_path: Path, taken: list[TrainingRecord]
     ) -> None:
         with pytest.raises(RuntimeError, match="out of memory"):
             self._fit(tmp_path, self._callback(taken.append), fails_at=3)
         assert [(record.interrupted, record.steps) for record in taken] == [(True, 3)]
 
-    def test_a_batch_sampler_tells_the_batch_too(
+    def test_a_batch_sampler_gives_the_batch_size_too(
         self, tmp_path: Path, taken: list[TrainingRecord]
     ) -> None:
         sampler = torch.utils.data.BatchSampler(range(32), 4, drop_last=True)
@@ -284,7 +286,7 @@ class TestLightning:
         self._fit(tmp_path, self._callback(taken.append), loader)
         assert taken[0].batch_size == 4
 
-    def test_a_loader_that_tells_no_batch_is_told_what_to_give(
+    def test_a_loader_without_a_batch_size_says_what_to_pass(
         self, tmp_path: Path, taken: list[TrainingRecord], caplog: pytest.LogCaptureFixture
     ) -> None:
         class Batches:

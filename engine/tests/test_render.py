@@ -1,4 +1,4 @@
-"""What a person reads in the terminal, from answers made by hand."""
+"""The terminal output, from handmade results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKLOAD = Workload("bert")
 
 
 def trial(batch_size: int, *, fits: bool = True) -> Trial:
-    """Exact in sixteenths of a GiB, so that what is shown can be said beforehand."""
+    """Sizes in sixteenths of a GiB, so that the displayed values are predictable."""
     allocated = GIB + batch_size * GIB // 16
     return Trial(
         batch_size=batch_size,
@@ -80,12 +80,12 @@ def shown(answer: RenderableType, width: int = 100) -> str:
 
 
 def line(text: str, start: str) -> str:
-    """The one line that starts so, its words separated by single blanks."""
+    """The one line with this start, its words separated by single spaces."""
     (found,) = [line for line in text.splitlines() if line.strip().startswith(start)]
     return " ".join(found.split())
 
 
-def test_an_analysis_starts_with_its_question_and_verdict() -> None:
+def test_an_analysis_starts_with_its_settings_and_verdict() -> None:
     lines = shown(ANALYSIS_VIEW).splitlines()
     assert lines[0].strip() == (
         "BERT base, fp32, adamw optimizer, train mode, sequence length 128, "
@@ -108,13 +108,13 @@ def test_an_analysis_starts_with_its_question_and_verdict() -> None:
         "Assumed use 1,000 runs a year of 8 h, 0.86 USD per GPU-hour assumed",
     ],
 )
-def test_each_key_figure_says_where_it_comes_from(expected: str) -> None:
+def test_each_key_number_says_where_it_comes_from(expected: str) -> None:
     text = " ".join(shown(ANALYSIS_VIEW).split())
     assert expected in text
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_trials_stand_in_order_of_batch_size_with_their_roles(width: int) -> None:
+def test_trials_are_sorted_by_batch_size_and_marked_with_their_roles(width: int) -> None:
     text = shown(ANALYSIS_VIEW, width)
     rows = [" ".join(row.split()) for row in text.splitlines() if " predicted" in row]
     trials = [row for row in rows if row.split()[1] in ("yes", "no")]
@@ -128,7 +128,7 @@ def test_trials_stand_in_order_of_batch_size_with_their_roles(width: int) -> Non
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_nothing_is_cut_off_or_wider_than_the_terminal(width: int) -> None:
+def test_nothing_is_truncated_or_wider_than_the_terminal(width: int) -> None:
     text = shown(ANALYSIS_VIEW, width)
     assert "…" not in text
     assert max(len(line) for line in text.splitlines()) <= width
@@ -151,24 +151,24 @@ def test_memory_at_the_recommended_batch_adds_up_to_the_gpu() -> None:
     assert line(text, "total") == "total 22.00 100.0"
 
 
-def test_what_is_missing_is_below_zero_and_the_sum_still_holds() -> None:
+def test_missing_memory_is_negative_and_the_sum_still_holds() -> None:
     parts = where_memory_goes(trial(328, fits=False), TOTAL)
     assert parts[-1] == ("missing", -GIB // 4)
     assert sum(size for _, size in parts) == TOTAL
 
 
-def test_memory_of_an_unknown_trial_is_not_told() -> None:
+def test_memory_of_an_unknown_trial_is_not_shown() -> None:
     assert where_memory_goes(Trial(8, False, Source.MEASURED), TOTAL) == []
 
 
-def test_a_little_memory_is_not_shown_as_none() -> None:
+def test_a_little_memory_is_not_shown_as_zero() -> None:
     some = replace(trial(16), breakdown={"inputs": 4096, "activations": 2 * GIB - 4096})
     assert line(shown(render_trial(some, WORKLOAD, A10)), "inputs") == (
         "inputs < 0.01 < 0.1 predicted"
     )
 
 
-def test_no_gain_is_worth_nothing() -> None:
+def test_no_gain_has_no_savings() -> None:
     assert ANALYSIS.savings is not None
     none = replace(
         ANALYSIS.savings, gpu_hours_per_year=0.0, usd_per_year=0.0, recommended_usd_per_run=6.88
@@ -229,7 +229,7 @@ def test_a_speedup_is_shown_with_its_interval_and_how_it_was_compared() -> None:
     assert "0.99–1.43: no gain" in line(none, "Speedup")
 
 
-def test_a_batch_that_fits_at_the_price_of_retries_is_pointed_out() -> None:
+def test_a_batch_that_only_fits_with_retries_is_marked() -> None:
     trials = [replace(one, alloc_retries=3 * (one.batch_size == 320)) for one in ANALYSIS.trials]
     text = " ".join(shown(render_analysis(replace(ANALYSIS, trials=trials))).split())
     assert "Batch 320 fits, but the caching allocator had to release its cache 3 times" in text
@@ -238,7 +238,7 @@ def test_a_batch_that_fits_at_the_price_of_retries_is_pointed_out() -> None:
     assert line(alone, "Allocator retries") == "Allocator retries 3 predicted"
 
 
-def test_what_was_measured_says_on_what() -> None:
+def test_a_measurement_says_what_it_ran_on() -> None:
     ran_on = MeasuredOn("cpu", "2.13.0", "5.23.0", 4)
     answers = (
         render_analysis(replace(ANALYSIS, measured_on=ran_on)),
@@ -260,7 +260,7 @@ def measured_on_cpu(batch_size: int, *, fits: bool = True) -> Trial:
     )
 
 
-def test_a_measured_cpu_has_tensors_only() -> None:
+def test_a_measured_cpu_only_shows_tensors() -> None:
     assert ANALYSIS.savings is not None
     text = shown(
         render_analysis(
@@ -287,7 +287,7 @@ def test_a_measured_cpu_has_tensors_only() -> None:
     assert "would need" not in text
 
 
-def test_without_a_price_savings_are_hours() -> None:
+def test_without_a_price_savings_are_in_hours() -> None:
     assert ANALYSIS.savings is not None
     text = shown(
         render_analysis(
@@ -301,7 +301,7 @@ def test_without_a_price_savings_are_hours() -> None:
     assert "USD" not in text
 
 
-def test_one_batch_that_fits_shows_its_figures() -> None:
+def test_one_batch_that_fits_shows_its_numbers() -> None:
     text = shown(render_trial(trial(64), WORKLOAD, A10))
     assert "Batch 64 fits (predicted)." in text
     assert line(text, "Device used") == "Device used 5.75 GiB predicted"
@@ -309,7 +309,7 @@ def test_one_batch_that_fits_shows_its_figures() -> None:
     assert line(text, "Speed") == "Speed 865 samples/s predicted"
 
 
-def test_one_batch_that_does_not_fit_says_why_and_what_it_would_need() -> None:
+def test_one_batch_that_does_not_fit_says_why_and_what_it_needs() -> None:
     text = shown(render_trial(trial(328, fits=False), WORKLOAD, A10))
     assert "Batch 328 does not fit (predicted)." in text
     assert "Out of memory: 21.94 GiB are not there." in text

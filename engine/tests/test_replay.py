@@ -1,4 +1,4 @@
-"""A replayed trace tells both peaks, and where it stops fitting."""
+"""A replayed trace gives both peaks, and the point where it stops fitting."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def trace_of(steps: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[
     return events, sizes
 
 
-def test_a_replay_reports_both_peaks_and_where_the_first_was_reached() -> None:
+def test_a_replay_reports_both_peaks_and_where_the_first_is_reached() -> None:
     sizes = [10 * MIB, 30 * MIB, 30 * MIB]
     events = [(ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1), (ALLOCATE, 2), (FREE, 0), (FREE, 2)]
     assert replay(events, sizes) == ReplayResult(
@@ -63,18 +63,18 @@ def test_a_replay_that_does_not_fit_says_where_and_for_what() -> None:
     )
 
 
-def test_a_replay_that_lives_off_retries_says_so() -> None:
+def test_a_replay_that_needs_retries_says_so() -> None:
     events = [(ALLOCATE, 0), (FREE, 0), (ALLOCATE, 1), (FREE, 1), (ALLOCATE, 0)]
     result = replay(events, [30 * MIB, 32 * MIB], 40 * MIB)
     assert (result.fits, result.retries) == (True, 1)
 
 
 def test_more_memory_can_fail_where_less_fits() -> None:
-    """Not a wish but PyTorch's behaviour: giving back segments early can save from fragmentation.
+    """This is PyTorch's real behaviour: freeing segments early can prevent fragmentation.
 
-    With 34 MiB the first segment is given back before the second is made. With 36 MiB both stay,
-    the next two requests land in one each, and no room is left for the last. So whether a trace
-    fits is not monotone in the capacity, though nearly so.
+    With 34 MiB the first segment is freed before the second is allocated. With 36 MiB both stay,
+    the next two requests use one each, and no room is left for the last. So whether a trace fits
+    is not quite monotone in the capacity.
     """
     sizes = [size * MIB for size in (16, 20, 8, 10, 14)]
     events = [(ALLOCATE, 0), (FREE, 0), (ALLOCATE, 1), (FREE, 1)]
@@ -125,7 +125,7 @@ def test_a_capacity_of_the_unbounded_peak_changes_nothing(steps: list[tuple[int,
 
 @settings(deadline=None)
 @given(STEPS, st.integers(0, 200 * MIB))
-def test_what_does_not_fit_failed_after_giving_everything_unused_back(
+def test_a_replay_only_fails_after_freeing_everything_unused(
     steps: list[tuple[int, int]], capacity: int
 ) -> None:
     events, sizes = trace_of(steps)
@@ -147,7 +147,7 @@ def test_what_does_not_fit_failed_after_giving_everything_unused_back(
     st.integers(0, 200 * MIB),
     st.sampled_from(["", "expandable_segments:True", "max_split_size_mb:20"]),
 )
-def test_a_batch_is_predicted_to_fit_where_a_replay_within_the_memory_does(
+def test_a_batch_is_predicted_to_fit_if_its_replay_fits_into_memory(
     steps: list[tuple[int, int]], usable: int, setting: str
 ) -> None:
     events, sizes = trace_of(steps)
@@ -164,8 +164,8 @@ def test_a_batch_is_predicted_to_fit_where_a_replay_within_the_memory_does(
     assert sum(trial.breakdown.values()) == need.peak_allocated_bytes
 
 
-def test_a_step_that_fits_twice_need_not_fit_for_good() -> None:
-    """It leaves other blocks in other places each time, until one of them finds no room."""
+def test_a_step_that_fits_twice_may_fail_later() -> None:
+    """Each step leaves blocks in different places, until one finds no room."""
     sizes = [size * MIB for size in (11, 11, 11, 19)]
     a, b, c, d = range(4)
     step = [(ALLOCATE, tensor) for tensor in (a, b, c)]
@@ -192,7 +192,7 @@ def test_what_fits_under_a_limit_fits_step_after_step(
 
 
 class Counted(list[tuple[int, int]]):
-    """Events that count how often they are gone through."""
+    """Events that count how often they are iterated."""
 
     rounds = 0
 
@@ -201,16 +201,16 @@ class Counted(list[tuple[int, int]]):
         return super().__iter__()
 
 
-def test_what_comes_again_comes_once_unless_said_otherwise() -> None:
+def test_a_step_is_replayed_once_by_default() -> None:
     again = Counted([(ALLOCATE, 1), (FREE, 1), (ALLOCATE, 2), (FREE, 2)])
-    sizes = [2 * MIB, 30 * MIB, 512]  # the last two give each other's segment back
+    sizes = [2 * MIB, 30 * MIB, 512]  # the last two each free the other's segment
     once = replay([(ALLOCATE, 0)], sizes, 51 * MIB, again=again)
     assert (once.peak_event_index, once.retries, again.rounds) == (1, 1, 1)
     thrice = replay([(ALLOCATE, 0)], sizes, 51 * MIB, again=again, times=3)
     assert (thrice.peak_event_index, thrice.retries, again.rounds) == (1, 5, 4)
 
 
-def test_a_step_is_repeated_until_it_leaves_the_blocks_where_they_lay() -> None:
+def test_a_step_is_repeated_until_its_blocks_stay_in_place() -> None:
     step = Counted([(ALLOCATE, 0), (FREE, 0)])
     replay([], [4 * MIB], again=step, times=10)
     assert step.rounds == 2  # the first leaves a free segment behind
@@ -219,7 +219,7 @@ def test_a_step_is_repeated_until_it_leaves_the_blocks_where_they_lay() -> None:
     assert settled.rounds == 1
 
 
-def test_nothing_is_compared_after_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compared_after_the_last_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[object] = []
     monkeypatch.setattr(CachingAllocator, "layout", compared.append)
     step = [(ALLOCATE, 0), (FREE, 0)]
@@ -241,6 +241,6 @@ def test_events_are_pairs_of_zero_or_one_and_a_tensor() -> None:
     assert (result.peak_allocated_bytes, result.peak_event_index) == (20 * MIB, 0)
 
 
-def test_a_step_that_changes_nothing_is_not_repeated_for_ever() -> None:
+def test_a_step_that_changes_nothing_is_not_repeated_forever() -> None:
     step = [(ALLOCATE, 0), (FREE, 0)]
     assert replay(step, [4 * MIB], 20 * MIB, again=step, times=10**12).fits

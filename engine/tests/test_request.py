@@ -15,7 +15,7 @@ from engine.workload import Workload
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
 
 
-def test_it_survives_json() -> None:
+def test_a_request_survives_json() -> None:
     request = AnalysisRequest(
         Workload("bert"),
         gpu="t4",
@@ -27,7 +27,7 @@ def test_it_survives_json() -> None:
     assert AnalysisRequest.parse(json.loads(json.dumps(request.to_dict()))) == request
 
 
-def test_a_gpu_may_be_written_as_people_write_it() -> None:
+def test_a_gpu_may_be_written_as_people_type_it() -> None:
     assert AnalysisRequest.parse(ASKED | {"gpu": "NVIDIA A10"}).gpu == "a10"
     assert AnalysisRequest.parse(ASKED | {"gpu": "RTX4090"}).gpu == "rtx-4090"
 
@@ -53,14 +53,14 @@ def test_a_gpu_may_be_written_as_people_write_it() -> None:
         ({"surprise": 1}, "unknown field"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_to_do(wrong: dict[str, object], says: str) -> None:
+def test_an_invalid_field_is_named_with_what_to_do(wrong: dict[str, object], says: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         AnalysisRequest.parse(ASKED | wrong)
     assert list(raised.value.fields) == list(wrong)
     assert says in str(raised.value)
 
 
-def test_wrong_fields_of_every_part_are_named_at_once() -> None:
+def test_all_invalid_fields_are_named_together() -> None:
     given = {"model": "x", "gpu": "y", "current_batch_size": 0, "hours_per_run": -1}
     with pytest.raises(InvalidInput) as raised:
         AnalysisRequest.parse(given)
@@ -80,7 +80,9 @@ _VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from([*AnalysisRequest.parse(ASKED).to_dict(), "?"]), _VALUES))
-def test_any_input_gives_a_request_within_bounds_or_messages(fields: dict[str, object]) -> None:
+def test_any_input_gives_a_request_within_bounds_or_error_messages(
+    fields: dict[str, object],
+) -> None:
     wrong: dict[str, str] = {}
     request = collect(lambda: AnalysisRequest.parse(ASKED | fields), wrong)
     if request is None:

@@ -1,4 +1,4 @@
-"""Traces kept from one analysis to the next change nothing but the time it takes."""
+"""Reusing traces between analyses changes only the time they take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def asked(gpu: str, **fields: Any) -> AnalysisRequest:
 
 
 def taken(request: AnalysisRequest, kept: KeptTraces) -> bool:
-    """Whether an answer came from traces of the one before; it is held to a fresh one."""
+    """Whether a result reused traces of the previous analysis; checks it against a fresh one."""
     events: list[Event] = []
     assert analyze(request, events.append, traced=kept) == analyze(request, lambda _: None)
     said = [event.message for event in events if isinstance(event, Log)]
@@ -29,7 +29,7 @@ def taken(request: AnalysisRequest, kept: KeptTraces) -> bool:
     return any(TAKEN in line for line in said)
 
 
-def test_another_gpu_and_another_batch_take_the_traces() -> None:
+def test_another_gpu_or_batch_reuses_the_traces() -> None:
     kept = KeptTraces()
     assert not taken(asked("a10"), kept)
     assert taken(asked("a10", current_batch_size=128), kept)
@@ -38,14 +38,14 @@ def test_another_gpu_and_another_batch_take_the_traces() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [{"precision": "bf16-mixed"}, {"global_batch_size": 512}])
-def test_another_workload_is_traced_anew(other: dict[str, Any]) -> None:
+def test_another_workload_is_traced_again(other: dict[str, Any]) -> None:
     kept = KeptTraces()
     assert not taken(asked("a10"), kept)
     assert not taken(asked("a10", **other), kept)
 
 
 @pytest.mark.slow
-def test_the_last_few_workloads_are_kept_and_no_more() -> None:
+def test_only_the_last_few_workloads_are_kept() -> None:
     kept = KeptTraces(most=2)
     long, short = asked("a10"), asked("a10", sequence_length=16)
     assert [taken(request, kept) for request in (long, short, long)] == [False, False, True]

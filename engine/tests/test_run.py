@@ -27,9 +27,9 @@ REQUEST = {"model": "bert", "gpu": "a10", "current_batch_size": 8, "sequence_len
 
 
 class Waiting(SimpleQueue[str | None]):
-    """The requests as they wait; the parent's pipe is closed when one more than it has is wanted.
+    """The waiting requests; the parent's pipe closes when one more than these is read.
 
-    No sooner, as that would end the process: here, the one that runs these tests.
+    Not earlier, as that would end the process: here, the one that runs these tests.
     """
 
     def __init__(self, pipe: int, count: int) -> None:
@@ -44,7 +44,7 @@ class Waiting(SimpleQueue[str | None]):
 
 
 def events_of(*lines: str, keep_traces: bool = False) -> list[dict[str, Any]]:
-    """The events for some lines, asked by a parent that keeps its pipe open until the last."""
+    """The events for some lines from a parent that keeps its pipe open until the last."""
     reading, writing = os.pipe()
     os.write(writing, "".join(lines).encode())
     output = io.StringIO()
@@ -89,20 +89,20 @@ def test_an_analysis_ends_with_its_result() -> None:
         ("\n", {"request"}),
     ],
 )
-def test_invalid_input_is_told_by_field(line: str, fields: set[str]) -> None:
+def test_invalid_input_is_reported_by_field(line: str, fields: set[str]) -> None:
     events = events_of(line)
     assert [event["type"] for event in events] == ["error"]
     assert events[0]["code"] == "invalid_input"
     assert set(events[0]["fields"]) == fields
 
 
-def test_a_workload_that_does_not_fit_is_told_in_words() -> None:
+def test_a_workload_that_does_not_fit_is_reported_with_a_reason() -> None:
     events = events_of(asking(REQUEST | {"memory_limit_bytes": 2**28 + 2**21}))
     assert events[-1]["code"] == "does_not_fit"
     assert "does not fit" in events[-1]["message"]
 
 
-def test_a_failure_nobody_expected_is_told_and_keeps_its_traceback(
+def test_an_unexpected_failure_is_reported_with_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(request: AnalysisRequest, emit: Any, *known: Any) -> Event:
@@ -116,14 +116,14 @@ def test_a_failure_nobody_expected_is_told_and_keeps_its_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_it_answers_one_request_after_the_other() -> None:
+def test_the_engine_handles_one_request_after_another() -> None:
     other = REQUEST | {"current_batch_size": 0}
     events = events_of(asking(REQUEST), asking(other), asking(REQUEST))
     ends = [event["type"] for event in events if event["type"] in ("result", "error")]
     assert ends == ["result", "error", "result"]
 
 
-def test_known_trials_are_not_made_again() -> None:
+def test_known_trials_are_not_repeated() -> None:
     first = events_of(asking(REQUEST))
     trials = [event["trial"] for event in first if event["type"] == "trial"]
     again = events_of(asking(REQUEST, trials=trials))
@@ -133,7 +133,7 @@ def test_known_trials_are_not_made_again() -> None:
 
 
 @pytest.mark.parametrize("keep_traces", [False, True])
-def test_a_prediction_is_the_trial_that_an_analysis_has_too(keep_traces: bool) -> None:
+def test_a_prediction_equals_the_trial_of_an_analysis(keep_traces: bool) -> None:
     analysis, answer = (
         events_of(asking(REQUEST, ask=ask), keep_traces=keep_traces)[-1]
         for ask in ("analyze", "predict")
@@ -143,7 +143,7 @@ def test_a_prediction_is_the_trial_that_an_analysis_has_too(keep_traces: bool) -
     assert answer["answer"]["gpu"] == analysis["result"]["gpu"]
 
 
-def test_other_batch_sizes_and_gpus_are_answered_from_the_same_traces() -> None:
+def test_other_batch_sizes_and_gpus_reuse_the_traces() -> None:
     asked = [REQUEST, REQUEST | {"current_batch_size": 90}, REQUEST | {"gpu": "a100-80gb"}]
     lines = [asking(request, ask="predict") for request in asked]
     events = events_of(*lines, keep_traces=True)
@@ -155,7 +155,7 @@ def test_other_batch_sizes_and_gpus_are_answered_from_the_same_traces() -> None:
     assert answers[0]["device_used_bytes"] < answers[1]["device_used_bytes"]
 
 
-def test_a_plan_has_every_gpu_and_tells_of_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_has_every_gpu_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes_module, "_candidates", lambda *_: [("tf32", {"precision": "tf32"})])
     events = events_of(asking(REQUEST, ask="plan"))
 
@@ -178,13 +178,13 @@ def engine() -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_never_asked_ends_quietly() -> None:
+def test_a_process_without_requests_ends_quietly() -> None:
     output, errors = engine().communicate(timeout=300)
     assert (output, errors) == ("", "")
 
 
 @pytest.mark.slow
-def test_a_process_nobody_waits_for_any_more_ends_itself() -> None:
+def test_a_process_whose_parent_is_gone_ends_itself() -> None:
     with engine() as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Data samples: the sizes found in files of texts and images, and what is said of bad ones."""
+"""Data samples: the sizes found in files of text and images, and the errors for bad files."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class TestPureSizes:
         assert percentile(counts, 100) == max(counts)
 
     @given(st.integers(0, 10**9), st.integers(1, 512))
-    def test_padding_holds_the_size_and_no_multiple_more(self, size: int, multiple: int) -> None:
+    def test_padding_rounds_up_to_the_next_multiple(self, size: int, multiple: int) -> None:
         whole = padded(size, multiple)
         assert whole % multiple == 0
         assert whole >= max(size, multiple)
         assert whole - multiple < max(size, 1)
 
     @given(COUNTS, PERCENTS)
-    def test_a_spread_is_in_order(self, counts: dict[int, int], percent: float) -> None:
+    def test_a_spread_is_sorted(self, counts: dict[int, int], percent: float) -> None:
         found = spread(counts, percent)
         assert found.smallest <= found.median <= found.largest <= found.worst
         assert found.at_percentile <= found.padded <= found.worst
@@ -105,7 +105,7 @@ class TestPureSizes:
         assert ("cut" in wanted.note) == (above(counts, wanted.size) > 0)
 
     @pytest.mark.parametrize("percent", [0, -1, 100.1, math.nan])
-    def test_a_percentile_out_of_bounds_is_a_mistake(self, percent: float) -> None:
+    def test_a_percentile_out_of_bounds_is_refused(self, percent: float) -> None:
         with pytest.raises(ValueError, match="a percentage lies above 0"):
             percentile({1: 1}, percent)
 
@@ -114,19 +114,19 @@ class TestPureSizes:
         with pytest.raises(InvalidInput, match="a number above 0, up to 100"):
             percentage(value)
 
-    def test_nothing_has_no_percentile(self) -> None:
+    def test_no_sizes_have_no_percentile(self) -> None:
         with pytest.raises(ValueError, match="no samples"):
             percentile({}, 50)
 
 
 class TestTexts:
-    def test_each_line_is_a_sample_and_blank_ones_are_none(self, write: Write) -> None:
+    def test_each_line_is_a_sample_except_blank_ones(self, write: Write) -> None:
         sample = read_sample(write("a.txt", "\ufeff12345678\n\n  \n1234\r\nä\n"))
         assert sample.sizes == {2: 1, 1: 2}
         assert sample.source is Source.ASSUMED
         assert any("4 characters" in note for note in sample.notes)
 
-    def test_json_lines(self, write: Write) -> None:
+    def test_json_lines_are_read(self, write: Write) -> None:
         rows = [{"text": "x" * 40, "label": 1}, {"text": ""}, {"text": "x" * 41}]
         path = write("a.jsonl", "\n".join(map(json.dumps, rows)))
         assert read_sample(path, "text").sizes == {10: 1, 1: 1, 11: 1}
@@ -140,11 +140,13 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("name", "mark"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t"), ("a.csv", "|")]
     )
-    def test_tables_with_quoted_cells_over_lines(self, write: Write, name: str, mark: str) -> None:
+    def test_tables_may_have_quoted_cells_over_several_lines(
+        self, write: Write, name: str, mark: str
+    ) -> None:
         table = f'id{mark} text\n1{mark}"abc\ndef{mark}"\n\n2{mark}abcd\n'
         assert read_sample(write(name, table), "text").sizes == {2: 1, 1: 1}
 
-    def test_a_tokenizer_counts_its_special_tokens_and_does_not_cut(
+    def test_a_tokenizer_counts_special_tokens_and_does_not_truncate(
         self, write: Write, tmp_path: Path
     ) -> None:
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -189,12 +191,12 @@ class TestTexts:
             ("a.csv", 'a,b\n1,"2\n', "b", "sample", "is not a table row"),
         ],
     )
-    def test_what_is_wrong_is_said(
+    def test_a_bad_text_file_is_refused_with_the_reason(
         self, write: Write, name: str, content: str | bytes, column: str, field: str, says: str
     ) -> None:
         assert says in refused(field, write(name, content), column=column)
 
-    def test_a_line_without_end_is_refused_before_it_fills_the_memory(
+    def test_an_endless_line_is_refused_before_it_fills_memory(
         self, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sample_texts, "MOST_BYTES_IN_A_LINE", 2**20)
@@ -202,7 +204,7 @@ class TestTexts:
         quoted = 'a,b\n1,"' + "x\n" * 2**20
         assert "field limit" in refused("sample", write("a.csv", quoted), column="b")
 
-    def test_a_large_file_is_read_so_far_and_no_farther(
+    def test_a_large_file_is_read_up_to_a_limit(
         self, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = write("a.txt", "abcd\n" * 1000)
@@ -216,13 +218,13 @@ class TestTexts:
         assert "Only the first 10 samples were read." in read_sample(path).notes
 
     @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[" * 10_000])
-    def test_what_is_no_tokenizer_is_said(self, write: Write, content: bytes) -> None:
+    def test_a_file_that_is_no_tokenizer_is_refused(self, write: Write, content: bytes) -> None:
         path = write("a.txt", "text")
         said = refused("tokenizer", path, tokenizer=write("tokenizer.json", content))
         assert "is no tokenizer.json" in said
         assert "no file" in refused("tokenizer", path, tokenizer=path.parent / "missing")
 
-    def test_only_files_and_folders_are_read(self, tmp_path: Path) -> None:
+    def test_only_files_and_folders_are_accepted(self, tmp_path: Path) -> None:
         assert "no file or folder" in refused("sample", tmp_path / "missing.txt")
         assert "no file or folder" in refused("sample", Path("/dev/null"))
 
@@ -243,7 +245,7 @@ class TestImages:
             "longer side": {30: 1, 40: 1},
         }
 
-    def test_an_archive_is_read_where_it_lies(self, tmp_path: Path) -> None:
+    def test_an_archive_is_read_without_unpacking(self, tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("train/../../one.png", image(30, 20))
             archive.writestr("readme.txt", "none")
@@ -253,7 +255,7 @@ class TestImages:
     def test_a_single_image_is_a_sample(self, write: Write) -> None:
         assert read_sample(write("a.webp", image(30, 20, "WEBP"))).sizes == {30: 1}
 
-    def test_what_is_no_image_is_named(self, tmp_path: Path, write: Write) -> None:
+    def test_files_that_are_no_images_are_named(self, tmp_path: Path, write: Write) -> None:
         write("broken.png", b"\x89PNG\r\n")
         assert "broken.png is not an image" in refused("sample", tmp_path)
         assert "broken.png is not an image" in refused("sample", tmp_path / "broken.png")
@@ -265,7 +267,7 @@ class TestImages:
         assert "leave it out" in refused("sample_field", tmp_path, column="text")
         assert "leave it out" in refused("tokenizer", tmp_path, tokenizer=tmp_path)
 
-    def test_an_image_of_too_many_pixels_is_refused_by_its_header(
+    def test_an_image_with_too_many_pixels_is_refused_by_its_header(
         self, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = write("a.png", image(30, 20))
@@ -275,7 +277,7 @@ class TestImages:
         assert "more than 100 pixels" in refused("sample", path)
 
     def test_a_zip_bomb_is_not_unpacked(self, tmp_path: Path) -> None:
-        """256 MiB of zeros in a quarter of a MiB: the first MiB of it is no image."""
+        """256 MiB of zeros in a quarter of a MiB: its first MiB is no image."""
         with (
             zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive,
             archive.open("bomb.png", "w") as member,
@@ -284,7 +286,7 @@ class TestImages:
                 member.write(bytes(2**20))
         assert "bomb.png is not an image" in refused("sample", tmp_path / "a.zip")
 
-    def test_a_directory_of_too_many_files_is_refused_unread(self, write: Write) -> None:
+    def test_an_archive_with_too_many_files_is_refused_unread(self, write: Write) -> None:
         end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65_534, 65_534, 2**30, 0, 0)
         assert "too many files" in refused("sample", write("a.zip", end))
         zip64 = struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1)
@@ -292,11 +294,11 @@ class TestImages:
         assert "too many files" in refused("sample", write("a.zip", zip64 + end))
 
     @pytest.mark.parametrize("content", [b"", b"PK", b"no zip", b"PK\x05\x06" + b"\xff" * 8])
-    def test_what_is_no_archive_is_said(self, write: Write, content: bytes) -> None:
+    def test_a_file_that_is_no_archive_is_refused(self, write: Write, content: bytes) -> None:
         assert "no zip archive" in refused("sample", write("a.zip", content))
 
     @given(st.binary(max_size=200), st.integers(0, 300))
-    def test_a_damaged_archive_gives_sizes_or_a_message(self, noise: bytes, at: int) -> None:
+    def test_a_damaged_archive_gives_sizes_or_an_error_message(self, noise: bytes, at: int) -> None:
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("a.png", image(8, 8))
@@ -309,7 +311,7 @@ class TestImages:
 
 
 class TestTheCommandLine:
-    def test_a_sample_as_a_table_and_as_json(
+    def test_a_sample_can_be_printed_as_a_table_and_as_json(
         self, write: Write, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = write("a.jsonl", '{"text": "12345678"}\n' * 20 + '{"text": "' + "x" * 400 + '"}')
@@ -363,7 +365,7 @@ class TestTheCommandLine:
 
     @pytest.mark.torch
     @pytest.mark.usefixtures("small_models")
-    def test_the_sample_decides_the_sequence_length(
+    def test_the_sample_sets_the_sequence_length(
         self, write: Write, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = write("a.txt", ("x" * 100 + "\n") * 90 + ("x" * 4000 + "\n") * 10)
@@ -375,7 +377,7 @@ class TestTheCommandLine:
         assert main([*common, "--sequence-length", "32"]) == 0
         assert json.loads(by_sample) == json.loads(capsys.readouterr().out)
 
-    def test_a_model_bounds_the_sample(self, write: Write) -> None:
+    def test_a_model_limits_the_sample(self, write: Write) -> None:
         limits = SizeLimits(default=128, smallest=1, largest=512)
         sample = read_sample(write("a.txt", "x" * 4000))
         wanted = input_size(sample, 95, limits)

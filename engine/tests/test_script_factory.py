@@ -1,4 +1,4 @@
-"""How a person's own training code is named, found and loaded."""
+"""How a user's training code is named, found and loaded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from engine.tests.scripts import ADAM, EXAMPLE, LINEAR, written
 
 
 class TestTheFactory:
-    """How it is named and loaded."""
+    """How a factory is named and loaded."""
 
-    def test_a_function_of_a_module_is_known_by_its_name(self) -> None:
+    def test_a_function_is_found_by_module_and_name(self) -> None:
         assert Factory.of(my_training.make_step).name == EXAMPLE
         assert Factory.of(EXAMPLE).load() is my_training.make_step
 
@@ -29,7 +29,7 @@ class TestTheFactory:
         "name",
         ["", "mine", "mine.py:make", "mine:", ":make", "a b:c", "m:f()", "../m:f", "x" * 999],
     )
-    def test_what_is_no_name_is_told_how_to_write_one(self, name: str) -> None:
+    def test_an_invalid_name_is_refused_with_how_to_write_one(self, name: str) -> None:
         with pytest.raises(InvalidInput, match="write module:function"):
             Factory.of(name)
 
@@ -40,7 +40,7 @@ class TestTheFactory:
             with pytest.raises(InvalidInput, match="top level of a module"):
                 Factory.of(function)  # type: ignore[arg-type]  # that is what is tested
 
-    def test_a_missing_module_is_told_where_it_is_looked_for(self) -> None:
+    def test_a_missing_module_is_reported_with_the_searched_folders(self) -> None:
         with pytest.raises(InvalidInput, match=r"no module mine_not.*contains mine_not\.py"):
             Factory.of("mine_not:make_step")
 
@@ -50,17 +50,19 @@ class TestTheFactory:
             factory.load()
 
     @pytest.mark.parametrize("code", ["x = 1 / 0", "import sys; sys.exit(0)", "def ("])
-    def test_a_module_that_fails_is_told_from_a_missing_one(self, folder: Path, code: str) -> None:
+    def test_a_module_that_fails_is_distinguished_from_a_missing_one(
+        self, folder: Path, code: str
+    ) -> None:
         with pytest.raises(ScriptFailed, match="importing mine failed"):
             written(folder, code).load()
 
-    def test_importing_it_must_not_start_an_analysis(self, folder: Path) -> None:
+    def test_importing_a_script_must_not_start_an_analysis(self, folder: Path) -> None:
         code = "import engine\nengine.analyze('mine:make_step', gpu='a10')\n"
         with pytest.raises(InvalidInput, match=r"under `if __name__ == \"__main__\":`"):
             written(folder, code).load()
 
     @pytest.mark.slow
-    def test_a_script_may_hand_over_its_own_function(self, folder: Path) -> None:
+    def test_a_script_may_pass_its_own_function(self, folder: Path) -> None:
         code = LINEAR.format(optimizer=ADAM, last="pass") + (
             "if __name__ == '__main__':\n"
             "    import engine\n"
@@ -78,16 +80,16 @@ class TestTheFactory:
 
 
 class TestTheWebNeverRunsIt:
-    """No request that comes in over the page, the API or the worker can name code."""
+    """No request from the pages, the API or the worker can name code."""
 
-    def test_a_request_has_no_field_for_it(self) -> None:
+    def test_a_request_has_no_field_for_a_factory(self) -> None:
         assert "factory" not in AnalysisRequest.parse({"model": "bert", "gpu": "a10"}).to_dict()
         assert "factory" not in {field.name for field in fields(AnalysisRequest)}
         with pytest.raises(InvalidInput, match="unknown field"):
             AnalysisRequest.parse({"model": "bert", "gpu": "a10", "factory": EXAMPLE})
 
     @pytest.mark.slow
-    def test_the_workers_protocol_refuses_it(self) -> None:
+    def test_the_workers_protocol_refuses_a_factory(self) -> None:
         asked = {"model": "bert", "gpu": "a10", "factory": EXAMPLE}
         with subprocess.Popen(
             [sys.executable, "-m", "engine", "run"],
@@ -98,7 +100,7 @@ class TestTheWebNeverRunsIt:
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(json.dumps({"request": asked}) + "\n")
-            process.stdin.flush()  # and stays open: its end would end the engine
+            process.stdin.flush()  # and stays open: closing it would end the engine
             said = json.loads(process.stdout.readline())
             process.stdin.close()
         assert said["fields"].keys() == {"factory"}

@@ -1,4 +1,4 @@
-"""A person's own training code measured on the local device."""
+"""A user's training code measured on the local device."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ IN_TURN = 6
 
 @pytest.mark.slow
 class TestMeasured:
-    """On the local device, each trial in a fresh process."""
+    """Measured on the local device, each trial in a fresh process."""
 
     @pytest.fixture
     def here(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """Trials run in this process, for speed; returns the batch sizes tried."""
+        """Runs trials in this process, for speed; returns the batch sizes tried."""
         tried: list[int] = []
 
         def measure(order: TrialOrder) -> Trial:
@@ -68,7 +68,9 @@ class TestMeasured:
         assert result.timeline
         assert result.largest_tensors
 
-    def test_code_that_cannot_be_traced_is_searched(self, folder: Path, here: list[int]) -> None:
+    def test_code_that_cannot_be_traced_is_searched_by_measuring(
+        self, folder: Path, here: list[int]
+    ) -> None:
         followed = linear(folder)
         limit = self.needed(followed, 2003)
         (folder / "values.py").write_text(LINEAR.format(optimizer=ADAM, last="loss.item()"))
@@ -83,14 +85,14 @@ class TestMeasured:
         warnings = [event for event in log if isinstance(event, Log) and event.level == "warning"]
         assert "Searching without a prediction" in warnings[0].message
 
-    def test_a_current_batch_that_does_not_fit(self, here: list[int]) -> None:
+    def test_a_current_batch_that_does_not_fit_gives_no_speedup(self, here: list[int]) -> None:
         factory = Factory.of(EXAMPLE)
         limit = self.needed(factory, 9)
         result = self.answer(factory, memory_limit_bytes=limit, current_batch_size=64)
         assert result.largest_batch_size == 9
         assert result.speedup is None
 
-    def test_what_does_not_fit_at_all_is_told_with_the_line(self, here: list[int]) -> None:
+    def test_code_that_fits_at_no_batch_is_reported_with_its_line(self, here: list[int]) -> None:
         with pytest.raises(DoesNotFit, match=r"batch 1 ends with out of memory at my_training\.py"):
             self.answer(Factory.of(EXAMPLE), memory_limit_bytes=2**20)
 
@@ -115,11 +117,11 @@ class TestMeasured:
         assert 24 % result.recommended_batch_size == 0
         assert "--gradient-accumulation 2" in result.certificate[0]
 
-    def test_options_of_an_allocator_that_is_not_here_are_refused(self, here: list[int]) -> None:
+    def test_allocator_options_without_that_allocator_are_refused(self, here: list[int]) -> None:
         with pytest.raises(InvalidInput, match="no CUDA caching allocator"):
             self.answer(Factory.of(EXAMPLE), allocator="expandable_segments:True")
 
-    def test_each_trial_is_a_process_of_its_own(self, folder: Path) -> None:
+    def test_each_trial_has_its_own_process(self, folder: Path) -> None:
         last = "print('a step'); import os; os.write(1, b'raw')"
         factory = linear(folder, last=last)
         trial = parent.measure(TrialOrder(factory, 8))
@@ -134,7 +136,7 @@ class TestMeasured:
             ("exit(0)", "SystemExit"),
         ],
     )
-    def test_an_error_of_theirs_comes_with_its_line(
+    def test_an_error_in_the_script_is_reported_with_its_line(
         self, folder: Path, last: str, says: str
     ) -> None:
         with pytest.raises(MeasurementFailed, match=says):

@@ -1,4 +1,4 @@
-"""What a person is told whose first training code for the engine is not right yet."""
+"""The errors for typical mistakes in a first script for the engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHOLE = LINEAR.format(optimizer=ADAM, last="pass")
         ("loss.backward()", "loss[loss > 0].backward()", CannotTrace, "depends on .*: measure it"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_do(
+def test_a_mistake_is_reported_with_what_to_do(
     folder: Path, wrong: str, right: str, error: type[EngineError], says: str
 ) -> None:
     assert wrong in WHOLE
@@ -42,14 +42,14 @@ def test_a_mistake_is_told_with_what_to_do(
         )
 
 
-def test_data_made_while_the_module_is_imported(folder: Path) -> None:
+def test_data_created_on_import_is_reported(folder: Path) -> None:
     code = "import torch\ndata = torch.randn(999, 64)\n"
     code += WHOLE.replace("torch.randn(batch_size, 64)", "data[:batch_size]")
     with pytest.raises(CannotTrace, match=r"did not create.*create it there, or measure"):
         trace_script(written(folder, code), 2, A10)
 
 
-def test_what_the_code_prints_is_no_part_of_the_answer(
+def test_the_scripts_output_is_not_part_of_the_answer(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     linear(folder, last="print('a step')")
@@ -72,10 +72,10 @@ def test_an_error_is_one_line_without_the_tracers_own_log(
 
 
 @pytest.mark.slow
-def test_measured_steps_that_ignore_the_batch_size_end_no_search(
+def test_measured_steps_that_ignore_the_batch_size_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code that cannot be traced is told as well, once the largest batch takes no more."""
+    """Code that cannot be traced too, once the largest batch takes no more memory."""
 
     def always_the_same(order: object) -> Trial:
         size = order.batch_size  # type: ignore[attr-defined]  # an order

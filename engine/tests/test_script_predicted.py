@@ -1,4 +1,4 @@
-"""A person's own training code predicted for a GPU of the catalogue."""
+"""A user's training code predicted for a catalogue GPU."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from engine.tests.scripts import A10, ACCUMULATING, EXAMPLE, linear, written
 
 
 class TestPredicted:
-    """For a GPU of the catalogue."""
+    """Predicted for a catalogue GPU."""
 
-    def test_python_gets_the_same_answer_as_for_a_model(self) -> None:
+    def test_python_gets_the_same_kind_of_answer_as_for_a_model(self) -> None:
         result = engine.analyze(my_training.make_step, gpu="t4", batch_multiple=256)
         assert result.source is Source.PREDICTED
         assert result.next_batch_size_fails
@@ -35,7 +35,7 @@ class TestPredicted:
         assert any("Nothing was run" in caveat for caveat in result.caveats)
         json.dumps(result.to_dict())
 
-    def test_where_it_cannot_be_predicted_there_is_no_number(
+    def test_code_that_cannot_be_predicted_gives_no_number(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         linear(folder, last="loss.item()")
@@ -44,7 +44,7 @@ class TestPredicted:
         assert out == ""
         assert "There is no prediction: measure it" in err.splitlines()[-1]
 
-    def test_its_times_have_a_range(self) -> None:
+    def test_predicted_times_have_a_range(self) -> None:
         result = engine.analyze(EXAMPLE, gpu="t4", batch_multiple=512)
         trial = result.trials[0]
         assert trial.step_seconds is not None
@@ -65,7 +65,7 @@ class TestPredicted:
             assert again["fits"] is trial.fits is fits
             assert again["peak_reserved_bytes"] == trial.peak_reserved_bytes
 
-    def test_the_allocators_options_count(self) -> None:
+    def test_allocator_options_change_the_prediction(self) -> None:
         request = ScriptRequest(Factory.of(EXAMPLE), gpu="t4", current_batch_size=1000)
         plain, expandable = (
             predict_script_batch(replace(request, allocator=options), lambda _: None)[1]
@@ -73,23 +73,23 @@ class TestPredicted:
         )
         assert plain.peak_reserved_bytes != expandable.peak_reserved_bytes
 
-    def test_what_does_not_fit_at_all(self, folder: Path) -> None:
+    def test_code_that_fits_at_no_batch_is_refused(self, folder: Path) -> None:
         factory = linear(folder)
         with pytest.raises(DoesNotFit, match="mine:make_step does not fit on NVIDIA T4 limited"):
             engine.analyze(factory.name, gpu="t4", memory_limit_bytes=150 * 2**20)
 
 
 class TestItsCaveats:
-    """What is not known of code that is only seen from outside is told."""
+    """Answers state what cannot be known about code that is only seen from outside."""
 
     def caveats(self, factory: Factory) -> str:
         return " ".join(engine.analyze(factory.name, gpu="t4", batch_multiple=1024).caveats)
 
-    def test_of_convolutions(self, folder: Path) -> None:
+    def test_convolutions_have_a_caveat(self, folder: Path) -> None:
         assert "cuDNN's convolution workspaces" in self.caveats(Factory.of(EXAMPLE))
         assert "cuDNN" not in self.caveats(linear(folder))
 
-    def test_of_parameters_and_optimizers_that_torch_does_not_know(self, folder: Path) -> None:
+    def test_parameters_and_optimizers_unknown_to_torch_have_a_caveat(self, folder: Path) -> None:
         code = """
 import torch
 
@@ -109,7 +109,7 @@ def make_step(batch_size):
 
 
 class TestAccumulation:
-    """A factory that takes the number of micro-batches keeps a global batch."""
+    """A factory that takes the number of micro-batches can keep a global batch."""
 
     def asked(self, factory: Factory, **given: object) -> AnalysisResult:
         asked = {"gpu": "t4", "current_batch_size": 8, "global_batch_size": 64}
@@ -126,7 +126,7 @@ class TestAccumulation:
         assert current.step_seconds is not None
         assert current.samples_per_second == pytest.approx(64 / current.step_seconds)
 
-    def test_gradients_live_on_between_micro_batches(self, folder: Path) -> None:
+    def test_gradients_stay_alive_between_micro_batches(self, folder: Path) -> None:
         factory = written(folder, ACCUMULATING.format(last=""))
         one, two, many = (
             trace_script(replace(factory, gradient_accumulation=count), 8, A10).peak_by_category()[
@@ -141,7 +141,9 @@ class TestAccumulation:
         with pytest.raises(InvalidInput, match="has no argument gradient_accumulation; add one"):
             self.asked(linear(folder))
 
-    def test_what_keeps_something_of_each_micro_batch_is_not_predicted(self, folder: Path) -> None:
+    def test_code_that_keeps_memory_of_each_micro_batch_is_not_predicted(
+        self, folder: Path
+    ) -> None:
         code = ACCUMULATING.format(last="kept.append(x)")
         with pytest.raises(CannotTrace, match=r"bytes with one more micro-batch"):
             self.asked(written(folder, code))
@@ -166,13 +168,13 @@ class TestTheCommandLine:
         assert f"{EXAMPLE} (script), on NVIDIA T4 limited" in out
         assert "Batch 32 fits (predicted)" in out
 
-    def test_this_machine_is_measured_and_not_predicted(
+    def test_the_local_machine_is_measured_and_not_predicted(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["predict", "--factory", EXAMPLE, "--gpu", "local", "--batch-size", "1"]) == 2
         assert "--gpu: local is measured, not predicted" in capsys.readouterr().err
 
-    def test_a_person_gets_tables(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_terminal_gets_tables(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert (
             main(["analyze", "--factory", EXAMPLE, "--gpu", "t4", "--batch-multiple", "512"]) == 0
         )

@@ -1,4 +1,4 @@
-"""A person's own training code traced: what is predicted of it, and what is told if nothing is."""
+"""Tracing a user's training code: what is predicted, and the errors where nothing is."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from engine.tracing.trace import Trace
 
 
 class TestTheTrace:
-    """What is predicted of code that can be followed, and what is said of code that cannot."""
+    """Predictions for code that can be traced, and errors for code that cannot."""
 
-    def test_it_equals_real_steps_to_the_byte(self, folder: Path) -> None:
+    def test_a_trace_equals_real_steps_to_the_byte(self, folder: Path) -> None:
         for factory in (Factory.of(EXAMPLE), linear(folder)):
             measured = cpu.run_trial(TrialOrder(factory, 8))
             peak, breakdown = trace_script(factory, 8, None).peak_by_category()
@@ -28,7 +28,7 @@ class TestTheTrace:
             assert breakdown == measured.breakdown
 
     def test_copied_modules_equal_real_steps_too(self, folder: Path) -> None:
-        """nn.TransformerEncoder copies its layer, and so do models that hold an average."""
+        """nn.TransformerEncoder copies its layer, and so do models that keep an average."""
         code = LINEAR.format(optimizer=ADAM, last="pass").replace(
             "nn.Linear(64, 64)",
             "nn.TransformerEncoder("
@@ -57,28 +57,28 @@ class TestTheTrace:
             "[model(part).exp().sum().backward() for part in x.split(16)]",
         ],
     )
-    def test_whatever_code_does_with_its_batch_is_seen(self, folder: Path, last: str) -> None:
-        """It compares its samples with one another, halves the batch, cuts it, splits it."""
+    def test_operations_across_the_batch_are_traced(self, folder: Path, last: str) -> None:
+        """Code may compare samples with each other, or halve, cut and split the batch."""
         factory = linear(folder, last=last)
         at = trace_script_at_every_batch_size(factory, A10, lambda _warning: None)
         for batch_size in (1, 5, 40, 500):
             assert at(batch_size).sizes == trace_script(factory, batch_size, A10).sizes
 
-    def test_categories_are_found_out_without_being_told(self, folder: Path) -> None:
+    def test_categories_are_found_automatically(self, folder: Path) -> None:
         found = trace_script(linear(folder), 8, None).peak_by_category()[1]
         parameters = 4 * (64 * 64 + 64)
         assert found["parameters"] == parameters
         assert found["gradients"] == parameters
-        # Two moments, and a count of steps for the weight and for the bias.
+        # Two moments, and a step counter for the weight and for the bias.
         assert found["optimizer_state"] == 2 * parameters + 2 * 4
         assert found["inputs"] == 8 * 64 * 4
 
-    def test_tensors_are_told_by_the_persons_own_module_names(self) -> None:
+    def test_tensors_have_the_scripts_module_names(self) -> None:
         trace = trace_script(Factory.of(EXAMPLE), 4, A10)
         assert {"features.0", "classifier.2"} <= set(trace.modules)
 
-    def test_cudas_defaults_hold(self, folder: Path) -> None:
-        """Dropout keeps a mask of bytes, and AdamW runs in foreach kernels."""
+    def test_cudas_defaults_apply(self, folder: Path) -> None:
+        """Dropout saves a mask of bytes, and AdamW uses foreach kernels."""
         names = [op.name for op in trace_script(Factory.of(EXAMPLE), 8, A10).operations]
         assert "aten.native_dropout" in names
         assert "aten._foreach_sqrt" in names
@@ -101,7 +101,7 @@ class TestTheTrace:
             ("exit(0)", "SystemExit"),
         ],
     )
-    def test_code_that_cannot_be_followed_gets_its_line_and_no_number(
+    def test_code_that_cannot_be_traced_gets_its_line_and_no_number(
         self, folder: Path, last: str, says: str
     ) -> None:
         with pytest.raises(CannotTrace, match=says) as refusal:
@@ -109,7 +109,7 @@ class TestTheTrace:
         assert ". There is no prediction: " in str(refusal.value)
         assert "measure it (--gpu local)" in str(refusal.value)
 
-    def test_tensors_made_by_the_import_are_told(self, folder: Path) -> None:
+    def test_tensors_created_on_import_are_reported(self, folder: Path) -> None:
         code = LINEAR.format(optimizer=ADAM, last="w + x") + "w = torch.ones(1)\n"
         with pytest.raises(CannotTrace, match="a tensor that the factory did not create"):
             trace_script(written(folder, code), 2, A10)
@@ -124,21 +124,21 @@ class TestTheTrace:
             ),
         ],
     )
-    def test_a_factory_of_something_else_is_refused(
+    def test_a_factory_that_returns_no_step_is_refused(
         self, folder: Path, code: str, says: str
     ) -> None:
         with pytest.raises(ScriptFailed, match=says):
             trace_script(written(folder, code), 2, A10)
 
-    def test_steps_that_differ_by_batch_size_are_traced_one_by_one(self, folder: Path) -> None:
+    def test_steps_that_differ_by_batch_size_are_traced_at_each_size(self, folder: Path) -> None:
         warned: list[str] = []
         code = LINEAR.format(optimizer=ADAM, last="[x + i for i in range(batch_size)]")
         at = trace_script_at_every_batch_size(written(folder, code), A10, warned.append)
         assert at(5).sizes == trace_script(written(folder, code), 5, A10).sizes
         assert "tracing each batch size separately" in warned[0]
 
-    def test_nothing_stays_behind(self, folder: Path) -> None:
-        """No hook, no patch: a model of the caller's own trains on as before."""
+    def test_a_trace_leaves_nothing_behind(self, folder: Path) -> None:
+        """No hook and no patch: the caller's own model trains as before."""
         optimizer = importlib.import_module("torch.optim.optimizer")
         kernels = optimizer._get_foreach_kernels_supported_devices
         hooks = list(optimizer._global_optimizer_post_hooks)
@@ -149,7 +149,7 @@ class TestTheTrace:
         assert optimizer._get_foreach_kernels_supported_devices is kernels
 
 
-def test_a_trace_that_cannot_repeat_its_last_step_is_replayed_as_it_is() -> None:
+def test_a_trace_that_cannot_repeat_its_last_step_is_replayed_without_repeating() -> None:
     trace = Trace(1, events=[(0, 0), (1, 0), (0, 1)], sizes=[512, 512], last_step=1)
     assert not trace.repeatable
     assert trace.replay().peak_allocated_bytes == 512

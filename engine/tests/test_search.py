@@ -1,4 +1,4 @@
-"""The search finds the limit of any probe, with two probes if the guess is good."""
+"""The search finds the limit of any probe, with only two probes if the guess is good."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GUESSES = st.one_of(st.none(), SIZES, st.integers(-5, 10**9))
 
 
 class Probe:
-    """Fits by a rule, remembers what was asked, and refuses to be asked twice."""
+    """Fits by a rule, records the sizes probed, and refuses to probe one twice."""
 
     def __init__(
         self, fits: Callable[[int], bool], reserved: Callable[[int], int | None] = lambda _: None
@@ -54,9 +54,9 @@ def affine(batch_size: int) -> int:
 
 
 def affine_probe(threshold: int, failures_tell: bool) -> tuple[Probe, int]:
-    """A probe whose memory is a straight line, and the limit at which ``threshold`` still fits.
+    """A probe with linear memory, and the limit at which ``threshold`` still fits.
 
-    Failures tell what they would have needed, or else only how far they came.
+    Failures report how much they would have needed, or only how far they came.
     """
     fits = up_to(threshold)
     limit_bytes = affine(threshold) + SAMPLE_BYTES // 3
@@ -82,7 +82,7 @@ def affine_probe(threshold: int, failures_tell: bool) -> tuple[Probe, int]:
     limit_bytes=st.one_of(st.none(), st.integers(0, 10**6)),
     known_sizes=st.lists(st.integers(1, 300), max_size=4, unique=True),
 )
-def test_it_finds_what_a_scan_of_every_size_finds_whatever_guess_and_memory_say(
+def test_the_search_agrees_with_a_scan_of_every_size_for_any_guess_and_memory(
     threshold: int,
     batch_multiple: int,
     guess: int | None,
@@ -143,7 +143,7 @@ def test_the_smallest_known_failure_outweighs_a_known_fit_above_it() -> None:
     assert max(probe.asked) < 16
 
 
-def test_nothing_fits() -> None:
+def test_a_search_may_find_that_nothing_fits() -> None:
     probe = Probe(up_to(7))
     outcome = find_largest(probe, batch_multiple=8)
     assert (outcome.largest_batch_size, outcome.next_batch_size) == (0, 8)
@@ -151,7 +151,7 @@ def test_nothing_fits() -> None:
     assert probe.asked == [8]
 
 
-def test_everything_fits_up_to_the_bound() -> None:
+def test_a_search_may_find_that_everything_fits() -> None:
     probe = Probe(up_to(10**9))
     outcome = find_largest(probe, batch_multiple=24)
     assert outcome.largest_batch_size == LARGEST_BATCH_SIZE // 24 * 24
@@ -165,13 +165,13 @@ def test_a_multiple_beyond_the_bound_is_refused() -> None:
             find_largest(Probe(up_to(1)), batch_multiple=batch_multiple, largest=8)
 
 
-def test_a_probe_that_answers_about_another_size_is_refused() -> None:
+def test_a_probe_that_reports_another_size_is_refused() -> None:
     probe = Probe(up_to(100))
     with pytest.raises(ValueError, match="tried 50, got 51"):
         find_largest(lambda size: probe.trial(size + 1), guess=50)
 
 
-# --- The price -------------------------------------------------------------------------------
+# --- The number of probes --------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -191,21 +191,21 @@ def test_a_guess_on_either_side_of_the_limit_is_certified_with_two_probes(
     assert sorted(probe.asked) == [threshold, threshold + batch_multiple]
 
 
-def test_figures_do_not_lead_away_from_a_good_guess_before_its_neighbour_was_tried() -> None:
+def test_a_good_guess_and_its_neighbour_are_tried_before_extrapolating() -> None:
     probe = Probe(up_to(288), lambda size: 2 * size)
     known = [probe.trial(8), probe.trial(16)]
     find_largest(probe, guess=288, limit_bytes=2000, known=known)
     assert probe.asked == [288, 289]
 
 
-def test_what_a_failed_trial_had_reserved_is_not_taken_for_what_it_needs() -> None:
+def test_memory_reserved_by_a_failed_trial_is_not_taken_as_its_need() -> None:
     probe, limit_bytes = affine_probe(500, failures_tell=False)
     find_largest(probe, guess=600, limit_bytes=limit_bytes, known=[probe.trial(16)])
     assert probe.asked == [600, 599, 597, 593, 585, 569, 537, 473, 500, 501]
 
 
 def test_neighbours_that_reserve_the_same_do_not_mislead() -> None:
-    """Memory is reserved 20 MiB at a time here, 3 MiB a sample, so only far points show a slope."""
+    """Memory is reserved in steps of 20 MiB, 3 MiB per sample, so only far points show a slope."""
 
     def reserved(batch_size: int) -> int:
         return -(-3 * batch_size // 20) * 20 * MIB
@@ -219,7 +219,7 @@ def test_neighbours_that_reserve_the_same_do_not_mislead() -> None:
 
 @settings(deadline=None)
 @given(threshold=st.integers(1, 60_000), guess=SIZES)
-def test_any_guess_is_put_right_within_four_probes_where_memory_is_a_straight_line(
+def test_any_guess_is_corrected_within_four_probes_where_memory_is_linear(
     threshold: int, guess: int
 ) -> None:
     probe, limit_bytes = affine_probe(threshold, failures_tell=True)
@@ -230,10 +230,10 @@ def test_any_guess_is_put_right_within_four_probes_where_memory_is_a_straight_li
 
 @settings(deadline=None)
 @given(threshold=st.integers(17, 60_000), guess=SIZES)
-def test_a_measured_search_from_below_needs_four_probes_beside_the_baseline(
+def test_a_measured_search_from_below_needs_four_probes_plus_the_baseline(
     threshold: int, guess: int
 ) -> None:
-    """Out of memory does not tell the need, so both points of the line are sizes that fit."""
+    """Running out of memory does not reveal the need, so both points of the line fit."""
     probe, limit_bytes = affine_probe(threshold, failures_tell=False)
     outcome = find_largest(
         probe, guess=min(guess, threshold + 1), limit_bytes=limit_bytes, known=[probe.trial(16)]
@@ -248,7 +248,7 @@ def test_a_measured_search_from_below_needs_four_probes_beside_the_baseline(
     too_low=st.floats(0, 0.1),
     noise=st.lists(st.integers(-2 * MIB, 2 * MIB), min_size=4, max_size=4),
 )
-def test_a_guess_ten_percent_too_low_and_noise_of_2_mib_cost_six_probes_at_most(
+def test_a_guess_ten_percent_too_low_and_noise_of_2_mib_cost_at_most_six_probes(
     threshold: int, too_low: float, noise: list[int]
 ) -> None:
     _, limit_bytes = affine_probe(threshold, failures_tell=False)
@@ -264,7 +264,7 @@ def test_a_guess_ten_percent_too_low_and_noise_of_2_mib_cost_six_probes_at_most(
 
 
 def memory_of(_batch_size: int) -> None:
-    """The signature of a made-up memory figure."""
+    """The signature of a made-up memory function."""
 
 
 @settings(deadline=None, max_examples=300)
@@ -284,7 +284,7 @@ def test_the_worst_case_is_logarithmic(
 
 @settings(deadline=None)
 @given(threshold=SIZES, distance=st.integers(0, 10_000), above=st.booleans())
-def test_without_figures_the_price_grows_with_the_guess_s_error_only(
+def test_without_memory_numbers_the_probes_only_grow_with_the_error_of_the_guess(
     threshold: int, distance: int, above: bool
 ) -> None:
     guess = threshold + distance if above else threshold - distance
@@ -296,17 +296,17 @@ def test_without_figures_the_price_grows_with_the_guess_s_error_only(
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        # Away from the last trial in doubling steps, at most half way across what is left open.
+        # Away from the last trial in doubling steps, at most halfway across the open range.
         ({"guess": 60}, [60, 61, 63, 67, 75, 91, 123, 107, 99, 103, 101, 100]),
         ({"guess": 150}, [150, 149, 147, 143, 135, 119, 87, 103, 95, 99, 101, 100]),
         ({"guess": 60, "known": (16, 120)}, [60, 61, 63, 67, 75, 91, 105, 98, 101, 100]),
-        # Without a guess, from the largest known fit on in steps of its size.
+        # Without a guess, from the largest known fit in steps of its size.
         ({"known": (16,)}, [32, 48, 80, 144, 112, 96, 104, 100, 102, 101]),
         ({"known": (16,), "batch_multiple": 8}, [32, 48, 80, 144, 112, 96, 104]),
-        # Up to the bound, and no further.
+        # Up to the bound and no further.
         ({"guess": 60, "largest": 80}, [60, 61, 63, 67, 75, 80]),
         ({"known": (80,), "largest": 80}, []),
-        # A failure at the bound is a side of the bracket like any other.
+        # A failure at the bound is an end of the bracket like any other.
         (
             {"guess": 10, "known": (101,), "largest": 101},
             [10, 11, 13, 17, 25, 41, 71, 86, 93, 97, 99, 100],
@@ -314,15 +314,17 @@ def test_without_figures_the_price_grows_with_the_guess_s_error_only(
         ({"batch_multiple": 80, "largest": 80}, [80]),
     ],
 )
-def test_the_sizes_tried_without_figures(asked: dict[str, Any], expected: list[int]) -> None:
+def test_without_memory_numbers_the_search_doubles_and_bisects(
+    asked: dict[str, Any], expected: list[int]
+) -> None:
     probe = Probe(up_to(100))
     known = [probe.trial(size) for size in asked.pop("known", ())]
     find_largest(probe, known=known, **asked)
     assert probe.asked == expected
 
 
-def test_figures_that_mislead_are_followed_four_times_and_no_more() -> None:
-    """Memory grows by the square, so every line through two trials points elsewhere."""
+def test_misleading_memory_numbers_are_followed_at_most_four_times() -> None:
+    """Memory grows quadratically, so every line through two trials is wrong."""
     probe = Probe(up_to(1000), lambda size: size**2)
     find_largest(probe, guess=10, limit_bytes=1000**2 + 500, known=[probe.trial(5)])
     assert probe.asked[:2] == [10, 11]
@@ -330,13 +332,13 @@ def test_figures_that_mislead_are_followed_four_times_and_no_more() -> None:
     assert probe.asked[6:12] == [58, 62, 70, 86, 118, 182]
 
 
-def test_figures_that_do_not_rise_are_not_followed() -> None:
+def test_memory_numbers_that_do_not_rise_are_not_followed() -> None:
     probe = Probe(up_to(100), lambda _: 1000)
     find_largest(probe, guess=60, limit_bytes=2000)
     assert probe.asked == [60, 61, 63, 67, 75, 91, 123, 107, 99, 103, 101, 100]
 
 
-def test_reserved_memory_leads_where_there_is_allocated_too() -> None:
+def test_reserved_memory_is_preferred_to_allocated() -> None:
     def probe(batch_size: int) -> Trial:
         return Trial(
             batch_size,
@@ -350,8 +352,8 @@ def test_reserved_memory_leads_where_there_is_allocated_too() -> None:
     assert [trial.batch_size for trial in outcome.trials] == [100, 101, 5000, 5001]
 
 
-def test_a_single_reserved_figure_makes_no_line() -> None:
-    """Of the first two trials one has no reserved figure: the allocated ones lead."""
+def test_a_single_reserved_number_gives_no_line() -> None:
+    """One of the first two trials has no reserved memory, so the allocated memory is used."""
 
     def probe(batch_size: int) -> Trial:
         return Trial(
@@ -366,7 +368,7 @@ def test_a_single_reserved_figure_makes_no_line() -> None:
     assert [trial.batch_size for trial in outcome.trials[:3]] == [100, 101, 5000]
 
 
-def test_a_known_fit_at_the_bound_settles_it() -> None:
+def test_a_known_fit_at_the_bound_ends_the_search() -> None:
     probe = Probe(up_to(100))
     outcome = find_largest(probe, known=[probe.trial(64)], largest=64)
     assert (outcome.largest_batch_size, outcome.next_batch_size_fails) == (64, False)
@@ -376,13 +378,13 @@ def test_a_known_fit_at_the_bound_settles_it() -> None:
     assert (failed.largest_batch_size, failed.next_batch_size_fails) == (63, True)
 
 
-def test_without_guess_or_figures_sizes_double() -> None:
+def test_without_guess_or_memory_numbers_sizes_double() -> None:
     probe = Probe(up_to(100))
     find_largest(probe)
     assert probe.asked[:8] == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
-def test_known_trials_are_not_repeated_and_can_settle_it_alone() -> None:
+def test_known_trials_are_not_repeated_and_may_suffice() -> None:
     probe = Probe(up_to(288))
     known = [probe.trial(288), probe.trial(296)]
     outcome = find_largest(probe, batch_multiple=8, guess=512, known=known)
@@ -390,7 +392,7 @@ def test_known_trials_are_not_repeated_and_can_settle_it_alone() -> None:
     assert (outcome.largest_batch_size, outcome.next_batch_size_fails) == (288, True)
 
 
-def test_allocated_memory_leads_where_there_is_no_reserved() -> None:
+def test_allocated_memory_is_used_where_there_is_no_reserved() -> None:
     def probe(batch_size: int) -> Trial:
         return Trial(
             batch_size,

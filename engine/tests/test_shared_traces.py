@@ -1,4 +1,4 @@
-"""Traces that GPUs share are those each of them would have had alone."""
+"""Traces shared between GPUs equal those each would have had alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ("t4", "a10", "a100-40gb", "l4", "h100", "rtx-5090")
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16-mixed", marks=pytest.mark.slow)])
-def test_a_shared_trace_is_what_tracing_for_that_gpu_gives(precision: str) -> None:
+def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
     workload = small_workload("bert", precision=precision)
     made = 0
 
@@ -41,7 +41,7 @@ def test_a_shared_trace_is_what_tracing_for_that_gpu_gives(precision: str) -> No
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
-def test_a_batch_size_that_is_traced_by_itself_is_traced_when_it_is_asked_for() -> None:
+def test_a_separately_traced_batch_size_is_traced_on_demand() -> None:
     workload = small_workload("bert")
     traced: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The times of a training's steps: right in bounded memory, and without waiting for a GPU."""
+"""Step times of a training run: correct in bounded memory, and without waiting for the GPU."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def test_up_to_the_capacity_median_and_quartiles_are_exact(seconds: list[float])
     assert (found.low, found.step_seconds, found.high) == (low, median, high)
 
 
-def test_a_training_of_any_length_is_kept_in_bounded_memory_and_fairly() -> None:
+def test_a_run_of_any_length_is_sampled_fairly_in_bounded_memory() -> None:
     times = StepTimes(capacity=512)
     for step in range(50_000):
         times.add(1 + step, 1)
     assert times.seen == 50_000
     assert len(times._kept) == 512
-    # Had the first or the last steps been kept, the median would lie at an end.
+    # With only the first or last steps, the median would lie at one end.
     assert times.summary().step_seconds == pytest.approx(25_000, rel=0.15)
 
 
-def test_one_step_has_no_quartiles_and_none_has_nothing() -> None:
+def test_one_step_has_no_quartiles_and_no_step_has_no_times() -> None:
     times = StepTimes()
     assert times.summary() == Times()
     times.add(0.5, 8)
@@ -46,13 +46,13 @@ def test_the_speed_is_that_of_each_steps_own_samples() -> None:
     assert times.summary().samples_per_second == 10.0
 
 
-def test_a_step_too_short_for_the_clock_is_no_division_by_zero() -> None:
+def test_a_step_too_short_for_the_clock_does_not_divide_by_zero() -> None:
     times = StepTimes()
     times.add(0.0, 1)
     assert times.summary().samples_per_second == pytest.approx(1e9)
 
 
-def test_the_hosts_clock_leaves_out_what_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hosts_clock_leaves_out_excluded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 1.0, 11.0, 13.0])
     monkeypatch.setattr("engine.recording.clocks.perf_counter", lambda: next(now))
     times = StepTimes()
@@ -67,7 +67,7 @@ def test_the_hosts_clock_leaves_out_what_does_not_count(monkeypatch: pytest.Monk
 
 @dataclass
 class _Gpu:
-    """A GPU that works through its queue by itself, and counts who waits for it."""
+    """A GPU that works through its queue and counts the waits for it."""
 
     seconds_per_step: float
     queued: float = 0.0
@@ -108,11 +108,11 @@ def _clock(gpu: _Gpu, times: StepTimes) -> EventClock:
     return EventClock(times, gpu.event, lambda event: event.record(), gpu.synchronize)
 
 
-def test_a_host_that_runs_ahead_of_its_gpu_makes_no_step_look_fast() -> None:
+def test_a_host_ahead_of_its_gpu_does_not_make_steps_look_fast() -> None:
     gpu, times = _Gpu(seconds_per_step=0.25), StepTimes()
     clock = _clock(gpu, times)
     clock.start()
-    for _ in range(100):  # all queued before the GPU has done anything
+    for _ in range(100):  # all queued before the GPU does anything
         gpu.work()
         clock.step(8, timed=True)
     assert times.seen == 0
@@ -121,7 +121,7 @@ def test_a_host_that_runs_ahead_of_its_gpu_makes_no_step_look_fast() -> None:
     assert times.summary() == Times(0.25, 0.25, 0.25, 32.0)
 
 
-def test_the_gpu_is_waited_for_at_the_start_and_the_end_only() -> None:
+def test_the_gpu_is_only_waited_for_at_the_start_and_the_end() -> None:
     gpu, times = _Gpu(seconds_per_step=0.25), StepTimes()
     clock = _clock(gpu, times)
     clock.start()
@@ -129,8 +129,8 @@ def test_the_gpu_is_waited_for_at_the_start_and_the_end_only() -> None:
         gpu.work()
         gpu.done = gpu.queued - 0.5  # two steps behind
         clock.step(8, timed=step % 10 != 0)
-    assert times.seen > 800  # told of while the training runs
-    assert len(gpu.made) < 10  # events are used again
+    assert times.seen > 800  # recorded while training runs
+    assert len(gpu.made) < 10  # events are reused
     clock.end()
     assert gpu.waits == 2
     assert times.seen == 900

@@ -15,7 +15,7 @@ def temporaries() -> CudaTemporaries:
     return CudaTemporaries(cuda_behaviour(8.6))
 
 
-def test_each_thread_that_multiplies_keeps_one_cublas_workspace(
+def test_each_thread_with_matrix_products_keeps_one_cublas_workspace(
     temporaries: CudaTemporaries,
 ) -> None:
     assert list(temporaries("forward", aten.relu.default, ())) == []
@@ -26,7 +26,9 @@ def test_each_thread_that_multiplies_keeps_one_cublas_workspace(
     assert list(temporaries("optimizer", aten.mm.default, ())) == []
 
 
-def test_attention_takes_scratch_for_backward_and_returns_it(temporaries: CudaTemporaries) -> None:
+def test_attention_takes_scratch_memory_for_backward_and_frees_it(
+    temporaries: CudaTemporaries,
+) -> None:
     query = torch.empty(2, 12, 128, 64, device="meta")
     backward = aten._scaled_dot_product_efficient_attention_backward.default
     scratch = list(temporaries("backward", backward, (query, query, query, query)))
@@ -49,7 +51,7 @@ def test_attention_takes_scratch_for_backward_and_returns_it(temporaries: CudaTe
         (80, 2, 4 * (96 + 1) + 2 * 2 * 80),
     ],
 )
-def test_flash_attention_pads_widths_and_makes_grouped_gradients_for_every_head(
+def test_flash_attention_pads_widths_and_expands_grouped_gradients_to_every_head(
     temporaries: CudaTemporaries, width: int, heads_of_keys: int, per_position: int
 ) -> None:
     query = torch.empty(3, 8, 256, width, device="meta", dtype=torch.bfloat16)

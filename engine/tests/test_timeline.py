@@ -1,4 +1,4 @@
-"""Memory along a step shows every spike, and the largest tensors are told with their makers."""
+"""Memory over a step shows every spike, and the largest tensors with their modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ small = pytest.mark.usefixtures("small_models")
 
 
 def by_hand() -> Trace:
-    """A parameter, then a step with an activation and a temporary in forward, another after it."""
+    """A parameter, a step with an activation and a temporary in forward, then another temporary."""
     return Trace(
         batch_size=1,
         events=[
@@ -65,7 +65,7 @@ def test_a_short_step_is_shown_event_by_event() -> None:
     ]
 
 
-def test_a_long_step_is_shown_by_the_highest_moment_of_each_stretch() -> None:
+def test_a_long_step_is_shown_by_the_peak_of_each_interval() -> None:
     assert shown(by_hand(), 4) == [
         (0.0, "forward", 100),
         (0.33333, "forward", 180),
@@ -74,7 +74,7 @@ def test_a_long_step_is_shown_by_the_highest_moment_of_each_stretch() -> None:
     ]
 
 
-def test_bytes_are_told_by_category() -> None:
+def test_bytes_are_split_by_category() -> None:
     peak = timeline(by_hand())[2].bytes
     assert {name: size for name, size in peak.items() if size} == {
         "parameters": 100,
@@ -84,7 +84,7 @@ def test_bytes_are_told_by_category() -> None:
     assert peak.keys() == {category.value for category in Category}
 
 
-def test_the_largest_tensors_at_the_peak_come_first_with_who_made_them() -> None:
+def test_the_largest_tensors_at_the_peak_come_first_with_their_modules() -> None:
     assert largest_tensors(by_hand(), 2) == [
         LargeTensor(100, "parameters", "layer", ""),
         LargeTensor(70, "temporaries", "layer.act", "aten.gelu"),
@@ -126,7 +126,7 @@ def test_the_peak_is_never_lost(sizes: list[int], data: st.DataObject) -> None:
 
 @small
 @pytest.mark.parametrize("model", ["bert", "gpt2", "resnet"])
-def test_a_real_steps_timeline_holds_its_peak_to_the_byte(model: str) -> None:
+def test_a_real_steps_timeline_has_its_peak_to_the_byte(model: str) -> None:
     step = trace(small_workload(model), 4, cuda_behaviour(8.6))
     drawn = timeline(step)
     assert len(drawn) <= 200
@@ -142,7 +142,7 @@ def test_a_real_steps_timeline_holds_its_peak_to_the_byte(model: str) -> None:
 
 
 @small
-def test_the_largest_tensors_of_a_real_step_are_those_of_its_embedding() -> None:
+def test_the_largest_tensors_of_a_real_step_belong_to_its_embedding() -> None:
     step = trace(small_workload("bert"), 4, None)
     largest = largest_tensors(step, 3)
     assert {tensor.module for tensor in largest} == {"bert.embeddings.word_embeddings"}
@@ -156,7 +156,7 @@ def predicted(**fields: object) -> AnalysisResult:
 
 
 @small
-def test_a_predicted_answer_tells_where_the_memory_of_its_recommended_batch_goes() -> None:
+def test_a_predicted_answer_shows_the_memory_of_its_recommended_batch() -> None:
     result = predicted()
     peak = max(sum(point.bytes.values()) for point in result.timeline)
     trial = next(t for t in result.trials if t.batch_size == result.recommended_batch_size)

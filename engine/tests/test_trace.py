@@ -1,4 +1,4 @@
-"""A trace at every batch size follows from two or three; peak and replay follow from its events."""
+"""Two or three traces give every batch size; a trace's events give its peak and replay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COEFFICIENTS = st.lists(
 
 
 def at(batch_size: int, coefficients: list[tuple[int, int, int]], square: bool = False) -> Trace:
-    """A trace whose tensors take ``a + b·batch`` bytes, or ``c·batch²`` more."""
+    """A trace whose tensors take ``a + b·batch`` bytes, plus ``c·batch²`` if given."""
     sizes = [
         base + slope * batch_size + square * curvature * batch_size**2
         for base, slope, curvature in coefficients
@@ -66,7 +66,7 @@ def test_two_traces_give_every_batch_size(
 
 
 @given(coefficients=COEFFICIENTS, first=st.integers(1, 100), batch_size=st.integers(1, 65_536))
-def test_three_traces_give_every_batch_size_of_a_step_that_compares_samples(
+def test_three_traces_give_every_size_of_a_step_that_compares_samples(
     coefficients: list[tuple[int, int, int]], first: int, batch_size: int
 ) -> None:
     three = [at(first + number, coefficients, square=True) for number in range(3)]
@@ -74,7 +74,7 @@ def test_three_traces_give_every_batch_size_of_a_step_that_compares_samples(
     assert_alike(quadratic.at(batch_size), at(batch_size, coefficients, square=True))
 
 
-def test_what_lies_between_and_beyond_two_traces_is_on_a_line() -> None:
+def test_two_traces_are_extended_by_a_line() -> None:
     low, high = at(4, [(100, 10, 0)]), at(10, [(100, 10, 0)])
     affine = AffineTrace(low, high)
     for batch_size, size in ((1, 110), (4, 140), (7, 170), (10, 200), (64, 740)):
@@ -83,7 +83,7 @@ def test_what_lies_between_and_beyond_two_traces_is_on_a_line() -> None:
         assert found.operations == [Operation("aten.mm", "float32", 2 * size, size + 1, "forward")]
 
 
-def test_what_lies_between_and_beyond_three_traces_is_on_a_parabola() -> None:
+def test_three_traces_are_extended_by_a_parabola() -> None:
     three = [at(size, [(100, 10, 3)], square=True) for size in (2, 3, 4)]
     assert [trace.sizes for trace in three] == [[132], [157], [188]]
     quadratic = QuadraticTrace(*three)
@@ -103,7 +103,9 @@ OTHERS: list[Callable[[Trace], Trace]] = [
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_traces_of_unlike_steps_give_no_other_batch_size(other: Callable[[Trace], Trace]) -> None:
+def test_traces_of_different_steps_give_no_other_batch_size(
+    other: Callable[[Trace], Trace],
+) -> None:
     first, second, third = (at(size, [(1, 2, 3)]) for size in (2, 3, 4))
     with pytest.raises(NotAffine, match="batch 2 and 3"):
         AffineTrace(first, other(second))
@@ -125,7 +127,7 @@ def test_tensors_and_operations_without_a_counterpart_are_refused() -> None:
         with_work(three[0].operations, [1], [1])
 
 
-def test_all_but_the_sizes_and_the_work_is_that_of_the_first_trace() -> None:
+def test_everything_except_sizes_and_work_comes_from_the_first_trace() -> None:
     three = [at(size, [(1, 2, 3)]) for size in (2, 3, 4)]
     for trace, dtype in zip(three, ("float32", "bfloat16", "float16"), strict=True):
         trace.operations = [replace(trace.operations[0], dtype=dtype)]
@@ -144,7 +146,7 @@ def test_all_but_the_sizes_and_the_work_is_that_of_the_first_trace() -> None:
         (RuntimeError("Expected more than 1 value per channel when training"), False),
     ],
 )
-def test_the_error_of_batch_norm_is_known_by_its_words(error: Exception, refuses: bool) -> None:
+def test_batch_norms_error_is_recognized_by_its_message(error: Exception, refuses: bool) -> None:
     assert batch_norm_refuses(error) is refuses
 
 
@@ -158,7 +160,7 @@ def step(*events: tuple[int, int], last_step: int = 0) -> Trace:
     )
 
 
-def test_the_peak_is_the_first_highest_moment() -> None:
+def test_the_peak_is_the_first_moment_of_highest_memory() -> None:
     trace = step((ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1), (ALLOCATE, 2), (ALLOCATE, 1))
     peak, parts = trace.peak_by_category()
     assert peak == 10 * MIB == sum(parts.values())
@@ -184,20 +186,20 @@ def test_a_step_repeats_if_it_frees_what_it_allocates() -> None:
     assert not step(*whole, (FREE, 0), last_step=1).repeatable
 
 
-def test_a_step_repeats_from_its_first_event_unless_said_otherwise() -> None:
+def test_a_step_repeats_from_its_first_event_by_default() -> None:
     assert Trace(1, [(ALLOCATE, 0), (FREE, 0)], [512]).repeatable
     assert not Trace(1, [(ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1)], [512, 512]).repeatable
 
 
 def test_a_step_under_a_limit_is_repeated_sixteen_times() -> None:
-    """None that was tried failed later than the eleventh time."""
-    sizes = [30 * MIB, 512]  # each gives the other's segment back
+    """No step tried so far failed after the eleventh repetition."""
+    sizes = [30 * MIB, 512]  # each frees the other's segment
     trace = Trace(1, [(ALLOCATE, 0), (FREE, 0), (ALLOCATE, 1), (FREE, 1)], sizes)
     assert trace.replay(31 * MIB).retries == 1 + 16 * 2
     assert trace.replay().peak_reserved_bytes == 32 * MIB
 
 
-def test_a_step_that_repeats_is_replayed_until_it_settles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeating_step_is_replayed_until_it_settles(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
 
     def replay(_events: object, *args: object) -> None:
@@ -214,7 +216,7 @@ def test_a_step_that_repeats_is_replayed_until_it_settles(monkeypatch: pytest.Mo
     assert asked == [(2, 1), (2, MOST_STEPS), (0, MOST_STEPS)]
 
 
-def test_a_batch_of_one_that_pytorch_refuses_is_stood_in_for() -> None:
+def test_batch_one_has_a_stand_in_where_pytorch_refuses_it() -> None:
     two = at(2, [(1, 2, 3)])
 
     def refuse(_batch_size: int) -> Trace:

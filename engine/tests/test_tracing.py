@@ -19,7 +19,7 @@ small = pytest.mark.usefixtures("small_models")
 @small
 @pytest.mark.parametrize(
     ("model", "precision", "capability"),
-    [  # each of them once; test_presets has every model
+    [  # each kind once; test_presets covers every model
         ("bert", "bf16-mixed", 9.0),
         ("gpt2", "fp16-mixed", 8.6),
         ("gpt2", "bf16-true", 9.0),
@@ -35,14 +35,14 @@ def test_two_traces_give_every_batch_size(model: str, precision: str, capability
 
 
 @small
-def test_a_trace_repeats_itself_in_every_process_and_call() -> None:
-    # Autocast drops its cached casts in the order of a hash table; a trace must not show it.
+def test_a_trace_is_the_same_in_every_process_and_call() -> None:
+    # Autocast drops its cached casts in hash table order; a trace must not depend on it.
     workload = small_workload("bert", precision="bf16-mixed")
     assert trace(workload, 2, None) == trace(workload, 2, None)
 
 
 @small
-def test_a_prediction_takes_nothing_of_a_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prediction_does_not_touch_a_present_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object) -> None:
         raise AssertionError("it begins a CUDA context")
 
@@ -56,7 +56,7 @@ def test_a_prediction_takes_nothing_of_a_gpu_that_is_there(monkeypatch: pytest.M
 
 
 @small
-def test_a_step_gives_back_all_that_it_took_but_the_optimizers_state() -> None:
+def test_a_step_frees_everything_except_the_optimizer_state() -> None:
     traced = trace(small_workload("bert"), 2, None)
     live = {tensor for kind, tensor in traced.events if kind == ALLOCATE}
     live -= {tensor for kind, tensor in traced.events if kind == FREE}
@@ -70,7 +70,7 @@ def test_a_step_gives_back_all_that_it_took_but_the_optimizers_state() -> None:
 
 
 @small
-def test_categories_hold_what_the_model_says() -> None:
+def test_categories_match_the_model() -> None:
     workload = small_workload("bert")
     traced = trace(workload, 2, None)
     model = build_model(workload)
@@ -86,7 +86,7 @@ def test_categories_hold_what_the_model_says() -> None:
 
     assert total(Category.PARAMETERS) == parameters + buffers
     assert total(Category.GRADIENTS) == 2 * parameters  # once in each of the two steps
-    steps = 4 * len(list(model.parameters()))  # AdamW counts its steps in a scalar a parameter
+    steps = 4 * len(list(model.parameters()))  # AdamW counts its steps in one scalar per parameter
     assert total(Category.OPTIMIZER_STATE) == 2 * parameters + steps
     assert total(Category.INPUTS) == 2 * (2 * 32 * 8 + 2 * 32 * 8 + 2 * 8)
 
@@ -104,7 +104,7 @@ def phase_of(traced: Trace, index: int) -> int:
 
 @small
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_temporaries_die_in_the_phase_they_were_made_in_and_activations_do_not(
+def test_temporaries_die_in_their_phase_and_activations_do_not(
     checkpointing: bool,
 ) -> None:
     traced = trace(small_workload("bert", gradient_checkpointing=checkpointing), 2, None)
@@ -141,7 +141,7 @@ def test_only_autocast_copies_weights(precision: str) -> None:
 
 @small
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_each_tensor_names_the_module_that_made_it_in_forward_and_in_backward(
+def test_each_tensor_has_its_module_in_forward_and_in_backward(
     checkpointing: bool,
 ) -> None:
     workload = small_workload("bert", gradient_checkpointing=checkpointing)
@@ -159,7 +159,7 @@ def test_each_tensor_names_the_module_that_made_it_in_forward_and_in_backward(
 
 
 @small
-def test_a_parameter_its_gradient_and_its_state_name_its_module() -> None:
+def test_a_parameter_its_gradient_and_its_state_have_its_module() -> None:
     workload = small_workload("gpt2")
     traced = trace(workload, 2, None)
     model = build_model(workload)
@@ -175,7 +175,7 @@ def test_a_parameter_its_gradient_and_its_state_name_its_module() -> None:
 
 
 @small
-def test_phases_are_told_in_their_order() -> None:
+def test_phases_come_in_order() -> None:
     traced = trace(small_workload("bert", gradient_accumulation=2), 2, None)
     micro = ["inputs", "forward", "backward"]
     step = [*micro, *micro, "optimizer", "idle"]
@@ -187,7 +187,7 @@ def test_phases_are_told_in_their_order() -> None:
 
 @small
 @pytest.mark.parametrize("optimizer", ["adamw", "lion", "adafactor"])
-def test_operations_know_their_phase_whatever_the_optimizer(optimizer: str) -> None:
+def test_operations_have_their_phase_with_any_optimizer(optimizer: str) -> None:
     plain, accumulated = (
         Counter(
             operation.phase
@@ -232,10 +232,10 @@ def by_hand(batch_size: int, name: str = "aten.mm") -> Trace:
     )
 
 
-def test_traces_far_apart_give_the_sizes_between() -> None:
+def test_traces_far_apart_give_the_sizes_in_between() -> None:
     assert AffineTrace(by_hand(2), by_hand(10)).at(5) == by_hand(5)
 
 
-def test_traces_of_unlike_steps_are_refused() -> None:
+def test_traces_of_different_steps_are_refused() -> None:
     with pytest.raises(NotAffine, match="not alike at batch 2 and 3"):
         AffineTrace(by_hand(2), by_hand(3, name="aten.bmm"))

@@ -23,7 +23,7 @@ def weights(training: Training) -> torch.Tensor:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("optimizer", ["sgd", "sgd-momentum", "adamw"])
-def test_a_step_trains(model: str, optimizer: str) -> None:
+def test_a_step_changes_the_weights(model: str, optimizer: str) -> None:
     training = ready(model, optimizer=optimizer)
     before = weights(training).clone()
     training_step(training, make_batch(small_workload(model), 2))
@@ -59,12 +59,12 @@ def test_only_fp16_scales_its_gradients() -> None:
     assert not ready("bert", precision="bf16-mixed").scaler.is_enabled()
 
 
-def test_mode_decides_on_dropout_only() -> None:
+def test_the_mode_only_affects_dropout() -> None:
     assert ready("bert", mode="train").model.training
     assert not ready("bert", mode="eval").model.training
 
 
-def test_the_phase_says_where_a_step_failed() -> None:
+def test_a_failed_step_names_its_phase() -> None:
     training = ready("bert")
     assert training.phase == "idle"
 

@@ -1,4 +1,4 @@
-"""The record of a training as data: it comes back as it went, and nothing wrong comes in."""
+"""The record of a training run: it survives JSON, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _without(name: str) -> dict[str, object]:
     return {key: value for key, value in RECORD.to_dict().items() if key != name}
 
 
-def test_a_record_comes_back_from_json_as_it_went() -> None:
+def test_a_record_survives_json() -> None:
     assert TrainingRecord.parse(json.loads(json.dumps(RECORD.to_dict()))) == RECORD
 
 
-def test_a_training_without_a_timed_step_has_no_times() -> None:
+def test_a_run_without_a_timed_step_has_no_times() -> None:
     none: dict[str, Any] = dict.fromkeys(
         ("step_seconds", "step_seconds_low", "step_seconds_high", "samples_per_second")
     )
@@ -86,7 +86,9 @@ def test_a_training_without_a_timed_step_has_no_times() -> None:
         ("colour", "red", "unknown field; known are analysis_id,"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_to_give(field: str, value: object, message: str) -> None:
+def test_an_invalid_field_is_named_with_what_to_enter(
+    field: str, value: object, message: str
+) -> None:
     with pytest.raises(InvalidInput) as refusal:
         TrainingRecord.parse(RECORD.to_dict() | {field: value})
     assert list(refusal.value.fields) == [field]
@@ -113,15 +115,13 @@ def test_a_missing_field_is_named(field: str) -> None:
         ({"ended_at": "2026-01-31T11:00:00+00:00"}, "ended_at"),
     ],
 )
-def test_figures_that_cannot_be_true_together_are_refused(
-    changes: dict[str, object], field: str
-) -> None:
+def test_contradictory_numbers_are_refused(changes: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
         TrainingRecord.parse(RECORD.to_dict() | changes)
     assert field in refusal.value.fields
 
 
-def test_every_wrong_field_is_told_at_once() -> None:
+def test_all_invalid_fields_are_named_together() -> None:
     with pytest.raises(InvalidInput) as refusal:
         TrainingRecord.parse(RECORD.to_dict() | {"batch_size": 0, "loop": "", "versions": 1})
     assert refusal.value.fields.keys() == {"batch_size", "loop", "versions"}
@@ -132,7 +132,7 @@ def test_times_in_utc_compare_as_text() -> None:
     assert zulu.ended_at == RECORD.ended_at == "2026-01-31T12:01:00.000000+00:00"
 
 
-def test_records_are_lines_of_one_file(tmp_path: Path) -> None:
+def test_records_are_lines_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "trainings.jsonl"
     sink = to_file(path)
     sink(RECORD)
@@ -142,7 +142,9 @@ def test_records_are_lines_of_one_file(tmp_path: Path) -> None:
     assert [record.batch_size for record in read] == [16, 32]
 
 
-def test_a_file_stays_where_it_was_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_fixed_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     sink = to_file("trainings.jsonl")
     (tmp_path / "elsewhere").mkdir()
@@ -151,12 +153,12 @@ def test_a_file_stays_where_it_was_meant(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "trainings.jsonl").read_text()
 
 
-def test_a_path_that_cannot_be_written_is_told_before_the_training(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is a directory"):
         to_file(tmp_path)
 
 
-def test_whoever_reads_records_needs_no_torch() -> None:
+def test_reading_records_needs_no_torch() -> None:
     code = (
         "import sys, engine.recording; "
         "sys.exit(bool({'torch', 'transformers', 'lightning', 'django'} & set(sys.modules)))"

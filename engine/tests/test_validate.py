@@ -1,4 +1,4 @@
-"""The check of predictions against real steps."""
+"""``validate prediction``: predictions compared with real steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CPU = DeviceFacts("cpu", "a CPU", 64 * 2**30, 0, 0.0)
 
 
 def quiet(event: Event) -> None:
-    """Nobody listens."""
+    """Ignores events."""
 
 
 def shown(rendered: RenderableType) -> str:
@@ -39,7 +39,7 @@ def shown(rendered: RenderableType) -> str:
 
 @pytest.fixture
 def measured_here(small_models: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small models, measured in this process: another one would take the whole ones."""
+    """Small models, measured in this process: a child process would use the full ones."""
     monkeypatch.setattr(validate_prediction, "local_device", lambda: CPU)
     monkeypatch.setattr(validate_prediction, "measure", cpu.run_trial)
     monkeypatch.setattr(steps, "TIMED_STEPS", 1)
@@ -73,7 +73,7 @@ def test_on_the_cpu_predictions_are_exact_and_can_be_written(
 
 
 @pytest.mark.usefixtures("measured_here")
-def test_a_batch_that_was_promised_and_does_not_fit_is_counted(
+def test_a_batch_predicted_to_fit_that_does_not_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails_at_the_limit(order: TrialOrder) -> Trial:
@@ -87,13 +87,13 @@ def test_a_batch_that_was_promised_and_does_not_fit_is_counted(
 
 
 @pytest.mark.usefixtures("measured_here")
-def test_where_nothing_fits_nothing_is_compared() -> None:
+def test_nothing_is_compared_where_nothing_fits() -> None:
     with pytest.raises(InvalidInput, match="nothing fits"):
         validate_local(["resnet"], MIB, quiet)
 
 
 @pytest.mark.usefixtures("small_models")
-def test_a_cuda_device_gives_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cuda_device_gives_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceFacts("cuda", "NVIDIA A10", 23_696_375_808, 268_435_456, 8.6)
     limit = 6 * 2**30
 
@@ -120,7 +120,7 @@ def prediction_check(**changed: Any) -> PredictionCheck:
 
 
 @pytest.mark.slow
-def test_known_measurements_are_predicted_again_without_a_device(
+def test_known_measurements_can_be_predicted_again_without_a_device(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["validate", "prediction", "--json"]) == cli.OK
@@ -131,7 +131,7 @@ def test_known_measurements_are_predicted_again_without_a_device(
     assert len(answer["comparisons"]) >= 5
 
 
-def test_the_error_is_of_the_prediction() -> None:
+def test_the_error_is_that_of_the_prediction() -> None:
     one = PUBLISHED_ROWS[0]
     check = summarize("a GPU", [one], [], Source.MEASURED)
     assert check.worst_error == pytest.approx(abs(one.predicted / one.measured - 1))
@@ -146,14 +146,14 @@ def test_the_error_is_of_the_prediction() -> None:
         (["--gpu", "local", "--memory-limit", "much"], "not a size"),
     ],
 )
-def test_bad_input_is_told(
+def test_bad_input_is_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["validate", "prediction", *arguments]) == cli.BAD_INPUT
     assert said in capsys.readouterr().err
 
 
-def test_the_table_marks_what_was_promised_and_does_not_fit() -> None:
+def test_the_table_marks_batches_wrongly_predicted_to_fit() -> None:
     from engine.cli.validate import render_prediction
 
     text = shown(render_prediction(prediction_check()))

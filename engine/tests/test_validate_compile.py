@@ -1,4 +1,4 @@
-"""The check of eager steps against compiled ones."""
+"""``validate compile``: eager steps compared with compiled ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(first: float, step: float, peak: int | None = MIB) -> FirstRun:
     return FirstRun(first, step, peak)
 
 
-def test_compiling_is_worth_its_cost_after_so_many_steps() -> None:
+def test_compiling_pays_off_after_a_number_of_steps() -> None:
     check = compare([run(1, 0.2)] * 2, [run(31, 0.1)] * 2, 16, "a GPU")
     assert check.passed
     assert check.speedup == pytest.approx(2)
@@ -68,7 +68,7 @@ def test_a_disturbed_round_makes_no_gain() -> None:
     assert not check.passed
 
 
-def test_a_first_step_that_finds_what_was_compiled_is_told_apart() -> None:
+def test_a_first_step_with_a_warm_cache_is_distinguished() -> None:
     check = compare([run(1, 0.2)] * 2, [run(31, 0.1), run(3, 0.1)], 16, "a GPU")
     assert check.compiled_first_seconds == 31
     assert check.cached_first_seconds == 3
@@ -90,7 +90,7 @@ def test_eager_and_compiled_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     check = validate_compile.validate_compile(small_workload("bert"), 2, told.append)
     compiled = [order.workload.compile for order in orders]  # type: ignore[union-attr]  # as above
     assert compiled == [True, False, True, False]
-    assert len(folders) == 1  # what was compiled in it is found again
+    assert len(folders) == 1  # its compiled code is reused
     said = [event.message for event in told if isinstance(event, Log)]
     assert [line.partition(":")[0] for line in said[::2]] == [
         "Round 1 of 2, compiled",
@@ -118,18 +118,18 @@ def clean_compiler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_models", "clean_compiler")
-def test_the_allocators_peak_is_that_of_the_recorder() -> None:
+def test_the_allocators_peak_matches_the_recorders() -> None:
     order = TrialOrder(small_workload("bert", optimizer="sgd"), 2)
     found = first_run(order)
     trial = cpu.run_trial(order)
     assert found.peak_bytes is not None
     assert trial.peak_allocated_bytes is not None
-    # The allocator also gives scratch memory that is no tensor's.
+    # The allocator also provides scratch memory that belongs to no tensor.
     assert 0 <= found.peak_bytes - trial.peak_allocated_bytes <= 64 * 1024
     assert found.step_seconds > 0
 
 
-def test_what_takes_too_long_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_takes_too_long_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs(order: TrialOrder, compiled: Path) -> dict[str, Any]:
         raise OutOfTime("stopped")
 

@@ -9,13 +9,13 @@ from engine.models.kinds import Task
 from engine.workload import Optimizer, Precision, Workload
 
 
-def test_sizes_left_out_take_the_presets_default() -> None:
+def test_missing_sizes_take_the_presets_default() -> None:
     assert Workload("bert").sequence_length == 128
     assert Workload("bert").image_size is None
     assert Workload("resnet").image_size == 224
 
 
-def test_it_survives_json() -> None:
+def test_a_workload_survives_json() -> None:
     workload = Workload("gpt2", Precision.BF16_MIXED, Optimizer.SGD, sequence_length=512)
     assert Workload.parse(json.loads(json.dumps(workload.to_dict()))) == workload
 
@@ -57,7 +57,7 @@ def test_numbers_may_be_text_and_empty_text_means_the_default() -> None:
         ({"model": "bert", "batch": 3}, "batch", "unknown field"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_to_do(
+def test_an_invalid_field_is_named_with_what_to_do(
     given: dict[str, object], field: str, says: str
 ) -> None:
     with pytest.raises(InvalidInput) as raised:
@@ -66,7 +66,7 @@ def test_a_wrong_field_is_named_with_what_to_do(
     assert says in raised.value.fields[field]
 
 
-def test_every_wrong_field_is_named_at_once() -> None:
+def test_all_invalid_fields_are_named_together() -> None:
     with pytest.raises(InvalidInput) as raised:
         Workload.parse({"model": "bert", "precision": "x", "mode": "y", "sequence_length": 0})
     assert set(raised.value.fields) == {"precision", "mode", "sequence_length"}
@@ -84,7 +84,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
     ],
     ids=str,
 )
-def test_the_other_fields_are_checked_where_the_model_is_wrong(
+def test_the_other_fields_are_checked_even_if_the_model_is_invalid(
     model: dict[str, object], given: dict[str, object]
 ) -> None:
     wrong = {"label_count"} if given.get("label_count") == 2 else set(given)
@@ -93,7 +93,7 @@ def test_the_other_fields_are_checked_where_the_model_is_wrong(
     assert set(raised.value.fields) == set(model) | wrong
 
 
-def test_a_model_of_the_hub_has_its_labels_checked_before_its_config_is_there() -> None:
+def test_a_hub_models_labels_are_checked_before_its_config_is_fetched() -> None:
     with pytest.raises(InvalidInput) as raised:
         Workload("someone/her-model", label_count=0)
     assert list(raised.value.fields) == ["label_count"]
@@ -105,7 +105,7 @@ def test_a_message_never_repeats_long_input() -> None:
     assert len(str(raised.value)) < 600
 
 
-def test_tasks_and_labels_left_out_are_the_models_own() -> None:
+def test_missing_tasks_and_labels_are_the_models_own() -> None:
     assert Workload("bert").task is Task.SEQUENCE_CLASSIFICATION
     assert Workload("bert").label_count == 2
     assert Workload("vit-b").label_count == 1000
