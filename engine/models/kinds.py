@@ -218,6 +218,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "bloom": replace(_DECODER, positions=""),
     "gpt2": replace(_LEARNED_DECODER, positions="n_positions"),
     "gpt_bigcode": replace(_LEARNED_DECODER, positions="n_positions"),
+    "gpt_neo": _LEARNED_DECODER,
     "granite": replace(_DECODER, tasks=(Task.CAUSAL_LANGUAGE_MODELLING,)),
     "gptj": replace(_DECODER, positions="n_positions", tasks=_UNTAGGED),
     "opt": replace(_LEARNED_DECODER, tasks=_UNTAGGED),

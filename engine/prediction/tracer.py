@@ -9,14 +9,14 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import masking_utils
 
 from ..models.kinds import Task
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..step.batches import make_batch
 from ..step.training import build_model, prepare, step_of
+from ..step.transformers_versions import known_masks
+from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.trace import (
     AffineTrace,
@@ -109,7 +109,8 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
-        stack.enter_context(FakeTensorMode())
+        mode = stack.enter_context(KnownValues())
+        stack.enter_context(known_masks(lambda tensor: mode.values(tensor) is not None))
         stack.enter_context(_known_values())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))
@@ -151,16 +152,9 @@ def warm_up() -> None:
 def _known_values() -> Iterator[None]:
     """Provide the values that some code reads from tensors, which fake tensors do not have.
 
-    Transformers searches the positions for rows with several packed sequences, and would assume the
-    worst case, a mask, where training has none. Release 5.17 draws a number to skip a layer even
-    where none is skipped. Optimizers read the number of steps, and the gradient scaler looks for
-    infinite gradients.
+    Transformers 5.17 draws a number to skip a layer even where none is skipped. Optimizers read the
+    number of steps, and the gradient scaler looks for infinite gradients.
     """
-    find = masking_utils.find_packed_sequence_indices
-
-    def find_none(position_ids: torch.Tensor) -> Any:
-        find(position_ids)
-
     draw = torch.rand
 
     def draw_one(*size: Any, **options: Any) -> Any:
@@ -170,7 +164,6 @@ def _known_values() -> Iterator[None]:
         return optimizer.step()
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(masking_utils, find.__name__, find_none))
         stack.enter_context(patch.object(torch.amp.GradScaler, "_maybe_opt_step", step))
         stack.enter_context(patch("torch.rand", draw_one))
         for optimizer in ("adam", "adagrad"):

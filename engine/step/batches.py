@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from PIL import Image
 
 from ..errors import EngineError
 from ..models.config import text_config
 from ..models.kinds import Task
 from ..workload import Workload
+from .transformers_versions import image_processor
 
 Batch = dict[str, torch.Tensor]
 
@@ -112,11 +112,12 @@ def _processed_shape(processor_name: str, side: int) -> tuple[int, ...]:
 
     The processor decides the shape, not this module: it resizes and crops as training would.
     """
-    processor_class = getattr(transformers, processor_name)
+    processor_class = image_processor(processor_name)
+    usual = processor_class()
     sizes: dict[str, Any] = {"size": {"height": side, "width": side}}
-    if "shortest_edge" in processor_class.size:
+    if "shortest_edge" in dict(usual.size):
         sizes = {"size": {"shortest_edge": side}}
-    if getattr(processor_class, "crop_size", None):
+    if getattr(usual, "crop_size", None):
         sizes["crop_size"] = {"height": side, "width": side}
     processor = processor_class(**sizes)
     photograph = Image.new("RGB", (640, 480), color=(120, 90, 60))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from transformers import (
@@ -26,6 +25,7 @@ from ..errors import EngineError, InvalidInput
 from ..models.kinds import Task
 from ..parsing import shown
 from ..workload import Attention, Precision, Workload
+from .transformers_versions import building_on_any_device, enable_checkpointing, from_config
 
 TASKS: dict[Task, Any] = {
     Task.SEQUENCE_CLASSIFICATION: AutoModelForSequenceClassification,
@@ -51,8 +51,9 @@ def new_model(workload: Workload) -> torch.nn.Module:
     fields = config_fields(workload)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields, use_cache=False)
     dtype = torch.bfloat16 if workload.precision is Precision.BF16_TRUE else torch.float32
-    with _plain_functions():
-        model: torch.nn.Module = TASKS[_task(workload)].from_config(config, dtype=dtype)
+    eager = workload.attention is Attention.EAGER
+    with building_on_any_device():
+        model = from_config(TASKS[_task(workload)], config, dtype, eager=eager)
     if workload.task is Task.CONTRASTIVE:
         # Of all models these alone must be asked for their loss.
         model.forward = partial(model.forward, return_loss=True)
@@ -123,17 +124,6 @@ def _wrong_config(workload: Workload, message: str) -> InvalidInput:
     return InvalidInput({"config": message})
 
 
-@contextmanager
-def _plain_functions() -> Iterator[None]:
-    """Keep Python functions that a model's module would compile to TorchScript.
-
-    DeBERTa's did in transformers 5.17, for its position tables. TorchScript cannot run on fake
-    tensors, and what is traced must be what runs.
-    """
-    with patch("torch.jit.script", lambda function: function):
-        yield
-
-
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
@@ -173,8 +163,6 @@ def adapt(model: Any, workload: Workload) -> torch.nn.Module:
         InvalidInput: If the model cannot be trained that way.
         EngineError: If a package for it is not installed.
     """
-    if workload.attention is Attention.EAGER:
-        model.set_attn_implementation("eager")
     if workload.gradient_checkpointing:
         _checkpoint(model, workload)
     if workload.frozen_backbone:
@@ -189,11 +177,7 @@ def _checkpoint(model: Any, workload: Workload) -> None:
     name = workload.preset.display_name
     if not model.supports_gradient_checkpointing:
         raise InvalidInput({"gradient_checkpointing": f"transformers has none for {name}"})
-    # transformers 5.18 renamed it; both take the variant of torch.utils.checkpoint.
-    if hasattr(model, "activation_checkpointing_enable"):
-        model.activation_checkpointing_enable({"use_reentrant": False})
-    else:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+    enable_checkpointing(model)
 
 
 def _freeze(model: Any, workload: Workload) -> None:

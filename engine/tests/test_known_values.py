@@ -1,0 +1,84 @@
+"""Values that fake tensors remember: those of masks, which decide the attention kernel."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
+
+from engine.tracing.known_values import KnownValues
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_mask_of_ones_says_so() -> None:
+    with KnownValues():
+        mask = torch.ones_like(torch.randint(0, 10, (2, 3)))
+        assert torch.all(mask == 1)
+        assert 0 not in mask
+        assert not (mask[:, -1:] != 1).any()
+
+
+def test_a_padded_mask_says_so() -> None:
+    with KnownValues():
+        mask = torch.ones(2, 3, dtype=torch.int64)
+        mask[-1, -1] = 0
+        assert not torch.all(mask == 1)
+        assert 0 in mask
+        assert not mask.bool().all()
+        assert (~mask.bool()).any()
+
+
+def test_what_is_written_over_counts_no_more() -> None:
+    with KnownValues():
+        mask = torch.ones(2, 3)
+        mask[:] = 0
+        assert not (mask == 1).any()
+        mask[0, 0] = 1
+        mask.zero_()
+        assert torch.all(mask == 0)
+
+
+def test_nothing_overflows() -> None:
+    with KnownValues():
+        assert not torch.isinf(torch.rand(3)).any()
+        assert not torch.isnan(torch.rand(3)).any()
+
+
+def test_only_sure_values_are_told() -> None:
+    with KnownValues() as mode:
+        mask = torch.ones(2, 3)
+        mask[0, 0] = 0
+        # Which of the two values does the view show?
+        with pytest.raises(DataDependentOutputException):
+            bool(mask[0].all())
+        for change in (
+            lambda tensor: tensor.add_(1),
+            lambda tensor: tensor.copy_(torch.rand(2, 3)),
+            lambda tensor: torch._foreach_add_([tensor], 1.0),
+            lambda tensor: tensor[0].mul_(2),
+            lambda tensor: torch.rand(2, 3, out=tensor),
+        ):
+            changed = torch.ones(2, 3)
+            assert mode.values(changed) == frozenset({1})
+            change(changed)
+            assert mode.values(changed) is None
+
+
+def test_the_values_of_running_statistics_are_forgotten() -> None:
+    with KnownValues() as mode:
+        norm = torch.nn.BatchNorm1d(3)
+        running = norm.running_mean
+        assert running is not None
+        assert mode.values(running) == frozenset({0})
+        norm(torch.rand(2, 3))
+        assert mode.values(running) is None
+
+
+def test_the_dead_are_forgotten() -> None:
+    with KnownValues() as mode:
+        mask = torch.ones(2, 3)
+        assert mode._values
+        del mask
+        assert not mode._values
+        assert not mode._storages

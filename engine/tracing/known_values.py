@@ -1,0 +1,149 @@
+"""Fake tensors that remember which values they hold, as far as that is simple and sure.
+
+Training asks its masks for values: transformers drops a mask of ones, and then another attention
+kernel runs. A fake tensor has no values, so :class:`KnownValues` keeps the few that tell: those of
+filled tensors, of what was written into them, and of comparisons with them.
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from .operations import tensors_in
+
+Scalar = bool | int | float
+Values = frozenset[Scalar]
+"""The different values in a tensor, each of which occurs in it."""
+
+_aten = torch.ops.aten
+_ASKING = _aten._local_scalar_dense.default
+
+_FILLED: dict[Any, Callable[..., Scalar]] = {
+    _aten.zeros.default: lambda size: 0,
+    _aten.ones.default: lambda size: 1,
+    _aten.full.default: lambda size, value: value,
+    _aten.zeros_like.default: lambda like: 0,
+    _aten.ones_like.default: lambda like: 1,
+    _aten.full_like.default: lambda like, value: value,
+    _aten.new_zeros.default: lambda like, size: 0,
+    _aten.new_ones.default: lambda like, size: 1,
+    _aten.new_full.default: lambda like, size, value: value,
+    # Training goes well: nothing overflows.
+    _aten.isinf.default: lambda tensor: False,
+    _aten.isnan.default: lambda tensor: False,
+}
+_COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
+    getattr(_aten, name).Scalar: getattr(operator, name)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+_COPIED = (_aten.clone.default, _aten._to_copy.default)
+_REDUCED: dict[Any, Callable[[Values], bool]] = {_aten.all.default: all, _aten.any.default: any}
+_ZERO: Values = frozenset({0})
+_NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
+
+
+class KnownValues(FakeTensorMode):
+    """A mode for fake tensors that answers for their values where it knows them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By address of the storage; what a view shows of several values is not known.
+        self._values: dict[int, Values] = {}
+        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def values(self, tensor: torch.Tensor) -> Values | None:
+        """The values in a fake tensor; ``None`` where they are not known."""
+        if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+            return frozenset(tensor.constant.flatten().tolist())
+        storage = tensor.untyped_storage()
+        values = self._values.get(storage._cdata)
+        if values is None or len(values) == 1:
+            return values
+        whole = tensor.numel() * tensor.element_size() >= storage.nbytes()
+        return values if whole else None
+
+    def dispatch(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator on fake tensors, and follow the values."""
+        kwargs = kwargs or {}
+        if func is _ASKING:
+            asked = self.values(args[0])
+            if asked is not None and len(asked) == 1:
+                return next(iter(asked))
+        output: Any = super().dispatch(func, types, args, kwargs)
+        if func in _FILLED:
+            self._know(output, frozenset({_FILLED[func](*args)}))
+        elif self._values:
+            self._follow(func, args, kwargs, output)
+        return output
+
+    def _follow(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
+    ) -> None:
+        if func._schema.is_mutable:
+            self._write(func, args, kwargs)
+            return
+        known = self.values(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+        if known is None:
+            return
+        if func in _COMPARED:
+            self._know(output, frozenset(_COMPARED[func](value, args[1]) for value in known))
+        elif func in _NEGATED and output.dtype is torch.bool:
+            self._know(output, frozenset(not value for value in known))
+        elif func in _REDUCED:
+            self._know(output, frozenset({_REDUCED[func](known)}))
+        elif func in _COPIED and known <= {0, 1}:  # which every number format has
+            self._know(output, known)
+
+    def _write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        values = None
+        if func in (_aten.copy_.default, _aten.fill_.Tensor):
+            values = self.values(args[1])
+        elif func is _aten.fill_.Scalar:
+            values = frozenset({args[1]})
+        elif func is _aten.zero_.default:
+            values = _ZERO
+        if values is None:
+            for name in _written(func):
+                written = args[name] if isinstance(name, int) else kwargs.get(name)
+                for tensor in tensors_in(written):
+                    self._values.pop(tensor.untyped_storage()._cdata, None)
+            return
+        target = args[0]
+        storage = target.untyped_storage()
+        if target.numel() * target.element_size() >= storage.nbytes():
+            self._know(target, values)
+        elif storage._cdata in self._values:  # a view of what is known
+            self._know(target, self._values[storage._cdata] | values)
+
+    def _know(self, tensor: torch.Tensor, values: Values) -> None:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        self._values[address] = values
+        self._storages[address] = weakref.ref(storage, lambda _: self._died(address))
+
+    def _died(self, address: int) -> None:
+        self._values.pop(address, None)
+        self._storages.pop(address, None)
+
+
+@cache
+def _written(func: Any) -> tuple[int | str, ...]:
+    """The arguments that an operator writes to: positions, or names of those given by name."""
+    return tuple(
+        argument.name if argument.kwarg_only else index
+        for index, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
