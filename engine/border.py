@@ -14,10 +14,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from annotated_types import Interval
-
 from .errors import InvalidInput
-from .fields import Field, described_fields
+from .fields import Field, Interval, described_fields
 from .parsing import LONGEST_TEXT, unknown_fields
 
 if TYPE_CHECKING:
@@ -153,8 +151,9 @@ def _wanted(field: Field, bounds: Interval | None) -> str:
 @cache
 def _value_reader(kind: Any, bounds: Interval | None) -> TypeAdapter[Any]:
     from pydantic import AfterValidator, BeforeValidator, Strict, TypeAdapter
+    from pydantic import Field as Bounded
 
-    checks: list[Any] = [bounds] if bounds else []
+    checks: list[Any] = [Bounded(ge=bounds.ge, le=bounds.le)] if bounds else []
     if kind is int:
         checks += [Strict(), BeforeValidator(_plain_number)]
     elif kind is float:

@@ -5,8 +5,8 @@ A field of :class:`engine.workload.Workload`, :class:`engine.request.Request` or
 line, the form, the API's schema, the settings shown with a result, the command that repeats it and
 the columns of the history are derived from these, so a new field is added in one place.
 
-Nothing here imports pydantic, since training jobs import these classes too. :mod:`engine.border`
-checks untrusted values against them.
+Nothing here imports pydantic, which training jobs and the command without its extra do not have.
+:mod:`engine.border` checks untrusted values against them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from dataclasses import MISSING, dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any
-
-from annotated_types import Interval
 
 
 class Choice(StrEnum):
@@ -52,6 +50,14 @@ class Group(Choice):
     def is_rare(self) -> bool:
         """Whether its fields are rarely changed: folded on the form, listed only if changed."""
         return self in (Group.LIMIT, Group.OPTIONS, Group.SEVERAL, Group.TASK)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The numbers that a field takes, both ends among them; stands in its annotation."""
+
+    ge: int
+    le: int
 
 
 @dataclass(frozen=True)

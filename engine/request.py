@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Annotated, Any
 
-from annotated_types import Interval
-
 from .allocator.options import AllocatorOptions
 from .border import read, settle
 from .errors import InvalidInput
-from .fields import Described, Field, Group, described_fields
+from .fields import Described, Field, Group, Interval, described_fields
 from .gpus import GPUS, LOCAL, Gpu, canonical_name
 from .models.kinds import Kind
 from .models.presets import PRESETS, find_model

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Interval
-
 from .border import read, settle
 from .errors import InvalidInput
-from .fields import Choice, Described, Group, described_fields
+from .fields import Choice, Described, Group, Interval, described_fields
 from .models.config import LARGEST_LABEL_COUNT, parse_config
 from .models.kinds import (
     LARGEST_IMAGE_SIZE,

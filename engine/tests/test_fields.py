@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from annotated_types import Interval
 
 from engine.border import read_json, settle
 from engine.errors import InvalidInput
-from engine.fields import Choice, Described, Group, described_fields
+from engine.fields import Choice, Described, Group, Interval, described_fields
 from engine.request import FIELDS, AnalysisRequest, as_flags, usual_values
 
 
