@@ -16,6 +16,8 @@ TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
 # Where known vulnerabilities of packages are told, and what looks them up
 VULNERABILITIES := https://pypi.org/pypi/pip/24.0/json
 PIP_AUDIT := pip-audit==2.10.1
+# What makes the wheel and the source distribution
+BUILD := build==1.6.1
 # What puts small faults into the code
 COSMIC_RAY := cosmic-ray==8.7.0
 
@@ -36,7 +38,7 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties mutants e2e screenshots results browser lint audit format openapi install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties mutants e2e screenshots results browser lint audit format openapi dist install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -55,6 +57,7 @@ help:
 	@echo 'make audit    look the requirements up among known vulnerabilities, where they can be reached'
 	@echo 'make format   put the style right'
 	@echo 'make openapi  write docs/openapi.yaml anew, where the API has changed'
+	@echo 'make dist     make the wheel and the source distribution of memorymark, in dist'
 	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
 	@echo 'make install  only install what is needed, into $(VENV)'
 	@echo 'make clean    remove $(VENV), caches and collected files; your data in var stays'
@@ -127,6 +130,13 @@ audit: $(STAMP)
 		var/audit/bin/pip-audit --strict --requirement requirements.txt --no-deps --disable-pip; \
 	else echo 'The known vulnerabilities at $(VULNERABILITIES) cannot be reached: nothing was audited.'; fi
 
+# As audit, with an environment of its own; the wheel is made from the source distribution.
+dist:
+	@[ -x var/dist/bin/pyproject-build ] || { $(PYTHON) -m venv var/dist && \
+		var/dist/bin/pip install --quiet --disable-pip-version-check $(BUILD); }
+	@rm -rf dist
+	@var/dist/bin/pyproject-build --outdir dist
+
 format: $(STAMP)
 	@ruff check --fix .
 	@ruff format .
@@ -148,6 +158,7 @@ $(STAMP): requirements.txt
 	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo 'Installing the requirements into $(VENV); the first time takes some minutes ...'
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
 port:
@@ -155,5 +166,5 @@ port:
 		[ -z "$$p" ] || $$p memorymark_site/port.py '$(HOST)' '$(PORT)'
 
 clean:
-	@rm -rf $(VENV) staticfiles .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info staticfiles .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from .events import Event
     from .result import AnalysisResult
 
-__all__ = ["analyze"]
+__all__ = ["__version__", "analyze"]
+
+__version__ = "0.1.0"
 
 
 def analyze(
@@ -43,7 +45,7 @@ def analyze(
     Args:
         make_step: ``module:function``, or a function at the top level of a module. In a script,
             call :func:`analyze` under ``if __name__ == "__main__":``.
-        gpu: ``local`` measures on this machine's device; a catalogue GPU (``python -m engine
+        gpu: ``local`` measures on this machine's device; a catalogue GPU (``memorymark
             devices``) is predicted, if the code can be traced without running it.
         current_batch_size: The batch size used today.
         batch_multiple: Only multiples of this are tried and recommended.

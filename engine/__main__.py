@@ -1,4 +1,4 @@
-"""``python -m engine``: see :mod:`engine.cli.main`."""
+"""``python -m engine`` and ``python -m memorymark``: see :mod:`engine.cli.main`."""
 
 import sys
 

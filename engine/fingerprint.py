@@ -15,14 +15,14 @@ def fingerprint() -> str:
 
     Reads about 1 MB of files and loads neither torch nor transformers.
     """
-    from .prediction.intervals import OWN
+    from .prediction.intervals import own_file
 
     digest = hashlib.sha256()
-    root = Path(__file__).parent
+    root, own = Path(__file__).parent, own_file()
     files = [path for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
-    for path in [*files, *([OWN] if OWN.exists() else [])]:
-        if "tests" not in path.parts:
-            digest.update(path.name.encode() + path.read_bytes())
+    files = [path for path in files if "tests" not in path.relative_to(root).parts]
+    for path in [*files, *([own] if own.exists() else [])]:
+        digest.update(path.name.encode() + path.read_bytes())
     for package in _PACKAGES:
         digest.update(f"{package} {_version(package)}".encode())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""This process: ending with its parent, and its host memory."""
+"""This process: ending with its parent, its host memory, and where its user keeps state."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
 
@@ -70,3 +71,9 @@ def peak_resident_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
+
+
+def state_folder() -> Path:
+    """What MemoryMark keeps for this user: ``~/.local/state/memorymark``, by XDG's rules."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "memorymark"

@@ -1,4 +1,4 @@
-"""``python -m engine run``: analyses, predictions and plans for another program, as JSON lines.
+"""``memorymark run``: analyses, predictions and plans for another program, as JSON lines.
 
 The process loads torch before it reads the first order, and stays for further orders, so that a
 parent can keep it warm.

@@ -87,7 +87,7 @@ def input_size(request: Request) -> str:
 
 def command_of(request: Request) -> str:
     """The command line of the same analysis; its config is a separate file."""
-    words = ["python", "-m", "engine", "analyze", str(request["model"])]
+    words = ["memorymark", "analyze", str(request["model"])]
     return shlex.join([*words, *as_flags(_worth_showing(request))])
 
 

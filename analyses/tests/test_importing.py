@@ -49,7 +49,7 @@ def _document(result: AnalysisResult | None = None, **request: object) -> dict[s
         "result": result.to_dict(),
         "started_at": HOUR,
         "finished_at": LATER,
-        "origin": {"host": "laptop-7", "ran": "python -m engine analyze"},
+        "origin": {"host": "laptop-7", "ran": "memorymark analyze"},
         "environment": {"torch": "2.13.0", "python": "3.11.7"},
     }
     return copy.deepcopy(json.loads(json.dumps(document)))
@@ -105,7 +105,7 @@ def test_the_pages_say_where_it_ran(client: Client, api: APIClient, member: User
     client.force_login(member)
     page = client.get(f"/{pk}/").content.decode()
 
-    assert "imported from laptop-7 (<code>python -m engine analyze</code>)" in page
+    assert "imported from laptop-7 (<code>memorymark analyze</code>)" in page
     assert "torch 2.13.0" in page
     assert "badge-measured" in page
     listed = client.get("/history/?pushed=yes&columns=pushed").content.decode()

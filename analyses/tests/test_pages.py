@@ -232,7 +232,7 @@ def test_the_range_of_a_prediction_stands_beside_it(page: Client, member: User) 
 
 
 def test_a_certificate_gives_the_commands_that_repeat_it(page: Client, member: User) -> None:
-    commands = ["python -m engine measure --batch-size 263", "python -m engine measure '<264>'"]
+    commands = ["memorymark measure --batch-size 263", "memorymark measure '<264>'"]
     result = make_result(source=Source.MEASURED, certificate=commands)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
     assert commands[0] in html

@@ -48,7 +48,7 @@ def test_names_outside_the_catalogue_stay_as_they_are() -> None:
 
 def test_the_command_asks_the_same_question() -> None:
     command = command_of(make_request(model="resnet", image_size=64, current_batch_size=32))
-    assert command.startswith("python -m engine analyze resnet --gpu a10")
+    assert command.startswith("memorymark analyze resnet --gpu a10")
     assert "--current-batch-size 32" in command
     assert "--image-size 64" in command
     assert "sequence" not in command
@@ -94,7 +94,7 @@ def test_the_command_has_rare_settings_only_where_they_are_changed() -> None:
 def test_a_model_of_the_hub_is_shown_by_its_id() -> None:
     request = make_request(model="acme/own")
     assert dict(settings_of(request))["Model"] == "acme/own"
-    assert command_of(request).startswith("python -m engine analyze acme/own --gpu a10")
+    assert command_of(request).startswith("memorymark analyze acme/own --gpu a10")
 
 
 def test_an_own_config_is_shown_by_its_architecture() -> None:

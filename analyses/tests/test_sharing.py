@@ -27,7 +27,7 @@ OWNER, NODE, HOST_LINE, NOTE, TAG = "grace", "gpu-node-7", "the log says", "a no
 def analysis(member: User) -> Analysis:
     """One that has everything about it that a link must not show."""
     analysis = make_analysis(
-        member, Status.SUCCEEDED, make_result(certificate=["python -m engine measure"]),
+        member, Status.SUCCEEDED, make_result(certificate=["memorymark measure"]),
         node=NODE, environment={"node": NODE, "torch": "2.13.0"},
     )  # fmt: skip
     add_log(analysis, HOST_LINE)

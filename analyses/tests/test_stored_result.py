@@ -31,7 +31,7 @@ def stored(result: AnalysisResult) -> dict[str, Any]:
     [
         make_result(),
         make_result(current=384),
-        make_result(source=Source.MEASURED, certificate=["python -m engine measure"]),
+        make_result(source=Source.MEASURED, certificate=["memorymark measure"]),
         make_result(global_batch=make_global_batch()),
         make_result(workload=None),
         make_result(measured_on=MeasuredOn("cpu", "2.13.0", "5.23.0", 4)),

@@ -41,7 +41,7 @@ def repeat_commands(
     known = TRIAL_FIELDS if measured else ("gpu", *TRIAL_FIELDS)
 
     def command(batch_size: int) -> str:
-        words = ["python", "-m", "engine", "measure" if measured else "predict", *trained]
+        words = ["memorymark", "measure" if measured else "predict", *trained]
         # The number that keeps the global batch at this size, not today's.
         accumulated = min(request.accumulation_at(batch_size), LARGEST_ACCUMULATION)
         given = {

@@ -1,4 +1,4 @@
-"""The command line, ``python -m engine``: flags in, tables or JSON out.
+"""The command line, ``memorymark``: flags in, tables or JSON out.
 
 ``main`` parses, ``commands`` and ``validate`` run, ``render`` and ``plan`` make the tables.
 """

@@ -1,6 +1,6 @@
 """The commands: each takes the parsed options and returns the exit status.
 
-What loads torch is imported inside, for the reason that :mod:`engine.cli.main` gives.
+What loads torch or rich is imported inside, for the reason that :mod:`engine.cli.main` gives.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from ..request import AnalysisRequest
 from ..result import AnalysisResult
 from ..script.factory import Factory
 from ..script.request import ScriptRequest
-from .plan import render_plan
-from .render import render_analysis, render_devices, render_models, render_trial
 from .sample import FLAGS, size_by_sample
 from .terminal import answer, progress
 
@@ -32,10 +30,12 @@ OK, FAILED = 0, 1
 OTHER_FLAGS = {"factory": "--factory", "push": "--push"}
 """Flags that are not fields of a request, for messages."""
 
-_SEND_AGAIN = "`python -m engine push` sends it again"
+_SEND_AGAIN = "`memorymark push` sends it again"
 
 
 def analyze(options: argparse.Namespace) -> int:
+    from .render import render_analysis
+
     if _names_factory(options):
         if options.push:
             raise InvalidInput({"push": "the lab keeps models that it knows, not your own script"})
@@ -60,6 +60,8 @@ def analyze(options: argparse.Namespace) -> int:
 
 
 def predict(options: argparse.Namespace) -> int:
+    from .render import render_trial
+
     if options.gpu == LOCAL:
         raise InvalidInput(
             {"gpu": f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"}
@@ -83,6 +85,8 @@ def predict(options: argparse.Namespace) -> int:
 
 def measure(options: argparse.Namespace) -> int:
     """Measure one batch size. The status is 0 whether it fits or not: either is an answer."""
+    from .render import render_trial
+
     if _names_factory(options):
         return _measure_script(options)
     request = AnalysisRequest.parse(given_fields(options) | {"gpu": LOCAL})
@@ -96,6 +100,8 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def _measure_script(options: argparse.Namespace) -> int:
+    from .render import render_trial
+
     script = _script_request(options)
     with progress():
         from ..measurement.device import device_for
@@ -110,6 +116,8 @@ def _measure_script(options: argparse.Namespace) -> int:
 
 
 def plan(options: argparse.Namespace) -> int:
+    from .plan import render_plan
+
     request = request_of(options)
     with progress() as emit:
         from ..prediction.plan import plan  # loads torch
@@ -120,12 +128,16 @@ def plan(options: argparse.Namespace) -> int:
 
 
 def models(options: argparse.Namespace) -> int:
+    from .render import render_models
+
     presets = list(PRESETS.values())
     answer(options, [asdict(preset) for preset in presets], lambda: render_models(presets))
     return OK
 
 
 def devices(options: argparse.Namespace) -> int:
+    from .render import render_devices
+
     gpus = list(GPUS.values())
     listed = [asdict(gpu) | {"usable_bytes": gpu.usable_bytes} for gpu in gpus]
     answer(options, listed, lambda: render_devices(gpus))
@@ -170,7 +182,14 @@ def _names_factory(options: argparse.Namespace) -> bool:
 def _script_request(options: argparse.Namespace) -> ScriptRequest:
     """The request for a script; it gets every flag, to refuse those that the code decides."""
     given = given_fields(options) | {name: getattr(options, name, None) for name in FLAGS}
-    return ScriptRequest.parse(Factory.of(options.factory), given)
+    return ScriptRequest.parse(_factory(options.factory), given)
+
+
+def _factory(name: str) -> Factory:
+    """The factory, looked for in this folder first, as ``python -m`` does."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    return Factory.of(name)
 
 
 def add_check_command(commands: Any) -> None:
@@ -215,7 +234,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _analysed(described: Description, given: dict[str, object]) -> AnalysisResult:
     if described.factory is not None:
-        script = ScriptRequest.parse(Factory.of(described.factory), given)
+        script = ScriptRequest.parse(_factory(described.factory), given)
         with progress() as emit:
             from ..analysis import analyze_script  # loads torch
 
@@ -262,7 +281,7 @@ def _push_analysis(
             result,
             started_at=started_at,
             finished_at=datetime.now(UTC),
-            ran="python -m engine analyze",
+            ran="memorymark analyze",
             assumed=given_fields(options),
         )
     except OSError as error:

@@ -1,11 +1,12 @@
-"""The command line: ``python -m engine``.
+"""The command line: ``memorymark``.
 
 Answers go to stdout, as tables or with ``--json`` as JSON; progress and errors go to stderr. The
 exit status is 0 for an answer, 2 for bad input, 1 for any other failure (including a check that did
 not pass), 130 after Ctrl-C.
 
 Torch and transformers take seconds to load, so whatever needs them is imported inside the commands:
-lists, help and error messages appear at once.
+lists, help and error messages appear at once. So is rich, since ``push``, ``--help`` and
+``--version`` work without the extra ``engine``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from .. import __version__
 from ..errors import EngineError, InvalidInput
 from ..models.presets import PRESETS
 from . import commands, validate
@@ -33,6 +35,11 @@ from .flags import (
 from .sample import FLAGS, add_sample_command, add_sample_flags
 
 BAD_INPUT, INTERRUPTED = 2, 130
+
+OF_THE_EXTRA = frozenset(
+    {"PIL", "huggingface_hub", "numpy", "peft", "pydantic", "rich", "torch", "transformers"}
+)
+"""What the extra ``engine`` installs, by the names of imports."""
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "main"]
 
@@ -79,6 +86,14 @@ def _run_command(options: argparse.Namespace) -> int:
     except EngineError as error:
         sys.stderr.write(f"error: {_one_line(str(error))}\n")
         return FAILED
+    except ModuleNotFoundError as error:
+        if error.name not in OF_THE_EXTRA:
+            raise
+        sys.stderr.write(
+            "error: this command needs the engine; run: pip install 'memorymark[engine]' "
+            f"({error.name} is not installed)\n"
+        )
+        return FAILED
 
 
 def _one_line(message: str) -> str:
@@ -94,11 +109,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m engine",
-        usage="python -m engine COMMAND [options]",
+        prog="memorymark",
+        usage="memorymark COMMAND [options]",
         description="Finds the batch size to train a model with, and how much it saves.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"memorymark {__version__}")
     group = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, prog=parser.prog
     )

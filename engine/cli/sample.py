@@ -9,16 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from ..errors import InvalidInput
 from ..models.kinds import Model
 from .terminal import answer
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ..script.samples import DataSample
 
 FLAGS = {
@@ -120,6 +117,11 @@ def _read(options: argparse.Namespace) -> tuple[float, DataSample]:
 
 
 def _render(sample: DataSample, percent: float) -> RenderableType:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
     plural = "s" if sample.count != 1 else ""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("")

@@ -1,4 +1,7 @@
-"""What a terminal shows: answers on stdout, progress on stderr, and the tables they are made of."""
+"""What a terminal shows: answers on stdout, progress on stderr, and the tables they are made of.
+
+Rich is imported inside, for the reason that :mod:`engine.cli.main` gives.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from ..events import Event, Log
 from ..result import Trial
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 
 def answer(
@@ -31,11 +34,16 @@ def answer(
     if options.json:
         sys.stdout.write(json.dumps(plain, indent=2) + "\n")
     else:
+        from rich.console import Console
+
         Console(highlight=False, markup=False, emoji=False).print(rendered())
 
 
 def table(*, show_header: bool = True, dense: bool = False) -> Table:
     """An empty table in our style; a dense one has no space between its columns."""
+    from rich import box
+    from rich.table import Table
+
     return Table(
         box=box.SIMPLE_HEAD,
         show_header=show_header,
@@ -46,10 +54,15 @@ def table(*, show_header: bool = True, dense: bool = False) -> Table:
 
 
 def section(title: str, body: RenderableType) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
     return Group(Text(""), Text(title, style="bold underline"), body)
 
 
 def bullets(sentences: Iterable[str]) -> Table:
+    from rich.table import Table
+
     listed = Table.grid(padding=(0, 1))
     for sentence in sentences:
         listed.add_row("•", sentence)
@@ -67,6 +80,9 @@ def progress() -> Iterator[Callable[[Event], None]]:
     Yields:
         The function that takes the engine's events.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     bar = Progress(
         SpinnerColumn(),
@@ -95,6 +111,8 @@ def progress() -> Iterator[Callable[[Event], None]]:
 
 
 def _line(log: Log) -> Text:
+    from rich.text import Text
+
     if log.level == "warning":
         return Text(f"warning: {log.message}", style="yellow")
     return Text(log.message, style="dim")

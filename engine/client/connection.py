@@ -32,6 +32,7 @@ from urllib.request import (
 )
 
 from ..parsing import shown, yes_or_no
+from ..process import state_folder
 from .errors import LabError, Misconfigured, Unavailable, refusal
 
 API = "/api/v1"
@@ -97,8 +98,7 @@ def outbox_folder() -> Path:
     """The folder of documents that could not be sent yet."""
     if named := os.environ.get("MEMORYMARK_OUTBOX"):
         return Path(named)
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "memorymark" / "outbox"
+    return state_folder() / "outbox"
 
 
 def _problem_of_url(url: str, allow_http: bool) -> str:

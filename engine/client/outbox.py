@@ -52,7 +52,7 @@ def analysis_document(
         result: Its result, with the trials.
         started_at: When it started, with a time zone.
         finished_at: When it finished.
-        ran: The program, such as ``python -m engine analyze``.
+        ran: The program, such as ``memorymark analyze``.
         assumed: Hours, runs and price, where the user set them. For the others the lab uses its
             own defaults when it computes savings.
 

@@ -2,14 +2,14 @@
 
 On the command line, in the folder of this file::
 
-    python -m engine analyze --factory my_training:make_step --gpu local     # measured here
-    python -m engine analyze --factory my_training:make_step --gpu a10       # predicted
-    python -m engine predict --factory my_training:make_step --gpu a10 --batch-size 64
+    memorymark analyze --factory my_training:make_step --gpu local  # measured here
+    memorymark analyze --factory my_training:make_step --gpu a10    # predicted
+    memorymark predict --factory my_training:make_step --gpu a10 --batch-size 64
 
 and from Python::
 
-    import engine
-    result = engine.analyze("my_training:make_step", gpu="a10")
+    import memorymark
+    result = memorymark.analyze("my_training:make_step", gpu="a10")
     print(result.verdict)
 
 Three things make the answer exact:

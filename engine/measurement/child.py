@@ -4,7 +4,7 @@ Anything else that is printed goes to standard error, whose last line is the err
 The process ends when its standard input does, so no trial outlives the process that ordered it.
 Where several GPUs share the work, each has one of these processes.
 
-``python -m engine.measurement.child facts`` describes the device instead, ``recording`` reports
+With the argument ``facts`` it describes the device instead, ``recording`` reports
 where memory goes over a step, ``first-run`` times the first step and those after it, and
 ``environment`` reports what all of that runs on.
 """

@@ -25,7 +25,7 @@ from ..errors import InvalidInput, MeasurementFailed
 from ..result import MeasuredOn, Source, Trial
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
 
-CHILD = [sys.executable, "-m", "engine.measurement.child"]
+CHILD = [sys.executable, "-m", f"{__package__}.child"]
 
 DEADLINE_SECONDS = 300.0
 """A trial that takes longer is considered hung, and stopped."""

@@ -1,8 +1,8 @@
 """How far a prediction may be off: ranges from known residuals.
 
 A residual is a measured value next to its prediction. Those of memory on real GPUs are in
-``calibration.toml`` next to this file; ``python -m engine validate prediction --gpu local --write``
-adds those of your own GPU to a second file, which counts as well.
+``calibration.toml`` next to this file; ``memorymark validate prediction --gpu local --write`` adds
+those of your own GPU to a second file, which counts as well.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EngineError
+from ..process import state_folder
 
 PUBLISHED = Path(__file__).with_name("calibration.toml")
-OWN = Path(__file__).parents[2] / "var" / "calibration.toml"
 OWN_FILE_VARIABLE = "ENGINE_CALIBRATION"
-"""Environment variable with the file of your own residuals, instead of :data:`OWN`."""
+"""Environment variable with the file of your own residuals, for :func:`own_file`."""
 
 LEAST_MEMORY_SHARE = 0.02
 """The least width of a memory range to each side, whatever the residuals say."""
@@ -147,8 +147,8 @@ def step_time_range() -> RelativeRange:
 
 
 def own_file() -> Path:
-    """The file of your own residuals; it need not exist."""
-    return Path(os.environ.get(OWN_FILE_VARIABLE) or OWN)
+    """The file of your own residuals, outside what is installed; it need not exist."""
+    return Path(os.environ.get(OWN_FILE_VARIABLE) or state_folder() / "calibration.toml")
 
 
 @cache

@@ -15,8 +15,8 @@ def commands(source: Source = Source.PREDICTED, **fields: object) -> list[str]:
 
 def test_default_settings_are_left_out() -> None:
     assert commands() == [
-        "python -m engine predict bert --gpu a10 --batch-size 64",
-        "python -m engine predict bert --gpu a10 --batch-size 65",
+        "memorymark predict bert --gpu a10 --batch-size 64",
+        "memorymark predict bert --gpu a10 --batch-size 65",
     ]
 
 
@@ -28,7 +28,7 @@ def test_changed_settings_are_included() -> None:
 
 def test_a_measured_trial_has_no_gpu_flag() -> None:
     fits, _ = commands(Source.MEASURED, gpu="local", memory_limit_bytes=2**30)
-    assert fits == f"python -m engine measure bert --memory-limit {2**30} --batch-size 64"
+    assert fits == f"memorymark measure bert --memory-limit {2**30} --batch-size 64"
 
 
 def test_each_command_accumulates_to_keep_the_global_batch() -> None:

@@ -158,7 +158,7 @@ def test_a_wrong_command_or_flag_gets_a_short_usage_and_status_2(
         main(arguments.split())
     assert end.value.code == 2
     usage, error = capsys.readouterr().err.splitlines()
-    assert usage.startswith("usage: python -m engine ")
+    assert usage.startswith("usage: memorymark ")
     assert error.startswith("error: ")
     assert expected in error
 

@@ -48,7 +48,7 @@ def test_a_result_is_pushed(
     assert received.body["request"]["model"] == "resnet-18"
     assert received.body["request"]["runs_per_year"] == "50"
     assert "hours_per_run" not in received.body["request"]  # the lab's default applies
-    assert received.body["origin"]["ran"] == "python -m engine analyze"
+    assert received.body["origin"]["ran"] == "memorymark analyze"
     said = capsys.readouterr()
     assert f"pushed: {lab.url}/7/" in said.err
     assert json.loads(said.out)["verdict"] == result.verdict

@@ -90,7 +90,7 @@ def test_the_certificate_repeats_a_model_given_by_its_config() -> None:
     mine = Workload("mine", config=PRESETS["bert"].config(), optimizer=Optimizer.SGD)
     commands = conclude(replace(REQUEST, workload=mine), FOUND).certificate
     assert commands == [
-        "python -m engine predict mine --config config.json --gpu a10 --optimizer sgd "
+        "memorymark predict mine --config config.json --gpu a10 --optimizer sgd "
         f"--batch-size {size}"
         for size in (64, 65)
     ]

@@ -16,7 +16,7 @@ def test_your_own_calibration_changes_it(tmp_path: Path, monkeypatch: pytest.Mon
     before = fingerprint.fingerprint()
     own = tmp_path / "calibration.toml"
     own.write_text("")
-    monkeypatch.setattr(intervals, "OWN", own)
+    monkeypatch.setenv(intervals.OWN_FILE_VARIABLE, str(own))
     assert fingerprint.fingerprint() != before
 
 

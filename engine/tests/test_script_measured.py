@@ -102,8 +102,8 @@ class TestMeasured:
         factory = Factory.of(EXAMPLE)
         result = self.answer(factory, memory_limit_bytes=self.needed(factory, 21))
         for command, fits in zip(result.certificate, (True, False), strict=True):
-            assert command.startswith("python -m engine measure --factory ")
-            assert main([*command.split()[3:], "--json"]) == 0
+            assert command.startswith("memorymark measure --factory ")
+            assert main([*command.split()[1:], "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["fits"] is fits
 
     def test_micro_batches_keep_the_global_batch(self, folder: Path, here: list[int]) -> None:

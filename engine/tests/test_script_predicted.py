@@ -58,8 +58,8 @@ class TestPredicted:
         result = engine.analyze(EXAMPLE, **asked)  # type: ignore[arg-type]  # of several types
         assert len(result.certificate) == 2
         for command, fits in zip(result.certificate, (True, False), strict=True):
-            assert command.startswith("python -m engine predict --factory ")
-            assert main([*command.split()[3:], "--json"]) == 0
+            assert command.startswith("memorymark predict --factory ")
+            assert main([*command.split()[1:], "--json"]) == 0
             again = json.loads(capsys.readouterr().out)
             trial = next(t for t in result.trials if t.batch_size == again["batch_size"])
             assert again["fits"] is trial.fits is fits

@@ -154,7 +154,7 @@ def test_bad_input_is_refused(
 
 
 def test_the_table_marks_batches_wrongly_predicted_to_fit() -> None:
-    from engine.cli.validate import render_prediction
+    from engine.cli.render_checks import render_prediction
 
     text = shown(render_prediction(prediction_check()))
     assert "peak allocated, forward only" in text.replace("\n", " ") or "forward only" in text

@@ -103,7 +103,7 @@ def test_eager_and_compiled_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_compile_table_is_readable_without_a_peak() -> None:
-    from engine.cli.validate import render_compile
+    from engine.cli.render_checks import render_compile
 
     text = shown(render_compile(compare([run(1, 0.2, None)], [run(9, 0.1, None)], 16, "a GPU")))
     assert "100.00 ms" in text
