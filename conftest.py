@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -37,6 +38,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Says something of a passed test, such as how much it has covered, at the end of the run."""
     return lambda line: request.node.user_properties.append((TOLD, line))
+
+
+@pytest.fixture(scope="session")
+def memorymark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to import ``memorymark`` from, for examples that are written for its users."""
+    folder = tmp_path_factory.mktemp("memorymark")
+    (folder / "memorymark").symlink_to(Path(__file__).parent / "engine")
+    return folder
 
 
 @pytest.fixture(autouse=True, scope="session")

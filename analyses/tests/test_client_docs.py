@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_examples_of_the_client_work(
-    live_server: LiveServer, member: User, tmp_path: Path
+    live_server: LiveServer, member: User, tmp_path: Path, memorymark_folder: Path
 ) -> None:
     """As one script, as a person would go through them; the lab knows the first answer already."""
     fields = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
@@ -34,7 +34,7 @@ def test_the_examples_of_the_client_work(
         "MEMORYMARK_URL": live_server.url,
         "MEMORYMARK_TOKEN": token,
         "MEMORYMARK_OUTBOX": str(tmp_path / "outbox"),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(memorymark_folder),
     }
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(examples)],

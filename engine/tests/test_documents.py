@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from benchmarks.results.tables import ROOT, documents
 from engine.allocator.pools import BLOCK_BYTES
 from engine.answer.economics import PREDICTED_NOISE, coverage
 from engine.answer.recommendation import ENOUGH_SPEED
-from engine.cli.main import main
+from engine.cli.main import _parser, main
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
@@ -34,8 +35,20 @@ def test_files_and_modules_named_in_a_document_exist(document: Path) -> None:
     assert [name for name in files if not (ROOT / name).exists()] == []
     linked = re.findall(r"\]\(((?!https?:)[^)#]+)", text)
     assert [name for name in linked if not (document.parent / name).exists()] == []
-    modules = set(re.findall(r"python -m ((?:engine|analyses|memorymark_site)[\w.]*)", text))
+    modules = set(re.findall(r"python -m ((?:analyses|memorymark_site)[\w.]*)", text))
+    imported = re.findall(r"^(?:from|import) memorymark([\w.]*)", text, re.MULTILINE)
+    modules |= {f"engine{name}" for name in imported}
     assert [name for name in sorted(modules) if find_spec(name) is None] == []
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
+def test_a_document_names_what_is_installed_and_shows_commands_that_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert not re.findall(
+        r"PYTHONPATH|python -m engine|^(?:from|import) engine", text, re.MULTILINE
+    )
+    for command in re.findall(r"^(?:\$ | *- run: )?memorymark (.*)$", text, re.MULTILINE):
+        _parser().parse_args(shlex.split(command, comments=True))
 
 
 def test_headings_in_links_exist() -> None:
@@ -76,7 +89,7 @@ def test_the_readme_example_is_the_commands_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "88")
-    ((command, shown),) = re.findall(r"```console\n\$ python -m engine (.*)\n([^`]*)```", README)
+    ((command, shown),) = re.findall(r"```console\n\$ memorymark (.*)\n([^`]*)```", README)
     assert main(command.split()) == 0
     printed = iter([line.rstrip() for line in capsys.readouterr().out.splitlines()])
     for line in shown.splitlines():

@@ -30,11 +30,13 @@ def test_an_example_writes_its_record(
     steps: int,
     samples: int,
     tmp_path: Path,
+    memorymark_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if loop is Loop.LIGHTNING:
         pytest.importorskip("lightning")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(memorymark_folder)
     exec(compile(example, str(DOCUMENT), "exec"), {"__name__": "example"})  # noqa: S102  # our own document
     (line,) = (tmp_path / "trainings.jsonl").read_text(encoding="utf-8").splitlines()
     record = TrainingRecord.parse(json.loads(line))
