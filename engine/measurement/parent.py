@@ -284,6 +284,8 @@ class _Worker:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._thread.join()
+        with suppress(BrokenPipeError):  # what it never read is still to be flushed
+            self._pipes()[0].close()
         with self._process, self._errors:
             pass
 

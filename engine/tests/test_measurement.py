@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
 
 from engine.errors import MeasurementFailed
 from engine.measurement import cpu, mps, parent
-from engine.measurement.parent import local_device, measure, record
+from engine.measurement.parent import local_device, measure, record, run_together
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, StepTimes, time_steps
 from engine.prediction.timeline import largest_tensors
@@ -146,6 +146,20 @@ def test_a_trial_killed_by_the_system_ran_out_of_host_memory(
     trial = measure(TrialOrder(BERT, 2))
     assert not trial.fits
     assert "host memory" in trial.failure
+
+
+def test_a_process_may_be_dead_before_it_gets_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+
+    def start_and_wait(*command: Any, **options: Any) -> subprocess.Popen[str]:
+        process = start(*command, **options)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_wait)
+    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    ended = run_together(killed, ["{}"], os.environ, 60.0)
+    assert ended[0].status == -signal.SIGKILL
 
 
 def test_a_flood_of_output_does_not_block_a_trial(
