@@ -10,6 +10,18 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
 
+def find_member(name: str) -> User:
+    """The member of that name.
+
+    Raises:
+        CommandError: If there is none.
+    """
+    try:
+        return User.objects.get(username=name)
+    except User.DoesNotExist as error:
+        raise CommandError(f"there is no member {name!r}") from error
+
+
 def typed_password(name: str) -> str:
     """A password for an account, typed twice.
 

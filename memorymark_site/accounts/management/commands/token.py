@@ -1,9 +1,9 @@
 """``manage.py token NAME``: an API token for a member."""
 
-from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from memorymark_site.accounts import tokens
+from memorymark_site.accounts.management import find_member
 from memorymark_site.accounts.models import Scope
 
 
@@ -28,9 +28,7 @@ class Command(BaseCommand):
         self, *, name: str, label: str, days: int | None, scope: str, **_options: object
     ) -> None:
         """Print the token alone on a line, for use in a script."""
-        user = User.objects.filter(username=name).first()
-        if user is None:
-            raise CommandError(f"there is no member {name!r}")
+        user = find_member(name)
         if days is not None and not 0 < days <= 36_500:
             raise CommandError("--days must be from 1 to 36500")
         try:
