@@ -135,7 +135,7 @@ dist:
 	@[ -x var/dist/bin/pyproject-build ] || { $(PYTHON) -m venv var/dist && \
 		var/dist/bin/pip install --quiet --disable-pip-version-check $(BUILD); }
 	@rm -rf dist
-	@var/dist/bin/pyproject-build --outdir dist
+	@var/dist/bin/pyproject-build --quiet --outdir dist
 
 format: $(STAMP)
 	@ruff check --fix .
