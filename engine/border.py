@@ -136,10 +136,10 @@ _MESSAGES = {
 
 def _wanted(field: Field, bounds: Interval | None) -> str:
     """What to enter instead of a wrong value."""
-    if field.choices:
-        return f"choose one of {', '.join(value for value, _ in field.choices)}"
     if field.is_switch:
         return "enter true or false"
+    if field.choices:
+        return f"choose one of {', '.join(value for value, _ in field.choices)}"
     if not field.is_number:
         return f"enter at most {LONGEST_TEXT} characters of text"
     number = "a whole number" if field.kind is int else "a number"

@@ -125,7 +125,9 @@ class Field:
 
     @property
     def choices(self) -> list[tuple[str, str]]:
-        """Values and labels; empty unless it is an enum."""
+        """Values and labels of an enum, or of a switch that may be left empty."""
+        if self.is_switch and self.is_optional:
+            return [("true", "on"), ("false", "off")]
         if not self._is_enum:
             return []
         return [(str(one), getattr(one, "label", one.replace("-", " "))) for one in self.kind]

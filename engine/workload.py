@@ -176,6 +176,16 @@ class Workload:
             Group.OPTIONS,
         ),
     ] = False
+    use_cache: Annotated[
+        bool | None,
+        Described(
+            "Key-value cache",
+            "Whether a decoder returns keys and values in training too. A loop of your own does "
+            "unless config.use_cache is false.",
+            Group.OPTIONS,
+            empty="as in Hugging Face's Trainer: off since transformers 5",
+        ),
+    ] = None
     gradient_accumulation: Annotated[
         int,
         Interval(ge=1, le=LARGEST_ACCUMULATION),
@@ -275,6 +285,9 @@ class Workload:
             wrong["world_size"] = "give the number of GPUs that share the work, 2 or more"
         if self.gradient_as_bucket_view and self.parallelism is not Parallelism.DDP:
             wrong["gradient_as_bucket_view"] = "only ddp has buckets; leave it off or choose ddp"
+        if self.use_cache and not self.preset.caches:
+            name = self.preset.display_name
+            wrong["use_cache"] = f"{name} returns no keys and values in training; leave it empty"
         if self.parallelism is Parallelism.FSDP and self.optimizer in _NOT_ON_SHARDS:
             wrong["optimizer"] = f"{self.optimizer} does not run on FSDP's shards; choose adamw"
         return wrong

@@ -62,8 +62,8 @@ def _worth_showing(request: Request) -> dict[str, Any]:
 def _value(described: Field, value: object) -> str:
     if described.name == "gpu":
         return gpu_name(str(value))
-    if value is True:
-        return "on"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     if not isinstance(value, int):
         return str(value)
     if described.name.endswith("_bytes"):

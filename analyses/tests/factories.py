@@ -59,9 +59,10 @@ NEW_IN_TRIALS = (
     "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",
 )  # fmt: skip
 NEW_IN_WORKLOADS = (
-    "task", "label_count", "attention", "gradient_checkpointing", "gradient_accumulation",
+    "task", "label_count", "attention", "gradient_checkpointing", "use_cache",
+    "gradient_accumulation",
     "lora_rank", "lora_targets", "frozen_backbone", "compile", "parallelism", "world_size",
-    "gradient_as_bucket_view",     "config",
+    "gradient_as_bucket_view", "config",
 )  # fmt: skip
 """What the first version of MemoryMark did not store."""
 

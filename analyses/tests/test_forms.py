@@ -183,6 +183,8 @@ def test_a_duplicate_starts_from_the_earlier_question(page: Client, member: User
         {"frozen_backbone": True, "gradient_accumulation": 4, "global_batch_size": 64},
         {"parallelism": "fsdp", "world_size": 8, "allocator": "max_split_size_mb:128"},
         {"gpu": "local", "compile": True},
+        {"model": "gpt2", "use_cache": True},
+        {"model": "gpt2", "use_cache": False},
     ],
 )
 def test_a_request_survives_the_form_unchanged(db: None, given: dict[str, object]) -> None:

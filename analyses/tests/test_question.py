@@ -73,6 +73,9 @@ def test_rare_settings_are_listed_only_where_they_are_changed() -> None:
     assert settings["Gradient accumulation"] == "4 micro-batches per step"
     assert (settings["Parallelism"], settings["Number of GPUs"]) == ("ddp", "2")
     assert settings["Allocator options"] == "expandable_segments:True"
+    cached = dict(settings_of(make_request(model="gpt2", use_cache=False)))
+    assert cached["Key-value cache"] == "off"
+    assert "Key-value cache" not in dict(settings_of(make_request(model="gpt2")))
     frozen = dict(settings_of(make_request(frozen_backbone=True, global_batch_size=64)))
     assert (frozen["Frozen backbone"], frozen["Global batch to keep"]) == ("on", "64 samples")
 

@@ -21,6 +21,7 @@ from ..prediction.probe import predict_live_memory, predict_memory
 from ..prediction.traces import trace_request
 from ..request import AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
+from ..step.building import cache_caveats
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from .device import device_for, local_price_per_hour
 from .parent import local_device, measure, measured_on, record
@@ -76,7 +77,12 @@ def analyze_measured(
     chosen = recommend_measured(request, outcome)
     found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
     trained = request.workload_at(chosen.batch_size)
-    caveats = [*_caveats(request, device), *accumulation_caveats(trained), *found.caveats]
+    caveats = [
+        *_caveats(request, device),
+        *cache_caveats(trained),
+        *accumulation_caveats(trained),
+        *found.caveats,
+    ]
     return conclude(
         request, replace(found, curve=curve(predict, outcome, request), caveats=caveats)
     )

@@ -39,6 +39,12 @@ DEFAULT_LABEL_COUNTS = {
 """Labels of classifiers: yes or no, the tags of CoNLL-2003, the classes of ImageNet-1k."""
 
 
+_CACHING = {
+    Task.CAUSAL_LANGUAGE_MODELLING,
+    Task.SEQUENCE_TO_SEQUENCE,
+    Task.SPEECH_RECOGNITION,
+}
+
 LARGEST_SEQUENCE_LENGTH = 131_072
 LARGEST_IMAGE_SIZE = 4_096
 """Bounds of the input sizes of every model, in tokens and in pixels per side."""
@@ -79,6 +85,11 @@ class Model:
     image_size: SizeLimits | None = None
     image_processor: str = ""
     label_count: int | None = None
+
+    @property
+    def caches(self) -> bool:
+        """Whether it has a decoder, which can return keys and values in training."""
+        return bool(_CACHING & set(self.tasks))
 
     def config(self) -> dict[str, Any]:
         """The fields of the model's ``config.json``, as a new dictionary.

@@ -18,7 +18,7 @@ from ..hub import resolve
 from ..parallel import interconnect
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Source, Trial
-from ..step.building import blaming_the_config
+from ..step.building import blaming_the_config, cache_caveats
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
 from .intervals import memory_range, step_time_range
@@ -72,7 +72,12 @@ def analyze_predicted(
 
     found = predict_findings(request, gpu, predict, trace_at, refusal, emit, known)
     trained = request.workload_at(found.recommended.batch_size)
-    caveats = [_NOTHING_RUN, *found.caveats, *interconnect.caveats(trained, gpu)]
+    caveats = [
+        _NOTHING_RUN,
+        *found.caveats,
+        *cache_caveats(trained),
+        *interconnect.caveats(trained, gpu),
+    ]
     return conclude(request, replace(found, caveats=caveats))
 
 

@@ -93,6 +93,8 @@ def _candidates(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, dict[str, A
         half = Precision.FP16_MIXED if gpu.bf16_flops is None else Precision.BF16_MIXED
         yield str(half), {"precision": half}
     if not workload.gradient_checkpointing:
+        if workload.use_cache:
+            yield "no key-value cache", {"use_cache": False}
         yield "gradient checkpointing", {"gradient_checkpointing": True}
     for optimizer in (Optimizer.ADAMW_8BIT, Optimizer.ADAFACTOR, Optimizer.SGD_MOMENTUM):
         if workload.optimizer not in (optimizer, Optimizer.NONE, Optimizer.SGD):

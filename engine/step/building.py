@@ -25,7 +25,12 @@ from ..errors import EngineError, InvalidInput
 from ..models.kinds import Task
 from ..parsing import shown
 from ..workload import Attention, Precision, Workload
-from .transformers_versions import building_on_any_device, enable_checkpointing, from_config
+from .transformers_versions import (
+    VERSION,
+    building_on_any_device,
+    enable_checkpointing,
+    from_config,
+)
 
 TASKS: dict[Task, Any] = {
     Task.SEQUENCE_CLASSIFICATION: AutoModelForSequenceClassification,
@@ -38,6 +43,8 @@ TASKS: dict[Task, Any] = {
     Task.SPEECH_RECOGNITION: AutoModelForSpeechSeq2Seq,
 }
 
+_TRAINER_LEAVES_CACHE = VERSION < (5, 0)
+
 _NEED_PADDING = (Task.SEQUENCE_CLASSIFICATION, Task.SEQUENCE_TO_SEQUENCE)
 # A classifying decoder reads its last token that is not padding; a target is shifted right and
 # begins with padding.
@@ -49,7 +56,8 @@ LARGEST_PARAMETER_COUNT = 10**12
 def new_model(workload: Workload) -> torch.nn.Module:
     """The workload's model on the current device, its parameters in the workload's format."""
     fields = config_fields(workload)
-    config = AutoConfig.for_model(fields.pop("model_type"), **fields, use_cache=False)
+    fields["use_cache"] = caches_keys_and_values(workload)
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     dtype = torch.bfloat16 if workload.precision is Precision.BF16_TRUE else torch.float32
     eager = workload.attention is Attention.EAGER
     with building_on_any_device():
@@ -58,6 +66,35 @@ def new_model(workload: Workload) -> torch.nn.Module:
         # Of all models these alone must be asked for their loss.
         model.forward = partial(model.forward, return_loss=True)
     return model
+
+
+def caches_keys_and_values(workload: Workload) -> bool:
+    """Whether a decoder's config asks for a cache, which gradient checkpointing switches off.
+
+    By default as in Hugging Face's Trainer: it sets ``use_cache`` from its own arguments, where it
+    is off, since release 5; before, it left configs alone, and theirs is on.
+    """
+    if workload.use_cache is None:
+        return _TRAINER_LEAVES_CACHE and workload.preset.caches
+    return workload.use_cache
+
+
+def cache_caveats(workload: Workload) -> list[str]:
+    """What an answer assumes about keys and values, where its workload leaves that open."""
+    if workload.use_cache and workload.gradient_checkpointing:
+        return ["Gradient checkpointing switches the key-value cache off."]
+    if not workload.preset.caches or workload.use_cache is not None:
+        return []
+    if caches_keys_and_values(workload):
+        return [
+            "Keys and values are cached (use_cache), as in Hugging Face's Trainer before "
+            "transformers 5."
+        ]
+    return [
+        "Keys and values are not cached (use_cache), as in Hugging Face's Trainer since "
+        "transformers 5. A loop of your own caches them unless config.use_cache is false, and then "
+        "needs more memory."
+    ]
 
 
 def config_fields(workload: Workload) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.workload import Workload
+
+A10 = cuda_behaviour(8.6)
 
 pytestmark = pytest.mark.usefixtures("small_models")
 
@@ -34,6 +37,19 @@ def test_a_model_without_checkpointing_says_so() -> None:
     with pytest.raises(InvalidInput) as raised:
         build_model(small_workload("resnet", gradient_checkpointing=True))
     assert "ResNet-50" in raised.value.fields["gradient_checkpointing"]
+
+
+def test_cached_keys_and_values_are_kept_for_backward_unless_layers_are_recomputed() -> None:
+    def each(**fields: Any) -> int:
+        """Bytes a sample adds to the peak."""
+        workload = small_workload("gpt2", sequence_length=64, optimizer="none", **fields)
+        three, five = (trace(workload, size, A10).peak_by_category()[0] for size in (3, 5))
+        return (five - three) // 2
+
+    both = 2 * 2 * 64 * 64 * 4  # layers, keys and values, tokens, width, fp32
+    assert each(use_cache=True) - each(use_cache=False) == both
+    checkpointed = each(use_cache=True, gradient_checkpointing=True)
+    assert checkpointed == each(use_cache=False, gradient_checkpointing=True)
 
 
 def test_eager_attention_stores_the_scores() -> None:

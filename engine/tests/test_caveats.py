@@ -10,7 +10,9 @@ from engine.parallel.interconnect import accumulation_caveats, unsynchronised_by
 from engine.prediction import tracer
 from engine.prediction.analysis import analyze_predicted
 from engine.request import AnalysisRequest
+from engine.step import building
 from engine.step.batches import Batch
+from engine.step.building import cache_caveats, caches_keys_and_values
 from engine.step.training import Training, inputs_on_device
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
@@ -38,6 +40,44 @@ def test_a_model_with_convolutions_has_a_caveat_on_cudnn_workspaces(
     )
     caveats = " ".join(analyze_predicted(request, lambda _: None).caveats)
     assert ("cuDNN's convolution workspaces are not predicted" in caveats) is convolves
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "said"),
+    [
+        ("gpt2", {}, "Keys and values are not cached (use_cache), as in Hugging Face's Trainer"),
+        ("gpt2", {"use_cache": False}, ""),
+        ("gpt2", {"use_cache": True}, ""),
+        ("gpt2", {"use_cache": True, "gradient_checkpointing": True}, "switches the key-value"),
+        ("bert", {}, ""),
+    ],
+    ids=str,
+)
+def test_whether_keys_and_values_are_cached_is_said_where_the_workload_leaves_it_open(
+    model: str, fields: dict[str, Any], said: str
+) -> None:
+    caveats = cache_caveats(small_workload(model, **fields))
+    assert [said in caveat for caveat in caveats] == [True] * bool(said)
+
+
+def test_an_answer_about_a_decoder_says_whether_its_cache_is_on() -> None:
+    request = AnalysisRequest(
+        small_workload("gpt2"), gpu="t4", batch_multiple=256, memory_limit_bytes=2**30
+    )
+    (said,) = cache_caveats(request.workload)
+    assert said in analyze_predicted(request, lambda _: None).caveats
+
+
+def test_before_transformers_5_the_trainer_leaves_the_cache_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not caches_keys_and_values(small_workload("gpt2"))
+    monkeypatch.setattr(building, "_TRAINER_LEAVES_CACHE", True)
+    assert caches_keys_and_values(small_workload("gpt2"))
+    assert not caches_keys_and_values(small_workload("gpt2", use_cache=False))
+    assert not caches_keys_and_values(small_workload("bert"))
+    (said,) = cache_caveats(small_workload("gpt2"))
+    assert "are cached (use_cache), as in Hugging Face's Trainer before transformers 5" in said
 
 
 def shared(**fields: Any) -> Workload:

@@ -29,6 +29,9 @@ class Bike:
     ] = None
     electric: Annotated[bool, Described("Electric", "With a motor.", Group.OPTIONS)] = False
     owner: Annotated[str, Described("Owner", "Who rides it.", Group.OPTIONS)] = "nobody"
+    lights: Annotated[
+        bool | None, Described("Lights", "On or off.", Group.OPTIONS, empty="by the sun")
+    ] = None
     parts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,11 @@ def test_values_are_read_as_people_and_programs_write_them() -> None:
     assert read == Bike(7, Colour.SKY_BLUE, 9.5, True, "ada")
     assert bike(weight=9).weight == 9.0
     assert bike(electric=" off ").electric is False
+    assert (bike(lights="yes").lights, bike(lights=False).lights, bike().lights) == (
+        True,
+        False,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,6 +74,7 @@ def test_values_are_read_as_people_and_programs_write_them() -> None:
         ("colour", ["red"], "choose one of red, sky-blue"),
         ("electric", "maybe", "enter true or false"),
         ("electric", 2, "enter true or false"),
+        ("lights", "dim", "enter true or false"),
         ("owner", "x" * 501, "enter at most 500 characters of text"),
         ("owner", "a\0b", "enter at most 500 characters of text"),
         ("owner", "\ud800", "enter at most 500 characters of text"),
@@ -100,6 +109,9 @@ def test_a_choice_has_a_label() -> None:
         ("red", "Red, as a rose"),
         ("sky-blue", "sky blue"),
     ]
+    # A switch that may be left empty is a choice of three.
+    assert described_fields(Bike)["lights"].choices == [("true", "on"), ("false", "off")]
+    assert described_fields(Bike)["electric"].choices == []
 
 
 def test_the_usage_of_a_flag_names_choices_and_default() -> None:
@@ -107,6 +119,8 @@ def test_the_usage_of_a_flag_names_choices_and_default() -> None:
     assert fields["colour"].usage == "Of the frame. One of red, sky-blue. Default: red."
     assert fields["electric"].usage == "With a motor. Default: false."
     assert fields["weight"].usage == "In all."
+    assert fields["lights"].usage == "On or off. Default: by the sun."
+    assert fields["lights"].metavar == "true|false"
     assert (fields["electric"].metavar, fields["gears"].metavar) == ("true|false", "N")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -214,6 +215,18 @@ def test_only_changes_with_an_effect_are_tried() -> None:
     request = ask("t4", optimizer="none", gradient_checkpointing=True, lora_rank=4)
     tried = changes(request, GPUS["t4"], quiet)
     assert [change.name for change in tried] == ["as it is", "fp16-mixed"]
+
+
+@pytest.mark.usefixtures("small_models")
+def test_a_cache_that_is_on_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "_predicted", lambda change, request, gpu: change)
+
+    def tried(**fields: Any) -> dict[str, dict[str, Any]]:
+        request = ask(model="gpt2", **fields)
+        return {change.name: change.fields for change in changes(request, GPUS["a10"], quiet)}
+
+    assert tried(use_cache=True)["no key-value cache"] == {"use_cache": False}
+    assert "no key-value cache" not in tried()
 
 
 def test_a_change_the_model_does_not_support_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

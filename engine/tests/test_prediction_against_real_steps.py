@@ -75,6 +75,12 @@ def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
     assert predicted == measured
 
 
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "t5-small", "whisper"])
+def test_the_peak_is_equal_to_the_byte_where_keys_and_values_are_cached(model: str) -> None:
+    predicted, measured = predicted_and_measured(small_workload(model, use_cache=True))
+    assert predicted == measured
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
 def test_in_mixed_precision_batch_norm_differs_by_its_statistics(precision: str) -> None:
     # The real kernel keeps the mean and deviation of each channel in fp32 where the input is

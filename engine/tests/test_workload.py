@@ -54,6 +54,8 @@ def test_numbers_may_be_text_and_empty_text_means_the_default() -> None:
         ({"model": "gpt2", "label_count": 2}, "label_count", "has no labels to count"),
         ({"model": "whisper", "image_size": 224}, "image_size", "takes no image size"),
         ({"model": "swin-t", "image_size": 223}, "image_size", "from 224 to 1,024"),
+        ({"model": "bert", "use_cache": True}, "use_cache", "returns no keys and values"),
+        ({"model": "gpt2", "use_cache": "maybe"}, "use_cache", "enter true or false"),
         ({"model": "bert", "batch": 3}, "batch", "unknown field"),
     ],
 )

@@ -34,7 +34,7 @@ from analyses.pages.new.widgets import (
     text,
 )
 from engine.errors import InvalidInput
-from engine.fields import Group
+from engine.fields import Field, Group
 from engine.gpus import LOCAL
 from engine.models.config import LARGEST_CONFIG_BYTES
 from engine.models.presets import PRESETS
@@ -196,7 +196,7 @@ def values_of(request: Mapping[str, Any]) -> dict[str, str]:
     for name, described in FIELDS.items():
         value = request.get(name)
         is_usual = described.group.is_rare and value == usual.get(name)
-        values[name] = "" if is_usual else _typed(value)
+        values[name] = "" if is_usual else _typed(value, described)
     if request["model"] in PRESETS:
         return values
     config = request.get("config")
@@ -234,7 +234,9 @@ def _offered(choices: Iterable[Any]) -> Iterator[str]:
             yield str(value)
 
 
-def _typed(value: object) -> str:
+def _typed(value: object, described: Field) -> str:
+    if described.is_switch and described.choices and value is not None:
+        return str(value).lower()
     if value is None or value is False:
         return ""
     if value is True:

@@ -76,11 +76,11 @@ def input_for(field: Field) -> forms.Field:
     """The input for a field of a request; the engine validates what is sent."""
     label, help_text = field.label_with_unit, field.described.help
     placeholder = field.described.empty or (field.default_text if field.group.is_rare else "")
-    if field.is_switch:
-        return tick(label, help_text)
     if field.choices:
         empty = [("", field.described.empty)] if field.is_optional else []
         return select(label, [*empty, *field.choices], help_text)
+    if field.is_switch:
+        return tick(label, help_text)
     if field.is_number:
         return number(label, help_text, placeholder, decimal=field.kind is float)
     return text(label, help_text, placeholder)
