@@ -81,6 +81,50 @@ def test_the_peak_is_equal_to_the_byte_where_keys_and_values_are_cached(model: s
     assert predicted == measured
 
 
+_SEQ2SEQ = {
+    "d_model": 64,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 128,
+    "decoder_ffn_dim": 128,
+    "vocab_size": 500,
+    "max_position_embeddings": 64,
+}
+_GPT2 = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 500, "n_positions": 64}
+_OPT = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "ffn_dim": 128,
+    "word_embed_proj_dim": 64,
+    "vocab_size": 500,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "fields"),
+    [
+        # A target has no mask, so the decoder makes one of ones only, which is dropped.
+        ({"model_type": "bart"} | _SEQ2SEQ, {}),
+        ({"model_type": "mbart"} | _SEQ2SEQ, {}),
+        ({"model_type": "opt"} | _OPT, {}),
+        # Padded sentences keep theirs.
+        ({"model_type": "gpt2"} | _GPT2, {"task": "sequence-classification"}),
+        ({"model_type": "opt"} | _OPT, {"task": "sequence-classification", "use_cache": True}),
+    ],
+    ids=lambda value: value.get("model_type", str(value)),
+)
+def test_masks_are_dropped_where_a_real_step_drops_them(
+    config: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    workload = Workload("own", config=config, sequence_length=32, **fields)
+    predicted, measured = predicted_and_measured(workload)
+    assert predicted == measured
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
 def test_in_mixed_precision_batch_norm_differs_by_its_statistics(precision: str) -> None:
     # The real kernel keeps the mean and deviation of each channel in fp32 where the input is
