@@ -4,13 +4,18 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django_q.conf import Conf
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from analyses.tests.factories import make_result, make_user
+from analyses.jobs import nodes, queue, timeouts
+from analyses.models import Analysis
+from analyses.tests.factories import make_analysis, make_result, make_user
+from analyses.tests.queueing import Clock, Enqueue
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
 
@@ -22,7 +27,7 @@ def member(db: None) -> User:
 
 @pytest.fixture
 def api(member: User) -> APIClient:
-    """A script of the member's."""
+    """A script with the member's token."""
     client = APIClient()
     client.force_authenticate(member)
     return client
@@ -30,7 +35,7 @@ def api(member: User) -> APIClient:
 
 @pytest.fixture
 def fake_engine(settings: Settings, tmp_path: Path) -> Callable[[str], list[str]]:
-    """Makes the engine behave in one of the ways of ``fake_engine.py``; gives its command."""
+    """Replaces the engine by ``fake_engine.py`` with the given behaviour; returns its command."""
     result = tmp_path / "result.json"
     result.write_text(json.dumps(make_result().to_dict()))
 
@@ -40,3 +45,32 @@ def fake_engine(settings: Settings, tmp_path: Path) -> Callable[[str], list[str]
         return command
 
     return behave
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> nodes.Here:
+    """This node, with one GPU and one worker for predictions."""
+    gpu = nodes.LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
+    node = nodes.Here("lab-1", gpu, prediction_workers=1)
+    monkeypatch.setattr(nodes, "here", lambda: node)
+    monkeypatch.setattr(Conf, "POLL", 0)
+    monkeypatch.setattr(timeouts, "HEARTBEAT_TASK_EVERY_SECONDS", 3600)
+    return node
+
+
+@pytest.fixture
+def enqueue(member: User) -> Enqueue:
+    """Queues an analysis."""
+
+    def make(**fields: Any) -> Analysis:
+        return make_analysis(member, **fields)
+
+    return make
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that the broker reads."""
+    clock = Clock()
+    monkeypatch.setattr(queue, "monotonic", clock)
+    return clock

@@ -1,4 +1,4 @@
-"""Members, analyses and results that look like real ones, for every test of the site."""
+"""Realistic members, analyses and results for all tests of the site."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def make_request(**fields: object) -> dict[str, object]:
 def make_trial(
     batch_size: int, gpu: str = "a10", source: Source = Source.PREDICTED
 ) -> engine_result.Trial:
-    """One batch of BERT base, fp32, sequence length 128, AdamW."""
+    """A trial of BERT base, fp32, sequence length 128, AdamW."""
     breakdown = {
         "parameters": PARAMETER_BYTES,
         "gradients": PARAMETER_BYTES,
@@ -130,7 +130,7 @@ def make_result(
     source: Source = Source.PREDICTED,
     **changes: Any,
 ) -> AnalysisResult:
-    """A whole result, in which every figure follows from :func:`make_trial`."""
+    """A complete result whose numbers all follow from :func:`make_trial`."""
     total = GPUS[gpu].total_bytes
     largest = next(size for size in range(4096, 0, -1) if make_trial(size, gpu).fits)
     at_current = make_trial(current, gpu, source)
@@ -180,7 +180,7 @@ def make_result(
 
 
 def make_timeline(batch_size: int) -> list[TimelinePoint]:
-    """Memory up the hill of the forward pass and down that of the backward pass."""
+    """Memory that rises in the forward pass and falls in the backward pass."""
     phases = [(0.0, "inputs"), (0.1, "forward"), (0.5, "backward"), (0.9, "optimizer")]
     fixed = {"parameters": PARAMETER_BYTES, "optimizer_state": 2 * PARAMETER_BYTES}
     kept = batch_size * _ACTIVATION_BYTES_PER_SAMPLE
@@ -210,7 +210,7 @@ def of_first_version(result: AnalysisResult) -> dict[str, Any]:
 def make_analysis(
     owner: User, status: Status = Status.QUEUED, result: AnalysisResult | None = None, **fields: Any
 ) -> Analysis:
-    """A stored analysis with its job; a succeeded one has a result, and its trials as rows."""
+    """A stored analysis with its job; if succeeded, with a result and its trials as rows."""
     now = timezone.now()
     request = fields.pop("request", None) or make_request(
         current_batch_size=result.current_batch_size if result else 16
@@ -248,7 +248,7 @@ def make_notification(
     job: Mapping[str, object] = MappingProxyType({}),
     **fields: Any,
 ) -> Notification:
-    """A notification with its job; what ``job`` names stands there."""
+    """A notification with its job, whose fields ``job`` sets."""
     notification = Notification.objects.create(
         analysis=analysis, channel=channel, status=status, **fields
     )
@@ -267,14 +267,14 @@ def _set_job(job: Job, **columns: Any) -> None:
 
 
 def lease_on(subject: Analysis | Query, node: str = "node-1", device: str = "") -> Lease:
-    """A worker's lease on what waits."""
+    """A worker's lease on a queued analysis, query or notification."""
     taken = lease.claim(subject.job.pk, node, device)
     assert taken is not None
     return taken
 
 
 def recount(analyses: QuerySet[Analysis]) -> None:
-    """Lets analyses count that no service has stored."""
+    """Count the savings of analyses that no service has stored."""
     with recounting(analyses):
         pass
 

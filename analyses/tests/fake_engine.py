@@ -1,4 +1,4 @@
-"""Speaks the engine's language and misbehaves in one way: ``fake_engine.py BEHAVIOUR [RESULT]``."""
+"""Speaks the engine's protocol and misbehaves: ``fake_engine.py BEHAVIOUR [RESULT]``."""
 
 import json
 import os
@@ -42,9 +42,9 @@ def success() -> None:
     result()
 
 
-def lookup() -> None:
-    log(f"working on {asked['ask']}")
-    say({"type": "answer", "answer": {"batch_size": asked["request"]["current_batch_size"]}})
+def query() -> None:
+    log(f"working on {order['ask']}")
+    say({"type": "answer", "answer": {"batch_size": order["request"]["current_batch_size"]}})
 
 
 def wrong() -> None:
@@ -54,14 +54,12 @@ def wrong() -> None:
 
 
 def resume() -> None:
-    log(
-        f"asked for {asked['request']['model']}, known {[t['batch_size'] for t in asked['trials']]}"
-    )
+    log(f"got {order['request']['model']}, known {[t['batch_size'] for t in order['trials']]}")
     result()
 
 
-def until_told() -> None:
-    """Goes on when there is a file beside the result whose name is GO."""
+def until_released() -> None:
+    """Continues once the file GO exists beside the result."""
     trial(16)
     log("half way")
     while not Path(sys.argv[2]).with_name(GO).exists():
@@ -152,6 +150,6 @@ if __name__ == "__main__":
     behaviour = sys.argv[1]
     if behaviour == "dead":
         sys.exit("cannot start")
-    for line in iter(sys.stdin.readline, ""):  # at its end the parent is gone
-        asked = json.loads(line)
+    for line in iter(sys.stdin.readline, ""):  # it ends when the parent is gone
+        order = json.loads(line)
         globals()[behaviour]()

@@ -22,7 +22,7 @@ def address(name: str, analysis: Analysis) -> str:
     return reverse(f"analyses:{name}", args=[analysis.pk])
 
 
-def test_the_owner_adopts_and_takes_it_back(page: Client, member: User) -> None:
+def test_the_owner_can_adopt_and_undo(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     html = page.get(address("detail", analysis)).content.decode()
     assert "Mark as adopted" in html
@@ -40,7 +40,7 @@ def test_the_owner_adopts_and_takes_it_back(page: Client, member: User) -> None:
     assert "Mark as adopted" in html
 
 
-def test_another_member_may_not_but_an_admin_may(client: Client, member: User) -> None:
+def test_an_admin_can_adopt_but_another_member_cannot(client: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     client.force_login(make_user("alan"))
     html = client.get(address("detail", analysis)).content.decode()
@@ -66,7 +66,7 @@ def test_another_member_may_not_but_an_admin_may(client: Client, member: User) -
         (Status.SUCCEEDED, {"recommended_batch_size": None}),
     ],
 )
-def test_without_a_recommendation_there_is_nothing_to_adopt(
+def test_an_analysis_without_a_gain_cannot_be_adopted(
     page: Client, member: User, status: Status, fields: dict[str, Any]
 ) -> None:
     analysis = make_analysis(member, status, **fields)
@@ -87,14 +87,14 @@ def test_adopting_twice_keeps_the_first_time(member: User) -> None:
     assert (analysis.adopted_at, analysis.adopted_by) == (first, member)
 
 
-def test_buttons_answer_a_post_only(page: Client, member: User) -> None:
+def test_the_buttons_need_a_post(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     for name in ("adopt", "take-back"):
         assert page.get(address(name, analysis)).status_code == 405
     assert page.post(reverse("analyses:adopt", args=[4711])).status_code == 404
 
 
-def test_the_api_adopts_and_takes_back(page: Client, member: User) -> None:
+def test_the_api_can_adopt_and_undo(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     api = reverse("api:analysis-adopt", args=[analysis.pk])
     body = page.post(api).json()

@@ -1,4 +1,4 @@
-"""What else could help: the section on the page of an analysis."""
+"""*What else could help*: the section on an analysis's page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyses.jobs.engine_output import Failure
 from analyses.models import Analysis, Node, Query, QueryKind, Status
 from analyses.pages.advice import Advice, advice_of
 from analyses.tests.factories import make_analysis, make_request, make_user
-from analyses.tests.lookup_answers import answer_next, make_plan, take_next
+from analyses.tests.query_answers import answer_next, make_plan, take_next
 from engine.events import Answer
 
 HTMX = {"HX-Request": "true"}
@@ -55,7 +55,7 @@ def advice(analysis: Analysis, **changes: Any) -> Advice:
     return found
 
 
-def test_it_is_worked_out_when_asked_for_and_kept(
+def test_advice_is_computed_on_request_and_stored(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     assert "Explore options" in section(page, analysis)
@@ -77,7 +77,9 @@ def test_it_is_worked_out_when_asked_for_and_kept(
     assert "hx-get" not in shown
 
 
-def test_the_page_of_an_analysis_loads_it_when_it_is_seen(page: Client, analysis: Analysis) -> None:
+def test_the_page_loads_stored_advice_when_it_scrolls_into_view(
+    page: Client, analysis: Analysis
+) -> None:
     html = page.get(f"/{analysis.pk}/").content.decode()
     assert f'hx-get="{url(analysis)}?seen=nothing" hx-trigger="intersect once"' in html
     assert f'<form class="card-note advice-ask" method="post" action="{url(analysis)}"' in html
@@ -92,7 +94,7 @@ def test_the_page_of_an_analysis_loads_it_when_it_is_seen(page: Client, analysis
         (Status.RUNNING, "", False),
     ],
 )
-def test_it_is_there_where_it_can_be_predicted(
+def test_advice_is_offered_where_it_can_be_predicted(
     page: Client, member: User, status: Status, gpu: str, there: bool
 ) -> None:
     fields: dict[str, Any] = {}
@@ -102,7 +104,7 @@ def test_it_is_there_where_it_can_be_predicted(
     assert (SECTION in page.get(f"/{analysis.pk}/").content.decode()) == there
 
 
-def test_a_measured_analysis_is_asked_about_on_the_catalogue_s_gpu(
+def test_advice_on_a_measured_analysis_uses_the_catalogue_gpu(
     page: Client, member: User, node: Node
 ) -> None:
     fields: dict[str, Any] = {
@@ -114,7 +116,7 @@ def test_a_measured_analysis_is_asked_about_on_the_catalogue_s_gpu(
     assert Query.objects.get().request["gpu"] == "a10"
 
 
-def test_without_javascript_it_has_a_page_of_its_own(
+def test_without_javascript_advice_has_its_own_page(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     response = page.post(url(analysis))
@@ -127,7 +129,7 @@ def test_without_javascript_it_has_a_page_of_its_own(
     assert 'http-equiv="refresh"' not in html
 
 
-def test_changes_come_fastest_first_with_what_does_not_apply_at_the_end(analysis: Analysis) -> None:
+def test_changes_come_fastest_first_and_inapplicable_ones_last(analysis: Analysis) -> None:
     shown = advice(analysis)
     assert shown.base is not None
     assert shown.base.name == "as it is"
@@ -140,7 +142,7 @@ def test_changes_come_fastest_first_with_what_does_not_apply_at_the_end(analysis
     assert shown.changes[0].extra_bytes == 2**29
 
 
-def test_gpus_come_cheapest_per_sample_first_and_say_what_they_are_best_at(
+def test_gpus_come_cheapest_per_sample_first_and_show_what_they_are_best_at(
     analysis: Analysis,
 ) -> None:
     rows = {row.gpu: row for row in advice(analysis).gpus}
@@ -153,7 +155,7 @@ def test_gpus_come_cheapest_per_sample_first_and_say_what_they_are_best_at(
     assert rows["h100"].form_query == f"from={analysis.pk}&gpu=h100&price_per_hour_usd="
 
 
-def test_the_price_of_the_request_is_that_of_its_own_gpu(member: User) -> None:
+def test_the_requests_price_only_applies_to_its_own_gpu(member: User) -> None:
     request = make_request(price_per_hour_usd=10.0)
     rows = {
         row.gpu: row
@@ -165,7 +167,7 @@ def test_the_price_of_the_request_is_that_of_its_own_gpu(member: User) -> None:
     assert rows["t4"].price_per_hour_usd < 10
 
 
-def test_gpus_that_share_the_work_are_all_paid_for(member: User) -> None:
+def test_the_cost_covers_all_gpus_of_a_run(member: User) -> None:
     request = make_request(parallelism="ddp", world_size=4, price_per_hour_usd=1.0)
     shown = advice(make_analysis(member, Status.SUCCEEDED, request=request))
     own = next(row for row in shown.gpus if row.is_current)
@@ -178,7 +180,7 @@ def test_a_workload_that_fits_nowhere_marks_nothing(analysis: Analysis) -> None:
     assert not any(row.marks for row in advice(analysis, options=options).gpus)
 
 
-def test_a_failure_is_told_and_can_be_tried_again(
+def test_a_failure_is_shown_and_can_be_retried(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     page.post(url(analysis))
@@ -188,7 +190,7 @@ def test_a_failure_is_told_and_can_be_tried_again(
     assert "Try again" in shown
 
 
-def test_advice_of_another_version_can_be_asked_for_again(
+def test_advice_of_another_version_can_be_recomputed(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     page.post(url(analysis))
@@ -196,19 +198,19 @@ def test_advice_of_another_version_can_be_asked_for_again(
     assert "another version of MemoryMark" in section(page, analysis)
 
 
-def test_without_a_worker_it_says_so_and_asks_no_more(page: Client, analysis: Analysis) -> None:
+def test_without_a_worker_it_says_so_and_stops_polling(page: Client, analysis: Analysis) -> None:
     asked = page.post(url(analysis), headers=HTMX).content.decode()
     assert "No worker is online" in asked
     assert "hx-get" not in asked
 
 
-def test_what_is_compiled_gets_no_advice_and_the_reason(page: Client, member: User) -> None:
+def test_compiled_workloads_get_a_reason_instead_of_advice(page: Client, member: User) -> None:
     request = make_request(gpu="local", compile=True)
     analysis = make_analysis(member, Status.SUCCEEDED, request=request, measured_gpu="NVIDIA A10")
     assert "cannot be predicted" in section(page, analysis)
 
 
-def test_what_a_member_of_the_hub_found_is_shown_to_that_member_only(
+def test_advice_on_a_hub_model_is_only_shown_to_its_member(
     page: Client, member: User, node: Node
 ) -> None:
     request = make_request(model="someone/their-model")
@@ -220,7 +222,7 @@ def test_what_a_member_of_the_hub_found_is_shown_to_that_member_only(
     assert "Explore options" in section(page, analysis)
 
 
-# The links fill the form
+# The links to the form
 
 
 def initial(page: Client, query: str) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def initial(page: Client, query: str) -> dict[str, Any]:
     return values
 
 
-def test_a_link_fills_the_form_with_one_change(page: Client, analysis: Analysis) -> None:
+def test_a_link_opens_the_form_with_one_change(page: Client, analysis: Analysis) -> None:
     values = initial(page, f"from={analysis.pk}&precision=bf16-mixed&gradient_checkpointing=on")
     assert (values["precision"], values["gradient_checkpointing"]) == ("bf16-mixed", "on")
     assert values["model"] == "bert"
@@ -237,7 +239,7 @@ def test_a_link_fills_the_form_with_one_change(page: Client, analysis: Analysis)
 @pytest.mark.parametrize(
     "change", ["precision=int3", "gpu=abacus", "compile=maybe", "odd=1", f"allocator={'x' * 501}"]
 )
-def test_a_link_changes_nothing_to_what_cannot_be(
+def test_a_link_with_an_invalid_change_is_ignored(
     page: Client, analysis: Analysis, change: str
 ) -> None:
     plain = initial(page, f"from={analysis.pk}")

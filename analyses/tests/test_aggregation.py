@@ -1,4 +1,4 @@
-"""What counts as savings, however it came about: what is stored equals what is computed anew."""
+"""Stored savings always equal freshly computed ones, after any history."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ from engine.result import Source
         {"hours_per_run": 2, "runs_per_year": 3, "price_per_hour_usd": 4},
     ],
 )
-def test_batch_sizes_and_assumptions_make_no_other_workload(change: dict[str, object]) -> None:
+def test_batch_sizes_and_assumptions_are_not_part_of_the_workload(
+    change: dict[str, object],
+) -> None:
     assert workload_key(make_request(**change)) == workload_key(make_request())
 
 
@@ -67,16 +69,16 @@ def test_batch_sizes_and_assumptions_make_no_other_workload(change: dict[str, ob
         {"label_count": 7},
     ],
 )
-def test_another_workload_or_gpu_has_another_key(change: dict[str, object]) -> None:
+def test_a_different_workload_or_gpu_has_a_different_key(change: dict[str, object]) -> None:
     assert workload_key(make_request(**change)) != workload_key(make_request())
 
 
-def test_a_request_of_the_first_version_is_of_the_same_workload() -> None:
+def test_a_request_of_the_first_version_has_the_same_workload() -> None:
     old = {name: value for name, value in make_request().items() if name not in NEW_IN_WORKLOADS}
     assert workload_key(old) == workload_key(make_request())
 
 
-def test_a_key_depends_on_what_is_asked_not_on_how_it_was_stored() -> None:
+def test_a_key_depends_on_the_settings_and_not_on_their_storage_format() -> None:
     request = make_request(precision="fp16-mixed", sequence_length=300, lora_rank=8)
     read = json.loads(json.dumps(request))
     backwards = dict(reversed(request.items()))
@@ -85,17 +87,17 @@ def test_a_key_depends_on_what_is_asked_not_on_how_it_was_stored() -> None:
     assert workload_key(left_empty) == workload_key(request)
 
 
-def test_a_limit_that_nobody_has_set_makes_no_smaller_gpu() -> None:
+def test_an_unset_memory_limit_is_not_a_smaller_gpu() -> None:
     request = make_request()
     without = {name: value for name, value in request.items() if name != "memory_limit_bytes"}
     assert workload_key(without) == workload_key(request | {"memory_limit_bytes": None})
 
 
-def test_a_model_that_is_no_more_still_has_a_key() -> None:
+def test_a_removed_model_still_has_a_key() -> None:
     assert workload_key(make_request() | {"model": "a model of long ago"})
 
 
-def test_a_gpu_measured_is_the_one_of_the_catalogue_with_its_name() -> None:
+def test_a_measured_gpu_equals_the_catalogue_gpu_of_the_same_name() -> None:
     local = make_request(gpu="local")
     assert workload_key(local, "NVIDIA A10") == workload_key(make_request(gpu="a10"))
     assert workload_key(local, "NVIDIA Unheard-of") != workload_key(local, "NVIDIA A10")
@@ -106,7 +108,7 @@ def test_a_submitted_analysis_has_its_key(member: User) -> None:
     assert services.submit(member, request).workload_key == workload_key(request)
 
 
-def test_earlier_analyses_get_what_their_savings_are_counted_by(member: User) -> None:
+def test_a_migration_gives_earlier_analyses_their_savings_columns(member: User) -> None:
     succeeded = make_analysis(member, Status.SUCCEEDED)
     failed = make_analysis(member, Status.FAILED)
     Analysis.objects.update(workload_key="", gpu_hours_per_year=None)
@@ -135,7 +137,7 @@ def stored() -> Counted:
 
 
 def computed() -> Counted:
-    """The rule in one query over everything that was ever asked."""
+    """The rule as one query over all analyses."""
     one_each = (
         Analysis.objects.filter(status=Status.SUCCEEDED)
         .order_by()
@@ -189,7 +191,7 @@ def adopt(owner: User, number: int) -> None:
         services.adopt(analysis, owner)
 
 
-def take_back(owner: User, number: int) -> None:
+def undo(owner: User, number: int) -> None:
     if analysis := one_of(owner, number):
         services.undo_adoption(analysis, analysis.owner)
 
@@ -211,7 +213,7 @@ def end(analysis: Analysis, outcome: Outcome) -> None:
 
 
 STEPS = st.tuples(
-    st.sampled_from([submit, submit, finish, finish, fail, adopt, take_back, remove]),
+    st.sampled_from([submit, submit, finish, finish, fail, adopt, undo, remove]),
     st.integers(0, 1),
     st.integers(0, 11),
 )
@@ -223,7 +225,7 @@ STEPS = st.tuples(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=st.lists(STEPS, min_size=8, max_size=20))
-def test_after_any_steps_what_is_stored_is_what_is_computed(
+def test_after_any_steps_stored_savings_equal_computed_ones(
     member: User, steps: list[tuple[Callable[[User, int], None], int, int]]
 ) -> None:
     with transaction.atomic():
@@ -234,7 +236,7 @@ def test_after_any_steps_what_is_stored_is_what_is_computed(
         transaction.set_rollback(True)
 
 
-def test_the_steps_come_to_something(member: User) -> None:
+def test_the_random_steps_lead_to_savings(member: User) -> None:
     for step in (submit, finish, submit, adopt, submit, finish):
         step(member, 0)
     assert len(stored()) == 1
@@ -256,7 +258,7 @@ JANUARY, FEBRUARY, MARCH = (datetime(2026, month, 15, tzinfo=UTC) for month in (
         (None, None, date(2026, 1, 1)),
     ],
 )
-def test_savings_count_from_the_adoption_else_the_answer_else_the_question(
+def test_savings_count_from_adoption_or_else_the_result_or_else_submission(
     adopted_at: datetime | None, finished_at: datetime | None, month: date
 ) -> None:
     analysis = Analysis(queued_at=JANUARY, finished_at=finished_at, adopted_at=adopted_at)
@@ -264,14 +266,14 @@ def test_savings_count_from_the_adoption_else_the_answer_else_the_question(
     assert (columns["month"], columns["is_realised"]) == (month, adopted_at is not None)
 
 
-def test_months_are_those_of_utc() -> None:
-    """Whatever the time zone of the process: the row is read by others."""
+def test_months_are_in_utc() -> None:
+    """In any time zone of the process, since others read the row."""
     east = fixed_timezone(timedelta(hours=9))
     new_year_there = datetime(2026, 1, 1, 3, tzinfo=east)
     assert columns_of(Analysis(queued_at=new_year_there))["month"] == date(2025, 12, 1)
 
 
-def test_a_row_repeats_what_it_is_counted_by(member: User) -> None:
+def test_a_row_copies_the_columns_it_is_counted_by(member: User) -> None:
     analysis = Analysis(
         pk=7,
         owner=member,
@@ -298,7 +300,7 @@ def test_a_row_repeats_what_it_is_counted_by(member: User) -> None:
     }
 
 
-def test_an_adopted_one_counts_before_a_newer_one_and_of_several_the_newest(member: User) -> None:
+def test_an_adopted_analysis_counts_over_a_newer_one(member: User) -> None:
     counted = []
     for adopted_at in (None, MARCH, None, FEBRUARY, None):
         made = make_analysis(member, Status.SUCCEEDED, adopted_at=adopted_at)
@@ -307,7 +309,7 @@ def test_an_adopted_one_counts_before_a_newer_one_and_of_several_the_newest(memb
     assert [pk for pk, _ in counted] == [numbers[at] for at in (0, 1, 1, 3, 3)]
 
 
-def test_of_several_owners_and_workloads_each_is_counted_anew(member: User) -> None:
+def test_each_owner_and_workload_is_recounted(member: User) -> None:
     for owner in (member, make_user("alan")):
         for model in ("bert", "gpt2"):
             make_analysis(owner, Status.SUCCEEDED, request=make_request(model=model))
@@ -319,10 +321,10 @@ def test_of_several_owners_and_workloads_each_is_counted_anew(member: User) -> N
     assert {row.owner.username for row in CountedSavings.objects.all()} == {"alan"}
 
 
-# Each way by itself
+# Each way on its own
 
 
-def test_an_earlier_one_counts_again_when_the_newest_is_deleted_in_the_admin(
+def test_an_earlier_analysis_counts_again_when_the_admin_site_deletes_the_newest(
     client: Client, member: User
 ) -> None:
     earlier, newest = (make_analysis(member, Status.SUCCEEDED) for _ in range(2))
@@ -336,7 +338,7 @@ def test_an_earlier_one_counts_again_when_the_newest_is_deleted_in_the_admin(
     assert not CountedSavings.objects.exists()
 
 
-def test_where_a_change_fails_nothing_counts_otherwise(member: User) -> None:
+def test_a_failed_change_leaves_the_savings_unchanged(member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     before = stored()
     this = Analysis.objects.filter(pk=analysis.pk)
@@ -345,7 +347,7 @@ def test_where_a_change_fails_nothing_counts_otherwise(member: User) -> None:
     assert stored() == before == computed()
 
 
-def test_what_was_stored_earlier_counts_after_the_migration(member: User) -> None:
+def test_earlier_analyses_count_after_the_migration(member: User) -> None:
     for owner in (member, make_user("alan")):
         make_analysis(owner, Status.SUCCEEDED, adopted_at=timezone.now())
         make_analysis(owner, Status.SUCCEEDED)
@@ -362,7 +364,7 @@ def test_what_was_stored_earlier_counts_after_the_migration(member: User) -> Non
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
 @pytest.mark.django_db(transaction=True, available_apps=INSTALLED_APPS)
-def test_of_two_that_end_at_once_the_newest_counts() -> None:
+def test_the_newest_of_two_that_finish_together_counts() -> None:
     member = make_user("grace")
     older, newer = (make_analysis(member) for _ in range(2))
 
@@ -374,14 +376,14 @@ def test_of_two_that_end_at_once_the_newest_counts() -> None:
     with transaction.atomic():
         end(newer, RESULTS[0])
         other.start()
-        while not _somebody_waits():
+        while not _is_someone_waiting():
             assert other.is_alive()
     other.join()
     assert CountedSavings.objects.get().analysis == newer
 
 
-def _somebody_waits() -> bool:
-    """For this connection; another test run may use the same server."""
+def _is_someone_waiting() -> bool:
+    """Whether anyone waits for this connection; another test run may use the same server."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT 1 FROM pg_locks"

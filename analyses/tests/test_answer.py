@@ -26,7 +26,7 @@ def assumed(result: AnalysisResult) -> Savings:
     return result.savings
 
 
-def test_every_key_figure_and_card_says_where_it_comes_from() -> None:
+def test_every_key_number_and_card_says_where_it_comes_from() -> None:
     result = make_result()
     for figure in [*key_figures(result), *estimate_figures(result)]:
         assert figure.sources
@@ -34,7 +34,7 @@ def test_every_key_figure_and_card_says_where_it_comes_from() -> None:
     assert cost.sources == savings.sources == (Source.PREDICTED, Source.ASSUMED)
 
 
-def test_the_largest_batch_comes_with_the_one_that_fails() -> None:
+def test_the_largest_batch_is_shown_with_the_one_that_fails() -> None:
     largest = key_figures(make_result())[0]
     limit = int(largest.value)
     assert largest.note == (
@@ -44,7 +44,7 @@ def test_the_largest_batch_comes_with_the_one_that_fails() -> None:
     assert "was not tried" in unbounded.note
 
 
-def test_the_reason_for_the_recommended_batch_is_the_true_one() -> None:
+def test_the_recommended_batch_shows_its_actual_reason() -> None:
     assert "within 5%" in key_figures(make_result())[1].note
     bounded = make_result(recommended=16, current=8)
     assert "as fast as memory safely allows" in key_figures(bounded)[1].note
@@ -53,11 +53,11 @@ def test_the_reason_for_the_recommended_batch_is_the_true_one() -> None:
 
 
 @pytest.mark.parametrize("safe", [None, make_result().largest_batch_size])
-def test_a_limit_that_is_safe_itself_needs_no_second_figure(safe: int | None) -> None:
+def test_a_safe_limit_needs_no_second_number(safe: int | None) -> None:
     assert key_figures(make_result(safe_batch_size=safe))[0].note.endswith("runs out of memory")
 
 
-def test_a_limit_that_is_not_safe_at_all_is_said_so() -> None:
+def test_an_unsafe_limit_is_marked() -> None:
     note = key_figures(make_result(safe_batch_size=0))[0].note
     assert note.endswith("No batch is certain to fit at the high end of the prediction.")
 
@@ -97,13 +97,13 @@ def test_a_smaller_recommended_batch_that_is_slower_is_not_called_noise() -> Non
     assert "saves memory, not time" in speedup.note
 
 
-def test_the_recommended_batch_in_use_is_no_gain_either() -> None:
+def test_using_the_recommended_batch_already_is_no_gain() -> None:
     speedup = estimate_figures(make_result(current=128, recommended=128))[0]
     assert speedup.value == "no gain"
     assert "already the recommended one" in speedup.note
 
 
-def test_a_gain_stays_a_gain_where_nothing_runs() -> None:
+def test_a_gain_without_any_runs_is_still_a_gain() -> None:
     result = make_result()
     idle = replace(assumed(result), runs_per_year=0.0, gpu_hours_per_year=0.0, usd_per_year=0.0)
     assert has_gain(replace(result, savings=idle))
@@ -118,12 +118,12 @@ def test_the_stored_gain_does_not_depend_on_money(member: User, current: int, ga
     assert make_analysis(member, Status.SUCCEEDED, sure, request=request).has_gain is gain
 
 
-def test_a_missing_step_time_is_said_and_not_guessed() -> None:
+def test_a_missing_step_time_is_stated_and_not_guessed() -> None:
     result = make_result(speedup=None, savings=None)
     assert estimate_figures(result)[0].value == "not known"
 
 
-def test_savings_repeat_the_assumptions_they_rest_on() -> None:
+def test_savings_show_their_assumptions() -> None:
     _, cost, savings = estimate_figures(make_result())
     assert "8 GPU-hours per run today" in cost.note
     assert "per GPU-hour" in cost.note
@@ -142,7 +142,7 @@ def test_the_global_batch_is_kept_by_accumulation() -> None:
     assert global_batch_advice(whole).startswith("Use one batch of 128 per")
 
 
-def test_a_global_batch_that_cannot_be_kept_exactly_is_said_so() -> None:
+def test_a_global_batch_that_cannot_be_kept_exactly_is_marked() -> None:
     workload = Workload(model="bert", parallelism=Parallelism.DDP, world_size=2)
     uneven = make_result(global_batch=make_global_batch(500, 2, 512), workload=workload)
     advice = global_batch_advice(uneven)
@@ -160,7 +160,7 @@ def test_a_global_batch_that_cannot_be_kept_exactly_is_said_so() -> None:
         (Status.FAILED, 60, "after", False, False),
     ],
 )
-def test_the_state_says_how_long_it_took(
+def test_the_state_shows_the_duration(
     status: Status, waited: float, preposition: str, ticks: bool, hinted: bool
 ) -> None:
     begun = NOW - timedelta(seconds=waited)
@@ -182,7 +182,7 @@ STORED = {
 }  # fmt: skip
 
 
-def test_the_worker_that_takes_it_says_what_it_runs_with(member: User, fake_engine: Any) -> None:
+def test_the_worker_that_claims_it_records_its_environment(member: User, fake_engine: Any) -> None:
     fake_engine("success")
     analysis = services.submit(member, ASKED)
     assert analysis.environment == {}
@@ -192,7 +192,7 @@ def test_the_worker_that_takes_it_says_what_it_runs_with(member: User, fake_engi
     assert {"node", "engine", "python", "torch", "transformers"} <= set(analysis.environment)
 
 
-def test_the_next_worker_says_its_own(member: User) -> None:
+def test_the_next_worker_records_its_own_environment(member: User) -> None:
     analysis = services.submit(member, ASKED)
     claim = lease.claim(analysis.job.pk, "one", environment=STORED)
     assert claim is not None
@@ -202,7 +202,7 @@ def test_the_next_worker_says_its_own(member: User) -> None:
     assert analysis.environment["node"] == "two"
 
 
-def test_an_answer_from_the_store_keeps_what_it_was_computed_with(member: User) -> None:
+def test_a_reused_result_keeps_the_environment_it_was_computed_in(member: User) -> None:
     first = services.submit(member, ASKED)
     claim = lease.claim(first.job.pk, "gpu-1", environment=STORED)
     assert claim is not None
@@ -233,7 +233,7 @@ def test_a_measurement_shows_its_device_and_each_version_once(member: User) -> N
 
 
 @pytest.mark.parametrize(("node", "rows"), [("gpu-1", [("Node", "gpu-1")]), ("", [])])
-def test_an_older_analysis_shows_what_is_known(
+def test_an_older_analysis_shows_what_it_has(
     client: Client, member: User, node: str, rows: list[tuple[str, str]]
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED, node=node)

@@ -82,7 +82,7 @@ def test_the_list_has_pages_newest_first(api: APIClient, member: User) -> None:
 
 @pytest.mark.parametrize("sort", ["-id", "id", "speedup", "-speedup", "member"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_each_is_on_one_page_in_its_place(
+def test_each_analysis_is_on_exactly_one_page(
     api: APIClient, member: User, sort: str, size: int
 ) -> None:
     for number in range(7):
@@ -101,21 +101,21 @@ def test_each_is_on_one_page_in_its_place(
 
 
 @pytest.mark.parametrize("query", [{"page": "99"}, {"page": "x"}, {"page": "-1"}])
-def test_a_page_that_is_not_there(api: APIClient, query: dict[str, str]) -> None:
+def test_a_missing_page_is_not_found(api: APIClient, query: dict[str, str]) -> None:
     assert api.get(URL, query).status_code == 404
 
 
-def test_the_list_takes_the_same_queries_for_any_number(
+def test_the_list_takes_the_same_number_of_queries_for_any_length(
     api: APIClient, member: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     for _ in range(5):
         make_analysis(member, Status.SUCCEEDED)
-    api.get(URL)  # notes the token's use, once a minute
+    api.get(URL)  # records the token's use, once a minute
     with django_assert_num_queries(7):  # token, others of the member, role, count, ids, rows, tags
         api.get(URL)
 
 
-def test_a_session_is_good_too_and_needs_the_csrf_token(member: User) -> None:
+def test_a_session_works_too_and_needs_the_csrf_token(member: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(member)
 
@@ -126,7 +126,7 @@ def test_a_session_is_good_too_and_needs_the_csrf_token(member: User) -> None:
 
 
 @pytest.mark.parametrize("path", ["analyses/", "analyses/1/", "models/", "gpus/"])
-def test_nothing_without_signing_in(client: Client, db: None, path: str) -> None:
+def test_everything_requires_authentication(client: Client, db: None, path: str) -> None:
     response = client.get(f"/api/v1/{path}")
 
     assert response.status_code == 401
@@ -173,7 +173,7 @@ def test_a_former_members_token_is_refused(api: APIClient, member: User) -> None
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_bad_fields_are_told_one_by_one(api: APIClient, fields: dict[str, Any], wrong: str) -> None:
+def test_each_invalid_field_is_reported(api: APIClient, fields: dict[str, Any], wrong: str) -> None:
     response = api.post(URL, GOOD | fields, format="json")
 
     assert response.status_code == 400
@@ -209,7 +209,7 @@ def test_bad_fields_are_told_one_by_one(api: APIClient, fields: dict[str, Any], 
         b'{"model": {"a": [[[[]]]]}, "gpu": [1, 2]}',
     ],
 )
-def test_garbage_is_a_400_and_nothing_worse(api: APIClient, body: bytes) -> None:
+def test_garbage_is_a_400(api: APIClient, body: bytes) -> None:
     response = api.post(URL, body, content_type="application/json")
 
     assert response.status_code == 400
@@ -225,12 +225,12 @@ def test_a_body_that_is_too_large_is_refused_in_json(api: APIClient) -> None:
     assert "too large" in response.json()["detail"]
 
 
-def test_a_body_that_is_no_json_is_refused(api: APIClient) -> None:
+def test_a_body_that_is_not_json_is_refused(api: APIClient) -> None:
     assert api.post(URL, "model=bert", content_type="text/plain").status_code == 415
 
 
 @pytest.mark.parametrize("pk", ["999", str(10**30)])
-def test_an_analysis_that_is_not_there(api: APIClient, pk: str) -> None:
+def test_a_missing_analysis_is_not_found(api: APIClient, pk: str) -> None:
     assert api.get(f"{URL}{pk}/").status_code == 404
 
 
@@ -276,7 +276,7 @@ def _delete(api: APIClient, analysis: Analysis) -> int:
 
 
 @pytest.mark.parametrize("status", FINAL_STATUSES)
-def test_it_is_gone_with_all_that_belongs_to_it(
+def test_deleting_an_analysis_deletes_everything_that_belongs_to_it(
     api: APIClient, member: User, status: Status
 ) -> None:
     analysis = make_analysis(member, status)
@@ -285,12 +285,14 @@ def test_it_is_gone_with_all_that_belongs_to_it(
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.CANCELLING])
-def test_what_has_not_ended_stays(api: APIClient, member: User, status: Status) -> None:
+def test_an_unfinished_analysis_cannot_be_deleted(
+    api: APIClient, member: User, status: Status
+) -> None:
     assert _delete(api, make_analysis(member, status)) == 409
     assert Analysis.objects.exists()
 
 
-def test_only_ones_own_unless_one_is_an_admin(api: APIClient) -> None:
+def test_members_delete_their_own_analyses_and_admins_any(api: APIClient) -> None:
     analysis = make_analysis(make_user("alan"), Status.SUCCEEDED)
     assert _delete(api, analysis) == 403
     api.force_authenticate(make_user("root", is_staff=True))

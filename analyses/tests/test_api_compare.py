@@ -1,4 +1,4 @@
-"""Comparing over the API: the figures of the page."""
+"""Comparing over the API gives the same numbers as the page."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_two_analyses_side_by_side(api: APIClient, two: list[Analysis]) -> None:
     assert settings["Model"] == ["BERT base", "BERT base"]
 
 
-def test_only_the_differences(api: APIClient, two: list[Analysis]) -> None:
+def test_equal_rows_can_be_left_out(api: APIClient, two: list[Analysis]) -> None:
     body = api.get(URL, {"ids": ",".join(str(one.pk) for one in two), "diff": "1"}).json()
     assert [row["label"] for row in body["asked"]] == ["GPU"]
     assert all(row["differs"] for row in [*body["asked"], *body["answered"]])
@@ -70,7 +70,7 @@ def test_only_the_differences(api: APIClient, two: list[Analysis]) -> None:
         ({"ids": "{0},{1}", "diff": "yes"}, "diff"),
     ],
 )
-def test_what_cannot_be_compared_is_said(
+def test_analyses_that_cannot_be_compared_are_reported(
     api: APIClient, two: list[Analysis], query: dict[str, str], wrong: str
 ) -> None:
     pks = [one.pk for one in two]

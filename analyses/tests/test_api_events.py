@@ -1,4 +1,4 @@
-"""Following an analysis: its trials, and what happens to it as it comes."""
+"""Following an analysis: its trials and its events as they come."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_each_event_comes_once_and_the_end_comes_last(api: APIClient, member: Us
     assert (after_all["results"], after_all["is_final"]) == ([], True)
 
 
-def test_nothing_new_is_nothing(api: APIClient, member: User) -> None:
+def test_without_news_there_are_no_events(api: APIClient, member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING)
     cursor = _events(api, analysis)["cursor"]
     assert _events(api, analysis, cursor) == {"results": [], "cursor": cursor, "is_final": False}
 
 
-def test_it_waits_for_something_new(
+def test_a_request_can_wait_for_new_events(
     api: APIClient, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     analysis = make_analysis(member, Status.RUNNING)
@@ -70,7 +70,7 @@ def test_it_waits_for_something_new(
     assert _kinds(_events(api, analysis, cursor, wait="60")) == ["log"]
 
 
-def test_many_events_come_in_parts_and_none_is_lost(
+def test_many_events_are_split_and_none_is_lost(
     api: APIClient, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MOST_EVENTS", 3)
@@ -90,21 +90,21 @@ def test_many_events_come_in_parts_and_none_is_lost(
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.CANCELLING, Status.CANCELLED])
-def test_every_status_is_said(api: APIClient, member: User, status: Status) -> None:
+def test_every_status_is_an_event(api: APIClient, member: User, status: Status) -> None:
     (event,) = _events(api, make_analysis(member, status))["results"]
     assert (event["kind"], event["status"]) == ("status", status)
     assert event["at"]
 
 
 @pytest.mark.parametrize("cursor", ["x", "é", "MQ==", "LTEuMC4=", "MC4xZTk5OS4="])
-def test_a_cursor_that_is_none_is_refused(api: APIClient, member: User, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(api: APIClient, member: User, cursor: str) -> None:
     analysis = make_analysis(member)
     response = api.get(f"{URL}{analysis.pk}/events/", {"after": cursor})
     assert response.status_code == 400
     assert set(response.json()["errors"]) == {"after"}
 
 
-def test_the_trials_alone(api: APIClient, member: User) -> None:
+def test_the_trials_can_be_read_alone(api: APIClient, member: User) -> None:
     analysis = make_analysis(make_user("alan"), Status.SUCCEEDED)
     trials = api.get(f"{URL}{analysis.pk}/trials/").json()["results"]
     whole = api.get(f"{URL}{analysis.pk}/").json()["trials"]
@@ -112,5 +112,5 @@ def test_the_trials_alone(api: APIClient, member: User) -> None:
 
 
 @pytest.mark.parametrize("part", ["events", "trials"])
-def test_of_nothing_there_is_nothing(api: APIClient, part: str) -> None:
+def test_a_missing_analysis_has_no_events(api: APIClient, part: str) -> None:
     assert api.get(f"{URL}4711/{part}/").status_code == 404

@@ -1,4 +1,4 @@
-"""Asking for less: chosen fields, and nothing that the client has already."""
+"""Smaller responses: chosen fields, and nothing the client already has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ URL = "/api/v1/analyses/"
 READ = [URL, "/api/v1/models/", "/api/v1/gpus/", "/api/v1/nodes/"]
 
 
-def test_only_the_fields_that_are_asked_for(api: APIClient, member: User) -> None:
+def test_only_the_requested_fields_are_sent(api: APIClient, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     one = api.get(f"{URL}{analysis.pk}/?fields=id,status").json()
     listed = api.get(f"{URL}?fields=status, id").json()
@@ -28,7 +28,7 @@ def test_only_the_fields_that_are_asked_for(api: APIClient, member: User) -> Non
     assert set(api.get("/api/v1/gpus/?fields=name").json()["results"][0]) == {"name"}
 
 
-def test_what_is_not_asked_for_is_not_read(
+def test_columns_not_requested_are_not_read(
     api: APIClient, member: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
@@ -47,7 +47,9 @@ def test_an_unknown_field_is_named(api: APIClient, member: User, address: str) -
 
 
 @pytest.mark.parametrize("address", READ)
-def test_what_the_client_has_is_not_sent_again(api: APIClient, member: User, address: str) -> None:
+def test_an_unchanged_analysis_is_not_sent_again(
+    api: APIClient, member: User, address: str
+) -> None:
     make_analysis(member)
     first = api.get(address)
     again = api.get(address, headers={"If-None-Match": first["ETag"]})
@@ -58,7 +60,7 @@ def test_what_the_client_has_is_not_sent_again(api: APIClient, member: User, add
     assert api.get(address, headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_an_analysis_that_is_known_is_not_read(
+def test_an_unchanged_analysis_is_not_read(
     api: APIClient, member: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     address = f"{URL}{make_analysis(member, Status.SUCCEEDED).pk}/"
@@ -78,7 +80,7 @@ CHANGES: list[Callable[[Analysis, User], object]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_another_version(
+def test_every_change_gives_a_new_version(
     api: APIClient, member: User, change: Callable[[Analysis, User], object]
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
@@ -92,23 +94,21 @@ def test_every_change_is_another_version(
     assert after["ETag"] != before["ETag"]
 
 
-def test_other_fields_are_another_version(api: APIClient, member: User) -> None:
+def test_other_fields_have_another_version(api: APIClient, member: User) -> None:
     address = f"{URL}{make_analysis(member).pk}/"
     assert api.get(address)["ETag"] != api.get(f"{address}?fields=id")["ETag"]
 
 
 @pytest.mark.parametrize("size", ["0", "201", "-1", "x", "9" * 40, ""])
-def test_an_odd_page_size_is_refused(api: APIClient, size: str) -> None:
+def test_an_invalid_page_size_is_refused(api: APIClient, size: str) -> None:
     assert api.get(URL, {"page_size": size}).status_code == 400
 
 
 @pytest.mark.parametrize("address", [URL, f"{URL}{{}}/"])
-def test_a_condition_for_writes_does_not_hinder_a_read(
-    api: APIClient, member: User, address: str
-) -> None:
+def test_if_match_does_not_affect_a_read(api: APIClient, member: User, address: str) -> None:
     address = address.format(make_analysis(member).pk)
     assert api.get(address, headers={"If-Match": '"other"'}).status_code == 200
 
 
-def test_of_nothing_no_version_is_known(api: APIClient) -> None:
+def test_a_missing_analysis_is_not_found_whatever_the_version(api: APIClient) -> None:
     assert api.get(f"{URL}4711/", headers={"If-None-Match": "*"}).status_code == 404

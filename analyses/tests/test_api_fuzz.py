@@ -1,4 +1,4 @@
-"""The whole API under generated requests: whatever is sent, it does what its description says."""
+"""The whole API under generated requests: it always conforms to its description."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ described.app = application
 def map_path_parameters(
     _context: HookContext, parameters: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Some of what is made up becomes the number of an analysis, or a GPU's name."""
+    """Replace some generated values by the number of an analysis, or a GPU's name."""
     if parameters and len(str(parameters.get("gpu", ""))) % 2:
         parameters["gpu"] = "a10"
     number = (parameters or {}).get("id")
@@ -64,7 +64,7 @@ def map_path_parameters(
 
 @pytest.fixture
 def _one_connection(db: None) -> Iterator[None]:
-    """The application does not close the connection in whose transaction the test runs."""
+    """Keep the application from closing the connection whose transaction the test uses."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield
@@ -76,8 +76,8 @@ def _one_connection(db: None) -> Iterator[None]:
 def token(
     request: pytest.FixtureRequest, _one_connection: None, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Of who asks, in a lab with analyses of theirs and of another's; empty of nobody."""
-    monkeypatch.setattr(views, "seats", BoundedSemaphore(0))  # nobody has a minute here
+    """The caller's token, empty for none, in a lab with analyses of theirs and of another's."""
+    monkeypatch.setattr(views, "seats", BoundedSemaphore(0))  # no request may wait
     Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
     is_viewer, is_admin = request.param == "viewer", request.param == "admin"
     asks: User = make_viewer("grace") if is_viewer else make_user("grace", is_staff=is_admin)
@@ -88,18 +88,18 @@ def token(
     return "" if request.param == "nobody" else str(ApiToken.objects.create(user=asks)[1])
 
 
-# The same requests each time: what nobody has changed must not turn red by chance.
+# The same requests each time, so that unchanged code does not fail by chance.
 @described.parametrize()
 @hypothesis.settings(
     max_examples=25, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
 )
-def test_it_does_what_its_description_says(case: Case[Any], token: str) -> None:
+def test_the_api_conforms_to_its_description(case: Case[Any], token: str) -> None:
     excluded: set[Any] = set(JUDGED.get(case.operation.label, ()))
-    if "fields" in case.query:  # then an answer lacks what its description requires
+    if "fields" in case.query:  # the response then lacks required fields
         excluded.add(checks.response_schema_conformance)
     sent = [value if isinstance(value, list) else [value] for value in case.query.values()]
     if any("" in values for values in sent):
-        excluded.add(checks.negative_data_rejection)  # empty is left out, as a form sends it
+        excluded.add(checks.negative_data_rejection)  # empty means missing, as in a form
     headers = {"Authorization": f"Token {token}"} if token else {}
     response = case.call_and_validate(headers=headers, excluded_checks=list(excluded))
 

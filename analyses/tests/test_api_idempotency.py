@@ -1,4 +1,4 @@
-"""A request that is sent twice makes one analysis."""
+"""A request sent twice creates one analysis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _post(api: APIClient, key: str = "one", **fields: object) -> Any:
     return api.post(URL, GOOD | fields, format="json", headers={"Idempotency-Key": key})
 
 
-def test_the_same_request_again_has_the_same_answer(api: APIClient) -> None:
+def test_a_repeated_request_gets_the_same_response(api: APIClient) -> None:
     first, again = _post(api), _post(api)
 
     assert (first.status_code, again.status_code) == (201, 201)
@@ -49,7 +49,7 @@ def test_another_request_with_the_same_key_is_refused(api: APIClient) -> None:
     assert Analysis.objects.count() == 1
 
 
-def test_another_key_and_another_member_make_another(api: APIClient) -> None:
+def test_another_key_or_member_creates_another_analysis(api: APIClient) -> None:
     _post(api)
     _post(api, key="two")
     api.force_authenticate(make_user("alan"))
@@ -57,13 +57,13 @@ def test_another_key_and_another_member_make_another(api: APIClient) -> None:
     assert Analysis.objects.count() == 3
 
 
-def test_without_a_key_each_is_a_new_one(api: APIClient) -> None:
+def test_without_a_key_each_request_creates_an_analysis(api: APIClient) -> None:
     for _ in range(2):
         api.post(URL, GOOD, format="json")
     assert (Analysis.objects.count(), IdempotencyKey.objects.count()) == (2, 0)
 
 
-def test_a_refused_request_may_be_put_right_under_its_key(api: APIClient) -> None:
+def test_a_refused_request_can_be_corrected_under_its_key(api: APIClient) -> None:
     assert _post(api, gpu="a11").status_code == 400
     assert not IdempotencyKey.objects.exists()
     assert _post(api).status_code == 201
@@ -77,7 +77,7 @@ def test_a_key_is_forgotten_after_a_day(api: APIClient) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "é", "a\tb"])
-def test_what_is_no_key_is_refused(api: APIClient, key: str) -> None:
+def test_an_invalid_key_is_refused(api: APIClient, key: str) -> None:
     assert _post(api, key).status_code == 400
     assert not Analysis.objects.exists()
 
@@ -85,9 +85,9 @@ def test_what_is_no_key_is_refused(api: APIClient, key: str) -> None:
 @pytest.mark.skipif(
     connection.vendor == "sqlite", reason="in memory, as the tests have it, nobody waits for a lock"
 )
-# With the apps named, the tables are emptied by a cascade: knox's own, which no model has, too.
+# Naming the apps empties the tables by a cascade, including knox's own, which has no model.
 @pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
-def test_of_those_sent_at_once_one_is_made() -> None:
+def test_concurrent_requests_with_one_key_create_one_analysis() -> None:
     member = make_user()
 
     def send(_: int) -> int:

@@ -1,4 +1,4 @@
-"""Members, settings and prices over the API: admins change them, and see the members."""
+"""Members, settings and prices over the API: only admins change them and see the members."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def admin(db: None) -> APIClient:
     return client
 
 
-def test_admins_see_the_members(admin: APIClient, member: User) -> None:
+def test_only_admins_see_the_members(admin: APIClient, member: User) -> None:
     make_user("alan", is_active=False)
     assert admin.get(MEMBERS).json()["results"] == [
         {"name": "alan", "role": "member", "active": False, "last_login": None},
@@ -31,7 +31,7 @@ def test_admins_see_the_members(admin: APIClient, member: User) -> None:
     ]
 
 
-def test_members_read_the_settings_and_change_nothing(api: APIClient) -> None:
+def test_members_can_read_the_settings_but_not_change_them(api: APIClient) -> None:
     assert api.get(LAB).json() == {
         "hours_per_run": 8.0,
         "runs_per_year": 100.0,
@@ -50,7 +50,7 @@ def test_members_read_the_settings_and_change_nothing(api: APIClient) -> None:
     assert not GpuPrice.objects.exists()
 
 
-def test_an_admin_sets_what_is_given_and_the_rest_stays(admin: APIClient) -> None:
+def test_an_admin_can_change_single_settings(admin: APIClient) -> None:
     admin.patch(LAB, {"sharing_allowed": False, "runs_per_year": 7}, format="json")
     body = admin.patch(LAB, {"hours_per_run": 3.5}, format="json").json()
 
@@ -76,7 +76,7 @@ def test_an_admin_sets_what_is_given_and_the_rest_stays(admin: APIClient) -> Non
         ([], "non_field_errors"),
     ],
 )
-def test_wrong_settings_are_told_and_nothing_is_stored(
+def test_invalid_settings_are_reported_and_nothing_is_stored(
     admin: APIClient, given: Any, wrong: str
 ) -> None:
     before = admin.get(LAB).json()
@@ -87,7 +87,7 @@ def test_wrong_settings_are_told_and_nothing_is_stored(
     assert admin.get(LAB).json() == before
 
 
-def test_an_admin_sets_a_price_and_takes_it_back(admin: APIClient) -> None:
+def test_an_admin_can_set_and_reset_a_price(admin: APIClient) -> None:
     catalogue = admin.get(PRICE).json()["price_per_hour_usd"]
     body = admin.put(PRICE, {"price_per_hour_usd": 0.4}, format="json").json()
 
@@ -97,7 +97,7 @@ def test_an_admin_sets_a_price_and_takes_it_back(admin: APIClient) -> None:
     assert admin.get(PRICE).json()["price_per_hour_usd"] == catalogue
 
 
-def test_a_node_may_have_a_gpu_that_the_catalogue_does_not_know(admin: APIClient) -> None:
+def test_a_gpu_of_a_node_outside_the_catalogue_can_have_a_price(admin: APIClient) -> None:
     Node.objects.create(
         name="lab-1", gpu_name="Quadro RTX 6000/8000", heartbeat_at="2026-01-01T00:00Z"
     )
@@ -111,13 +111,13 @@ def test_a_node_may_have_a_gpu_that_the_catalogue_does_not_know(admin: APIClient
 @pytest.mark.parametrize(
     "given", [{}, {"price_per_hour_usd": -1}, {"price_per_hour_usd": None}, {"price": 1}]
 )
-def test_a_wrong_price_is_refused(admin: APIClient, given: dict[str, object]) -> None:
+def test_an_invalid_price_is_refused(admin: APIClient, given: dict[str, object]) -> None:
     assert admin.put(PRICE, given, format="json").status_code == 400
     assert not GpuPrice.objects.exists()
 
 
 @pytest.mark.parametrize("method", ["get", "put", "delete"])
-def test_of_an_unknown_gpu_there_is_no_price(admin: APIClient, method: str) -> None:
+def test_an_unknown_gpu_has_no_price(admin: APIClient, method: str) -> None:
     send = getattr(admin, method)
     response = send("/api/v1/gpus/a11/price/", {"price_per_hour_usd": 1}, format="json")
     assert response.status_code == 404

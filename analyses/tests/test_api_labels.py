@@ -1,4 +1,4 @@
-"""Tags and note from a script: as in the pages, and nothing else of an analysis."""
+"""Tags and notes over the API, as on the pages; nothing else of an analysis can be changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from analyses.tests.factories import add_trial, make_analysis, make_trial, make_
 
 @pytest.fixture
 def analysis(member: User) -> Analysis:
-    """One with labels, of another member."""
+    """Another member's analysis with labels."""
     analysis = make_analysis(make_user("alan"), Status.SUCCEEDED)
     write_labels(analysis, ["old"], "Theirs.", member)
     return analysis
@@ -34,7 +34,7 @@ def stored() -> Labels:
     return labels_of(Analysis.objects.get())
 
 
-def test_tags_and_note_are_written(api: APIClient, address: str) -> None:
+def test_tags_and_note_can_be_changed(api: APIClient, address: str) -> None:
     given = {"tags": [" Thesis", "thesis", "Chapter  two", ""], "note": "Run at\r\nnight. "}
     answer = api.patch(address, given, format="json")
 
@@ -58,7 +58,7 @@ def test_tags_and_note_are_written(api: APIClient, address: str) -> None:
         ({"tags": ["new"]}, Labels(("new",), "Theirs.")),
     ],
 )
-def test_what_is_left_out_stays(
+def test_missing_fields_stay_unchanged(
     api: APIClient, address: str, given: dict[str, Any], left: Labels
 ) -> None:
     assert api.patch(address, given, format="json").status_code == 200
@@ -82,7 +82,7 @@ def test_what_is_left_out_stays(
         ({"note": False}, {"note"}),
     ],
 )
-def test_what_is_wrong_is_told_by_its_name_and_nothing_is_done(
+def test_invalid_fields_are_reported_and_nothing_changes(
     api: APIClient, address: str, given: dict[str, Any], wrong: set[str]
 ) -> None:
     refused = api.patch(address, given, format="json")
@@ -101,11 +101,11 @@ def test_half_a_surrogate_pair_is_refused(api: APIClient, address: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"x"', b"null", b"{"])
-def test_no_object_is_refused(api: APIClient, address: str, body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_refused(api: APIClient, address: str, body: bytes) -> None:
     assert api.patch(address, body, content_type="application/json").status_code == 400
 
 
-def test_what_somebody_has_written_since_is_not_overwritten(
+def test_changes_since_the_read_are_not_overwritten(
     api: APIClient, address: str, analysis: Analysis
 ) -> None:
     read = {"If-Match": api.get(address)["ETag"]}
@@ -133,7 +133,7 @@ def test_without_a_version_the_last_writer_wins(
 
 
 @pytest.mark.parametrize("query", ["", "?fields=tags,note", "?wait=0"])
-def test_nothing_else_hinders_and_any_read_will_do(
+def test_other_changes_do_not_matter_and_any_read_gives_the_version(
     api: APIClient, address: str, analysis: Analysis, query: str
 ) -> None:
     etag = api.get(address + query)["ETag"]
@@ -143,7 +143,7 @@ def test_nothing_else_hinders_and_any_read_will_do(
     assert written.status_code == 200
 
 
-def test_a_request_that_came_twice_is_no_conflict(api: APIClient, address: str) -> None:
+def test_a_repeated_request_is_no_conflict(api: APIClient, address: str) -> None:
     read = {"If-Match": api.get(address)["ETag"]}
     for _ in range(2):
         written = api.patch(address, {"note": "Mine."}, format="json", headers=read)
@@ -154,13 +154,15 @@ def test_a_request_that_came_twice_is_no_conflict(api: APIClient, address: str) 
     ("form", "status"),
     [("{}", 200), ("W/{}", 200), ('"other", {}', 200), ("*", 200), ('"other"', 412), ("x", 400)],
 )
-def test_the_forms_of_if_match(api: APIClient, address: str, form: str, status: int) -> None:
+def test_every_form_of_if_match_is_understood(
+    api: APIClient, address: str, form: str, status: int
+) -> None:
     given = {"If-Match": form.format(api.get(address)["ETag"])}
     answer = api.patch(address, {"note": "Mine."}, format="json", headers=given)
     assert answer.status_code == status
 
 
-def test_of_nothing_nothing_is_written(api: APIClient) -> None:
+def test_a_missing_analysis_is_not_found(api: APIClient) -> None:
     any_version = {"If-Match": "*"}
     answer = api.patch("/api/v1/analyses/4711/", {"note": "x"}, format="json", headers=any_version)
     assert answer.status_code == 404
@@ -170,7 +172,7 @@ def test_of_nothing_nothing_is_written(api: APIClient) -> None:
     connection.vendor == "sqlite", reason="in memory, as the tests have it, nobody waits for a lock"
 )
 @pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
-def test_of_those_who_have_read_the_same_one_writes() -> None:
+def test_of_concurrent_writers_with_one_version_only_one_succeeds() -> None:
     member = make_user()
     address = f"/api/v1/analyses/{make_analysis(member).pk}/"
 

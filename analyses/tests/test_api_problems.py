@@ -1,4 +1,4 @@
-"""Every error of the API is problem details."""
+"""Every API error is in the problem details format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _errors(api: APIClient, member: User) -> Iterator[tuple[int, Any]]:
     yield 415, api.post(URL, "model=bert", content_type="text/plain")
 
 
-def test_every_error_says_what_and_where(api: APIClient, member: User) -> None:
+def test_every_error_has_a_title_and_an_instance(api: APIClient, member: User) -> None:
     for status, response in _errors(api, member):
         body = response.json()
         assert response.status_code == status == body["status"]
@@ -50,7 +50,7 @@ def test_every_error_says_what_and_where(api: APIClient, member: User) -> None:
         assert body["instance"].startswith("/api/")
 
 
-def test_each_wrong_field_has_its_messages(api: APIClient) -> None:
+def test_each_invalid_field_has_its_messages(api: APIClient) -> None:
     body = api.post(URL, {"model": "bort", "gpu": "a11"}, format="json").json()
 
     assert set(body["errors"]) == {"model", "gpu"}
@@ -58,7 +58,7 @@ def test_each_wrong_field_has_its_messages(api: APIClient) -> None:
     assert "gpu: unknown gpu" in body["detail"]
 
 
-def test_a_fault_of_the_site_is_told_without_its_insides(
+def test_an_internal_error_reveals_no_internals(
     api: APIClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def break_down(*_: object) -> Analysis:
@@ -74,7 +74,7 @@ def test_a_fault_of_the_site_is_told_without_its_insides(
     assert "secret" in caplog.text
 
 
-def test_a_test_of_the_site_sees_the_exception_itself(
+def test_the_test_client_still_raises_the_exception(
     member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_down(*_: object) -> Analysis:
@@ -87,7 +87,7 @@ def test_a_test_of_the_site_sees_the_exception_itself(
         client.post(URL, {"model": "bert", "gpu": "a10"}, format="json")
 
 
-def test_a_database_that_is_away_is_worth_another_try(
+def test_an_unavailable_database_is_a_503_with_retry_after(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> Analysis:
@@ -109,7 +109,7 @@ def test_a_database_that_is_away_is_worth_another_try(
         ("/api/v1/health/", "/api/v1/health"),
     ],
 )
-def test_a_wrong_slash_is_put_right_and_the_method_kept(
+def test_a_wrong_slash_is_redirected_with_the_same_method(
     api: APIClient, given: str, right: str
 ) -> None:
     response = api.post(given, {"model": "bert", "gpu": "a10"}, format="json")
@@ -118,7 +118,7 @@ def test_a_wrong_slash_is_put_right_and_the_method_kept(
     assert not Analysis.objects.exists()
 
 
-def test_the_kinds_of_problems_have_names_of_their_own() -> None:
+def test_each_kind_of_problem_has_its_own_name() -> None:
     assert len({kind.name for kind in KINDS.values()}) == len(KINDS)
 
 

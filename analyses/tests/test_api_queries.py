@@ -1,4 +1,4 @@
-"""Lookups over the REST API."""
+"""Queries over the REST API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
 from analyses.models import Query, QueryKind
 from analyses.tests.factories import make_user
-from analyses.tests.lookup_answers import answer_next, make_plan, make_prediction, take_next
+from analyses.tests.query_answers import answer_next, make_plan, make_prediction, take_next
 
 PREDICT, PLAN = "/api/v1/predict/", "/api/v1/plan/"
 GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
@@ -27,7 +27,7 @@ def api(member: User) -> APIClient:
 
 
 def while_it_waits(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
-    """Let somebody do something while a script waits."""
+    """Runs a function while a script waits."""
 
     monkeypatch.setattr(views, "sleep", lambda _seconds: act())
 
@@ -36,7 +36,7 @@ def while_it_waits(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
     ("url", "ask", "body"),
     [(PREDICT, QueryKind.PREDICT, make_prediction(32)), (PLAN, QueryKind.PLAN, make_plan())],
 )
-def test_a_script_asks_and_gets_the_answer(
+def test_a_script_can_wait_for_the_answer(
     api: APIClient, monkeypatch: pytest.MonkeyPatch, url: str, ask: QueryKind, body: dict[str, Any]
 ) -> None:
     while_it_waits(monkeypatch, lambda: answer_next(ask, body))
@@ -49,7 +49,7 @@ def test_a_script_asks_and_gets_the_answer(
     assert api.get(response["Location"]).json() == answer
 
 
-def test_what_is_not_there_yet_can_be_read_later(api: APIClient) -> None:
+def test_an_unfinished_answer_can_be_read_later(api: APIClient) -> None:
     response = api.post(f"{PREDICT}?wait=0", GOOD, format="json")
     assert response.status_code == 202
     assert response["Location"] == response.json()["url"]
@@ -58,11 +58,11 @@ def test_what_is_not_there_yet_can_be_read_later(api: APIClient) -> None:
     assert api.post(PREDICT, GOOD, format="json").status_code == 200
 
 
-def test_it_waits_no_longer_than_it_was_told(api: APIClient) -> None:
+def test_a_request_waits_no_longer_than_requested(api: APIClient) -> None:
     assert api.post(f"{PREDICT}?wait=0.1", GOOD, format="json").status_code == 202
 
 
-def test_scripts_that_wait_leave_threads_to_the_pages(
+def test_waiting_scripts_leave_threads_for_the_pages(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never() -> None:
@@ -77,14 +77,14 @@ def test_scripts_that_wait_leave_threads_to_the_pages(
             views.seats.release()
 
 
-def test_each_wrong_field_has_a_message(api: APIClient) -> None:
+def test_each_invalid_field_has_a_message(api: APIClient) -> None:
     response = api.post(PREDICT, {"gpu": "a10", "current_batch_size": 0}, format="json")
     assert response.status_code == 400
     assert set(response.json()["errors"]) == {"model", "current_batch_size"}
     assert not Query.objects.exists()
 
 
-def test_what_only_the_engine_can_know_to_be_wrong_is_told_by_field_too(
+def test_invalid_fields_found_by_the_engine_are_reported_too(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> None:
@@ -98,7 +98,7 @@ def test_what_only_the_engine_can_know_to_be_wrong_is_told_by_field_too(
     assert response.json()["errors"] == {"model": ["the hub does not have it"]}
 
 
-def test_another_failure_is_an_answer_that_says_why(
+def test_any_other_failure_is_an_answer_with_a_reason(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
@@ -111,23 +111,23 @@ def test_another_failure_is_an_answer_that_says_why(
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "soon", ""])
-def test_an_odd_wait_is_refused(api: APIClient, wait: str) -> None:
+def test_an_invalid_wait_is_refused(api: APIClient, wait: str) -> None:
     response = api.post(f"{PREDICT}?wait={wait}", GOOD, format="json")
     assert response.status_code == 400
     assert set(response.json()["errors"]) == {"wait"}
 
 
-def test_a_list_is_no_question(api: APIClient) -> None:
+def test_a_list_is_not_a_request(api: APIClient) -> None:
     assert api.post(PREDICT, [1], format="json").status_code == 400
 
 
-def test_only_who_asked_reads_it(api: APIClient) -> None:
+def test_only_its_submitter_can_read_a_query(api: APIClient) -> None:
     address = api.post(f"{PREDICT}?wait=0", GOOD, format="json")["Location"]
     for name, is_staff, status in (("alan", False, 404), ("root", True, 200)):
         api.force_authenticate(make_user(name, is_staff=is_staff))
         assert api.get(address).status_code == status
 
 
-def test_it_requires_a_login(db: None) -> None:
+def test_queries_require_authentication(db: None) -> None:
     assert APIClient().post(PREDICT, GOOD, format="json").status_code == 401
     assert not Query.objects.exists()

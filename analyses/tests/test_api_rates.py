@@ -1,4 +1,4 @@
-"""How much a member may ask of the API."""
+"""API rate limits per member."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def _until_refused(api: APIClient) -> tuple[int, Any]:
     raise AssertionError("never refused")
 
 
-def test_who_asks_too_much_is_told_when_to_come_back(
-    api: APIClient, clock: dict[str, float]
-) -> None:
+def test_too_many_requests_get_a_retry_after(api: APIClient, clock: dict[str, float]) -> None:
     count, refused = _until_refused(api)
 
     assert count == 10
@@ -54,31 +52,31 @@ def test_who_asks_too_much_is_told_when_to_come_back(
     assert api.get("/api/v1/lab/").status_code == 200
 
 
-def test_after_a_minute_all_is_back(api: APIClient, clock: dict[str, float]) -> None:
+def test_after_a_minute_the_budget_is_full_again(api: APIClient, clock: dict[str, float]) -> None:
     _until_refused(api)
     clock["is"] += PERIOD_SECONDS
     assert _until_refused(api)[0] == 10
 
 
-def test_members_do_not_share(api: APIClient, clock: dict[str, float]) -> None:
+def test_members_have_separate_budgets(api: APIClient, clock: dict[str, float]) -> None:
     _until_refused(api)
     api.force_authenticate(make_user("alan"))
     assert api.get("/api/v1/lab/").status_code == 200
 
 
-def test_an_analysis_costs_more_than_a_look(api: APIClient, clock: dict[str, float]) -> None:
+def test_submitting_costs_more_than_reading(api: APIClient, clock: dict[str, float]) -> None:
     good = {"model": "bert", "gpu": "a10"}
     assert api.post(URL, good, format="json").status_code == 201
     assert api.get(URL).status_code == 429
 
 
-def test_without_a_rate_nobody_counts(api: APIClient, settings: Settings) -> None:
+def test_without_a_rate_nothing_is_limited(api: APIClient, settings: Settings) -> None:
     settings.API_UNITS_PER_MINUTE = 0
     with pytest.raises(AssertionError, match="never refused"):
         _until_refused(api)
 
 
-def test_a_disk_that_cannot_be_written_does_not_close_the_api(
+def test_a_full_disk_does_not_close_the_api(
     api: APIClient, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -91,7 +89,7 @@ def _spend_many(path: Path) -> int:
     return sum(spend(path, 1.0, 0.0) == 0 for _ in range(50))
 
 
-def test_processes_count_together(tmp_path: Path) -> None:
+def test_processes_share_the_budget(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4) as pool:
         spent = sum(pool.map(_spend_many, [tmp_path / "member"] * 4))
     assert spent == PERIOD_SECONDS
@@ -104,7 +102,7 @@ def test_processes_count_together(tmp_path: Path) -> None:
         max_size=40,
     )
 )
-def test_never_more_than_a_period_ahead_and_always_again(
+def test_a_request_is_always_allowed_after_its_wait(
     tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[float, float]]
 ) -> None:
     path, now = tmp_path_factory.mktemp("units") / "member", 1e6
@@ -113,5 +111,5 @@ def test_never_more_than_a_period_ahead_and_always_again(
         wait = spend(path, seconds, now)
         assert 0 <= wait <= seconds + 1e-6
         if wait:
-            now += wait + 1e-6  # what a float of this size can tell apart
+            now += wait + 1e-6  # the resolution of a float of this size
             assert spend(path, seconds, now) == 0

@@ -1,4 +1,4 @@
-"""The lab's savings over the API: the totals of the page."""
+"""The lab's savings over the API, with the same totals as the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ URL = "/api/v1/savings/"
 
 @pytest.fixture
 def lab(member: User) -> list[float]:
-    """One adopted analysis of the member, and one of another that is not."""
+    """An adopted analysis of the member, and another member's that is not adopted."""
     own = make_analysis(member, Status.SUCCEEDED)
     services.adopt(own, member)
     alans = make_analysis(
@@ -24,7 +24,7 @@ def lab(member: User) -> list[float]:
     return [own.usd_per_year or 0, alans.usd_per_year or 0]
 
 
-def test_the_totals_whole_and_by_member(api: APIClient, lab: list[float]) -> None:
+def test_totals_are_given_overall_and_by_member(api: APIClient, lab: list[float]) -> None:
     body = api.get(URL).json()
 
     assert body["by"] == "member"
@@ -38,13 +38,13 @@ def test_the_totals_whole_and_by_member(api: APIClient, lab: list[float]) -> Non
     assert body["count"] == 2
 
 
-def test_it_takes_the_selection_of_the_page(api: APIClient, lab: list[float]) -> None:
+def test_the_api_takes_the_pages_selection(api: APIClient, lab: list[float]) -> None:
     body = api.get(URL, {"by": "gpu", "member": "alan", "kind": "potential"}).json()
     assert [(row["value"], row["label"]) for row in body["results"]] == [("a10", "NVIDIA A10")]
     assert body["totals"]["realised"]["workloads"] == 0
 
 
-def test_it_has_pages(api: APIClient, lab: list[float]) -> None:
+def test_the_rows_have_pages(api: APIClient, lab: list[float]) -> None:
     first = api.get(URL, {"page_size": 1}).json()
     second = api.get(first["next"]).json()
     assert first["results"] != second["results"]
@@ -54,7 +54,7 @@ def test_it_has_pages(api: APIClient, lab: list[float]) -> None:
 @pytest.mark.parametrize(
     "query", [{"by": "colour"}, {"kind": "odd"}, {"month": "May"}, {"member": "a\0"}]
 )
-def test_a_selection_that_is_none_is_refused(api: APIClient, query: dict[str, str]) -> None:
+def test_an_invalid_selection_is_refused(api: APIClient, query: dict[str, str]) -> None:
     response = api.get(URL, query)
     assert response.status_code == 400
     assert set(response.json()["errors"]) == set(query)

@@ -1,4 +1,4 @@
-"""The API's own description: whole, true to the code, and checked in."""
+"""The API's OpenAPI description: complete, up to date and checked in."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def schema() -> dict[str, Any]:
     return generated
 
 
-def test_it_is_valid(schema: dict[str, Any]) -> None:
+def test_the_description_is_valid_openapi(schema: dict[str, Any]) -> None:
     validate_schema(schema)  # type: ignore[no-untyped-call]  # drf-spectacular has no annotations there
 
 
-def test_what_is_checked_in_is_what_the_code_says(schema: dict[str, Any]) -> None:
+def test_the_file_checked_in_matches_the_code(schema: dict[str, Any]) -> None:
     now = OpenApiYamlRenderer().render(schema, renderer_context={}).decode()  # type: ignore[no-untyped-call]  # nor has its renderer
     assert now == CHECKED_IN.read_text(), "the API has changed; if that is meant: make openapi"
 
 
-def test_every_operation_says_what_it_does_and_how_it_fails(schema: dict[str, Any]) -> None:
+def test_every_operation_is_described_with_its_errors(schema: dict[str, Any]) -> None:
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             responses = operation["responses"]
@@ -49,11 +49,11 @@ def test_every_operation_says_what_it_does_and_how_it_fails(schema: dict[str, An
                 assert operation["security"] == [{"token": []}, {"cookieAuth": []}]
 
 
-def test_every_kind_of_problem_is_named(schema: dict[str, Any]) -> None:
+def test_every_kind_of_problem_is_listed(schema: dict[str, Any]) -> None:
     assert {kind.name for kind in KINDS.values()} == schema["components"]["responses"].keys()
 
 
-def test_the_question_has_every_field_of_the_engine(schema: dict[str, Any]) -> None:
+def test_the_request_has_every_field_of_the_engine(schema: dict[str, Any]) -> None:
     known = {
         field.name for kind in (Workload, AnalysisRequest, Assumptions) for field in fields(kind)
     }
@@ -62,20 +62,20 @@ def test_the_question_has_every_field_of_the_engine(schema: dict[str, Any]) -> N
     assert question["sequence_length"]["description"].startswith("Tokens per sample")
 
 
-def test_it_is_served_to_members(api: APIClient, client: Client) -> None:
+def test_the_description_is_served_to_members(api: APIClient, client: Client) -> None:
     served = api.get("/api/v1/schema/", headers={"Accept": "application/vnd.oai.openapi"})
     assert (served.content, served["Content-Type"]) == (CHECKED_IN.read_bytes(), "application/yaml")
     assert client.get("/api/v1/schema/").status_code == 401
 
 
 @pytest.mark.parametrize("address", ["/api/docs/", "/api/docs/problems/"])
-def test_the_pages_are_for_members(client: Client, member: User, address: str) -> None:
+def test_the_api_pages_are_only_for_members(client: Client, member: User, address: str) -> None:
     assert client.get(address).status_code == 302
     client.force_login(member)
     assert client.get(address).status_code == 200
 
 
-def test_the_type_of_each_problem_leads_to_its_description(client: Client, member: User) -> None:
+def test_each_problem_type_links_to_its_description(client: Client, member: User) -> None:
     client.force_login(member)
     page = client.get("/api/docs/problems/").content.decode()
     for kind in KINDS.values():

@@ -1,4 +1,4 @@
-"""Serializers made from data classes: they write the same fields, and say what the class says."""
+"""Serializers made from data classes: same fields, described by the class's docstring."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Lorry(Vehicle):
 CART = Vehicle("cart", 1, None, Colour.RED, [Wheel(2.5)], None, {"hay": 3}, ("old",))
 
 
-def test_it_writes_what_the_data_class_holds() -> None:
+def test_a_serializer_writes_the_data_classs_fields() -> None:
     assert serializer_of(Vehicle)(CART).data == asdict(CART) | {"tags": ["old"]}
 
 
-def test_it_says_what_the_docstring_says() -> None:
+def test_descriptions_come_from_the_docstring() -> None:
     fields = serializer_of(Vehicle)().fields
     said = {name: field.help_text for name, field in fields.items() if field.help_text}
     assert said == {
@@ -70,13 +70,13 @@ def test_it_says_what_the_docstring_says() -> None:
     assert serializer_of(Vehicle).__doc__ == "A thing that rolls."
 
 
-def test_what_a_base_says_holds_until_the_class_says_more() -> None:
+def test_descriptions_are_inherited_and_can_be_overridden() -> None:
     fields = serializer_of(Lorry)().fields
     assert fields["low"].help_text == "Of a lorry."
     assert fields["name"].help_text == "What people call it, however long."
 
 
-def test_what_may_be_missing_is_neither_required_nor_called_the_same() -> None:
+def test_an_optional_part_is_not_required_and_has_its_own_name() -> None:
     whole, stored = serializer_of(Vehicle), serializer_of(Vehicle, required=False)
     assert all(field.required for field in whole().fields.values())
     assert not any(field.required for field in stored().fields.values())
@@ -85,10 +85,10 @@ def test_what_may_be_missing_is_neither_required_nor_called_the_same() -> None:
     assert not whole().fields["low"].allow_null
 
 
-def test_the_schema_has_a_name_once() -> None:
+def test_each_schema_is_named_once() -> None:
     assert serializer_of(Vehicle) is serializer_of(Vehicle, required=True)
 
 
-def test_a_whole_result_is_written_as_it_is() -> None:
+def test_a_complete_result_is_written_unchanged() -> None:
     result = make_result()
     assert serializer_of(AnalysisResult)(result).data == result.to_dict()

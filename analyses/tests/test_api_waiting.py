@@ -1,4 +1,4 @@
-"""A script that waits for an answer: bounded in time, and in how many do."""
+"""Scripts that wait for an answer: limited in time and number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[float]]:
-    """Lets something happen while a script sleeps; gives how long it slept each time."""
+    """Makes something happen while a script sleeps; returns the length of each sleep."""
 
     def arrange(act: Callable[[], object]) -> list[float]:
         slept: list[float] = []
@@ -38,7 +38,7 @@ def _end_all() -> None:
     Analysis.objects.update(status=Status.FAILED, failure_code="x", failure_reason="no")
 
 
-def test_asking_and_waiting_is_one_call(
+def test_submitting_and_waiting_is_one_call(
     api: APIClient, meanwhile: Callable[[Callable[[], object]], list[float]]
 ) -> None:
     slept = meanwhile(_end_all)
@@ -49,7 +49,7 @@ def test_asking_and_waiting_is_one_call(
     assert len(slept) == 1
 
 
-def test_reading_waits_for_the_end(
+def test_reading_can_wait_for_the_end(
     api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
 ) -> None:
     meanwhile(_end_all)
@@ -57,7 +57,7 @@ def test_reading_waits_for_the_end(
     assert api.get(f"{URL}{analysis.pk}/?wait=60").json()["status"] == "failed"
 
 
-def test_what_has_ended_is_not_waited_for(
+def test_a_finished_analysis_is_not_waited_for(
     api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
 ) -> None:
     slept = meanwhile(_end_all)
@@ -66,7 +66,7 @@ def test_what_has_ended_is_not_waited_for(
     assert not slept
 
 
-def test_it_gives_what_there_is_when_the_time_is_over(api: APIClient) -> None:
+def test_when_time_is_up_the_current_state_is_returned(api: APIClient) -> None:
     response = api.post(f"{URL}?wait=0.1", GOOD, format="json")
     assert (response.status_code, response.json()["status"]) == (201, "queued")
 
@@ -95,7 +95,7 @@ def test_an_analysis_deleted_during_an_action_is_not_found(
     assert api.post(f"{URL}{analysis.pk}/{action}/").status_code == 404
 
 
-def test_where_many_wait_already_it_answers_at_once(
+def test_with_too_many_waiting_it_responds_immediately(
     api: APIClient, member: User, meanwhile: Callable[[Callable[[], object]], list[float]]
 ) -> None:
     slept = meanwhile(_end_all)
@@ -112,7 +112,7 @@ def test_where_many_wait_already_it_answers_at_once(
             views.seats.release()
 
 
-def test_a_seat_is_free_again_after_an_error(meanwhile: object) -> None:
+def test_a_waiting_slot_is_freed_after_an_error(meanwhile: object) -> None:
     def fail() -> bool:
         raise RuntimeError
 
@@ -124,7 +124,7 @@ def test_a_seat_is_free_again_after_an_error(meanwhile: object) -> None:
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "soon", ""])
-def test_an_odd_wait_is_refused_and_nothing_made(api: APIClient, wait: str) -> None:
+def test_an_invalid_wait_is_refused_and_nothing_is_created(api: APIClient, wait: str) -> None:
     response = api.post(f"{URL}?wait={wait}", GOOD, format="json")
 
     assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""What members and admins change is in the audit log, from what to what, and nothing else is."""
+"""The audit log has every change by members and admins with old and new values, and no more."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _log() -> list[tuple[str, ...]]:
     return list(AuditEntry.objects.order_by("id").values_list(*fields))
 
 
-def test_a_price_from_what_to_what(admin: User) -> None:
+def test_a_changed_price_is_logged_with_old_and_new(admin: User) -> None:
     set_price(admin, "a10", "1.5")
-    set_price(admin, "a10", 1.5)  # it costs that already
+    set_price(admin, "a10", 1.5)  # it has that price already
     set_price(admin, "a10", "")
 
     (set_, reset) = _log()
@@ -49,7 +49,7 @@ def test_a_price_from_what_to_what(admin: User) -> None:
     assert reset[4].endswith("(catalogue)")
 
 
-def test_the_labs_settings_from_what_to_what(admin: User) -> None:
+def test_changed_lab_settings_are_logged_with_old_and_new(admin: User) -> None:
     for _ in range(2):  # the second changes nothing
         save_settings(admin, hours_per_run="5", runs_per_year="7", sharing_allowed=False)
 
@@ -59,7 +59,7 @@ def test_the_labs_settings_from_what_to_what(admin: User) -> None:
     assert after == "5 h per run, 7 runs per year, sharing forbidden"
 
 
-def test_what_is_refused_is_not_noted(admin: User) -> None:
+def test_refused_changes_are_not_logged(admin: User) -> None:
     with pytest.raises(InvalidInput):
         set_price(admin, "a10", "-1")
     with pytest.raises(InvalidInput):
@@ -68,7 +68,7 @@ def test_what_is_refused_is_not_noted(admin: User) -> None:
     assert _log() == []
 
 
-def test_adopting_and_taking_that_back(admin: User, analysis: Analysis) -> None:
+def test_adopting_and_undoing_are_logged(admin: User, analysis: Analysis) -> None:
     for _ in range(2):
         services.adopt(analysis, admin)
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_adopting_and_taking_that_back(admin: User, analysis: Analysis) -> None:
     assert _log()[0][2] == f"analysis {analysis.pk}: bert on a10"
 
 
-def test_share_links(admin: User, analysis: Analysis) -> None:
+def test_share_links_are_logged(admin: User, analysis: Analysis) -> None:
     link, token = sharing.create_link(analysis, admin, 7)
     for _ in range(2):
         sharing.revoke_link(link, admin)
@@ -89,7 +89,7 @@ def test_share_links(admin: User, analysis: Analysis) -> None:
 
 
 @pytest.mark.parametrize("way", ["page", "api", "djangos"])
-def test_a_deleted_analysis_says_which_it_was(
+def test_a_deleted_analysis_is_logged_with_its_settings(
     client: Client, admin: User, analysis: Analysis, way: str
 ) -> None:
     client.force_login(admin)
@@ -105,7 +105,7 @@ def test_a_deleted_analysis_says_which_it_was(
     assert _log() == [("ada", "analysis_deleted", f"analysis {pk}", "bert on a10 by ada", "")]
 
 
-def test_what_djangos_admin_site_deletes_besides_says_which_it_was(
+def test_deletions_by_cascade_in_the_admin_site_are_logged(
     client: Client, admin: User, analysis: Analysis
 ) -> None:
     node = Node.objects.create(name="node-7", gpu_name="NVIDIA A10", heartbeat_at=timezone.now())
@@ -133,14 +133,14 @@ def test_what_djangos_admin_site_deletes_besides_says_which_it_was(
     ]
 
 
-def test_what_one_may_not_delete_is_not_noted(client: Client, analysis: Analysis) -> None:
+def test_a_forbidden_deletion_is_not_logged(client: Client, analysis: Analysis) -> None:
     client.force_login(make_user("otto"))
     client.post(f"/history/delete/?ids={analysis.pk}")
 
     assert _log() == []
 
 
-def test_tokens_and_accounts_made_in_the_terminal_are_the_machines() -> None:
+def test_changes_from_the_terminal_are_logged_without_a_member() -> None:
     call_command("addmember", "vera", "--viewer", "--generate")
     call_command("token", "vera", "--label", "nightly")
 
@@ -152,7 +152,7 @@ def test_tokens_and_accounts_made_in_the_terminal_are_the_machines() -> None:
     assert hasattr(User.objects.get(), "viewer")
 
 
-def test_a_token_revoked_in_djangos_admin_site(client: Client, admin: User) -> None:
+def test_a_token_revoked_in_the_admin_site_is_logged(client: Client, admin: User) -> None:
     token, _ = ApiToken.objects.create(user=admin, name="nightly")
     client.force_login(admin)
     client.post(f"/admin/accounts/apitoken/{token.pk}/delete/", {"post": "yes"})
@@ -162,7 +162,7 @@ def test_a_token_revoked_in_djangos_admin_site(client: Client, admin: User) -> N
     assert what == f"token {token.token_key}… (nightly) of ada"
 
 
-def test_a_token_made_and_revoked_on_its_page(client: Client, admin: User) -> None:
+def test_a_token_created_and_revoked_on_its_page_is_logged(client: Client, admin: User) -> None:
     client.force_login(admin)
     client.post("/tokens/", {"name": "nightly", "scope": "read", "days": "30"})
     key = ApiToken.objects.get().token_key
@@ -174,7 +174,7 @@ def test_a_token_made_and_revoked_on_its_page(client: Client, admin: User) -> No
     assert revoked[:3] == ("ada", "token_revoked", made[2])
 
 
-def test_a_viewer_makes_tokens_to_read_alone(client: Client) -> None:
+def test_a_viewer_can_only_create_read_only_tokens(client: Client) -> None:
     client.force_login(make_viewer())
     for scope in ("write", "read"):
         client.post("/tokens/", {"name": "nightly", "scope": scope, "days": "30"})
@@ -182,7 +182,7 @@ def test_a_viewer_makes_tokens_to_read_alone(client: Client) -> None:
     assert [entry[4] for entry in _log()] == ["read, for 30 days"]
 
 
-def test_the_first_admin() -> None:
+def test_the_first_admin_is_logged() -> None:
     key = invitations.new_setup_link()
     assert key is not None
     link = invitations.find_setup_link(key)

@@ -48,7 +48,7 @@ def test_without_a_breakdown_tensors_are_one_piece() -> None:
     assert set(sizes) == {"tensors", "cached", "context", "free"}
 
 
-def test_a_trial_on_the_cpu_has_tensors_and_nothing_else() -> None:
+def test_a_trial_on_the_cpu_only_has_tensors() -> None:
     trial = Trial(4, True, Source.MEASURED, peak_allocated_bytes=GIB)
     assert memory_sizes(trial, TOTAL) == {"tensors": GIB, "free": 9 * GIB}
 
@@ -66,7 +66,7 @@ def test_the_bars_stack_without_gaps_up_to_what_is_used() -> None:
         assert end < 100
 
 
-def test_a_batch_that_does_not_fit_reaches_beyond_the_gpus_limit() -> None:
+def test_the_bar_of_a_batch_that_does_not_fit_exceeds_the_gpus_limit() -> None:
     current, recommended = memory_bars(make_result(current=384))
     assert not current.fits
     assert current.limit == recommended.limit < 100
@@ -76,7 +76,7 @@ def test_a_batch_that_does_not_fit_reaches_beyond_the_gpus_limit() -> None:
     assert "does not fit" in current.summary
 
 
-def test_a_batch_whose_memory_is_unknown_has_an_empty_bar_that_says_so() -> None:
+def test_a_batch_of_unknown_memory_has_an_empty_bar_that_says_so() -> None:
     result = make_result(current=384)
     unknown = Trial(384, False, Source.MEASURED, failure="out of memory")
     result = replace(result, trials=[unknown, *result.trials[1:]])
@@ -86,7 +86,7 @@ def test_a_batch_whose_memory_is_unknown_has_an_empty_bar_that_says_so() -> None
     assert current.source is Source.MEASURED
 
 
-def test_one_bar_is_enough_if_the_current_batch_is_the_recommended_one() -> None:
+def test_a_recommended_current_batch_has_one_bar() -> None:
     (bar,) = memory_bars(make_result(current=128, recommended=128))
     assert bar.role == "recommended"
     assert bar.title == "Current and recommended batch"
@@ -102,7 +102,7 @@ def test_the_table_has_a_row_for_each_category_of_any_bar() -> None:
     assert "tensors" not in rows
 
 
-def test_a_batch_far_beyond_the_gpu_is_cut_so_that_the_other_bar_stays_readable() -> None:
+def test_the_bar_of_a_far_too_large_batch_is_cut_off() -> None:
     current, recommended = memory_bars(make_result(current=2000))
     assert current.is_cut
     assert not recommended.is_cut
@@ -126,7 +126,7 @@ def test_the_areas_add_up_to_the_device_used() -> None:
         assert sum(area["y"][at] for area in areas) == pytest.approx(total["y"][at], abs=1e-2)
 
 
-def test_what_does_not_grow_lies_below_what_does() -> None:
+def test_constant_categories_lie_below_growing_ones() -> None:
     names = [area["name"] for area in _chart()["data"]]
     assert names.index("Parameters") < names.index("Activations") < names.index("Cached, unused")
     assert "Free" not in names
@@ -140,7 +140,7 @@ def test_the_gpus_memory_and_both_batches_are_marked() -> None:
     assert texts[1:] == ["recommended 128", "current 16"]
 
 
-def test_a_name_stands_on_the_side_where_there_is_room() -> None:
+def test_a_label_is_placed_on_the_side_with_room() -> None:
     recommended, current = _chart(current=16, recommended=240)["layout"]["annotations"][1:]
     assert (recommended["xanchor"], current["xanchor"]) == ("right", "left")
 
@@ -155,14 +155,14 @@ def test_a_batch_far_beyond_the_limit_does_not_squeeze_the_others() -> None:
     assert len(chart["layout"]["shapes"]) == 2
 
 
-def test_measured_points_are_no_notches_in_a_predicted_curve() -> None:
+def test_measured_points_do_not_dent_a_predicted_curve() -> None:
     result = make_result(source=Source.MEASURED)
     assert breakdown_source(result) is Source.PREDICTED
     predicted = [point.batch_size for point in result.curve]
     assert _chart(source=Source.MEASURED)["data"][-1]["x"] == predicted
 
 
-def test_without_a_curve_the_trials_have_to_do() -> None:
+def test_without_a_curve_the_chart_uses_the_trials() -> None:
     result = make_result(source=Source.MEASURED, curve=[])
     assert breakdown_source(result) is Source.MEASURED
     chart = breakdown_chart(result)
@@ -182,14 +182,14 @@ def test_one_point_makes_no_chart(kept: int) -> None:
     assert breakdown_description(result) == ""
 
 
-def test_it_is_said_in_words_too() -> None:
+def test_the_chart_has_a_description() -> None:
     said = breakdown_description(make_result())
     assert "Most of the growth is activations." in said
     assert "22.07 GiB" in said
 
 
 @given(st.lists(st.sampled_from([*CATEGORIES, "invented"]), max_size=4), st.integers(0, 2**40))
-def test_any_breakdown_makes_a_chart_that_is_json(names: list[str], size: int) -> None:
+def test_any_breakdown_gives_a_chart_in_json(names: list[str], size: int) -> None:
     result = make_result()
     curve = [replace(point, breakdown=dict.fromkeys(names, size)) for point in result.curve]
     result = replace(result, curve=curve, trials=[])

@@ -1,4 +1,4 @@
-"""Cancelling, on the page and by the API."""
+"""Cancelling on the page and over the API."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_button_cancels(page: Client, member: User, status: Status, then: St
 
 
 @pytest.mark.parametrize("status", FINAL_STATUSES)
-def test_what_has_ended_is_left_alone(page: Client, member: User, status: Status) -> None:
+def test_a_finished_analysis_is_left_alone(page: Client, member: User, status: Status) -> None:
     analysis = make_analysis(member, status)
     response = page.post(reverse("analyses:cancel", args=[analysis.pk]), follow=True)
 
@@ -53,7 +53,7 @@ def test_what_has_ended_is_left_alone(page: Client, member: User, status: Status
     assert analysis.status == status
 
 
-def test_a_cancelled_one_says_by_whom(page: Client, member: User) -> None:
+def test_a_cancelled_analysis_says_who_cancelled_it(page: Client, member: User) -> None:
     analysis = make_analysis(member)
     response = page.post(reverse("analyses:cancel", args=[analysis.pk]), follow=True)
 
@@ -62,7 +62,7 @@ def test_a_cancelled_one_says_by_whom(page: Client, member: User) -> None:
     assert "Cancelled by grace." in text
 
 
-def test_another_members_is_not_ones_own_to_cancel(page: Client, api: APIClient) -> None:
+def test_a_member_cannot_cancel_anothers_analysis(page: Client, api: APIClient) -> None:
     analysis = make_analysis(make_user("lin"))
     assert page.post(reverse("analyses:cancel", args=[analysis.pk])).status_code == 403
     assert api.post(f"/api/v1/analyses/{analysis.pk}/cancel/").status_code == 403
@@ -73,7 +73,7 @@ def test_another_members_is_not_ones_own_to_cancel(page: Client, api: APIClient)
     assert analysis.status == Status.QUEUED
 
 
-def test_an_admin_may_cancel_anybodys(client: Client, db: None) -> None:
+def test_an_admin_can_cancel_any_analysis(client: Client, db: None) -> None:
     client.force_login(make_user("root", is_staff=True))
     analysis = make_analysis(make_user("lin"))
     client.post(reverse("analyses:cancel", args=[analysis.pk]))
@@ -82,7 +82,7 @@ def test_an_admin_may_cancel_anybodys(client: Client, db: None) -> None:
     assert analysis.failure_reason == "Cancelled by root."
 
 
-def test_a_link_does_not_cancel(page: Client, member: User) -> None:
+def test_a_get_request_does_not_cancel(page: Client, member: User) -> None:
     analysis = make_analysis(member)
     assert page.get(reverse("analyses:cancel", args=[analysis.pk])).status_code == 405
 

@@ -36,7 +36,7 @@ def test_the_chart_shows_the_curve_the_trials_and_the_two_chosen_batches() -> No
     assert shown["Curve (predicted)"]["x"] == sorted(shown["Curve (predicted)"]["x"])
 
 
-def test_measured_and_predicted_trials_are_told_apart() -> None:
+def test_measured_and_predicted_trials_look_different() -> None:
     result = make_result(source=Source.MEASURED)
     names = set(traces(batch_size_chart(result)))
     assert {"Curve (predicted)", "Fits (measured)", "Recommended (measured)"} <= names
@@ -51,7 +51,7 @@ def test_the_range_of_the_prediction_is_a_band_around_the_curve() -> None:
     assert curve["text"][0] == f" ({low['y'][0]:.2f}\N{EN DASH}{high['y'][0]:.2f})"
 
 
-def test_without_ranges_there_is_no_band_and_no_word_of_one() -> None:
+def test_without_ranges_there_is_no_band_and_no_mention_of_one() -> None:
     result = make_result(source=Source.MEASURED)
     result = replace(result, curve=result.trials)
     figure = batch_size_chart(result)
@@ -66,13 +66,13 @@ def test_the_gpus_memory_is_a_line_across_the_memory_panel() -> None:
     assert "GiB" in layout["annotations"][0]["text"]
 
 
-def test_speed_has_a_panel_of_its_own_where_it_is_known() -> None:
+def test_speed_has_its_own_panel_where_it_is_known() -> None:
     figure = batch_size_chart(make_result())
     assert "Curve (predicted)" in traces(figure, "y2")
     assert figure["layout"]["yaxis"]["domain"][0] > figure["layout"]["yaxis2"]["domain"][1]
 
 
-def test_without_step_times_the_chart_is_memory_alone() -> None:
+def test_without_step_times_the_chart_only_shows_memory() -> None:
     def silent(trial: Trial) -> Trial:
         return replace(trial, step_seconds=None, samples_per_second=None)
 
@@ -87,20 +87,20 @@ def test_without_step_times_the_chart_is_memory_alone() -> None:
     assert traces(figure, "y2") == {}
 
 
-def test_memory_on_the_cpu_is_named_for_what_it_is() -> None:
+def test_memory_on_the_cpu_is_named_correctly() -> None:
     trial = Trial(4, True, Source.MEASURED, peak_allocated_bytes=GIB)
     result = replace(make_result(current=4, recommended=4), trials=[trial], curve=[])
     title = batch_size_chart(result)["layout"]["yaxis"]["title"]["text"]
     assert title == "Peak allocated, GiB"
 
 
-def test_a_trial_of_unknown_memory_leaves_no_hole_in_the_chart() -> None:
+def test_a_trial_of_unknown_memory_leaves_no_gap_in_the_chart() -> None:
     unknown = Trial(300, False, Source.MEASURED, failure="out of memory")
     result = replace(make_result(), trials=[*make_result().trials, unknown])
     assert "Does not fit (measured)" not in traces(batch_size_chart(result))
 
 
-def test_the_figure_is_plain_json_with_colours_of_the_stylesheet() -> None:
+def test_the_chart_is_plain_json_with_the_stylesheets_colours() -> None:
     text = json.dumps(batch_size_chart(make_result()), allow_nan=False)
     stylesheet = Path(settings.BASE_DIR, "static/memorymark/colours.css").read_text()
     names = {part.split(")")[0] for part in text.split("var(")[1:]}
@@ -108,7 +108,7 @@ def test_the_figure_is_plain_json_with_colours_of_the_stylesheet() -> None:
     assert all(f"{name}:" in stylesheet for name in names)
 
 
-def test_the_chart_is_described_in_words() -> None:
+def test_the_chart_has_a_description() -> None:
     words = chart_description(make_result())
     assert "BERT base" in words
     assert "GiB" in words
@@ -122,14 +122,14 @@ def test_a_step_that_does_not_fit_has_no_speed() -> None:
     assert "Does not fit (predicted)" not in traces(figure, "y2")
 
 
-def test_a_batch_far_beyond_the_limit_is_named_and_does_not_squeeze_the_others() -> None:
+def test_a_batch_far_beyond_the_limit_is_mentioned_and_does_not_squeeze_the_others() -> None:
     figure = batch_size_chart(make_result(current=2000, curve=make_result().curve))
     assert max(max(trace["x"]) for trace in figure["data"]) < 600
     assert "Current (predicted)" not in traces(figure)
     assert "off the chart: batch 2,000" in figure["layout"]["annotations"][-1]["text"]
 
 
-def test_one_marker_is_enough_if_the_current_batch_is_the_recommended_one() -> None:
+def test_a_recommended_current_batch_has_one_marker() -> None:
     shown = traces(batch_size_chart(make_result(current=128, recommended=128)))
     assert shown["Current and recommended (predicted)"]["x"] == [128]
     assert "Current (predicted)" not in shown
@@ -155,7 +155,7 @@ def test_the_level_is_95_percent_of_the_best_speed() -> None:
 
 
 def test_a_batch_that_is_not_safe_sets_no_level() -> None:
-    """96 is 95% of what is safe, and that is nearly as fast as anything: it is enough."""
+    """96 reaches 95% of the safe speed, which is close to the top speed, so it is enough."""
     result = _result(
         _timed(16, 70), _timed(64, 95), _timed(150, 99.9), _timed(200, 101),
         safe=150, recommended=64,
@@ -168,7 +168,7 @@ def test_a_batch_that_is_not_safe_sets_no_level() -> None:
     assert "knee: batch 64" in _texts(result)
 
 
-def test_where_memory_allows_less_speed_that_is_said() -> None:
+def test_a_speed_limited_by_memory_is_stated() -> None:
     result = _result(_timed(16, 70), _timed(64, 80), _timed(200, 100), safe=64, recommended=64)
     knee = knee_of(result)
     assert knee is not None
@@ -178,7 +178,7 @@ def test_where_memory_allows_less_speed_that_is_said() -> None:
     assert "a larger one would be faster" in chart_description(result)
 
 
-def test_the_global_batch_is_a_limit_too() -> None:
+def test_a_speed_limited_by_the_global_batch_is_stated() -> None:
     points = [_timed(16, 70), _timed(64, 80), _timed(200, 100)]
     result = replace(
         _result(*points, safe=200, recommended=64), global_batch=make_global_batch(size=64)
@@ -186,7 +186,7 @@ def test_the_global_batch_is_a_limit_too() -> None:
     assert "as fast as memory and the global batch allow" in key_figures(result)[1].note
 
 
-def test_measured_speeds_make_a_measured_level() -> None:
+def test_measured_speeds_give_a_measured_level() -> None:
     result = make_result(source=Source.MEASURED)
     slow = [replace(point, samples_per_second=1.0) for point in result.curve]
     assert "95% of the best (measured)" in _texts(replace(result, curve=slow))
@@ -212,7 +212,7 @@ def test_the_lines_meet_at_the_recommended_batch() -> None:
     assert {level["yref"], drop["yref"]} == {"y2"}
 
 
-def test_the_labels_keep_out_of_each_others_way() -> None:
+def test_the_labels_do_not_overlap() -> None:
     near_the_begin, near_the_end = (
         batch_size_chart(make_result(recommended=size))["layout"]["annotations"][1:]
         for size in (32, 240)

@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_the_examples_of_the_client_work(
+def test_the_examples_in_the_client_guide_work(
     live_server: LiveServer, member: User, tmp_path: Path, memorymark_folder: Path
 ) -> None:
-    """As one script, as a person would go through them; the lab knows the first answer already."""
+    """As one script, in the guide's order; the lab already has the first result."""
     fields = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
     asked = services.submit(member, fields)
     make_analysis(member, Status.SUCCEEDED, request_hash=asked.request_hash, request=asked.request)

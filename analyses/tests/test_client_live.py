@@ -1,4 +1,4 @@
-"""The client against the real API: the two have to mean the same."""
+"""The client with the real API: both sides must agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _lab(live_server: LiveServer, member: User, scope: Scope = Scope.WRITE) -> L
     return Lab(live_server.url, tokens.create(member, "a script", scope, 7)[1])
 
 
-def test_it_asks_waits_and_cancels(live_server: LiveServer, member: User) -> None:
+def test_the_client_submits_waits_and_cancels(live_server: LiveServer, member: User) -> None:
     lab = _lab(live_server, member)
     asked = lab.analyze(model="bert", gpu="a10")
 
@@ -32,14 +32,14 @@ def test_it_asks_waits_and_cancels(live_server: LiveServer, member: User) -> Non
         lab.analysis(999)
 
 
-def test_it_reads_every_page(live_server: LiveServer, member: User) -> None:
+def test_the_client_reads_every_page(live_server: LiveServer, member: User) -> None:
     pks = [make_analysis(member).pk for _ in range(5)]
 
     found = _lab(live_server, member).analyses(page_size=2)
     assert [analysis.id for analysis in found] == pks[::-1]
 
 
-def test_it_adopts_once_and_for_all(live_server: LiveServer, member: User) -> None:
+def test_the_client_adopts(live_server: LiveServer, member: User) -> None:
     done, failed = make_analysis(member, Status.SUCCEEDED), make_analysis(member, Status.FAILED)
     lab = _lab(live_server, member)
 
@@ -51,7 +51,9 @@ def test_it_adopts_once_and_for_all(live_server: LiveServer, member: User) -> No
         _lab(live_server, make_user("eve")).adopt(done.pk)
 
 
-def test_it_labels_and_overwrites_nobody(live_server: LiveServer, member: User) -> None:
+def test_the_client_labels_without_overwriting_others(
+    live_server: LiveServer, member: User
+) -> None:
     number = make_analysis(make_user("eve")).pk
     lab = _lab(live_server, member)
     read = lab.analysis(number)
@@ -66,11 +68,11 @@ def test_it_labels_and_overwrites_nobody(live_server: LiveServer, member: User) 
         lab.label(number, tags="thesis")
     assert set(refused.value.fields) == {"tags"}
     (listed,) = lab.analyses()
-    with pytest.raises(Refused, match="ETag"):  # a list has no version of each
+    with pytest.raises(Refused, match="ETag"):  # rows of a list have no version
         lab.label(number, note="x", version=listed.version)
 
 
-def test_it_compares_and_adds_up(live_server: LiveServer, member: User) -> None:
+def test_the_client_compares_and_reads_savings(live_server: LiveServer, member: User) -> None:
     pks = [make_analysis(member, Status.SUCCEEDED).pk for _ in range(2)]
     lab = _lab(live_server, member)
 
@@ -78,13 +80,13 @@ def test_it_compares_and_adds_up(live_server: LiveServer, member: User) -> None:
     assert "realised" in lab.savings(by="gpu")["totals"]
 
 
-def test_a_wrong_field_is_told_by_its_name(live_server: LiveServer, member: User) -> None:
+def test_an_invalid_field_is_reported_by_name(live_server: LiveServer, member: User) -> None:
     with pytest.raises(Refused) as refused:
         _lab(live_server, member).analyze(model="bert", gpu="a11", current_batch_size=0)
     assert set(refused.value.fields) == {"gpu", "current_batch_size"}
 
 
-def test_a_token_that_may_not_or_may_no_more(live_server: LiveServer, member: User) -> None:
+def test_a_read_only_or_expired_token_is_refused(live_server: LiveServer, member: User) -> None:
     lab = _lab(live_server, member, Scope.READ)
     with pytest.raises(NotAllowed, match="read-only"):
         lab.analyze(model="bert", gpu="a10")
@@ -95,10 +97,10 @@ def test_a_token_that_may_not_or_may_no_more(live_server: LiveServer, member: Us
     assert not Analysis.objects.exists()
 
 
-def test_a_lab_that_is_asked_too_much_says_when_to_come_back(
+def test_a_rate_limit_is_reported_with_the_wait(
     live_server: LiveServer, member: User, settings: Settings
 ) -> None:
-    settings.API_UNITS_PER_MINUTE = 0.25  # three minutes to wait: longer than the client does
+    settings.API_UNITS_PER_MINUTE = 0.25  # three minutes, longer than the client waits
     lab = _lab(live_server, member)
 
     with pytest.raises(Unavailable, match=r"429.*try again in"):

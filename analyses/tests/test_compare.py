@@ -29,7 +29,7 @@ def page(client: Client, member: User) -> Client:
 
 
 def make(owner: User, gpu: str = "a10", recommended: int = 64, **asked: Any) -> Analysis:
-    """An analysis that has succeeded."""
+    """A succeeded analysis."""
     result = make_result(gpu=gpu, recommended=recommended)
     return make_analysis(owner, Status.SUCCEEDED, result, request=make_request(gpu=gpu, **asked))
 
@@ -50,9 +50,7 @@ def ids(analyses: list[Analysis]) -> str:
 
 
 @pytest.mark.parametrize("name", ["compare", "compare-bars"])
-def test_who_is_not_signed_in_sees_nothing(
-    client: Client, three: list[Analysis], name: str
-) -> None:
+def test_comparing_requires_a_login(client: Client, three: list[Analysis], name: str) -> None:
     response = client.get(reverse(f"analyses:{name}"), {"ids": ids(three)})
     assert response.status_code == 302
     assert response["Location"].startswith(reverse("account_login"))
@@ -73,9 +71,7 @@ def test_each_analysis_is_a_column_and_the_first_the_baseline(
         assert text in html
 
 
-def test_the_order_of_the_address_is_that_of_the_columns(
-    page: Client, three: list[Analysis]
-) -> None:
+def test_columns_have_the_order_of_the_address(page: Client, three: list[Analysis]) -> None:
     html = html_of(page, f"?ids={ids(three[::-1])}&base={three[1].pk}")
     head = html.split("<thead>")[1].split("</thead>")[0]
     assert head.index("NVIDIA H100") < head.index("NVIDIA A100") < head.index("NVIDIA A10<")
@@ -88,7 +84,7 @@ def test_the_baseline_has_no_differences(page: Client, three: list[Analysis]) ->
     assert "\N{MINUS SIGN}74%" in row
 
 
-def test_only_differences_hides_rows_that_are_alike(page: Client, three: list[Analysis]) -> None:
+def test_only_differences_hides_equal_rows(page: Client, three: list[Analysis]) -> None:
     every, differing = (html_of(page, f"?ids={ids(three)}{diff}") for diff in ("", "&diff=1"))
     for text in (">Optimizer<", ">Sequence length<", ">Recommended batch<"):
         assert text in every
@@ -96,17 +92,17 @@ def test_only_differences_hides_rows_that_are_alike(page: Client, three: list[An
     for text in (">GPU<", ">Largest batch that fits<"):
         assert text in differing
     assert "identical row" in differing
-    assert "diff=1" in differing.split("compare-links")[1]  # the links keep it
+    assert "diff=1" in differing.split("compare-links")[1]  # the links keep the switch
 
 
-def test_a_setting_that_only_one_has_is_a_row(page: Client, member: User) -> None:
+def test_a_setting_of_only_one_analysis_is_a_row(page: Client, member: User) -> None:
     pair = [make(member), make(member, lora_rank=16)]
     row = html_of(page, f"?ids={ids(pair)}").split('scope="row">LoRA rank<')[1].split("</tr>")[0]
     assert "\N{EN DASH}" in row
     assert ">16<" in row
 
 
-def test_columns_are_told_apart_even_if_the_questions_are_equal(page: Client, member: User) -> None:
+def test_columns_differ_even_if_the_settings_are_equal(page: Client, member: User) -> None:
     pair = [make(member), make(member)]
     html = html_of(page, f"?ids={ids(pair)}")
     for analysis in pair:
@@ -125,17 +121,17 @@ def test_columns_are_told_apart_even_if_the_questions_are_equal(page: Client, me
         ("?ids={a},{b}," + HOSTILE, "Not an analysis number: &lt;script&gt;"),
     ],
 )
-def test_what_is_wrong_with_an_address_is_said_beside_the_rest(
+def test_problems_in_the_address_are_shown_beside_the_rest(
     page: Client, three: list[Analysis], query: str, said: str
 ) -> None:
     known = {"a": three[0].pk, "b": three[1].pk}
     html = html_of(page, query.format(**known))
     assert said.format(**known) in html
-    assert html.count('<th scope="col"') == 2 + 8  # and those of the analyses to add
+    assert html.count('<th scope="col"') == 2 + 8  # and those of analyses to add
     assert HOSTILE not in html
 
 
-def test_more_than_ten_are_cut_and_named(page: Client, member: User) -> None:
+def test_only_ten_are_shown_and_the_others_are_named(page: Client, member: User) -> None:
     many = [make(member) for _ in range(MOST + 1)]
     html = html_of(page, f"?ids={ids(many)}")
     assert html.split("<thead>")[1].count('<th scope="col"') == MOST
@@ -143,7 +139,7 @@ def test_more_than_ten_are_cut_and_named(page: Client, member: User) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?ids=", "?ids={a}", "?ids={a},{a}", "?ids={a},4711"])
-def test_with_fewer_than_two_there_is_a_choice(
+def test_with_fewer_than_two_the_page_offers_a_choice(
     page: Client, three: list[Analysis], query: str
 ) -> None:
     html = html_of(page, query.format(a=three[0].pk))
@@ -152,7 +148,7 @@ def test_with_fewer_than_two_there_is_a_choice(
     assert ("There is no analysis 4711." in html) == ("4711" in query)
 
 
-def test_a_lab_without_answers_is_told_what_to_do(page: Client) -> None:
+def test_a_lab_without_results_is_told_what_to_do(page: Client) -> None:
     assert reverse("analyses:new") in html_of(page, "").split("<main")[1]
 
 
@@ -162,7 +158,9 @@ def test_ticked_boxes_add_to_the_numbers(page: Client, three: list[Analysis]) ->
     assert html.split("<thead>")[1].split("</thead>")[0].count('<th scope="col"') == 3
 
 
-def test_removing_the_baseline_leaves_the_next_one(page: Client, three: list[Analysis]) -> None:
+def test_removing_the_baseline_makes_the_next_one_the_baseline(
+    page: Client, three: list[Analysis]
+) -> None:
     first, second, third = (analysis.pk for analysis in three)
     html = html_of(page, f"?ids={ids(three)}")
     assert f"?ids={second},{third}&amp;base={second}" in html
@@ -170,17 +168,17 @@ def test_removing_the_baseline_leaves_the_next_one(page: Client, three: list[Ana
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.FAILED])
-def test_what_has_no_answer_shows_its_question(
+def test_an_analysis_without_a_result_shows_its_settings(
     page: Client, three: list[Analysis], member: User, status: Status
 ) -> None:
     other = make_analysis(member, status, request=make_request(model="gpt2", gpu="t4"))
     html = html_of(page, f"?ids={other.pk},{three[0].pk}")
     assert "GPT-2" in html
     assert f"status-{status}" in html
-    assert "no answer" in html  # in the words of the picture
+    assert "no answer" in html  # in the chart's description
 
 
-def test_an_answer_of_another_version_is_said(page: Client, three: list[Analysis]) -> None:
+def test_a_result_of_another_version_is_marked(page: Client, three: list[Analysis]) -> None:
     Analysis.objects.filter(pk=three[0].pk).update(result={"of": "long ago"})
     html = html_of(page, f"?ids={ids(three)}")
     assert "cannot be shown" in html
@@ -192,10 +190,10 @@ def test_an_answer_of_another_version_is_said(page: Client, three: list[Analysis
     )
 
 
-# The picture
+# The chart
 
 
-def test_the_picture_has_the_figures_and_their_source(page: Client, three: list[Analysis]) -> None:
+def test_the_chart_has_the_numbers_and_their_source(page: Client, three: list[Analysis]) -> None:
     response = page.get(reverse("analyses:compare-bars"), {"ids": ids(three)})
     assert response["Content-Type"] == "image/svg+xml"
     assert "Content-Disposition" not in response
@@ -203,21 +201,21 @@ def test_the_picture_has_the_figures_and_their_source(page: Client, three: list[
     texts = [text for text in ElementTree.fromstring(svg).itertext() if text.strip()]  # noqa: S314  # our own
     for said in ("BERT base", "NVIDIA H100 SXM5 80GB", "941", "predicted"):
         assert said in texts
-    assert "style" not in svg  # which the content security policy would forbid
+    assert "style" not in svg  # which the content security policy would block
 
 
-def test_the_picture_downloads_under_a_name_of_its_own(page: Client, three: list[Analysis]) -> None:
+def test_the_chart_is_downloaded_under_its_own_name(page: Client, three: list[Analysis]) -> None:
     query = {"ids": ids(three), "download": "1"}
     response = page.get(reverse("analyses:compare-bars"), query)
     name = f"memorymark-{ids(three).replace(',', '-')}.svg"
     assert response["Content-Disposition"] == f'attachment; filename="{name}"'
 
 
-def test_there_is_no_picture_of_one(page: Client, three: list[Analysis]) -> None:
+def test_a_single_analysis_has_no_chart(page: Client, three: list[Analysis]) -> None:
     assert page.get(reverse("analyses:compare-bars"), {"ids": three[0].pk}).status_code == 404
 
 
-def test_a_hostile_name_is_text_in_the_picture(page: Client, member: User) -> None:
+def test_a_hostile_name_is_plain_text_in_the_chart(page: Client, member: User) -> None:
     pair = [make(member), make(member)]
     Analysis.objects.filter(pk=pair[0].pk).update(measured_gpu=f'{HOSTILE}" onload="x')
     response = page.get(reverse("analyses:compare-bars"), {"ids": ids(pair)})
@@ -252,7 +250,7 @@ def row(found: list[Column], label: str) -> Row:
         (3.4, "3.40\N{MULTIPLICATION SIGN}"),
     ],
 )
-def test_a_difference_reads_as_people_say_it(ratio: float, words: str) -> None:
+def test_a_difference_reads_naturally(ratio: float, words: str) -> None:
     assert difference(ratio) == words
 
 
@@ -275,7 +273,7 @@ def test_a_million_samples_cost_the_price_of_their_time(member: User) -> None:
     assert cell.sources == (Source.PREDICTED, Source.ASSUMED)
 
 
-def test_the_cost_of_a_run_today_is_assumed_and_after_the_change_predicted(member: User) -> None:
+def test_the_current_cost_of_a_run_is_assumed_and_the_new_one_predicted(member: User) -> None:
     found = columns(member, "a10", "h100")
     assert row(found, "Cost per run, current batch").cells[0].sources == (Source.ASSUMED,)
     assert row(found, "Cost per run, recommended batch").cells[0].sources == (
@@ -308,7 +306,7 @@ def test_a_difference_inside_the_ranges_is_neither_better_nor_worse(member: User
     assert cell.tone == ""
 
 
-def test_other_work_is_neither_better_nor_worse(member: User) -> None:
+def test_a_different_workload_is_neither_better_nor_worse(member: User) -> None:
     asked = [make_request(gpu="a10"), make_request(gpu="a10", sequence_length=512)]
     results = [make_result(), make_result(gpu="h100")]
     found = columns_of(
@@ -345,7 +343,7 @@ def test_the_curves_name_their_source_and_mark_each_limit_once(member: User) -> 
     memory, speed = memory_chart(found), speed_chart(found)
     names = [trace["name"] for trace in memory["data"]]
     assert names == [f"{column.label} (predicted)" for column in found]
-    assert len(memory["layout"]["shapes"]) == 2  # the two of 80 GB are one line
+    assert len(memory["layout"]["shapes"]) == 2  # the two GPUs of 80 GB share one line
     diamonds = [trace for trace in speed["data"] if trace["mode"] == "markers"]
     assert [trace["x"] for trace in diamonds] == [[64], [64], [64]]
 

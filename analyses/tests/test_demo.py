@@ -24,7 +24,7 @@ Behave = Callable[[str], list[str]]
 
 
 def planned(count: int = 3) -> list[Planned]:
-    """A small plan, in which the last asks what the first did."""
+    """A small plan whose last request repeats the first."""
     begin = datetime(2026, 1, 1, 9, tzinfo=UTC)
     models = [*("bert", "gpt2", "resnet")[: count - 1], "bert"]
     return [
@@ -38,7 +38,7 @@ def unheard(_line: str) -> None: ...
 
 @pytest.fixture
 def folder(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of its own, and a small plan."""
+    """An empty data folder and a small plan."""
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.setattr("demo.command.year_until", lambda _day: planned())
     settings.DATA_DIR = tmp_path
@@ -49,7 +49,7 @@ def folder(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 # The plan
 
 
-def test_the_year_has_all_its_analyses_in_order_and_none_in_the_future() -> None:
+def test_the_year_has_all_analyses_in_order_and_none_in_the_future() -> None:
     year = year_until(LAST_DAY)
     assert [one.pk for one in year] == list(range(1, ANALYSES + 1))
     times = [one.queued_at for one in year]
@@ -65,13 +65,13 @@ def test_the_plan_is_the_same_each_time() -> None:
     assert year_until(LAST_DAY) == year_until(LAST_DAY)
 
 
-def test_every_question_of_the_plan_is_one_the_engine_takes() -> None:
+def test_every_request_of_the_plan_is_valid() -> None:
     requests = [AnalysisRequest.parse(one.fields) for one in year_until(LAST_DAY)]
     assert len({request.gpu for request in requests}) >= 8
     assert len({request.workload.model for request in requests}) >= 10
 
 
-def test_some_questions_are_asked_again() -> None:
+def test_some_requests_are_repeated() -> None:
     questions = [tuple(sorted(one.fields.items())) for one in year_until(LAST_DAY)]
     assert sum(len(project.gpus) * len(project.batches) for project in plan.PROJECTS) == len(
         set(questions)
@@ -82,7 +82,7 @@ def test_some_questions_are_asked_again() -> None:
 
 
 @pytest.mark.django_db
-def test_answers_are_stored_as_if_they_had_been_asked(fake_engine: Behave) -> None:
+def test_results_are_stored_as_if_members_had_submitted_them(fake_engine: Behave) -> None:
     fake_engine("success")
     said: list[str] = []
     fill(planned(), said.append)
@@ -106,7 +106,7 @@ def test_answers_are_stored_as_if_they_had_been_asked(fake_engine: Behave) -> No
 
 
 @pytest.mark.django_db
-def test_what_is_stored_is_not_asked_again(fake_engine: Behave) -> None:
+def test_stored_analyses_are_not_run_again(fake_engine: Behave) -> None:
     fake_engine("success")
     fill(planned()[:1], unheard)
     before = Analysis.objects.get()
@@ -120,14 +120,14 @@ def test_what_is_stored_is_not_asked_again(fake_engine: Behave) -> None:
 
 
 @pytest.mark.django_db
-def test_two_fillings_at_once_do_not_disturb_each_other(fake_engine: Behave) -> None:
+def test_two_fills_at_once_do_not_interfere(fake_engine: Behave) -> None:
     fake_engine("success")
     fill(planned(), lambda _line: fill(planned(), unheard))
     assert [one.trials.count() for one in Analysis.objects.all()] == [2, 2, 2]
 
 
 @pytest.mark.django_db
-def test_what_does_not_fit_is_a_failure_like_any_other(fake_engine: Behave) -> None:
+def test_an_analysis_that_does_not_fit_is_stored_as_failed(fake_engine: Behave) -> None:
     fake_engine("error")
     fill(planned(2), unheard)
     failed = Analysis.objects.get(pk=1)
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_a_failure_like_any_other(fake_engine: Behave) -> N
 
 
 @pytest.mark.django_db
-def test_an_engine_that_dies_is_told_and_leaves_no_half_analysis(fake_engine: Behave) -> None:
+def test_a_dead_engine_is_reported_and_leaves_no_partial_analysis(fake_engine: Behave) -> None:
     fake_engine("crash")
     with pytest.raises(EngineGone, match="ended without an answer"):
         fill(planned(), unheard)
@@ -144,7 +144,7 @@ def test_an_engine_that_dies_is_told_and_leaves_no_half_analysis(fake_engine: Be
 
 
 @pytest.mark.django_db
-def test_the_demos_people_cannot_sign_in(fake_engine: Behave) -> None:
+def test_the_demos_members_cannot_sign_in(fake_engine: Behave) -> None:
     fake_engine("success")
     fill(planned(), unheard)
     assert not any(member.has_usable_password() for member in User.objects.all())
@@ -180,7 +180,7 @@ def refusal() -> str:
 
 
 @pytest.mark.django_db
-def test_a_database_of_a_lab_is_never_touched(
+def test_a_real_labs_database_is_never_touched(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://lab")
@@ -189,14 +189,14 @@ def test_a_database_of_a_lab_is_never_touched(
 
 
 @pytest.mark.django_db
-def test_a_folder_with_a_database_is_a_labs_own(folder: Path) -> None:
+def test_a_folder_with_a_database_is_refused(folder: Path) -> None:
     (folder / "memorymark.sqlite3").touch()
     assert "Run make demo" in refusal()
     assert not (folder / "this-is-a-demo").exists()
 
 
 @pytest.mark.django_db
-def test_the_usual_folder_is_a_labs_own_even_before_it_has_a_database(
+def test_the_default_folder_is_refused_even_without_a_database(
     folder: Path, settings: Settings
 ) -> None:
     settings.BASE_DIR = folder.parent
@@ -206,7 +206,7 @@ def test_the_usual_folder_is_a_labs_own_even_before_it_has_a_database(
 
 
 @pytest.mark.django_db
-def test_a_mark_without_a_date_is_told(folder: Path) -> None:
+def test_a_marker_without_a_date_is_reported(folder: Path) -> None:
     (folder / "this-is-a-demo").write_text("what?")
     assert "holds no date" in refusal()
 

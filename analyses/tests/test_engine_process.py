@@ -29,7 +29,7 @@ def engines() -> Iterator[Engines]:
     engines.close()
 
 
-def test_the_engine_is_started_ahead(engines: Engines, fake_engine: Behave) -> None:
+def test_the_engine_is_started_ahead_of_its_request(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
     engines.prepare()
     first = engines.take()
@@ -42,7 +42,7 @@ def test_the_engine_is_started_ahead(engines: Engines, fake_engine: Behave) -> N
     second.end()
 
 
-def test_preparing_twice_starts_one(engines: Engines, fake_engine: Behave) -> None:
+def test_preparing_twice_starts_one_engine(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
     engines.prepare()
     waiting = engines._warm
@@ -51,7 +51,7 @@ def test_preparing_twice_starts_one(engines: Engines, fake_engine: Behave) -> No
     assert engines._warm is waiting
 
 
-def test_a_warm_one_that_died_is_replaced(engines: Engines, fake_engine: Behave) -> None:
+def test_a_dead_warm_engine_is_replaced(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
     engines.prepare()
     dead = engines._warm
@@ -65,9 +65,7 @@ def test_a_warm_one_that_died_is_replaced(engines: Engines, fake_engine: Behave)
     engine.end()
 
 
-def test_one_that_has_answered_is_kept_for_the_next_question(
-    engines: Engines, fake_engine: Behave
-) -> None:
+def test_an_engine_is_reused_for_the_next_request(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
     first = engines.take()
     engines.give_back(first)
@@ -76,7 +74,7 @@ def test_one_that_has_answered_is_kept_for_the_next_question(
     first.end()
 
 
-def test_one_that_has_answered_often_is_replaced(
+def test_an_engine_is_replaced_after_many_requests(
     engines: Engines, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_process, "MOST_ANSWERS", 2)
@@ -91,7 +89,7 @@ def test_one_that_has_answered_often_is_replaced(
     second.end()
 
 
-def test_one_that_has_grown_large_is_replaced(
+def test_an_engine_that_has_grown_large_is_replaced(
     engines: Engines, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_process, "LARGEST_BYTES", 1)
@@ -101,11 +99,11 @@ def test_one_that_has_grown_large_is_replaced(
     engines.give_back(first)
 
     assert first.returncode is not None
-    assert not first.is_large()  # it holds nothing any more
+    assert not first.is_large()  # it holds nothing any longer
 
 
-def test_it_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:
-    """A killed worker leaves no engine behind: its standard input comes to its end."""
+def test_an_engine_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:
+    """A killed worker leaves no engine behind, since the engine's standard input ends."""
     command = fake_engine("hang")
     program = (
         "import django, os, signal, sys\n"
@@ -130,7 +128,7 @@ def test_it_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:
     pytest.fail("the engine outlived its parent")
 
 
-def test_sending_to_a_dead_engine_is_told(
+def test_sending_to_a_dead_engine_is_reported(
     fake_engine: Behave, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = EngineProcess(fake_engine("dead"))
@@ -140,8 +138,8 @@ def test_sending_to_a_dead_engine_is_told(
     engine.end()
 
 
-def test_an_engine_that_has_stopped_does_not_stop_who_asks(fake_engine: Behave) -> None:
-    """The pipe to it is full; what it did not take is written once it goes on."""
+def test_a_frozen_engine_does_not_block_its_caller(fake_engine: Behave) -> None:
+    """Its pipe is full; the rest of the request is written once it resumes."""
     engine = EngineProcess(fake_engine("resume"))
     os.kill(engine.pid, signal.SIGSTOP)
     known = [{"batch_size": size} for size in range(1, 20_000)]
@@ -164,17 +162,17 @@ def test_ending_twice_is_harmless(fake_engine: Behave) -> None:
     assert engine.returncode is not None
 
 
-def test_reading_waits_no_longer_than_asked(fake_engine: Behave) -> None:
+def test_reading_waits_no_longer_than_requested(fake_engine: Behave) -> None:
     engine = EngineProcess(fake_engine("success"))
     started = time.monotonic()
 
     assert engine.read(0.1) == []
-    assert time.monotonic() - started < 30  # it would be for ever
+    assert time.monotonic() - started < 30  # it would wait forever
     engine.end()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5, 100])
-def test_lines_are_put_together_however_they_arrive(cut: int) -> None:
+def test_lines_are_joined_however_they_arrive(cut: int) -> None:
     text = "héllo\r\n\nwörld\nrest".encode()
     splitter = LineSplitter()
     lines = [
@@ -187,7 +185,7 @@ def test_lines_are_put_together_however_they_arrive(cut: int) -> None:
     assert splitter.end() == []
 
 
-def test_an_overlong_line_is_cut_and_the_next_one_is_whole() -> None:
+def test_an_overlong_line_is_cut_off_and_the_next_is_complete() -> None:
     splitter = LineSplitter()
     lines = []
     for _ in range(3):

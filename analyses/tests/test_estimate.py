@@ -77,18 +77,18 @@ def test_savings_are_in_proportion_to_each_assumption(
 
 
 @pytest.mark.parametrize("recommended", [16, 17])
-def test_no_assumption_makes_a_gain_of_noise(recommended: int) -> None:
+def test_no_assumption_turns_noise_into_a_gain(recommended: int) -> None:
     noise = make_result(recommended=recommended, speedup=1.01, speedup_low=0.99, speedup_high=1.03)
     older = of_older_version(make_result(recommended=16))
     for result in (noise, older, at_speed(1.5, None, None, NOTHING)):
         assert money(with_assumptions(result, Assumptions(1e4, 1e5, 100.0))) == 0
 
 
-def test_without_a_price_that_of_the_answer_holds() -> None:
+def test_without_a_price_the_results_price_applies() -> None:
     assert money(with_assumptions(GAIN, Assumptions())) == pytest.approx(money(GAIN))
 
 
-def test_what_is_not_in_the_address_is_as_stored() -> None:
+def test_assumptions_missing_from_the_address_are_as_stored() -> None:
     worth = estimate_of(GAIN, {"runs_per_year": "200", "hours_per_run": ""}, adopted=False)
     assert worth.query == "runs_per_year=200"
     assert [field.value for field in worth.fields][:2] == ["200", "8"]
@@ -96,25 +96,25 @@ def test_what_is_not_in_the_address_is_as_stored() -> None:
 
 
 @pytest.mark.parametrize("value", ["many", "-1", "nan", "1e99"])
-def test_a_wrong_assumption_changes_no_figure_and_says_why(value: str) -> None:
+def test_an_invalid_assumption_changes_nothing_and_says_why(value: str) -> None:
     worth = estimate_of(GAIN, {"runs_per_year": value}, adopted=False)
     assert [field.name for field in worth.wrong] == ["runs_per_year"]
     assert worth.wrong[0].error
     assert worth.figures == estimate_of(GAIN, {}, adopted=False).figures
 
 
-def test_without_a_speedup_there_is_nothing_to_try() -> None:
+def test_without_a_speedup_assumptions_cannot_be_changed() -> None:
     worth = estimate_of(make_result(current=384), {"runs_per_year": "2"}, adopted=False)
     assert worth.fields == []
     assert with_assumptions(make_result(current=384), Assumptions()).savings is None
 
 
 @pytest.mark.parametrize("result", [replace(GAIN, savings=None), replace(GAIN, speedup=None)])
-def test_what_lacks_savings_or_a_speedup_stays_as_it_is(result: AnalysisResult) -> None:
+def test_a_result_without_savings_or_speedup_stays_unchanged(result: AnalysisResult) -> None:
     assert with_assumptions(result, Assumptions(1.0, 1.0, 1.0)) is result
 
 
-def test_the_assumptions_that_differ_either_way_are_in_the_query_and_the_figures() -> None:
+def test_changed_assumptions_are_in_the_query_and_the_numbers() -> None:
     result = at_speed(2.0, 1.9, 2.1)
     query = {"runs_per_year": "50", "hours_per_run": "16", "price_per_hour_usd": "1.5"}
     estimate = estimate_of(result, query, adopted=False)
@@ -133,8 +133,8 @@ def test_the_assumptions_that_differ_either_way_are_in_the_query_and_the_figures
     )
 
 
-def test_without_a_change_the_figures_are_the_stored_ones() -> None:
-    """Even those that a later version would compute otherwise."""
+def test_without_a_change_the_numbers_are_the_stored_ones() -> None:
+    """Even those that a later version would compute differently."""
     result = at_speed(4.0, 3.9, 4.1)
     for query in ({}, {"runs_per_year": "100"}):
         assert estimate_of(result, query, adopted=False).figures == estimate_figures(result)
@@ -150,25 +150,25 @@ def test_without_a_change_the_figures_are_the_stored_ones() -> None:
         (replace(GAIN, savings=None), False),
     ],
 )
-def test_a_gain_is_beyond_the_whole_interval(result: AnalysisResult, expected: bool) -> None:
+def test_a_gain_needs_the_whole_interval_above_one(result: AnalysisResult, expected: bool) -> None:
     assert has_gain(result) is expected
 
 
 @pytest.mark.parametrize(
     ("ratio", "gpu_hours", "hours_per_run", "runs_per_year", "expected"),
     [
-        (1.5, 0.5, 8.0, 100.0, True),  # it counted hours
-        (1.5, 0.0, 8.0, 100.0, False),  # it took the speedup for noise
+        (1.5, 0.5, 8.0, 100.0, True),  # it has hours
+        (1.5, 0.0, 8.0, 100.0, False),  # it treated the speedup as noise
         (1.5, 0.0, 8.0, 8.0, False),
         (1.5, 0.0, 0.5, 2.0, False),
-        (1.5, 0.0, 0.0, 100.0, True),  # there were none to count
+        (1.5, 0.0, 0.0, 100.0, True),  # there were no runs
         (1.5, 0.0, 8.0, 0.0, True),
         (1.0, 0.5, 8.0, 100.0, False),
         (0.9, 0.5, 8.0, 100.0, False),
         (1.0, 0.0, 0.0, 0.0, False),
     ],
 )
-def test_an_older_version_says_by_its_savings_whether_it_saw_a_gain(
+def test_an_older_results_savings_show_whether_it_had_a_gain(
     ratio: float, gpu_hours: float, hours_per_run: float, runs_per_year: float, expected: bool
 ) -> None:
     savings = replace(
@@ -180,7 +180,7 @@ def test_an_older_version_says_by_its_savings_whether_it_saw_a_gain(
     assert has_gain(at_speed(ratio, None, None, savings)) is expected
 
 
-# The figures
+# The numbers
 
 
 def speedup_of(result: AnalysisResult) -> tuple[str, str, str]:
@@ -229,13 +229,13 @@ def speedup_of(result: AnalysisResult) -> tuple[str, str, str]:
         ),
     ],
 )
-def test_the_speedup_says_what_it_is_and_why_there_is_none(
+def test_the_speedup_is_explained_even_if_missing(
     result: AnalysisResult, value: str, note: str, tone: str
 ) -> None:
     assert speedup_of(result) == (value, note, tone)
 
 
-def test_a_measured_speedup_names_its_rounds() -> None:
+def test_a_measured_speedup_shows_its_rounds() -> None:
     result = replace(
         at_speed(2.0, 1.9, 2.1), comparison=Comparison([1.0, 1.0, 1.0], [2.0, 1.9, 2.1], 0.75)
     )
@@ -243,7 +243,7 @@ def test_a_measured_speedup_names_its_rounds() -> None:
     assert note.endswith(", range 1.90–2.10× over 3 interleaved rounds")
 
 
-def test_the_sources_are_those_of_the_savings_or_else_of_the_answer() -> None:
+def test_sources_come_from_the_savings_or_else_from_the_result() -> None:
     saved = replace(at_speed(2.0, 1.9, 2.1), savings=replace(TWICE, source=MEASURED))
     assert saved.source == PREDICTED
     assert [figure.sources for figure in estimate_figures(saved)] == [
@@ -255,7 +255,7 @@ def test_the_sources_are_those_of_the_savings_or_else_of_the_answer() -> None:
     assert [figure.sources for figure in estimate_figures(without)] == [(MEASURED,), (), ()]
 
 
-def test_cost_and_savings_name_the_assumptions_behind_them() -> None:
+def test_cost_and_savings_show_their_assumptions() -> None:
     _, cost, saved = estimate_figures(at_speed(2.0, 1.9, 2.1))
     assert cost == Figure(
         "Cost per run",
@@ -272,7 +272,7 @@ def test_cost_and_savings_name_the_assumptions_behind_them() -> None:
     )
 
 
-def test_where_nothing_is_saved_the_cost_stays_and_the_tone_is_quiet() -> None:
+def test_without_savings_the_cost_is_shown_without_emphasis() -> None:
     _, cost, saved = estimate_figures(at_speed(1.01, 0.99, 1.03, NOTHING))
     assert cost.value == "$12.00"
     assert (saved.value, saved.tone) == ("$0", "quiet")
@@ -294,7 +294,7 @@ def test_adopted_savings_are_realised(result: AnalysisResult) -> None:
         assert [figure.label for figure in shown] == expected
 
 
-def test_without_savings_the_figures_say_so_quietly() -> None:
+def test_missing_savings_are_shown_without_emphasis() -> None:
     _, *nothing = estimate_figures(make_result(current=384))
     assert {(figure.value, figure.tone) for figure in nothing} == {("–", "quiet")}
     assert {figure.note for figure in nothing} == {"without a speedup there is nothing to compare"}
@@ -314,9 +314,7 @@ def analysis(member: User) -> Analysis:
     return make_analysis(member, Status.SUCCEEDED)
 
 
-def test_the_page_computes_with_the_assumptions_of_its_address(
-    page: Client, analysis: Analysis
-) -> None:
+def test_the_page_uses_the_assumptions_in_its_address(page: Client, analysis: Analysis) -> None:
     address = reverse("analyses:detail", args=[analysis.pk])
     before = page.get(address).content.decode()
     html = page.get(address + "?runs_per_year=1000").content.decode()
@@ -328,9 +326,7 @@ def test_the_page_computes_with_the_assumptions_of_its_address(
     assert (stored.usd_per_year, stored.result) == (analysis.usd_per_year, analysis.result)
 
 
-def test_htmx_gets_the_figures_alone_and_the_address_of_the_page(
-    page: Client, analysis: Analysis
-) -> None:
+def test_htmx_only_gets_the_numbers_and_the_pages_address(page: Client, analysis: Analysis) -> None:
     address = reverse("analyses:worth", args=[analysis.pk])
     response = page.get(address + "?runs_per_year=1000&hours_per_run=8", headers=HTMX)
     html = response.content.decode()
@@ -341,14 +337,14 @@ def test_htmx_gets_the_figures_alone_and_the_address_of_the_page(
     assert back["HX-Replace-Url"] == f"/{analysis.pk}/"
 
 
-def test_a_wrong_assumption_is_said(page: Client, analysis: Analysis) -> None:
+def test_an_invalid_assumption_is_reported(page: Client, analysis: Analysis) -> None:
     address = reverse("analyses:worth", args=[analysis.pk])
     html = page.get(address + "?runs_per_year=<b>", headers=HTMX).content.decode()
     assert "Runs per year: " in html
     assert "<b>" not in html
 
 
-def test_duplicating_takes_the_assumptions_along(page: Client, analysis: Analysis) -> None:
+def test_duplicating_keeps_the_assumptions(page: Client, analysis: Analysis) -> None:
     address = reverse("analyses:worth", args=[analysis.pk])
     html = page.get(address + "?runs_per_year=1000&price_per_hour_usd=3.5").content.decode()
     link = html.split('href="')[1].split('"')[0].replace("&amp;", "&")
@@ -359,7 +355,7 @@ def test_duplicating_takes_the_assumptions_along(page: Client, analysis: Analysi
     assert form["hours_per_run"].value() == "8"
 
 
-def test_an_analysis_without_an_answer_is_not_computed_with(page: Client, member: User) -> None:
+def test_an_analysis_without_a_result_has_no_estimate(page: Client, member: User) -> None:
     running = make_analysis(member, Status.RUNNING)
     response = page.get(reverse("analyses:worth", args=[running.pk]))
     assert response.status_code == 404

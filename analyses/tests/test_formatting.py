@@ -36,7 +36,7 @@ def test_bytes_read_as_gib_with_two_decimals(value: int | None, text: str) -> No
     assert gib(value) == text
 
 
-def test_gib_carries_its_unit_unless_it_is_unknown() -> None:
+def test_gib_has_its_unit_unless_unknown() -> None:
     assert gib_with_unit(GIB) == "1.00 GiB"
     assert gib_with_unit(None) == UNKNOWN
 
@@ -69,7 +69,7 @@ def test_estimates_show_three_significant_digits(value: float | None, text: str)
         (None, UNKNOWN),
     ],
 )
-def test_money_shows_cents_only_where_they_mean_something(value: float | None, text: str) -> None:
+def test_money_shows_cents_only_for_small_amounts(value: float | None, text: str) -> None:
     assert usd(value) == text
 
 
@@ -85,11 +85,11 @@ def test_money_shows_cents_only_where_they_mean_something(value: float | None, t
         (3725, "1 h 02 min"),
     ],
 )
-def test_durations_read_as_a_person_says_them(seconds: float, text: str) -> None:
+def test_durations_read_naturally(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_the_other_figures_have_their_usual_form() -> None:
+def test_other_numbers_have_their_usual_form() -> None:
     assert whole(65536) == "65,536"
     assert whole(None) == UNKNOWN
     assert times(1.3149) == f"1.31{TIMES}"
@@ -97,7 +97,7 @@ def test_the_other_figures_have_their_usual_form() -> None:
     assert (percent(7, 100), percent(1, 1000), percent(0, 9)) == ("7%", "<1%", "0%")
 
 
-def test_given_numbers_come_back_as_they_were_given() -> None:
+def test_entered_numbers_are_shown_as_entered() -> None:
     assert (exact(8.0), exact(2.5), exact(1_234_567.0)) == ("8", "2.5", "1,234,567")
     assert (plain_number(8.0), plain_number(0.86)) == ("8", "0.86")
 
@@ -112,5 +112,5 @@ def test_given_numbers_come_back_as_they_were_given() -> None:
         (67_000_000, "67M"),
     ],
 )
-def test_parameters_are_counted_as_papers_do(count: int, shown: str) -> None:
+def test_parameter_counts_are_written_as_in_papers(count: int, shown: str) -> None:
     assert parameter_count(count) == shown

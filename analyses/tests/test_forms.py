@@ -34,7 +34,7 @@ def page(client: Client, member: User) -> Client:
 
 
 def post(page: Client, **changes: str) -> AnalysisForm | Analysis:
-    """Send the form with some fields changed; gives the form if it comes back."""
+    """Submit the form with some fields changed; returns the form if it comes back."""
     response = page.post(NEW, default_values() | changes)
     if response.status_code == 302:
         return Analysis.objects.get()
@@ -43,7 +43,7 @@ def post(page: Client, **changes: str) -> AnalysisForm | Analysis:
     return form
 
 
-def test_it_offers_every_model_and_gpu_and_starts_with_sound_defaults(page: Client) -> None:
+def test_the_form_offers_every_model_and_gpu_with_sound_defaults(page: Client) -> None:
     html = page.get(NEW).content.decode()
     for preset in PRESETS.values():
         assert f'value="{preset.name}"' in html
@@ -56,20 +56,20 @@ def test_it_offers_every_model_and_gpu_and_starts_with_sound_defaults(page: Clie
     assert (values["current_batch_size"], values["hours_per_run"]) == ("16", "8")
 
 
-def test_every_setting_says_what_it_is(page: Client) -> None:
+def test_every_setting_has_a_help_text(page: Client) -> None:
     form = page.get(NEW).context["form"]
     silent = [name for name, field in form.fields.items() if not field.help_text]
-    assert silent == ["model"]  # its searchable list says it
+    assert silent == ["model"]  # its searchable list has it
 
 
-def test_it_has_an_input_for_every_field_of_a_request(page: Client) -> None:
+def test_the_form_has_an_input_for_every_field_of_a_request(page: Client) -> None:
     form = page.get(NEW).context["form"]
     assert list(form.fields) == ["model", "other_model", *list(FIELDS)[1:]]
     optimizers = [value for value, _ in form.fields["optimizer"].widget.choices]
     assert optimizers == list(Optimizer)
 
 
-def test_the_defaults_are_a_valid_question(page: Client) -> None:
+def test_the_defaults_are_a_valid_request(page: Client) -> None:
     analysis = post(page)
     assert isinstance(analysis, Analysis)
     price = GPUS["a10"].price_per_hour_usd
@@ -119,14 +119,14 @@ def test_pressing_analyze_leads_to_the_analysis(page: Client, member: User) -> N
         ("current_batch_size", "16\x00"),
     ],
 )
-def test_a_wrong_field_gets_a_message_beside_it(page: Client, field: str, value: str) -> None:
+def test_an_invalid_field_has_a_message_beside_it(page: Client, field: str, value: str) -> None:
     form = post(page, **{field: value})
     assert isinstance(form, AnalysisForm)
     assert list(form.errors) == [field]
     assert len(str(form.errors[field][0])) > 10
 
 
-def test_all_mistakes_are_shown_at_once_and_the_input_is_kept(page: Client) -> None:
+def test_all_mistakes_are_shown_together_and_the_input_is_kept(page: Client) -> None:
     response = page.post(
         NEW,
         default_values()
@@ -146,20 +146,20 @@ def test_all_mistakes_are_shown_at_once_and_the_input_is_kept(page: Client) -> N
     assert 'name="current_batch_size"' in focused  # the first one on the page
 
 
-def test_hostile_input_comes_back_as_text(page: Client) -> None:
+def test_hostile_input_comes_back_as_plain_text(page: Client) -> None:
     html = page.post(NEW, default_values() | {"runs_per_year": '"><script>'}).content.decode()
     assert "&quot;&gt;&lt;script&gt;" in html
     assert '"><script>' not in html
 
 
-def test_a_size_that_the_model_does_not_take_is_ignored(page: Client) -> None:
+def test_a_size_the_model_does_not_have_is_ignored(page: Client) -> None:
     analysis = post(page, model="resnet", sequence_length="128", image_size="64")
     assert isinstance(analysis, Analysis)
     assert analysis.request["image_size"] == 64
     assert analysis.request["sequence_length"] is None
 
 
-def test_a_duplicate_starts_from_the_earlier_question(page: Client, member: User) -> None:
+def test_a_duplicate_starts_from_the_earlier_settings(page: Client, member: User) -> None:
     earlier = make_analysis(
         member,
         request=make_request(
@@ -223,7 +223,7 @@ def test_rare_settings_reach_the_engine(page: Client) -> None:
     assert (stored["task"], stored["label_count"]) == ("token-classification", 9)
 
 
-def test_compiling_left_ticked_is_ignored_where_it_cannot_be_measured(page: Client) -> None:
+def test_a_ticked_compile_box_is_ignored_for_predictions(page: Client) -> None:
     analysis = post(page, compile="on")
     assert isinstance(analysis, Analysis)
     assert analysis.request["compile"] is False
@@ -232,13 +232,13 @@ def test_compiling_left_ticked_is_ignored_where_it_cannot_be_measured(page: Clie
 # Any other model
 
 
-def test_any_model_of_the_hub_can_be_named(page: Client) -> None:
+def test_any_hub_model_can_be_entered(page: Client) -> None:
     analysis = post(page, **OTHER, other_model="acme/own-model")
     assert isinstance(analysis, Analysis)
     assert (analysis.model, analysis.request["config"]) == ("acme/own-model", None)
 
 
-def test_a_lab_that_does_not_ask_the_hub_says_so(page: Client, settings: Settings) -> None:
+def test_a_lab_without_hub_access_says_so(page: Client, settings: Settings) -> None:
     assert "does not use the" not in page.get("/new/").content.decode()
     settings.ASKS_HUB = False
     shown = page.get("/new/").content.decode()
@@ -247,7 +247,7 @@ def test_a_lab_that_does_not_ask_the_hub_says_so(page: Client, settings: Setting
 
 
 @pytest.mark.parametrize("name", ["", "no-such-preset", "https://example.org/x", "a/b/c"])
-def test_a_wrong_id_gets_a_message_beside_it(page: Client, name: str) -> None:
+def test_an_invalid_hub_id_has_a_message_beside_it(page: Client, name: str) -> None:
     form = post(page, **OTHER, other_model=name)
     assert isinstance(form, AnalysisForm)
     assert list(form.errors) == ["other_model"]
@@ -265,13 +265,13 @@ def upload(page: Client, content: bytes, **changes: str) -> HttpResponse:
     return cast(HttpResponse, response)
 
 
-def test_an_uploaded_config_is_the_model(page: Client) -> None:
+def test_an_uploaded_config_sets_the_model(page: Client) -> None:
     assert upload(page, json.dumps(CONFIG).encode()).status_code == 302
     analysis = Analysis.objects.get()
     assert (analysis.model, analysis.request["config"]) == ("own-config", CONFIG)
 
 
-def test_a_typed_config_is_the_model_by_its_own_name(page: Client) -> None:
+def test_a_typed_config_sets_the_model_with_its_own_name(page: Client) -> None:
     analysis = post(page, **OTHER, other_model="mine", config=json.dumps(CONFIG))
     assert isinstance(analysis, Analysis)
     assert (analysis.model, analysis.request["config"]) == ("mine", CONFIG)
@@ -292,9 +292,7 @@ def test_a_typed_config_is_the_model_by_its_own_name(page: Client) -> None:
         json.dumps(CONFIG | {"layer_types": ["\ud800"]}).encode(),
     ],
 )
-def test_a_config_that_cannot_be_used_gets_a_message_beside_it(
-    page: Client, content: bytes
-) -> None:
+def test_an_unusable_config_has_a_message_beside_it(page: Client, content: bytes) -> None:
     response = upload(page, content)
     assert response.status_code == 200
     form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
@@ -302,19 +300,19 @@ def test_a_config_that_cannot_be_used_gets_a_message_beside_it(
     assert not Analysis.objects.exists()
 
 
-def test_the_text_of_a_wrong_upload_comes_back_to_be_corrected(page: Client) -> None:
+def test_the_text_of_an_invalid_upload_comes_back_for_correction(page: Client) -> None:
     html = upload(page, b"<script>{").content.decode()
     assert "&lt;script&gt;{</textarea>" in html
 
 
-def test_a_huge_upload_is_not_kept(page: Client) -> None:
+def test_a_huge_upload_is_discarded(page: Client) -> None:
     response = upload(page, b"x" * (4 * LARGEST_CONFIG_BYTES))
     form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
     assert form.errors["config"] == ["It is larger than 1 MiB."]
     assert len(form.data["config"]) == LARGEST_CONFIG_BYTES + 1
 
 
-def test_a_duplicate_of_an_own_config_brings_it_along(page: Client, member: User) -> None:
+def test_a_duplicate_keeps_its_custom_config(page: Client, member: User) -> None:
     earlier = make_analysis(member, request=make_request(model="mine", config=CONFIG))
     form = page.get(f"{NEW}?from={earlier.pk}").context["form"]
     assert (form["model"].value(), form["other_model"].value()) == ("other", "mine")
@@ -322,7 +320,7 @@ def test_a_duplicate_of_an_own_config_brings_it_along(page: Client, member: User
 
 
 @pytest.mark.parametrize("source", ["999", "x", "-1", "1e9", "9" * 40, "\N{SUPERSCRIPT TWO}"])
-def test_a_duplicate_of_nothing_is_not_found(page: Client, source: str) -> None:
+def test_a_duplicate_of_a_missing_analysis_is_not_found(page: Client, source: str) -> None:
     assert page.get(NEW, {"from": source}).status_code == 404
 
 
@@ -339,13 +337,13 @@ def test_the_labs_own_node_is_offered_only_while_one_with_a_gpu_is_online(db: No
     assert dict(gpu_choices())["This lab"] == [("local:NVIDIA L4", label)]
 
 
-def test_the_catalogue_is_in_groups_that_hold_every_gpu_once(db: None) -> None:
+def test_the_catalogue_groups_have_every_gpu_once(db: None) -> None:
     names = [choice[0] for _, choices in gpu_choices() for choice in choices]
     assert sorted(names) == sorted(GPUS)
     assert {"Data centre", "GeForce", "Workstation"} <= set(dict(gpu_choices()))
 
 
-def test_it_requires_a_login(client: Client, db: None) -> None:
+def test_the_form_requires_a_login(client: Client, db: None) -> None:
     for response in (client.get(NEW), client.post(NEW, default_values())):
         assert response.status_code == 302
         assert reverse("account_login") in response["Location"]

@@ -44,7 +44,7 @@ def ids_in(html: str) -> list[int]:
 
 
 def seen(html: str) -> str:
-    """The address that the rows ask next."""
+    """The address that the rows poll next."""
     rows = html.split('id="rows"')[1]
     query = rows.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
     return reverse("analyses:list") + query
@@ -52,7 +52,7 @@ def seen(html: str) -> str:
 
 @pytest.fixture
 def lab(member: User) -> dict[str, Analysis]:
-    """One analysis each that differs from the others in what the filters look at."""
+    """Analyses that each differ in the values the filters look at."""
     result = make_result()
     analyses = {
         "bert": make_analysis(member, Status.SUCCEEDED, result),
@@ -80,7 +80,7 @@ def test_an_empty_history_offers_the_first_analysis(page: Client) -> None:
     assert "<form" not in html.split("<main")[1].split("</main")[0]
 
 
-def test_it_shows_newest_first_with_what_each_is_worth(page: Client, member: User) -> None:
+def test_the_history_shows_the_newest_first_with_their_savings(page: Client, member: User) -> None:
     old = make_analysis(member, Status.SUCCEEDED)
     new = make_analysis(member, Status.FAILED, request=make_request(model="gpt2", gpu="t4"))
     html = html_of(page)
@@ -93,14 +93,14 @@ def test_it_shows_newest_first_with_what_each_is_worth(page: Client, member: Use
 @pytest.mark.parametrize(
     ("recommended", "shown"), [(128, "\N{MULTIPLICATION SIGN}"), (16, "no gain")]
 )
-def test_it_tells_a_gain_from_noise(
+def test_the_history_distinguishes_gains_from_noise(
     page: Client, member: User, recommended: int, shown: str
 ) -> None:
     make_analysis(member, Status.SUCCEEDED, make_result(recommended=recommended))
     assert shown in html_of(page).split('data-label="Speedup">')[1].split("<")[0]
 
 
-def test_it_comes_in_pages(page: Client, member: User) -> None:
+def test_the_history_has_pages(page: Client, member: User) -> None:
     for _ in range(views.PAGE_SIZE + 1):
         make_analysis(member)
     first, second = html_of(page, model="bert"), html_of(page, page=2)
@@ -132,7 +132,7 @@ def test_a_cancelled_analysis_does_not_stay_on_cancelling(page: Client, member: 
     assert "Cancelled" in page.get(address, headers=HTMX).content.decode()
 
 
-def test_it_asks_again_only_while_something_runs(page: Client, member: User) -> None:
+def test_the_rows_only_poll_while_something_runs(page: Client, member: User) -> None:
     make_analysis(member, Status.SUCCEEDED)
     assert 'hx-trigger="every' not in html_of(page)
     running = make_analysis(member, Status.RUNNING)
@@ -173,7 +173,7 @@ def test_it_asks_again_only_while_something_runs(page: Client, member: User) -> 
         ({"q": "' OR 1=1 --"}, []),
     ],
 )
-def test_page_export_and_api_find_the_same(
+def test_page_export_and_api_find_the_same_analyses(
     page: Client, lab: dict[str, Analysis], query: dict[str, str], found: list[str]
 ) -> None:
     expected = [lab[name].pk for name in found]
@@ -189,7 +189,7 @@ def test_a_number_finds_its_analysis(page: Client, lab: dict[str, Analysis]) -> 
     assert ids_in(html_of(page, q="#" + "9" * 30)) == []
 
 
-def test_dates_take_in_their_whole_day(page: Client, lab: dict[str, Analysis]) -> None:
+def test_date_filters_include_whole_days(page: Client, lab: dict[str, Analysis]) -> None:
     for days, (name, hour) in enumerate([("bert", 0), ("gpt2", 23), ("local", 12)], start=1):
         at = datetime(2026, 3, days, hour, 59, tzinfo=UTC)
         Analysis.objects.filter(pk=lab[name].pk).update(queued_at=at)
@@ -208,7 +208,7 @@ def test_dates_take_in_their_whole_day(page: Client, lab: dict[str, Analysis]) -
         ({"q": "\0"}, "Null characters"),
     ],
 )
-def test_a_filter_that_cannot_be_is_said_so_and_finds_nothing(
+def test_an_invalid_filter_is_reported_and_finds_nothing(
     page: Client, lab: dict[str, Analysis], query: dict[str, str], message: str
 ) -> None:
     html = html_of(page, **query)
@@ -229,7 +229,7 @@ def test_a_filter_stays_in_the_form(page: Client, lab: dict[str, Analysis]) -> N
     assert '"><b>' not in html
 
 
-def test_filters_answer_in_place_with_an_address_to_share(
+def test_filters_update_in_place_with_an_address_to_share(
     page: Client, lab: dict[str, Analysis]
 ) -> None:
     headers = HTMX | {"HX-Target": "results"}
@@ -238,13 +238,15 @@ def test_filters_answer_in_place_with_an_address_to_share(
     response = page.get(reverse("analyses:list"), query, headers=headers)
     assert response["HX-Push-Url"].endswith("?status=failed&sort=-speedup")
     assert response.content.decode().startswith('<div id="results"')
-    assert response["Vary"].startswith("HX-Request")  # or a browser takes a part for the page
+    assert response["Vary"].startswith(
+        "HX-Request"
+    )  # or a browser would cache the fragment as the page
 
 
 # Sorting and columns
 
 
-def test_every_column_sorts_both_ways_with_the_unknown_last(
+def test_every_column_sorts_both_ways_with_unknown_values_last(
     page: Client, lab: dict[str, Analysis]
 ) -> None:
     for column in COLUMNS:
@@ -258,12 +260,12 @@ def test_every_column_sorts_both_ways_with_the_unknown_last(
             assert rising == falling[::-1]
 
 
-def test_what_is_equal_comes_newest_first(page: Client, member: User) -> None:
+def test_equal_rows_come_newest_first(page: Client, member: User) -> None:
     pks = [make_analysis(member).pk for _ in range(3)]
     assert ids_in(html_of(page, sort="model")) == pks[::-1]
 
 
-def test_a_head_turns_its_order_round_and_keeps_the_rest(
+def test_a_column_header_reverses_its_order_and_keeps_the_rest(
     page: Client, lab: dict[str, Analysis]
 ) -> None:
     html = html_of(page, member="grace")
@@ -273,7 +275,7 @@ def test_a_head_turns_its_order_round_and_keeps_the_rest(
     assert 'aria-sort="descending"><a href="?member=grace&amp;sort=speedup">Speedup' in html
 
 
-def test_the_columns_are_chosen(page: Client, lab: dict[str, Analysis]) -> None:
+def test_columns_can_be_chosen(page: Client, lab: dict[str, Analysis]) -> None:
     html = html_of(page, columns=["largest"])
     body = html.split("<tbody")[1]
     assert 'data-label="Largest batch"' in body
@@ -286,7 +288,7 @@ def test_the_columns_are_chosen(page: Client, lab: dict[str, Analysis]) -> None:
     assert "Select a valid choice. beauty" in wrong
 
 
-def test_adopted_ones_can_be_told_apart(page: Client, member: User) -> None:
+def test_adopted_analyses_are_marked_and_can_be_filtered(page: Client, member: User) -> None:
     adopted = make_analysis(member, Status.SUCCEEDED, adopted_at=timezone.now())
     other = make_analysis(member, Status.SUCCEEDED)
     for word, shown, hidden in (("yes", adopted, other), ("no", other, adopted)):
@@ -308,7 +310,7 @@ def csv_rows(page: Client, **query: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(exported(page, "csv", **query))))
 
 
-def test_csv_and_json_hold_what_is_shown(page: Client, member: User) -> None:
+def test_csv_and_json_contain_what_is_shown(page: Client, member: User) -> None:
     slow = make_analysis(member, Status.SUCCEEDED, make_result(recommended=64))
     fast = make_analysis(member, Status.SUCCEEDED, make_result())
     make_analysis(member, Status.FAILED)
@@ -332,13 +334,13 @@ def test_csv_and_json_hold_what_is_shown(page: Client, member: User) -> None:
     assert in_csv[0]["has_gain"] == "yes"
 
 
-def test_what_is_not_known_is_empty(page: Client, member: User) -> None:
+def test_unknown_values_are_empty(page: Client, member: User) -> None:
     make_analysis(member, Status.FAILED)
     assert csv_rows(page)[0]["speedup"] == ""
     assert json.loads(exported(page, "json"))[0]["speedup"] is None
 
 
-def test_an_export_of_nothing_is_whole(page: Client) -> None:
+def test_an_empty_export_is_valid(page: Client) -> None:
     assert json.loads(exported(page, "json")) == []
     assert exported(page, "csv").startswith("id,model,gpu")
     assert exported(page, "csv").count("\r\n") == 1
@@ -362,13 +364,13 @@ def test_tags_and_notes_are_exported(page: Client, member: User) -> None:
     assert (row["tags"], row["note"]) == ("a, b", "'=cmd")
 
 
-def test_text_with_commas_quotes_and_lines_comes_back(page: Client, member: User) -> None:
+def test_text_with_commas_quotes_and_line_ends_survives_csv(page: Client, member: User) -> None:
     name = 'a "b", c\nd'
     make_analysis(member, model=name)
     assert csv_rows(page)[0]["model"] == name
 
 
-def test_an_export_is_not_cut_into_pages(
+def test_an_export_has_no_pages(
     page: Client,
     member: User,
     monkeypatch: pytest.MonkeyPatch,
@@ -385,7 +387,7 @@ def test_an_export_is_not_cut_into_pages(
         assert len(csv_rows(page)) == 30
 
 
-def test_the_first_rows_wait_for_no_others_and_each_comes_once(
+def test_an_export_streams_and_has_each_row_once(
     page: Client, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "CHUNK", 3)
@@ -400,6 +402,6 @@ def test_the_first_rows_wait_for_no_others_and_each_comes_once(
     assert [pk for pk in found if pk in there] == there[::-1]
 
 
-def test_an_analysis_of_nobody_signed_in_is_not_exported(client: Client, member: User) -> None:
+def test_exports_require_a_login(client: Client, member: User) -> None:
     make_analysis(member)
     assert client.get(reverse("analyses:export-csv")).status_code == 302

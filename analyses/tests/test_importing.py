@@ -56,7 +56,7 @@ def _document(result: AnalysisResult | None = None, **request: object) -> dict[s
 
 
 def _measured() -> dict[str, Any]:
-    """As a machine with an A10 of its own pushes it."""
+    """A document as a machine with its own A10 pushes it."""
     result = make_result(source=Source.MEASURED)
     speeds = {trial.batch_size: trial.samples_per_second for trial in result.trials}
     now, then = speeds[result.current_batch_size], speeds[result.recommended_batch_size]
@@ -118,7 +118,7 @@ def test_the_pages_say_where_it_ran(client: Client, api: APIClient, member: User
     )
 
 
-def test_nobody_outside_the_lab_learns_the_host(client: Client, api: APIClient) -> None:
+def test_the_host_is_not_shown_outside_the_lab(client: Client, api: APIClient) -> None:
     pk = api.post(URL, _document(), format="json").json()["id"]
     client.force_login(make_user("boss", is_staff=True))
     made = client.post(f"/{pk}/share/", {"days": "7"}).content.decode()
@@ -129,7 +129,7 @@ def test_nobody_outside_the_lab_learns_the_host(client: Client, api: APIClient) 
     assert "laptop-7" not in shown.content.decode()
 
 
-def test_the_same_push_twice_stores_one(api: APIClient) -> None:
+def test_the_same_push_twice_is_stored_once(api: APIClient) -> None:
     first = api.post(URL, _document(), format="json")
     again = api.post(URL, _document(), format="json")
 
@@ -147,7 +147,7 @@ def test_another_push_with_the_same_id_is_refused(api: APIClient) -> None:
     assert Analysis.objects.count() == 1
 
 
-def test_nobody_takes_anothers_push(api: APIClient) -> None:
+def test_a_member_cannot_take_over_anothers_push(api: APIClient) -> None:
     api.post(URL, _document(), format="json")
     client = APIClient()
     token = ApiToken.objects.create(user=make_user("eve"))[1]
@@ -156,7 +156,7 @@ def test_nobody_takes_anothers_push(api: APIClient) -> None:
     assert client.post(URL, _document(), format="json").status_code == 409
 
 
-def test_it_counts_in_the_savings_as_others_do(api: APIClient, member: User) -> None:
+def test_a_pushed_analysis_counts_in_the_savings(api: APIClient, member: User) -> None:
     api.post(URL, _measured(), format="json")
 
     found = totals(savings_visible_to(member))
@@ -164,10 +164,10 @@ def test_it_counts_in_the_savings_as_others_do(api: APIClient, member: User) -> 
     assert found.potential.usd_per_year > 0
     assert found.potential.sources == ("measured",)
     month = CountedSavings.objects.get().month
-    assert f"{month:%Y-%m}" == "2026-03"  # when it ran, not when it came
+    assert f"{month:%Y-%m}" == "2026-03"  # when it ran, not when it arrived
 
 
-def test_its_savings_are_by_the_labs_assumptions(api: APIClient) -> None:
+def test_its_savings_use_the_labs_assumptions(api: APIClient) -> None:
     boss = make_user("boss", is_staff=True)
     save_settings(boss, hours_per_run=2.0, runs_per_year=10.0, sharing_allowed=True)
     document = _document()
@@ -180,7 +180,7 @@ def test_its_savings_are_by_the_labs_assumptions(api: APIClient) -> None:
     assert body["assumed_by"]["hours_per_run"] == "lab"
 
 
-def test_assumptions_of_ones_own_hold(api: APIClient) -> None:
+def test_its_own_assumptions_override_the_labs(api: APIClient) -> None:
     document = _document(hours_per_run=1.0, runs_per_year=1.0, price_per_hour_usd=1.0)
     body = api.post(URL, document, format="json").json()
 
@@ -188,14 +188,14 @@ def test_assumptions_of_ones_own_hold(api: APIClient) -> None:
     assert body["assumed_by"] == {}
 
 
-def test_it_answers_nobody_elses_question(api: APIClient) -> None:
+def test_its_result_is_not_reused_for_other_analyses(api: APIClient) -> None:
     api.post(URL, _document(), format="json")
     asked = api.post("/api/v1/analyses/", {"model": "bert", "gpu": "a10"}, format="json")
 
     assert asked.json()["status"] == "queued"
 
 
-def test_its_owner_is_not_told_of_it(api: APIClient, member: User) -> None:
+def test_its_owner_is_not_notified(api: APIClient, member: User) -> None:
     NotificationChoices.objects.create(
         member=member, by_webhook=True, webhook_url="https://x.example", only_after_seconds=0
     )
@@ -204,7 +204,7 @@ def test_its_owner_is_not_told_of_it(api: APIClient, member: User) -> None:
     assert not Notification.objects.exists()
 
 
-def test_it_is_adopted_and_deleted_as_others(client: Client, api: APIClient, member: User) -> None:
+def test_it_can_be_adopted_and_deleted(client: Client, api: APIClient, member: User) -> None:
     pk = api.post(URL, _document(), format="json").json()["id"]
 
     assert api.post(f"/api/v1/analyses/{pk}/adopt/").json()["adopted_by"] == member.username
@@ -214,7 +214,7 @@ def test_it_is_adopted_and_deleted_as_others(client: Client, api: APIClient, mem
     assert not Push.objects.exists()
 
 
-def test_a_measurement_on_a_machine_of_ones_own_keeps_its_gpu(api: APIClient) -> None:
+def test_a_measurement_on_another_machine_keeps_its_gpu(api: APIClient) -> None:
     body = api.post(URL, _measured(), format="json").json()
 
     assert (body["source"], body["measured_gpu"]) == ("measured", "NVIDIA A10")
@@ -311,7 +311,7 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_told_by_field(wrong: str) -> None:
+def test_invalid_documents_are_reported_by_field(wrong: str) -> None:
     change, field = WRONG[wrong]
     document = _document()
     change(document)
@@ -331,7 +331,7 @@ def test_what_is_wrong_is_told_by_field(wrong: str) -> None:
         ("result.comparison.current_samples_per_second", []),
     ],
 )
-def test_a_speedup_follows_from_what_was_measured_in_turn(path: str, value: object) -> None:
+def test_a_speedup_must_follow_from_the_measured_rounds(path: str, value: object) -> None:
     document = _measured()
     read_document(document)
     _set(path, value)(document)
@@ -348,7 +348,7 @@ def test_the_api_answers_400_and_stores_nothing(api: APIClient, wrong: str) -> N
     answer = api.post(URL, json.dumps(document), content_type="application/json")
 
     assert answer.status_code == 400
-    if wrong != "an endless figure":  # which is no JSON
+    if wrong != "an endless figure":  # which is not JSON
         assert list(answer.json()["errors"]) == [field]
     assert not Analysis.objects.exists()
 
@@ -358,5 +358,5 @@ def test_garbage_is_a_400(api: APIClient, body: bytes) -> None:
     assert api.post(URL, body, content_type="application/json").status_code == 400
 
 
-def test_nothing_without_a_token(client: Client, db: None) -> None:
+def test_pushing_requires_a_token(client: Client, db: None) -> None:
     assert client.post(URL, _document(), content_type="application/json").status_code == 401

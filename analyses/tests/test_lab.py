@@ -51,7 +51,7 @@ def node(gpu: str) -> None:
     )
 
 
-def test_until_an_admin_sets_something_it_is_the_engines_and_the_catalogues(member: User) -> None:
+def test_defaults_come_from_engine_and_catalogue_until_an_admin_sets_them(member: User) -> None:
     analysis = services.submit(member, ASKED)
     assert assumed(analysis) == [8, 100, GPUS["a10"].price_per_hour_usd]
     assert analysis.assumed_by == {
@@ -59,7 +59,7 @@ def test_until_an_admin_sets_something_it_is_the_engines_and_the_catalogues(memb
     }  # fmt: skip
 
 
-def test_what_is_left_out_is_the_labs_by_api_and_by_page(
+def test_missing_assumptions_take_the_labs_defaults(
     page: Client, member: User, admin: User
 ) -> None:
     set_defaults(admin)
@@ -74,7 +74,7 @@ def test_what_is_left_out_is_the_labs_by_api_and_by_page(
     assert assumed(Analysis.objects.latest("pk")) == [12, 40, 0.5]
 
 
-def test_what_is_said_stays_as_it_was_said(member: User, admin: User) -> None:
+def test_given_assumptions_override_the_labs_defaults(member: User, admin: User) -> None:
     set_defaults(admin)
     lab.set_price(admin, "a10", 0.5)
     own = {"hours_per_run": 0, "runs_per_year": "7", "price_per_hour_usd": 3}
@@ -82,7 +82,7 @@ def test_what_is_said_stays_as_it_was_said(member: User, admin: User) -> None:
     assert (assumed(analysis), analysis.assumed_by) == ([0, 7, 3], {})
 
 
-def test_an_analysis_stays_as_it_is_when_the_lab_changes_its_mind(
+def test_changed_defaults_do_not_change_an_analysis(
     page: Client, member: User, admin: User
 ) -> None:
     set_defaults(admin)
@@ -98,7 +98,7 @@ def test_an_analysis_stays_as_it_is_when_the_lab_changes_its_mind(
     assert assumed(services.submit(member, ASKED)) == [99, 98, 0.25]
 
 
-def test_the_settings_say_whose_price_it_is() -> None:
+def test_the_settings_show_whose_price_it_is() -> None:
     def price(request: dict[str, object], **assumed_by: str) -> str:
         return dict(settings_of(request, assumed_by))["Price per GPU-hour (assumed)"]
 
@@ -109,7 +109,7 @@ def test_the_settings_say_whose_price_it_is() -> None:
     assert price(make_request()) == "catalogue price"  # of an earlier version
 
 
-def test_the_form_proposes_the_labs_defaults_and_names_them(page: Client, admin: User) -> None:
+def test_the_form_starts_with_the_labs_defaults_and_marks_them(page: Client, admin: User) -> None:
     set_defaults(admin, 1.5, 12_000)
     response = page.get("/new/")
     form = response.context["form"]
@@ -119,7 +119,7 @@ def test_the_form_proposes_the_labs_defaults_and_names_them(page: Client, admin:
     assert "Your lab&#x27;s default: 12,000." in html
 
 
-def test_a_duplicate_keeps_its_hours_but_not_the_price_of_its_gpu(
+def test_a_duplicate_keeps_its_hours_but_not_its_gpus_price(
     page: Client, member: User, admin: User
 ) -> None:
     asked = services.submit(member, ASKED | {"hours_per_run": 3})
@@ -130,14 +130,14 @@ def test_a_duplicate_keeps_its_hours_but_not_the_price_of_its_gpu(
     assert [form["price_per_hour_usd"].value() for form in forms] == ["", "2.5"]
 
 
-def test_the_same_defaults_left_out_or_said_are_the_same_question(member: User) -> None:
+def test_defaults_left_out_or_given_are_the_same_request(member: User) -> None:
     said = dict(zip(ASSUMED, (8, "100", GPUS["a10"].price_per_hour_usd), strict=True))
     one, other = services.submit(member, ASKED), services.submit(member, ASKED | said)
     assert one.request_hash == other.request_hash != ""
     assert one.assumed_by == other.assumed_by
 
 
-def test_a_gpu_of_a_node_has_the_price_of_its_kind(member: User, admin: User) -> None:
+def test_a_nodes_gpu_has_the_price_of_its_kind(member: User, admin: User) -> None:
     node("NVIDIA A10")
     node("NVIDIA GTX 1080/X & co")
     lab.set_price(admin, "a10", 0.4)
@@ -152,7 +152,7 @@ def test_a_gpu_of_a_node_has_the_price_of_its_kind(member: User, admin: User) ->
     assert measured("NVIDIA GTX 1080/X & co") == (0, "lab")
 
 
-def test_the_demo_asks_with_the_labs_defaults(
+def test_the_demo_uses_the_labs_defaults(
     admin: User, fake_engine: Callable[[str], list[str]]
 ) -> None:
     fake_engine("success")
@@ -165,7 +165,7 @@ def test_the_demo_asks_with_the_labs_defaults(
     assert analysis.assumed_by == {"runs_per_year": "lab", "price_per_hour_usd": "lab"}
 
 
-def test_the_latest_price_holds_and_a_reset_is_remembered(admin: User) -> None:
+def test_the_latest_price_applies_and_a_reset_is_remembered(admin: User) -> None:
     other = make_user("lin", is_staff=True)
     for who, price in ((admin, 1), (other, 2), (admin, 3), (other, None)):
         lab.set_price(who, "h100", price)
@@ -176,7 +176,7 @@ def test_the_latest_price_holds_and_a_reset_is_remembered(admin: User) -> None:
     assert prices(["h100", "a10"]) == {"h100": held, "a10": price_of("a10")}
 
 
-def test_setting_what_holds_is_no_change(admin: User) -> None:
+def test_setting_the_current_value_is_no_change(admin: User) -> None:
     first = lab.set_price(admin, "h100", "2.0")
     assert lab.set_price(make_user("lin"), "h100", 2).change == first.change
     assert lab.set_price(admin, "l4", "").change is None
@@ -211,7 +211,7 @@ def of_api(page: Client, gpu: str) -> dict[str, Any]:
 # The settings
 
 
-def test_a_member_changes_nothing(page: Client) -> None:
+def test_a_member_cannot_change_settings(page: Client) -> None:
     for address, fields in ((LAB, GOOD), (A10, {"price_per_hour_usd": "1"})):
         assert page.get(address).status_code == 403
         assert page.post(address, fields).status_code == 403
@@ -219,14 +219,14 @@ def test_a_member_changes_nothing(page: Client) -> None:
     assert not GpuPrice.objects.exists()
 
 
-def test_only_an_admin_is_led_there(page: Client, admins_page: Client) -> None:
+def test_only_admins_see_links_to_the_settings(page: Client, admins_page: Client) -> None:
     for address in (GPU_PAGE, "/new/"):
         assert f'href="{LAB}"' not in page.get(address).content.decode()
         assert f'href="{LAB}"' in admins_page.get(address).content.decode()
     assert "/gpus/price/" not in page.get(GPU_PAGE).content.decode()
 
 
-def test_an_admin_sets_what_holds(admins_page: Client, admin: User) -> None:
+def test_an_admin_can_change_the_settings(admins_page: Client, admin: User) -> None:
     assert 'value="8"' in admins_page.get(LAB).content.decode()
     response = admins_page.post(LAB, GOOD)
     assert (response.status_code, response["Location"]) == (302, LAB)
@@ -245,7 +245,7 @@ def test_sharing_is_allowed_until_an_admin_forbids_it(admins_page: Client) -> No
 
 
 @pytest.mark.parametrize("value", ["-1", "many", "nan", "inf", "100001", "1\x00", "8" * 5000])
-def test_wrong_defaults_come_back_with_a_message(admins_page: Client, value: str) -> None:
+def test_invalid_defaults_come_back_with_a_message(admins_page: Client, value: str) -> None:
     response = admins_page.post(LAB, GOOD | {"hours_per_run": value})
     assert response.status_code == 200
     assert list(response.context["form"].errors) == ["hours_per_run"]
@@ -256,7 +256,7 @@ def test_wrong_defaults_come_back_with_a_message(admins_page: Client, value: str
 # Prices
 
 
-def test_everybody_sees_the_price_that_holds_and_whose_it_is(page: Client, admin: User) -> None:
+def test_everyone_sees_the_current_price_and_its_source(page: Client, admin: User) -> None:
     lab.set_price(admin, "a10", 0.5)
     html = page.get(GPU_PAGE).content.decode()
     assert "$0.50" in html
@@ -271,7 +271,7 @@ def test_everybody_sees_the_price_that_holds_and_whose_it_is(page: Client, admin
     assert GPUS["a10"].sources["price_per_hour_usd"].startswith("assumed: Lambda")  # untouched
 
 
-def test_a_price_is_set_without_javascript(admins_page: Client, admin: User) -> None:
+def test_a_price_can_be_set_without_javascript(admins_page: Client, admin: User) -> None:
     html = admins_page.get(A10).content.decode()
     assert "<html" in html
     assert 'value="0.86"' in html
@@ -281,20 +281,20 @@ def test_a_price_is_set_without_javascript(admins_page: Client, admin: User) -> 
     assert (held.usd, held.change and held.change.set_by) == (0.5, admin)
 
 
-def test_a_price_is_set_in_its_cell(admins_page: Client) -> None:
+def test_a_price_can_be_set_in_its_table_cell(admins_page: Client) -> None:
     form = admins_page.get(A10, headers=HTMX).content.decode()
     assert "<html" not in form
     assert "autofocus" in form
     cell = admins_page.post(A10, {"price_per_hour_usd": "0"}, headers=HTMX).content.decode()
     assert "<form" not in cell
     assert "$0" in cell
-    assert "autofocus" in cell  # back to where one was
+    assert "autofocus" in cell  # back to the same place
     assert price_of("a10").usd == 0
     assert admins_page.get(A10 + "&shown=1", headers=HTMX).content.decode() == cell
 
 
 @pytest.mark.parametrize("htmx", [{}, HTMX])
-def test_a_price_is_reset_to_the_catalogues(
+def test_a_price_can_be_reset_to_the_catalogues(
     admins_page: Client, admin: User, htmx: dict[str, str]
 ) -> None:
     lab.set_price(admin, "a10", 5)
@@ -306,7 +306,7 @@ def test_a_price_is_reset_to_the_catalogues(
 
 @pytest.mark.parametrize("value", ["-0.01", "10000.01", "free", "nan", "1e999", "<b>"])
 @pytest.mark.parametrize("htmx", [{}, HTMX])
-def test_a_wrong_price_comes_back_with_a_message(
+def test_an_invalid_price_comes_back_with_a_message(
     admins_page: Client, value: str, htmx: dict[str, str]
 ) -> None:
     response = admins_page.post(A10, {"price_per_hour_usd": value}, headers=htmx)
@@ -318,11 +318,11 @@ def test_a_wrong_price_comes_back_with_a_message(
 
 
 @pytest.mark.parametrize("gpu", ["", "abacus", "A10", "NVIDIA A10"])
-def test_what_has_no_price_is_not_found(admins_page: Client, gpu: str) -> None:
+def test_an_unknown_gpu_is_not_found(admins_page: Client, gpu: str) -> None:
     assert admins_page.get("/gpus/price/", {"gpu": gpu}).status_code == 404
 
 
-def test_a_kind_of_the_labs_nodes_may_have_a_price(admins_page: Client, page: Client) -> None:
+def test_a_gpu_of_the_labs_nodes_may_have_a_price(admins_page: Client, page: Client) -> None:
     for name, kind in (("odd", ODD_KIND), ("known", "NVIDIA A10"), ("without", "")):
         Node.objects.create(name=name, gpu_name=kind, heartbeat_at=timezone.now())
     html = admins_page.get(GPU_PAGE).content.decode()
@@ -333,7 +333,7 @@ def test_a_kind_of_the_labs_nodes_may_have_a_price(admins_page: Client, page: Cl
     assert "$1.25/h" in page.get("/new/").content.decode()
 
 
-def test_the_changes_are_logged_latest_first(admins_page: Client, admin: User) -> None:
+def test_changes_are_logged_latest_first(admins_page: Client, admin: User) -> None:
     assert "No changes yet" in admins_page.get(LAB).content.decode()
     lab.set_price(admin, "a10", 5)
     lab.set_price(admin, "a10", None)
@@ -351,11 +351,11 @@ def _node(name: str, age_seconds: float = 1, **fields: object) -> Node:
     return Node.objects.create(name=name, heartbeat_at=beat, **fields)
 
 
-def test_it_requires_a_login(client: Client, db: None) -> None:
+def test_the_gpu_page_requires_a_login(client: Client, db: None) -> None:
     assert client.get(reverse("analyses:gpus")).status_code == 302
 
 
-def test_it_shows_each_node_and_what_it_does(page: Client, member: User) -> None:
+def test_the_gpu_page_shows_each_node_and_its_work(page: Client, member: User) -> None:
     a10: dict[str, Any] = {
         "gpu_name": "NVIDIA A10",
         "gpu_total_bytes": 24_146_608_128,
@@ -374,16 +374,16 @@ def test_it_shows_each_node_and_what_it_does(page: Client, member: User) -> None
     for state in ("online", "offline", "problem", "draining"):
         assert f"status-{state}" in text
     assert "SECRET_KEY" in text
-    assert text.index("lab-1") < text.index("laptop")  # those online first
+    assert text.index("lab-1") < text.index("laptop")  # online nodes first
 
 
-def test_it_shows_the_whole_catalogue(page: Client) -> None:
+def test_the_gpu_page_shows_the_whole_catalogue(page: Client) -> None:
     text = page.get(reverse("analyses:gpus")).content.decode()
     assert all(gpu.display_name in text for gpu in GPUS.values())
     assert "No worker has started yet" in text
 
 
-def test_htmx_gets_the_nodes_alone(page: Client) -> None:
+def test_htmx_only_gets_the_nodes(page: Client) -> None:
     _node("lab-1")
     text = page.get(reverse("analyses:gpus"), HTTP_HX_REQUEST="true").content.decode()
     assert "lab-1" in text
@@ -399,7 +399,7 @@ def test_the_api_lists_the_nodes(page: Client, member: User) -> None:
     assert node["analyses"] == [running.pk]
 
 
-def test_one_chooses_among_several_kinds_of_gpu(member: User) -> None:
+def test_with_several_kinds_of_gpu_one_must_be_chosen(member: User) -> None:
     for name, gpu in (("lab-1", "NVIDIA A10"), ("lab-2", "NVIDIA H200")):
         _node(name, gpu_name=gpu)
     with pytest.raises(InvalidInput, match="local:NVIDIA A10, local:NVIDIA H200"):

@@ -44,7 +44,7 @@ def analysis(member: User) -> Analysis:
 
 
 def opened(page: Client, analysis: Analysis) -> str:
-    """The version in the form of the analysis's page."""
+    """The version in the form on the analysis's page."""
     html = page.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
     return seen_in(html)
 
@@ -76,12 +76,12 @@ def tags_of(analysis: Analysis) -> list[str]:
         max_size=Tag.LONGEST // 3,
     )
 )
-def test_a_tag_reads_the_same_again(text: str) -> None:
+def test_a_normalized_tag_stays_the_same(text: str) -> None:
     once = tags_from(text)
     assert tags_from(", ".join(once)) == once
 
 
-def test_tags_are_small_trimmed_and_each_there_once() -> None:
+def test_tags_are_lowercase_trimmed_and_unique() -> None:
     assert tags_from(" Thesis,thesis ,, Chapter   two") == ["thesis", "chapter two"]
     assert tags_from(" , ") == []
 
@@ -94,7 +94,7 @@ def test_too_long_and_too_many_tags_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["one, two", "a\0b", "\ud800"])
-def test_a_tag_is_one_word_for_the_database(name: str) -> None:
+def test_an_invalid_tag_name_is_refused(name: str) -> None:
     with pytest.raises(BadLabel):
         tag_names([name])
 
@@ -107,7 +107,7 @@ def test_a_note_is_the_same_from_every_browser_and_script() -> None:
             note_from(text)
 
 
-def test_tags_and_note_are_written_and_shown(page: Client, analysis: Analysis) -> None:
+def test_tags_and_note_are_saved_and_shown(page: Client, analysis: Analysis) -> None:
     html = save(page, analysis, tags="Thesis, q1 & q2", note="Run at\nnight.")
     assert tags_of(analysis) == ["q1 & q2", "thesis"]
     assert f'href="{reverse("analyses:list")}?tag=q1%20%26%20q2"' in html
@@ -119,7 +119,7 @@ def test_tags_and_note_are_written_and_shown(page: Client, analysis: Analysis) -
     assert tags_in_use() == ["thesis"]
 
 
-def test_every_member_may_write_and_the_note_says_who_wrote_last(
+def test_every_member_can_edit_and_the_note_names_the_last_author(
     page: Client, analysis: Analysis
 ) -> None:
     write_labels(analysis, [], "mine", make_user("alan"))
@@ -129,7 +129,7 @@ def test_every_member_may_write_and_the_note_says_who_wrote_last(
     assert Note.objects.get().author == User.objects.get(username="grace")
 
 
-def test_what_is_wrong_comes_back_with_its_reason(page: Client, analysis: Analysis) -> None:
+def test_invalid_labels_come_back_with_the_reason(page: Client, analysis: Analysis) -> None:
     html = save(page, analysis, tags="x" * 41, note="y" * (Note.LONGEST + 1))
     assert "a tag has at most 40 characters" in html
     assert "a note has at most 10,000." in html
@@ -137,7 +137,7 @@ def test_what_is_wrong_comes_back_with_its_reason(page: Client, analysis: Analys
     assert tags_of(analysis) == []
 
 
-def test_hostile_labels_stay_text(page: Client, analysis: Analysis) -> None:
+def test_hostile_labels_stay_plain_text(page: Client, analysis: Analysis) -> None:
     html = save(page, analysis, tags=HOSTILE, note=HOSTILE)
     listed = page.get(reverse("analyses:list"), {"columns": ["tags", "note"]}).content.decode()
     for text in (html, listed):
@@ -145,7 +145,7 @@ def test_hostile_labels_stay_text(page: Client, analysis: Analysis) -> None:
         assert "&lt;script&gt;" in text
 
 
-def test_the_api_tells_tags_and_note(page: Client, analysis: Analysis, member: User) -> None:
+def test_the_api_has_tags_and_note(page: Client, analysis: Analysis, member: User) -> None:
     write_labels(analysis, ["thesis"], "ours", member)
     listed = page.get("/api/v1/analyses/").json()["results"][0]
     whole = page.get(f"/api/v1/analyses/{analysis.pk}/").json()
@@ -153,13 +153,11 @@ def test_the_api_tells_tags_and_note(page: Client, analysis: Analysis, member: U
     assert whole["note"] == "ours"
 
 
-def test_an_analysis_that_is_not_there_has_no_labels(page: Client) -> None:
+def test_a_missing_analysis_has_no_labels(page: Client) -> None:
     assert page.post("/4711/labels/", {"tags": "a"}).status_code == 404
 
 
-def test_who_did_not_see_what_others_wrote_chooses(
-    page: Client, analysis: Analysis, member: User
-) -> None:
+def test_a_conflicting_save_offers_a_choice(page: Client, analysis: Analysis, member: User) -> None:
     seen = opened(page, analysis)
     write_labels(analysis, ["theirs"], "Their <b>words</b>.", make_user("alan"))
     typed = {"tags": "mine, Thesis", "note": "My words."}
@@ -174,12 +172,14 @@ def test_who_did_not_see_what_others_wrote_chooses(
     assert 'value="mine, Thesis"' in html
     assert "My words.</textarea>" in html
 
-    status, _ = send(page, analysis, seen=seen_in(html), **typed)  # theirs was seen now
+    status, _ = send(
+        page, analysis, seen=seen_in(html), **typed
+    )  # the other version has now been seen
     assert status == 200
     assert (tags_of(analysis), Note.objects.get().text) == (["mine", "thesis"], "My words.")
 
 
-def test_what_is_written_while_one_chooses_is_shown_too(page: Client, analysis: Analysis) -> None:
+def test_changes_during_the_choice_are_shown_too(page: Client, analysis: Analysis) -> None:
     alan, seen = make_user("alan"), opened(page, analysis)
     write_labels(analysis, [], "first", alan)
     _, html = send(page, analysis, seen=seen, note="mine")
@@ -191,7 +191,7 @@ def test_what_is_written_while_one_chooses_is_shown_too(page: Client, analysis: 
     assert Note.objects.get().text == "second"
 
 
-def test_a_form_that_was_wrong_is_as_old_as_before(page: Client, analysis: Analysis) -> None:
+def test_an_invalid_form_keeps_its_version(page: Client, analysis: Analysis) -> None:
     seen = opened(page, analysis)
     write_labels(analysis, [], "theirs", make_user("alan"))
     _, html = send(page, analysis, seen=seen, tags="x" * 41, note="mine")
@@ -201,7 +201,7 @@ def test_a_form_that_was_wrong_is_as_old_as_before(page: Client, analysis: Analy
 
 
 @pytest.mark.parametrize("seen", [{}, {"seen": "made up"}])
-def test_a_form_that_shows_nothing_overwrites_nothing(
+def test_a_form_without_a_version_overwrites_nothing(
     page: Client, analysis: Analysis, member: User, seen: dict[str, str]
 ) -> None:
     write_labels(analysis, [], "theirs", member)
@@ -216,13 +216,13 @@ def test_the_same_sent_twice_is_no_conflict(page: Client, analysis: Analysis) ->
         assert status == 200
 
 
-def test_what_the_worker_finds_is_no_conflict(page: Client, analysis: Analysis) -> None:
+def test_changes_by_the_worker_are_no_conflict(page: Client, analysis: Analysis) -> None:
     seen = opened(page, analysis)
     Analysis.objects.filter(pk=analysis.pk).update(attempt=2, failure_reason="no GPU")
     assert send(page, analysis, seen=seen, note="mine")[0] == 200
 
 
-def test_what_is_left_out_stays(analysis: Analysis, member: User) -> None:
+def test_missing_fields_stay_unchanged(analysis: Analysis, member: User) -> None:
     write_labels(analysis, ["a"], "note", member)
     write_labels(analysis, None, "other", make_user("alan"))
     write_labels(analysis, ["b"], None, member)
@@ -239,7 +239,7 @@ def test_a_note_with_old_line_ends_keeps_its_author(analysis: Analysis, member: 
     assert Note.objects.get().author == User.objects.get(username="alan")
 
 
-def test_a_version_is_that_of_these_labels_alone(analysis: Analysis, member: User) -> None:
+def test_a_version_only_depends_on_these_labels(analysis: Analysis, member: User) -> None:
     versions = set()
     for tags, note in ([], ""), (["a"], ""), ([], "a"), (["a", "b"], ""), (["a"], "b"):
         write_labels(analysis, tags, note, member)
@@ -247,11 +247,11 @@ def test_a_version_is_that_of_these_labels_alone(analysis: Analysis, member: Use
     assert len(versions) == 5
 
 
-def test_what_the_author_has_not_seen_stays(analysis: Analysis, member: User) -> None:
+def test_unseen_changes_are_not_overwritten(analysis: Analysis, member: User) -> None:
     write_labels(analysis, ["a"], "note", member)
     with pytest.raises(LabelsChanged):
         write_labels(analysis, ["b"], "other", member, seen=[])
-    write_labels(analysis, ["a"], "note", member, seen=[])  # it is so already
+    write_labels(analysis, ["a"], "note", member, seen=[])  # it already has that value
 
     assert (tags_of(analysis), Note.objects.get().text) == (["a"], "note")
 
@@ -269,7 +269,7 @@ def test_an_analysis_deleted_meanwhile_takes_no_labels(analysis: Analysis, membe
     connection.vendor == "sqlite", reason="in memory, as the tests have it, nobody waits for a lock"
 )
 @pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
-def test_tags_put_on_many_wait_for_who_writes_one() -> None:
+def test_tagging_many_waits_for_an_edit_of_one() -> None:
     member = make_user()
     analysis, deleted = make_analysis(member), make_analysis(member)
     selected = [Analysis.objects.get(pk=each.pk) for each in (analysis, deleted)]

@@ -42,7 +42,7 @@ WRITES: list[Callable[[Lease], None]] = [
 ]
 
 
-def test_a_claim_makes_it_running(member: User) -> None:
+def test_a_claim_sets_the_analysis_to_running(member: User) -> None:
     analysis = make_analysis(member)
     claim = lease_on(analysis)
 
@@ -65,7 +65,7 @@ def test_only_a_queued_analysis_can_be_claimed(member: User, status: Status) -> 
     assert analysis.status == status
 
 
-def test_of_two_claims_one_wins(member: User) -> None:
+def test_only_one_of_two_claims_wins(member: User) -> None:
     analysis = make_analysis(member)
 
     assert lease.claim(analysis.job.pk, "node-1") is not None
@@ -91,7 +91,7 @@ def test_trials_and_log_are_stored_in_order(member: User) -> None:
     assert lines == [("info", "a"), ("warning", "b")]
 
 
-def test_success_fills_the_columns(member: User) -> None:
+def test_success_fills_the_result_columns(member: User) -> None:
     analysis = make_analysis(member)
     result = make_result()
     lease.finish(lease_on(analysis), result)
@@ -109,7 +109,7 @@ def test_success_fills_the_columns(member: User) -> None:
     assert analysis.usd_per_year == result.savings.usd_per_year
 
 
-def test_success_without_savings(member: User) -> None:
+def test_success_without_savings_leaves_their_columns_empty(member: User) -> None:
     analysis = make_analysis(member)
     lease.finish(lease_on(analysis), make_result(speedup=None, savings=None))
 
@@ -132,7 +132,7 @@ def test_a_failure_keeps_code_and_reason(member: User) -> None:
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("status", [Status.QUEUED, *FINAL_STATUSES])
-def test_no_write_without_a_running_row(
+def test_writes_need_a_running_row(
     member: User, write: Callable[[Lease], None], status: Status
 ) -> None:
     analysis = make_analysis(member, status, token="mine")
@@ -148,7 +148,7 @@ def test_no_write_without_a_running_row(
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_no_write_with_another_workers_lease(member: User, write: Callable[[Lease], None]) -> None:
+def test_writes_need_the_workers_own_lease(member: User, write: Callable[[Lease], None]) -> None:
     analysis = make_analysis(member)
     lease_on(analysis)
 
@@ -160,7 +160,7 @@ def test_no_write_with_another_workers_lease(member: User, write: Callable[[Leas
     assert analysis.status == Status.RUNNING
 
 
-def test_a_claim_stores_where_it_is_worked_on(member: User) -> None:
+def test_a_claim_stores_node_and_device(member: User) -> None:
     analysis, query = make_analysis(member), _query(member)
     claimed = lease.claim(analysis.job.pk, "node-1", "GPU-1", {"torch": "2.9"})
     lease_on(query, "node-2")
@@ -189,11 +189,11 @@ def test_each_claim_is_a_new_attempt_with_a_new_token(member: User) -> None:
         lease.renew(first)
 
 
-def test_a_lease_is_on_a_first_attempt_at_nothing_unless_it_says_more() -> None:
+def test_a_lease_defaults_to_a_first_attempt() -> None:
     assert Lease(7, "t") == Lease(job_id=7, token="t", kind="", subject_id=0, attempt=1)
 
 
-def test_renewing_is_a_sign_of_life_of_one_job(member: User) -> None:
+def test_renewing_sets_the_heartbeat_of_one_job(member: User) -> None:
     mine, others = (lease_on(make_analysis(member), node) for node in ("node-1", "node-2"))
     old = timezone.now() - timedelta(hours=1)
     Job.objects.update(heartbeat_at=old)
@@ -203,7 +203,7 @@ def test_renewing_is_a_sign_of_life_of_one_job(member: User) -> None:
     assert Job.objects.get(heartbeat_at__gt=old).pk == mine.job_id
 
 
-def test_a_worker_is_to_end_what_is_cancelled_or_no_longer_its_own(member: User) -> None:
+def test_a_worker_must_end_a_job_that_is_cancelled_or_taken_over(member: User) -> None:
     analysis = make_analysis(member)
     claim = lease_on(analysis)
     assert lease.is_to_end(claim) is False
@@ -213,9 +213,7 @@ def test_a_worker_is_to_end_what_is_cancelled_or_no_longer_its_own(member: User)
         assert lease.is_to_end(claim) is True
 
 
-def test_what_cannot_all_be_stored_is_not_stored_in_part(
-    member: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_stores_nothing(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
     analysis = make_analysis(member)
     claim = lease_on(analysis)
     old = timezone.now() - timedelta(hours=1)
@@ -241,7 +239,7 @@ def _query(member: User) -> Query:
     return query
 
 
-def test_the_progress_of_a_query_is_its_workers_to_write(member: User) -> None:
+def test_only_its_worker_can_write_the_progress_of_a_query(member: User) -> None:
     query, other = _query(member), _query(member)
     claim = lease_on(query)
     lease.record_progress(claim, "tracing")
@@ -259,7 +257,7 @@ def test_an_answer_ends_a_query(member: User) -> None:
     assert (query.status, query.answer) == (QueryStatus.ANSWERED, {"fits": True})
 
 
-def test_a_notification_that_was_sent_has_no_error_any_more(member: User) -> None:
+def test_a_sent_notification_has_no_error(member: User) -> None:
     notification = make_notification(
         make_analysis(member, Status.FAILED), last_error="the server was away"
     )
@@ -274,7 +272,7 @@ def test_a_notification_that_was_sent_has_no_error_any_more(member: User) -> Non
 # Other ends
 
 
-def test_ends_that_say_no_more_are_equal_to_their_like_only() -> None:
+def test_outcomes_without_fields_only_equal_their_own_kind() -> None:
     ends = (lease.Sent, lease.Cancelled, lease.Interrupted)
     for one in ends:
         assert [one() == other() for other in ends] == [other is one for other in ends]
@@ -284,7 +282,7 @@ def test_ends_that_say_no_more_are_equal_to_their_like_only() -> None:
     "outcome",
     [make_result(), Failure("crashed", "it crashed"), lease.Cancelled(), lease.Interrupted()],
 )
-def test_what_is_to_be_cancelled_is_cancelled_whatever_came_of_it(
+def test_a_job_to_be_cancelled_is_cancelled_whatever_its_outcome(
     member: User, outcome: lease.Outcome
 ) -> None:
     analysis = make_analysis(member)
@@ -297,14 +295,14 @@ def test_what_is_to_be_cancelled_is_cancelled_whatever_came_of_it(
     assert not analysis.log_lines.exists()
 
 
-def test_a_job_nobody_wants_cancelled_is_not_cancelled(member: User) -> None:
+def test_a_job_no_one_cancelled_is_not_cancelled(member: User) -> None:
     claim = lease_on(make_analysis(member))
     with pytest.raises(LeaseLost, match=f"job {claim.job_id} "):
         lease.finish(claim, lease.Cancelled())
     assert Job.objects.get().state == Status.RUNNING
 
 
-def test_what_is_given_back_waits_for_another_and_is_no_loss(member: User) -> None:
+def test_an_interrupted_job_is_queued_again_and_is_no_loss(member: User) -> None:
     analysis = make_analysis(member)
     lease.finish(lease_on(analysis, "node-7"), lease.Interrupted())
 
@@ -317,7 +315,7 @@ def test_what_is_given_back_waits_for_another_and_is_no_loss(member: User) -> No
 
 
 class Clock:
-    """Time that passes only when somebody waits."""
+    """A clock that only moves when a worker waits."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -343,7 +341,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Gets an entry whenever the connection is closed."""
+    """Records each closing of the connection."""
     closed: list[str] = []
     connection = SimpleNamespace(close=lambda: closed.append("closed"))
     monkeypatch.setattr(lease, "connection", connection)
@@ -361,7 +359,7 @@ def _taken() -> None:
 LEASE = Lease(7, "t")
 
 
-def test_a_write_that_the_database_takes_renews_the_lease(clock: Clock, closed: list[str]) -> None:
+def test_a_successful_write_renews_the_lease(clock: Clock, closed: list[str]) -> None:
     renewal = Renewal(LEASE)
     clock.now += 9
 
@@ -369,15 +367,17 @@ def test_a_write_that_the_database_takes_renews_the_lease(clock: Clock, closed: 
         clock.now += 5
 
     assert renewal.write(slowly) is True
-    assert renewal.renewed_at == 1009  # when it was begun: the database may have written then
+    assert (
+        renewal.renewed_at == 1009
+    )  # from the start of the write, when the database may have written
     assert not closed
 
 
-def test_a_write_that_fails_is_tried_again_until_the_lease_has_run_out(
+def test_a_failed_write_is_retried_until_the_lease_expires(
     clock: Clock, closed: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     renewal = Renewal(LEASE)
-    for now in (1000, 1009, 1010):  # to the very end
+    for now in (1000, 1009, 1010):  # until the very end
         clock.now = now
         assert renewal.write(_away) is False
     assert (len(closed), renewal.renewed_at) == (3, 1000)
@@ -390,7 +390,7 @@ def test_a_write_that_fails_is_tried_again_until_the_lease_has_run_out(
     assert len(closed) == 4
 
 
-def test_after_a_write_the_whole_time_is_there_again(clock: Clock, closed: list[str]) -> None:
+def test_a_write_renews_the_whole_lease(clock: Clock, closed: list[str]) -> None:
     renewal = Renewal(LEASE)
     clock.now += 8
     renewal.write(_taken)
@@ -398,7 +398,7 @@ def test_after_a_write_the_whole_time_is_there_again(clock: Clock, closed: list[
     assert renewal.write(_away) is False
 
 
-def test_a_lost_lease_is_not_tried_again(clock: Clock, closed: list[str]) -> None:
+def test_a_lost_lease_is_not_retried(clock: Clock, closed: list[str]) -> None:
     def lost() -> None:
         raise LeaseLost("it is another's")
 
@@ -407,7 +407,7 @@ def test_a_lost_lease_is_not_tried_again(clock: Clock, closed: list[str]) -> Non
     assert not closed
 
 
-def test_the_last_write_is_repeated_with_short_pauses(clock: Clock, closed: list[str]) -> None:
+def test_the_last_write_is_retried_with_short_pauses(clock: Clock, closed: list[str]) -> None:
     tries = [_away, _away, _away, _taken]
     Renewal(LEASE).write_at_last(lambda: tries.pop(0)())
     assert not tries
@@ -415,15 +415,13 @@ def test_the_last_write_is_repeated_with_short_pauses(clock: Clock, closed: list
     assert all(seconds <= 1 for seconds in clock.waits)
 
 
-def test_the_last_write_is_given_up_when_the_lease_has_run_out(
-    clock: Clock, closed: list[str]
-) -> None:
+def test_the_last_write_is_given_up_when_the_lease_expires(clock: Clock, closed: list[str]) -> None:
     with pytest.raises(LeaseExpired):
         Renewal(LEASE).write_at_last(_away)
     assert 10 < clock.now - 1000 <= 11
 
 
-def test_a_database_that_is_away_tells_nobody_to_end(
+def test_an_unavailable_database_does_not_end_a_job(
     member: User, clock: Clock, closed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     analysis = make_analysis(member)

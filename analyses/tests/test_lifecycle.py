@@ -1,4 +1,4 @@
-"""The states of an analysis: every way there is, and none besides."""
+"""The states of an analysis: exactly the allowed moves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_allowed_move_happens_once(member: User, start: Status, end: Status) 
 
 
 @pytest.mark.parametrize(("start", "end"), FORBIDDEN)
-def test_any_other_move_is_a_mistake(member: User, start: Status, end: Status) -> None:
+def test_any_other_move_is_refused(member: User, start: Status, end: Status) -> None:
     analysis = make_analysis(member, start)
     with pytest.raises(ValueError, match="never goes"):
         lifecycle.move(Job.objects.filter(analysis=analysis), start, end)
@@ -45,7 +45,7 @@ def test_any_other_move_is_a_mistake(member: User, start: Status, end: Status) -
     assert analysis.status == start
 
 
-def test_of_several_those_in_the_state_move_and_are_counted(member: User) -> None:
+def test_a_move_only_affects_and_counts_jobs_in_the_old_state(member: User) -> None:
     waiting, running, left = (
         [make_analysis(member), make_analysis(member)],
         make_analysis(member, Status.RUNNING),
@@ -64,7 +64,7 @@ def test_of_several_those_in_the_state_move_and_are_counted(member: User) -> Non
     assert dict(Job.objects.values_list("analysis", "state")) == states
 
 
-def test_a_job_that_is_queued_again_is_held_by_nobody_and_due_at_once(member: User) -> None:
+def test_a_requeued_job_has_no_worker_and_is_due_immediately(member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING, token="t")
     this = Job.objects.filter(analysis=analysis)
     tomorrow = timezone.now() + timedelta(days=1)
@@ -76,7 +76,7 @@ def test_a_job_that_is_queued_again_is_held_by_nobody_and_due_at_once(member: Us
     assert job.not_before < tomorrow
 
 
-def test_one_to_be_cancelled_is_still_its_workers(member: User) -> None:
+def test_a_job_being_cancelled_still_belongs_to_its_worker(member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING, token="t")
     lifecycle.move(Job.objects.filter(analysis=analysis), Status.RUNNING, Status.CANCELLING)
     job = analysis.job
@@ -99,7 +99,7 @@ CRASHED = Failure("crashed", "it crashed")
         (Status.LOST, 1, Status.LOST, 2),
     ],
 )
-def test_an_analysis_is_tried_again_after_its_first_loss_only(
+def test_an_analysis_is_only_retried_after_its_first_loss(
     member: User, end: Status, losses_before: int, state: Status, losses: int
 ) -> None:
     analysis = make_analysis(member, Status.RUNNING, losses=losses_before)
@@ -115,7 +115,7 @@ def test_an_analysis_is_tried_again_after_its_first_loss_only(
     assert (analysis.failure_code, analysis.failure_reason) == said
 
 
-def test_a_failure_is_final_unless_it_is_called_a_loss(member: User) -> None:
+def test_a_failure_is_final_unless_it_is_a_loss(member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING)
     lifecycle.fail(Job.objects.filter(analysis=analysis), CRASHED)
     analysis.refresh_from_db()
@@ -124,7 +124,7 @@ def test_a_failure_is_final_unless_it_is_called_a_loss(member: User) -> None:
 
 @pytest.mark.parametrize("end", [Status.FAILED, Status.LOST])
 @pytest.mark.parametrize("losses", range(len(NOTIFICATION_PAUSES)))
-def test_a_notification_is_tried_again_after_longer_and_longer_pauses(
+def test_a_notification_is_retried_after_growing_pauses(
     member: User, losses: int, end: Status
 ) -> None:
     this = _sending(member, losses)
@@ -134,7 +134,7 @@ def test_a_notification_is_tried_again_after_longer_and_longer_pauses(
 
     job = this.get()
     assert (job.state, job.losses) == (Status.QUEUED, losses + 1)
-    pause, a_moment = NOTIFICATION_PAUSES[losses], timedelta(milliseconds=2)  # how clocks round
+    pause, a_moment = NOTIFICATION_PAUSES[losses], timedelta(milliseconds=2)  # rounding of clocks
     assert begun_at - a_moment <= job.not_before - pause <= ended_at + a_moment
     assert job.notification is not None
     assert (job.notification.status, job.notification.last_error) == (
@@ -162,14 +162,14 @@ def _sending(member: User, losses: int) -> QuerySet[Job]:
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status != Status.RUNNING])
-def test_what_does_not_run_cannot_fail(member: User, status: Status) -> None:
+def test_only_a_running_job_can_fail(member: User, status: Status) -> None:
     analysis = make_analysis(member, status)
     before = Job.objects.values().get()
     assert lifecycle.fail(Job.objects.filter(analysis=analysis), CRASHED) is None
     assert Job.objects.values().get() == before
 
 
-def test_one_that_somebody_else_ends_at_the_same_moment_has_not_failed(
+def test_a_job_ended_by_another_at_the_same_moment_has_not_failed(
     member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     analysis = make_analysis(member, Status.RUNNING)
@@ -177,7 +177,7 @@ def test_one_that_somebody_else_ends_at_the_same_moment_has_not_failed(
     assert lifecycle.fail(Job.objects.filter(analysis=analysis), CRASHED) is None
 
 
-# Ends
+# Final states
 
 
 def test_a_final_state_is_never_left() -> None:
@@ -185,7 +185,7 @@ def test_a_final_state_is_never_left() -> None:
 
 
 @pytest.mark.parametrize("status", Status)
-def test_cancelling_in_each_state(member: User, status: Status) -> None:
+def test_cancelling_depends_on_the_state(member: User, status: Status) -> None:
     expected = {
         Status.QUEUED: Status.CANCELLED,
         Status.RUNNING: Status.CANCELLING,
@@ -197,7 +197,7 @@ def test_cancelling_in_each_state(member: User, status: Status) -> None:
     assert analysis.status == expected
 
 
-def test_what_a_dead_worker_holds_is_cancelled_at_once(member: User) -> None:
+def test_a_dead_workers_job_is_cancelled_immediately(member: User) -> None:
     old = timezone.now() - timedelta(seconds=15)
     analysis = make_analysis(member, Status.RUNNING, heartbeat_at=old)
     services.cancel(analysis, member)
@@ -206,7 +206,7 @@ def test_what_a_dead_worker_holds_is_cancelled_at_once(member: User) -> None:
     assert analysis.status == Status.CANCELLED
 
 
-def test_a_gpu_is_held_once(member: User) -> None:
+def test_a_gpu_is_held_by_one_job_at_a_time(member: User) -> None:
     first, second = (make_analysis(member, measured_gpu="NVIDIA A10") for _ in range(2))
     mine = lease.claim(first.job.pk, "node-1", "GPU-1")
     assert mine is not None

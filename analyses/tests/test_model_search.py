@@ -1,4 +1,4 @@
-"""The searchable list of models; without JavaScript the radio buttons are there."""
+"""The searchable list of models, which falls back to radio buttons without JavaScript."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_model_is_an_option_of_the_searchable_list(page: Client) -> None:
     assert all('aria-selected="false"' in option and 'id="option-' in option for option in options)
     assert len({option.split('id="')[1].split('"')[0] for option in options}) == len(options)
     assert sum('data-value="other"' in option for option in options) == 2
-    assert "name=" not in box  # the radio buttons stay the fields, and work without JavaScript
+    assert "name=" not in box  # the radio buttons remain the fields, and work without JavaScript
     assert "combobox.js" in html
 
 
@@ -48,7 +48,7 @@ def test_a_model_is_found_by_name_id_kind_and_description(typed: str, found: str
     assert all(word in search_text(PRESETS[found]) for word in typed.split())
 
 
-def test_a_wrong_model_is_said_beside_the_search(page: Client) -> None:
+def test_an_invalid_model_is_reported_beside_the_search(page: Client) -> None:
     html = page.post(NEW, {"model": "skynet", "gpu": "a10"}).content.decode()
     search = next(tag for tag in html.split("<") if 'id="model-search"' in tag)
     assert 'aria-invalid="true"' in search

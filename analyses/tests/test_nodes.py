@@ -16,7 +16,7 @@ A10 = nodes.LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
 
 @pytest.fixture
 def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with two GPUs, as its driver describes them."""
+    """A machine with two GPUs, as its driver reports them."""
     for name in ("nvmlInit", "nvmlShutdown"):
         monkeypatch.setattr(pynvml, name, lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: f"GPU-{index}")
@@ -55,7 +55,7 @@ def test_a_machine_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) 
         ("NoDevFiles", None),
     ],
 )
-def test_the_first_visible_gpu_is_the_nodes(
+def test_a_node_has_the_first_visible_gpu(
     gpu_machine: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, uuid: str | None
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -67,7 +67,9 @@ def test_the_first_visible_gpu_is_the_nodes(
     assert gpu == (expected or None)
 
 
-def test_a_driver_that_fails_is_no_gpu(gpu_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_driver_counts_as_no_gpu(
+    gpu_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lost(_index: int) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
@@ -76,7 +78,7 @@ def test_a_driver_that_fails_is_no_gpu(gpu_machine: None, monkeypatch: pytest.Mo
     assert nodes.local_gpu() is None
 
 
-def test_a_node_says_what_it_has_and_what_runs_there(db: None, here: nodes.Here) -> None:
+def test_a_node_reports_its_hardware_and_its_software(db: None, here: nodes.Here) -> None:
     nodes.register()
 
     node = Node.objects.get()
@@ -86,12 +88,12 @@ def test_a_node_says_what_it_has_and_what_runs_there(db: None, here: nodes.Here)
     assert node.memory_bytes > 2**30
     assert node.versions["torch"].startswith("2.")
     assert timezone.now() - node.heartbeat_at < timedelta(minutes=1)
-    # Two predictions, a plan and a measurement; whoever is free sends notifications.
+    # Two predictions, a plan and a measurement; any free worker sends notifications.
     assert queue.workers_of(queue.WORKERS, here) == 4
     assert queue.workers_of(queue.INTERACTIVE, here) == 1
 
 
-def test_a_start_ends_draining_and_forgets_the_problem(db: None, here: nodes.Here) -> None:
+def test_a_start_ends_draining_and_clears_the_problem(db: None, here: nodes.Here) -> None:
     nodes.register()
     Node.objects.update(draining=True, problem="wrong key")
     nodes.beat()
@@ -119,7 +121,9 @@ def test_a_node_is_online_by_its_heartbeat(db: None) -> None:
     assert [node.name for node in lab_state.nodes_with_gpu()] == ["a"]
 
 
-def test_draining_a_node(db: None, here: nodes.Here, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_can_be_drained(
+    db: None, here: nodes.Here, capsys: pytest.CaptureFixture[str]
+) -> None:
     nodes.register()
     call_command("drain")
 

@@ -1,4 +1,4 @@
-"""What is told of an analysis that has ended: when, once, and again where it has failed."""
+"""Notifications of finished analyses: when they are sent, only once, and with retries."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CHOSEN = {"by_email": True, "by_webhook": True, "webhook_url": "https://hook.exa
 
 
 @pytest.fixture
-def told(member: User) -> User:
-    """A member who wants to be told of everything, by both channels."""
+def subscriber(member: User) -> User:
+    """A member who wants every notification on both channels."""
     User.objects.filter(pk=member.pk).update(email="grace@lab.example")
     member.refresh_from_db()
     channels.save_choices(member, CHOSEN | {"only_after_seconds": 0})
@@ -42,7 +42,7 @@ def told(member: User) -> User:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The webhooks called; none is."""
+    """Records webhook calls without making them."""
     made: list[tuple[Any, ...]] = []
 
     def call(*args: Any) -> int:
@@ -75,20 +75,20 @@ def _by(channel: Channel) -> Notification:
 
 
 def _pass_time(**ago: float) -> None:
-    """Make what waits due, and what is being sent old."""
+    """Make waiting notifications due, and age those being sent."""
     then = timezone.now() - timedelta(**ago)
     jobs = Job.objects.filter(kind=JobKind.NOTIFICATION)
     jobs.filter(state=Status.QUEUED).update(not_before=then)
     jobs.filter(state=Status.RUNNING).update(heartbeat_at=then)
 
 
-# When there is something to tell
+# When a notification is sent
 
 
-def test_success_failure_and_loss_are_told(told: User) -> None:
-    lease.finish(_claimed(told), make_result())
-    _failed(told)
-    lost = _claimed(told)
+def test_success_failure_and_loss_are_notified(subscriber: User) -> None:
+    lease.finish(_claimed(subscriber), make_result())
+    _failed(subscriber)
+    lost = _claimed(subscriber)
     old = timezone.now() - timedelta(hours=1)
     Job.objects.filter(pk=lost.job_id).update(losses=1, heartbeat_at=old)
     recovery.reap()
@@ -99,11 +99,11 @@ def test_success_failure_and_loss_are_told(told: User) -> None:
         assert {n.channel for n in analysis.notifications.all()} == {"email", "webhook"}
 
 
-def test_one_that_is_tried_again_is_not_told(told: User) -> None:
-    claim = _claimed(told)
+def test_a_retried_analysis_is_not_notified(subscriber: User) -> None:
+    claim = _claimed(subscriber)
     Job.objects.update(heartbeat_at=timezone.now() - timedelta(hours=1))
     recovery.reap()
-    interrupted = _claimed(told)
+    interrupted = _claimed(subscriber)
     lease.finish(interrupted, lease.Interrupted())
 
     assert set(Analysis.objects.values_list("status", flat=True)) == {Status.QUEUED}
@@ -113,12 +113,12 @@ def test_one_that_is_tried_again_is_not_told(told: User) -> None:
 
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("by_owner", [False, True])
-def test_a_cancelled_one_is_told_unless_by_the_owner(
-    told: User, running: bool, by_owner: bool
+def test_a_cancelled_analysis_is_notified_unless_by_the_owner(
+    subscriber: User, running: bool, by_owner: bool
 ) -> None:
-    claim = _claimed(told) if running else None
-    analysis = Analysis.objects.get(pk=claim.subject_id) if claim else _queued(told)
-    services.cancel(analysis, told if by_owner else make_user("root", is_staff=True))
+    claim = _claimed(subscriber) if running else None
+    analysis = Analysis.objects.get(pk=claim.subject_id) if claim else _queued(subscriber)
+    services.cancel(analysis, subscriber if by_owner else make_user("root", is_staff=True))
     if claim:
         lease.finish(claim, lease.Cancelled())
 
@@ -127,14 +127,16 @@ def test_a_cancelled_one_is_told_unless_by_the_owner(
     assert Notification.objects.exists() != by_owner
 
 
-@pytest.mark.parametrize(("seconds", "is_told"), [(59, False), (120, True)])
-def test_only_one_that_took_long_is_told(told: User, seconds: float, is_told: bool) -> None:
-    channels.save_choices(told, {"only_after_seconds": 60})
-    _failed(told, seconds_ago=seconds)
-    assert Notification.objects.exists() == is_told
+@pytest.mark.parametrize(("seconds", "is_notified"), [(59, False), (120, True)])
+def test_only_long_analyses_are_notified(
+    subscriber: User, seconds: float, is_notified: bool
+) -> None:
+    channels.save_choices(subscriber, {"only_after_seconds": 60})
+    _failed(subscriber, seconds_ago=seconds)
+    assert Notification.objects.exists() == is_notified
 
 
-def test_nobody_is_told_who_has_not_chosen_it(member: User) -> None:
+def test_only_members_who_chose_it_are_notified(member: User) -> None:
     _failed(member)
     channels.save_choices(member, {"only_after_seconds": 0})
     _failed(member)
@@ -144,36 +146,36 @@ def test_nobody_is_told_who_has_not_chosen_it(member: User) -> None:
     assert not Notification.objects.exists()
 
 
-def test_an_answer_from_the_store_is_not_told(told: User) -> None:
-    first = services.submit(told, {"model": "bert", "gpu": "a10"})
+def test_a_reused_result_is_not_notified(subscriber: User) -> None:
+    first = services.submit(subscriber, {"model": "bert", "gpu": "a10"})
     claim = lease.claim(first.job.pk, "node-1")
     assert claim is not None
     lease.finish(claim, make_result())
     Notification.objects.all().delete()
 
-    second = services.submit(told, {"model": "bert", "gpu": "a10"})
+    second = services.submit(subscriber, {"model": "bert", "gpu": "a10"})
     assert second.status == Status.SUCCEEDED
     assert not Notification.objects.exists()
 
 
-def test_the_end_and_its_notification_are_stored_together_or_not_at_all(
-    told: User, monkeypatch: pytest.MonkeyPatch
+def test_the_final_state_and_its_notification_are_stored_together(
+    subscriber: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_numbers: object) -> None:
         raise DatabaseError("disk full")
 
     monkeypatch.setattr(notifications, "note_ended", fails)
     with pytest.raises(DatabaseError):
-        _failed(told)
+        _failed(subscriber)
     assert Analysis.objects.get().status == Status.RUNNING
 
 
-# What is told
+# What it says
 
 
-def test_an_email_says_what_and_where(told: User, settings: Settings) -> None:
+def test_an_email_has_the_result_and_a_link(subscriber: User, settings: Settings) -> None:
     settings.PUBLIC_URL = "https://lab.example"
-    claim = _claimed(told, seconds_ago=184.6)
+    claim = _claimed(subscriber, seconds_ago=184.6)
     lease.finish(claim, make_result())
     worker.run(_by(Channel.EMAIL).job.pk)
 
@@ -186,25 +188,25 @@ def test_an_email_says_what_and_where(told: User, settings: Settings) -> None:
     assert sent.extra_headers["Message-ID"] == f"<analysis-{claim.subject_id}@localhost>"
 
 
-def test_a_failure_gives_its_reason_in_a_line(told: User) -> None:
-    told_of = message.of_ended(_failed(told))
-    assert told_of.text.startswith("The engine crashed.\n\n")
-    assert "Traceback" not in told_of.text
-    assert told_of.payload["reason"] == "The engine crashed.\nTraceback: long"
-    assert told_of.payload["verdict"] is None
+def test_a_failure_has_its_reason_in_one_line(subscriber: User) -> None:
+    notice = message.of_ended(_failed(subscriber))
+    assert notice.text.startswith("The engine crashed.\n\n")
+    assert "Traceback" not in notice.text
+    assert notice.payload["reason"] == "The engine crashed.\nTraceback: long"
+    assert notice.payload["verdict"] is None
 
 
-def test_a_subject_has_one_line(told: User) -> None:
-    assert message.of_ended(_failed(told, model="a\nBcc: b")).subject.count("\n") == 0
+def test_a_subject_is_one_line(subscriber: User) -> None:
+    assert message.of_ended(_failed(subscriber, model="a\nBcc: b")).subject.count("\n") == 0
 
 
-def test_the_webhook_gets_json(told: User, calls: list[tuple[Any, ...]]) -> None:
-    analysis = _failed(told)
+def test_the_webhook_gets_json(subscriber: User, calls: list[tuple[Any, ...]]) -> None:
+    analysis = _failed(subscriber)
     worker.run(_by(Channel.WEBHOOK).job.pk)
 
     ((url, secret, number, body, hosts),) = calls
     assert (url, number) == ("https://hook.example/", f"analysis-{analysis.pk}")
-    assert secret == told.notification_choices.webhook_secret
+    assert secret == subscriber.notification_choices.webhook_secret
     assert hosts == site.WEBHOOK_HOSTS
     payload = json.loads(body)
     assert payload["event"] == "analysis.ended"
@@ -212,13 +214,13 @@ def test_the_webhook_gets_json(told: User, calls: list[tuple[Any, ...]]) -> None
     assert payload["duration_seconds"] >= 120
 
 
-# How it gets there
+# How it is sent
 
 
-def test_it_is_queued_with_the_end_and_a_worker_sends_it(
-    told: User, calls: list[tuple[Any, ...]]
+def test_a_notification_is_queued_with_the_final_state_and_sent_by_a_worker(
+    subscriber: User, calls: list[tuple[Any, ...]]
 ) -> None:
-    _failed(told)
+    _failed(subscriber)
     due = Job.objects.filter(lane=queue.NOTIFICATIONS, not_before__lte=Now())
     assert due.count() == 2
     for job in list(due):
@@ -227,14 +229,16 @@ def test_it_is_queued_with_the_end_and_a_worker_sends_it(
     assert (len(mail.outbox), len(calls)) == (1, 1)
 
 
-def test_one_that_the_queue_delivers_twice_is_sent_once(told: User) -> None:
-    _failed(told)
+def test_a_notification_delivered_twice_is_sent_once(subscriber: User) -> None:
+    _failed(subscriber)
     for _ in range(2):
         worker.run(_by(Channel.EMAIL).job.pk)
     assert len(mail.outbox) == 1
 
 
-def test_a_worker_that_sends_counts_as_busy(told: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_sends_counts_as_busy(
+    subscriber: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     busy: list[int] = []
 
     def send(*_args: object) -> str:
@@ -242,14 +246,14 @@ def test_a_worker_that_sends_counts_as_busy(told: User, monkeypatch: pytest.Monk
         return "sent"
 
     monkeypatch.setattr(channels, "send", send)
-    _failed(told)
+    _failed(subscriber)
     worker.run(_by(Channel.EMAIL).job.pk)
     assert busy == [1]
     assert not queue.at_work_on(nodes.here().name).exists()
 
 
-def test_it_is_tried_again_with_growing_pauses_and_then_given_up(
-    told: User, monkeypatch: pytest.MonkeyPatch
+def test_a_notification_is_retried_with_growing_pauses_and_then_given_up(
+    subscriber: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
 
@@ -259,7 +263,7 @@ def test_it_is_tried_again_with_growing_pauses_and_then_given_up(
         raise NotDelivered(f"refused {tries}")
 
     monkeypatch.setattr(channels, "send", refuse)
-    _failed(told)
+    _failed(subscriber)
     job = _by(Channel.WEBHOOK).job
     pauses = []
     for _ in NOTIFICATION_PAUSES:
@@ -278,9 +282,11 @@ def test_it_is_tried_again_with_growing_pauses_and_then_given_up(
     assert _by(Channel.WEBHOOK).status == Delivery.GIVEN_UP
 
 
-def test_it_waits_until_it_is_due(told: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notification_waits_until_it_is_due(
+    subscriber: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channels, "sends_email", lambda: False)
-    _failed(told)
+    _failed(subscriber)
     broker = queue.LabBroker()
     worker.run(_by(Channel.EMAIL).job.pk)
     Notification.objects.filter(channel=Channel.WEBHOOK).delete()
@@ -289,11 +295,11 @@ def test_it_waits_until_it_is_due(told: User, monkeypatch: pytest.MonkeyPatch) -
     assert broker._next_job() is not None
 
 
-def test_one_that_its_worker_left_half_done_is_tried_again(told: User) -> None:
-    _failed(told)
+def test_a_notification_left_by_its_worker_is_retried(subscriber: User) -> None:
+    _failed(subscriber)
     lease.claim(_by(Channel.EMAIL).job.pk, "node-1")
     recovery.recover()
-    assert _by(Channel.EMAIL).status == Delivery.SENDING  # it may be in good hands
+    assert _by(Channel.EMAIL).status == Delivery.SENDING  # its worker may still be sending it
 
     _pass_time(hours=1)
     recovery.recover()
@@ -301,23 +307,25 @@ def test_one_that_its_worker_left_half_done_is_tried_again(told: User) -> None:
     assert "worker on node-1 stopped" in _by(Channel.EMAIL).last_error
 
 
-def test_a_fault_of_our_own_is_noted_too(told: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_recorded_too(
+    subscriber: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fault(_analysis: Analysis) -> None:
         raise KeyError("verdict")
 
     monkeypatch.setattr(message, "of_ended", fault)
-    _failed(told)
+    _failed(subscriber)
     worker.run(_by(Channel.EMAIL).job.pk)
     assert _by(Channel.EMAIL).last_error == "MemoryMark's worker failed: KeyError: 'verdict'"
 
 
-def test_a_database_that_is_away_ends_no_worker(
-    told: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_unavailable_database_does_not_end_a_worker(
+    subscriber: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*_args: object) -> None:
         raise DatabaseError("away")
 
-    _failed(told)
+    _failed(subscriber)
     monkeypatch.setattr(lease, "claim", away)
     worker.run(_by(Channel.EMAIL).job.pk)
     assert "stays queued" in caplog.text
@@ -330,26 +338,28 @@ def test_a_database_that_is_away_ends_no_worker(
         ({}, "", "no e-mail address"),
     ],
 )
-def test_what_stands_in_the_way_is_said(
-    told: User, chosen: dict[str, object], email: str, why: str
+def test_a_failed_delivery_has_its_reason(
+    subscriber: User, chosen: dict[str, object], email: str, why: str
 ) -> None:
-    _failed(told)
-    channels.save_choices(told, chosen)
+    _failed(subscriber)
+    channels.save_choices(subscriber, chosen)
     User.objects.update(email=email)
     worker.run(_by(Channel.EMAIL).job.pk)
     assert why in _by(Channel.EMAIL).last_error
 
 
-def test_a_node_without_a_mail_server_says_how_to_set_it(told: User, settings: Settings) -> None:
+def test_a_node_without_a_mail_server_says_how_to_set_it(
+    subscriber: User, settings: Settings
+) -> None:
     settings.EMAIL_BACKEND = NO_BACKEND
-    _failed(told)
+    _failed(subscriber)
     worker.run(_by(Channel.EMAIL).job.pk)
     assert "EMAIL_URL" in _by(Channel.EMAIL).last_error
 
 
-def test_a_mail_server_that_is_away_is_said(told: User, settings: Settings) -> None:
+def test_an_unreachable_mail_server_is_reported(subscriber: User, settings: Settings) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
-    _failed(told)
+    _failed(subscriber)
     worker.run(_by(Channel.EMAIL).job.pk)
     assert "the mail server did not accept it" in _by(Channel.EMAIL).last_error

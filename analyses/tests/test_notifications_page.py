@@ -1,4 +1,4 @@
-"""The page on which a member chooses how to be told."""
+"""The page on which a member chooses notifications."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def test_both_are_off_until_chosen(page: Client) -> None:
     assert "checked" not in html
     assert 'value="60"' in html
     assert "To grace@lab.example, the address in your account." in html
-    assert not NotificationChoices.objects.exists()  # looking writes nothing
+    assert not NotificationChoices.objects.exists()  # viewing the page writes nothing
 
 
-def test_the_account_links_there(page: Client) -> None:
+def test_the_account_page_links_to_notifications(page: Client) -> None:
     assert 'href="/account/"' in page.get("/").content.decode()
     assert f'href="{ADDRESS}"' in page.get("/account/").content.decode()
 
 
-def test_what_is_saved_is_shown_with_the_secret(page: Client) -> None:
+def test_saved_settings_are_shown_with_the_secret(page: Client) -> None:
     html = _save(page, by_email="on", by_webhook="on", webhook_url=HOOK, only_after_seconds=5)
     chosen = NotificationChoices.objects.get()
     assert (chosen.by_email, chosen.by_webhook, chosen.only_after_seconds) == (True, True, 5)
@@ -84,7 +84,7 @@ def test_the_secret_stays_until_renewed(page: Client) -> None:
     assert second in _html(page)
 
 
-def test_it_is_nobody_elses(page: Client) -> None:
+def test_the_settings_belong_to_one_member(page: Client) -> None:
     other = make_user("lin")
     channels.save_choices(other, {"webhook_url": "https://lin.example/"})
     _notification(other)
@@ -105,12 +105,14 @@ def test_it_is_nobody_elses(page: Client) -> None:
         ({"only_after_seconds": 604_801}, "less than or equal to 604800"),
     ],
 )
-def test_what_cannot_work_is_not_saved(page: Client, fields: dict[str, object], why: str) -> None:
+def test_an_unusable_webhook_is_not_saved(
+    page: Client, fields: dict[str, object], why: str
+) -> None:
     assert why in _save(page, **fields)
     assert not NotificationChoices.objects.exists()
 
 
-def test_a_name_that_does_not_resolve_is_not_saved(
+def test_a_host_that_does_not_resolve_is_not_saved(
     page: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(*_args: object, **_kwargs: object) -> None:
@@ -120,7 +122,7 @@ def test_a_name_that_does_not_resolve_is_not_saved(
     assert "cannot be resolved" in _save(page, webhook_url="https://hook.example/")
 
 
-def test_an_admin_may_allow_a_host_of_the_lab(page: Client, settings: Settings) -> None:
+def test_an_admin_can_allow_a_host_in_the_lab(page: Client, settings: Settings) -> None:
     settings.WEBHOOK_HOSTS = frozenset({"127.0.0.1"})
     assert "Saved." in _save(page, by_webhook="on", webhook_url="http://127.0.0.1:1/")
 
@@ -132,13 +134,15 @@ def test_a_site_without_a_mail_server_says_so(page: Client, settings: Settings) 
     assert "Saved." in _save(page)
 
 
-def test_a_member_without_an_address_is_told(page: Client) -> None:
+def test_a_member_without_an_email_address_is_told_to_add_one(page: Client) -> None:
     User.objects.update(email="")
     assert "Your account has no e-mail address" in _html(page)
     assert "Not possible: your account has no" in _save(page, by_email="on")
 
 
-def test_the_test_says_what_happened(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_button_reports_what_happened(
+    page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers: list[Any] = [204, NotDelivered("HTTP 404 Not Found")]
 
     def call(*_args: object) -> int:
@@ -156,7 +160,7 @@ def test_the_test_says_what_happened(page: Client, monkeypatch: pytest.MonkeyPat
     assert [sent.subject for sent in mail.outbox] == ["[MemoryMark] Test"] * 2
 
 
-def test_without_a_choice_there_is_nothing_to_test(page: Client) -> None:
+def test_without_a_channel_there_is_nothing_to_test(page: Client) -> None:
     assert "Turn on e-mail or the webhook first" in _test(page)
 
 
@@ -179,7 +183,7 @@ def _notification(owner: User, **fields: Any) -> Notification:
         ({"status": Delivery.SENT, "sent_at": timezone.now(), "last_error": ""}, ["Sent", "UTC"]),
     ],
 )
-def test_the_latest_are_shown_with_their_errors(
+def test_the_latest_notifications_are_shown_with_their_errors(
     page: Client, member: User, fields: dict[str, Any], shown: list[str]
 ) -> None:
     _notification(member, **fields)
@@ -188,13 +192,13 @@ def test_the_latest_are_shown_with_their_errors(
         assert words in html
 
 
-def test_a_hostile_answer_stays_text(page: Client, member: User) -> None:
+def test_a_hostile_response_stays_plain_text(page: Client, member: User) -> None:
     _notification(member, last_error="<script>alert(1)</script>")
     assert "<script>alert" not in page.get(ADDRESS).content.decode()
 
 
 @pytest.mark.parametrize("name", ["notifications-test", "notifications-secret"])
-def test_a_link_changes_nothing(page: Client, name: str) -> None:
+def test_a_get_request_changes_nothing(page: Client, name: str) -> None:
     assert page.get(reverse(f"analyses:{name}")).status_code == 405
 
 

@@ -28,15 +28,15 @@ def html_of(page: Client) -> str:
     return response.content.decode()
 
 
-def asked_next(html: str) -> str:
+def next_address(html: str) -> str:
     return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
 
 
-def test_it_requires_a_login(client: Client, db: None) -> None:
+def test_the_overview_requires_a_login(client: Client, db: None) -> None:
     assert client.get("/").status_code == 302
 
 
-def test_a_new_lab_is_told_what_to_do_first(page: Client) -> None:
+def test_a_new_lab_sees_the_first_steps(page: Client) -> None:
     html = html_of(page)
     assert "Start the first analysis" in html
     assert html.count('class="button') == 1
@@ -44,12 +44,12 @@ def test_a_new_lab_is_told_what_to_do_first(page: Client) -> None:
     assert "<table" not in html
 
 
-def test_an_admin_of_a_new_lab_is_led_to_the_accounts(client: Client, db: None) -> None:
+def test_an_admin_of_a_new_lab_sees_the_link_to_the_members(client: Client, db: None) -> None:
     client.force_login(make_user("root", is_staff=True, is_superuser=True))
     assert reverse("accounts:members") in html_of(client)
 
 
-def test_it_shows_the_totals_and_one_obvious_button(page: Client, member: User) -> None:
+def test_the_overview_shows_the_totals_and_one_main_button(page: Client, member: User) -> None:
     realised = make_analysis(
         member, Status.SUCCEEDED, usd_per_year=1234.0, gpu_hours_per_year=777.0
     )
@@ -62,7 +62,7 @@ def test_it_shows_the_totals_and_one_obvious_button(page: Client, member: User) 
     assert 'href="/savings/?kind=realised"' in html
 
 
-def test_many_analyses_are_not_counted_to_the_last(
+def test_a_large_number_of_analyses_is_not_counted_exactly(
     page: Client, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selectors, "COUNTED", 2)
@@ -71,7 +71,7 @@ def test_many_analyses_are_not_counted_to_the_last(
         assert f'<a href="/history/">{shown}</a>' in html_of(page)
 
 
-def test_it_shows_who_is_running_what_and_what_ran_lately(page: Client, member: User) -> None:
+def test_the_overview_shows_running_and_recent_analyses(page: Client, member: User) -> None:
     running = make_analysis(make_user("alan"), Status.RUNNING, node="node-7")
     queued = make_analysis(make_user("ada"), request=make_request(model="gpt2"))
     ended = make_analysis(member, Status.FAILED, request=make_request(model="llama-3-8b"))
@@ -85,7 +85,7 @@ def test_it_shows_who_is_running_what_and_what_ran_lately(page: Client, member: 
     assert f"running-{ended.pk}" not in now
 
 
-def test_a_long_queue_is_cut_and_counted(page: Client, member: User) -> None:
+def test_a_long_queue_is_truncated_and_counted(page: Client, member: User) -> None:
     for _ in range(overview.SHOWN_WAITING + 3):
         make_analysis(member)
     html = html_of(page)
@@ -99,7 +99,7 @@ def test_a_long_queue_is_cut_and_counted(page: Client, member: User) -> None:
     assert "8 running or queued" in html
 
 
-def test_it_shows_the_nodes_online(page: Client, member: User) -> None:
+def test_the_overview_shows_the_nodes_online(page: Client, member: User) -> None:
     make_analysis(member)
     Node.objects.create(name="here", gpu_name="NVIDIA L4", heartbeat_at=timezone.now())
     gone = timezone.now() - timedelta(days=1)
@@ -109,18 +109,18 @@ def test_it_shows_the_nodes_online(page: Client, member: User) -> None:
     assert "NVIDIA T4" not in html
 
 
-def test_it_sends_nothing_until_something_changes(page: Client, member: User) -> None:
+def test_nothing_is_sent_until_something_changes(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING)
-    address = asked_next(html_of(page))
+    address = next_address(html_of(page))
     assert page.get(address, headers=HTMX).status_code == 204
     Analysis.objects.filter(pk=analysis.pk).update(status=Status.FAILED)
     changed = page.get(address, headers=HTMX).content.decode()
     assert changed.lstrip().startswith('<div id="lab"')
-    assert page.get(asked_next(changed), headers=HTMX).status_code == 204
+    assert page.get(next_address(changed), headers=HTMX).status_code == 204
 
 
 def test_a_cancelled_analysis_does_not_stay_on_cancelling(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.CANCELLING)
-    address = asked_next(html_of(page))
+    address = next_address(html_of(page))
     Analysis.objects.filter(pk=analysis.pk).update(status=Status.CANCELLED)
     assert "Cancelled" in page.get(address, headers=HTMX).content.decode()

@@ -42,7 +42,7 @@ def html_of(page: Client, name: str, *args: Any, **headers: Any) -> str:
 
 
 def seen(html: str) -> str:
-    """The address that the live part of a page asks next."""
+    """The address that the live part of a page polls next."""
     return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
 
 
@@ -64,7 +64,7 @@ def test_members_see_each_others_analyses(page: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["detail", "live", "log"])
-def test_an_analysis_that_does_not_exist_is_not_found(page: Client, name: str) -> None:
+def test_a_missing_analysis_is_not_found(page: Client, name: str) -> None:
     response = page.get(reverse(f"analyses:{name}", args=[4711]))
     assert response.status_code == 404
     assert "There is no analysis 4711." in response.content.decode()
@@ -73,7 +73,7 @@ def test_an_analysis_that_does_not_exist_is_not_found(page: Client, name: str) -
 # A running analysis
 
 
-def test_a_queued_analysis_says_that_it_waits(page: Client, member: User) -> None:
+def test_a_queued_analysis_says_that_it_is_waiting(page: Client, member: User) -> None:
     html = html_of(page, "detail", make_analysis(member).pk)
     assert "Queued" in html
     assert 'hx-trigger="every 500ms"' in html
@@ -125,7 +125,7 @@ def test_the_status_is_sent_only_when_it_changes(page: Client, member: User) -> 
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED])
-def test_the_final_answer_arrives_whole_and_ends_the_polling(
+def test_the_final_result_arrives_complete_and_ends_the_polling(
     page: Client, member: User, status: Status
 ) -> None:
     running = make_analysis(member, Status.RUNNING)
@@ -141,7 +141,7 @@ def test_the_final_answer_arrives_whole_and_ends_the_polling(
     assert ("verdict-sentence" if result else "no memory") in html
 
 
-def test_a_long_log_shows_its_end_and_links_to_the_whole(page: Client, member: User) -> None:
+def test_a_long_log_shows_its_end_and_links_to_all_of_it(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING)
     add_log(analysis, *(f"line {number:04d}" for number in range(views.SHOWN_LOG_LINES + 5)))
     html = html_of(page, "detail", analysis.pk)
@@ -158,7 +158,7 @@ def test_a_long_log_shows_its_end_and_links_to_the_whole(page: Client, member: U
 # A verdict
 
 
-def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
+def test_a_verdict_has_all_its_parts(page: Client, member: User) -> None:
     result = make_result()
     analysis = make_analysis(member, Status.SUCCEEDED, result)
     add_log(analysis, "done")
@@ -200,7 +200,7 @@ def test_a_verdict_shows_all_it_promises(page: Client, member: User) -> None:
     assert "http-equiv" not in html
 
 
-def test_an_answer_of_the_first_version_shows_none_of_the_newer_parts(
+def test_a_result_of_the_first_version_has_none_of_the_newer_parts(
     page: Client, member: User
 ) -> None:
     result = make_result()
@@ -220,7 +220,7 @@ def test_an_answer_of_the_first_version_shows_none_of_the_newer_parts(
         assert text not in html
 
 
-def test_the_range_of_a_prediction_stands_beside_it(page: Client, member: User) -> None:
+def test_a_prediction_has_its_range_beside_it(page: Client, member: User) -> None:
     trial = make_trial(16)
     analysis = make_analysis(member, Status.RUNNING)
     add_trial(analysis, trial)
@@ -231,7 +231,7 @@ def test_the_range_of_a_prediction_stands_beside_it(page: Client, member: User) 
     assert f"<small>{low / 2**30:.2f}\N{EN DASH}{high / 2**30:.2f}</small>" in html
 
 
-def test_a_certificate_gives_the_commands_that_repeat_it(page: Client, member: User) -> None:
+def test_a_certificate_has_the_commands_that_reproduce_it(page: Client, member: User) -> None:
     commands = ["memorymark measure --batch-size 263", "memorymark measure '<264>'"]
     result = make_result(source=Source.MEASURED, certificate=commands)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
@@ -239,7 +239,7 @@ def test_a_certificate_gives_the_commands_that_repeat_it(page: Client, member: U
     assert "&lt;264&gt;" in html
 
 
-def test_the_advice_on_the_global_batch_is_given(page: Client, member: User) -> None:
+def test_the_advice_on_the_global_batch_is_shown(page: Client, member: User) -> None:
     result = make_result(global_batch=make_global_batch())
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
     assert "Keeping the global batch of 512" in html
@@ -254,21 +254,21 @@ def test_the_trials_of_a_verdict_are_in_order_of_size(page: Client, member: User
     assert sizes == sorted(trial.batch_size for trial in result.trials)
 
 
-def test_every_card_of_a_verdict_carries_a_label(page: Client, member: User) -> None:
+def test_every_card_of_a_verdict_has_a_source_label(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     cards = html_of(page, "detail", analysis.pk).split('class="card figure-card')[1:]
     assert len(cards) == 6
     assert all("badge-" in card.split("</div>")[0] for card in cards)
 
 
-def test_measured_figures_are_labelled_measured(page: Client, member: User) -> None:
+def test_measured_numbers_are_labelled_measured(page: Client, member: User) -> None:
     result = make_result(source=Source.MEASURED)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
     cards = html.split('class="card figure-card')[1:]
     assert all("badge-measured" in card.split("</div>")[0] for card in cards)
 
 
-def test_a_current_batch_that_does_not_fit_is_said_so(page: Client, member: User) -> None:
+def test_a_current_batch_that_does_not_fit_is_marked(page: Client, member: User) -> None:
     result = make_result(current=384)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
     assert "no speed to compare with" in html
@@ -276,7 +276,7 @@ def test_a_current_batch_that_does_not_fit_is_said_so(page: Client, member: User
 
 
 @pytest.mark.parametrize("change", [{"invented": 1}, {"source": "guessed"}, {"workload": {}}])
-def test_an_answer_of_another_version_is_not_an_error(
+def test_a_result_of_another_version_is_not_an_error(
     page: Client, member: User, change: dict[str, object]
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
@@ -290,7 +290,7 @@ def test_an_answer_of_another_version_is_not_an_error(
 # A failure
 
 
-def test_a_failure_gives_its_reason_its_log_and_a_way_on(page: Client, member: User) -> None:
+def test_a_failure_has_its_reason_its_log_and_a_next_step(page: Client, member: User) -> None:
     analysis = make_analysis(
         member, Status.FAILED, failure_code="does_not_fit", failure_reason="It needs 30 GiB."
     )
@@ -302,7 +302,7 @@ def test_a_failure_gives_its_reason_its_log_and_a_way_on(page: Client, member: U
     assert "plotly" not in html
 
 
-def test_hostile_text_stays_text(page: Client, member: User) -> None:
+def test_hostile_text_stays_plain_text(page: Client, member: User) -> None:
     failed = make_analysis(member, Status.FAILED, failure_reason=HOSTILE)
     add_log(failed, HOSTILE)
     result = make_result(
@@ -324,16 +324,16 @@ def test_hostile_text_stays_text(page: Client, member: User) -> None:
     assert response["Content-Type"].startswith("text/plain")
 
 
-# Around
+# Other pages
 
 
-def test_an_unknown_address_has_a_page_of_the_house(page: Client) -> None:
+def test_an_unknown_address_has_a_page_in_our_style(page: Client) -> None:
     response = page.get("/no/such/page/")
     assert response.status_code == 404
     assert "Not found" in response.content.decode()
 
 
-def test_the_theme_is_the_one_the_visitor_chose(page: Client) -> None:
+def test_the_theme_is_the_visitors_choice(page: Client) -> None:
     assert 'data-theme="dark"' in html_of(page, "list")
     page.cookies["theme"] = "light"
     assert 'data-theme="light"' in html_of(page, "list")
@@ -341,13 +341,13 @@ def test_the_theme_is_the_one_the_visitor_chose(page: Client) -> None:
     assert "><b>" not in html_of(page, "list")
 
 
-def test_writing_to_a_page_that_only_shows_is_refused(page: Client, member: User) -> None:
+def test_posting_to_a_read_only_page_is_refused(page: Client, member: User) -> None:
     analysis = make_analysis(member)
     for name, args in (("list", []), ("detail", [analysis.pk]), ("live", [analysis.pk])):
         assert page.post(reverse(f"analyses:{name}", args=args)).status_code == 405
 
 
-def _asked_next(html: str) -> str:
+def _next_address(html: str) -> str:
     return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
 
 
@@ -357,12 +357,12 @@ def test_each_line_is_sent_once(page: Client, member: User) -> None:
     html = page.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
     assert html.count("the first") == 1
     add_log(analysis, "the third")
-    fragment = page.get(_asked_next(html), headers=HTMX).content.decode()
+    fragment = page.get(_next_address(html), headers=HTMX).content.decode()
     added = fragment.split('id="log-lines" hx-swap-oob="beforeend">')[1].split("</div>")[0]
     assert "the third" in added
     assert "the first" not in fragment
     add_log(analysis, "the fourth")
-    fragment = page.get(_asked_next(fragment), headers=HTMX).content.decode()
+    fragment = page.get(_next_address(fragment), headers=HTMX).content.decode()
     assert "the fourth" in fragment
     assert "the third" not in fragment
 
@@ -373,7 +373,7 @@ def test_the_log_ends_with_the_analysis(page: Client, member: User) -> None:
     assert "Waiting for output" in html
     assert "terminal-follow" in html
     Analysis.objects.filter(pk=analysis.pk).update(status=Status.FAILED)
-    fragment = page.get(_asked_next(html), headers=HTMX).content.decode()
+    fragment = page.get(_next_address(html), headers=HTMX).content.decode()
     assert 'id="log-end" hx-swap-oob="innerHTML">No output.' in fragment
     assert 'class="cursor"' not in fragment
     assert 'id="about" hx-swap-oob="innerHTML"' in fragment
@@ -381,7 +381,7 @@ def test_the_log_ends_with_the_analysis(page: Client, member: User) -> None:
     assert "terminal-follow" not in html
 
 
-def test_the_whole_log_is_a_file_to_download(page: Client, member: User) -> None:
+def test_the_whole_log_can_be_downloaded(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.RUNNING)
     add_log(analysis, "a line")
     response = page.get(reverse("analyses:log", args=[analysis.pk]))
@@ -392,7 +392,7 @@ def test_the_whole_log_is_a_file_to_download(page: Client, member: User) -> None
 @pytest.mark.parametrize(
     "seen", ["", "running", "running-1-2", "running-1-x-0", "-1--1-0", "9" * 99]
 )
-def test_an_address_that_nobody_wrote_gets_the_whole_fragment(
+def test_an_invalid_polling_address_gets_the_whole_fragment(
     page: Client, member: User, seen: str
 ) -> None:
     analysis = make_analysis(member, Status.RUNNING)
@@ -404,7 +404,7 @@ def test_an_address_that_nobody_wrote_gets_the_whole_fragment(
 
 
 @given(st.sampled_from(Status), st.integers(0, 10**17), st.integers(0, 10**17), st.booleans())
-def test_what_was_shown_can_be_read_back(
+def test_the_state_shown_can_be_read_back(
     status: Status, trial: int, line: int, is_late: bool
 ) -> None:
     shown = Progress(status, trial, line, is_late)
@@ -412,5 +412,5 @@ def test_what_was_shown_can_be_read_back(
 
 
 @given(st.text())
-def test_any_other_text_is_as_if_nothing_was_shown(text: str) -> None:
+def test_any_other_text_means_nothing_was_shown(text: str) -> None:
     assert Progress.parse(f"?{text}") == NOTHING

@@ -1,4 +1,4 @@
-"""Who may see and change what: each rule for each kind of person."""
+"""Who may see and change what: each rule for each role."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def people(db: None) -> People:
     }
 
 
-def test_each_rule_names_the_least_role(people: People) -> None:
+def test_each_rule_has_a_least_role(people: People) -> None:
     allowed = {
         rule.__name__: [name for name, user in people.items() if rule(user)]
         for rule in (permissions.may_see_lab, permissions.may_work, permissions.may_administer)
@@ -49,7 +49,7 @@ def test_an_analysis_is_changed_by_its_owner_and_admins(people: People) -> None:
 
 
 @pytest.mark.parametrize("owner", ["viewer", "deactivated", "deactivated admin"])
-def test_an_owner_without_the_role_changes_nothing_any_more(people: People, owner: str) -> None:
+def test_an_owner_who_lost_the_role_changes_nothing(people: People, owner: str) -> None:
     assert _changers(people, owner) == ["admin"]
 
 

@@ -1,6 +1,6 @@
-"""How SQLite finds what large labs ask for: by the index that leaves least to read.
+"""SQLite's query plans for large labs: each uses the index that leaves least to read.
 
-PostgreSQL decides by how much there is, and so otherwise in a lab as small as these.
+PostgreSQL decides by the amount of data, so its plans differ in labs as small as these.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def _plan(ask: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("column", ["model", "gpu", "precision"])
-def test_nearly_all_have_succeeded_so_another_filter_leads(column: str) -> None:
+def test_the_status_filter_does_not_lead_since_nearly_all_succeed(column: str) -> None:
     some = Analysis.objects.filter(status=Status.SUCCEEDED, **{column: "one"})
     assert f"({column}=?)" in _plan(lambda: count_of(some))
 
 
-def test_savings_are_listed_from_an_index_alone() -> None:
+def test_savings_are_listed_from_an_index_only() -> None:
     plan = _plan(lambda: list(largest_first(CountedSavings.objects.all())))
     assert plan == "SCAN analyses_countedsavings USING COVERING INDEX largest_savings"
 
 
-def test_what_is_verified_is_found_from_the_trainings() -> None:
+def test_verified_analyses_are_found_from_the_training_runs() -> None:
     plan = _plan(lambda: verified(CountedSavings.objects.all()))
     assert "SEARCH analyses_countedsavings" in plan
     assert "SCAN U0 USING COVERING INDEX" in plan

@@ -1,4 +1,4 @@
-"""The panel beside the form of a new analysis, as the settings are typed."""
+"""The panel beside the form of a new analysis, while settings are typed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from analyses.models import Node, Query, QueryKind, QueryStatus
 from analyses.pages.new import views
 from analyses.pages.new.form import default_values
 from analyses.tests.factories import make_trial, make_user
-from analyses.tests.lookup_answers import answer_next, make_prediction, take_next
+from analyses.tests.query_answers import answer_next, make_prediction, take_next
 from engine.gpus import GPUS
 
 A10_BYTES = GPUS["a10"].total_bytes
@@ -52,13 +52,13 @@ def polled(html: str) -> str:
 
 
 def answered(page: Client, body: dict[str, Any], **changes: str) -> str:
-    """What the panel shows once a worker has answered."""
+    """The panel's text once a worker has answered."""
     address = polled(typed(page, **changes))
     answer_next(QueryKind.PREDICT, body)
     return text_of(page.get(address))
 
 
-def test_it_works_out_what_is_typed_and_asks_until_it_is_there(page: Client, node: Node) -> None:
+def test_the_panel_submits_a_query_and_polls_until_the_answer(page: Client, node: Node) -> None:
     waiting = typed(page, current_batch_size="64")
     assert "Predicting" in waiting
     assert Query.objects.get().request["current_batch_size"] == 64
@@ -77,15 +77,13 @@ def test_it_works_out_what_is_typed_and_asks_until_it_is_there(page: Client, nod
     assert "hx-get" not in shown
 
 
-def test_what_was_asked_before_is_there_at_once_even_without_a_worker(
-    page: Client, node: Node
-) -> None:
+def test_a_stored_answer_is_shown_immediately_without_a_worker(page: Client, node: Node) -> None:
     first = answered(page, make_prediction(16))
     node.delete()
     assert typed(page, hours_per_run="3") == first
 
 
-def test_a_batch_that_does_not_fit_says_what_it_needs(page: Client, node: Node) -> None:
+def test_a_batch_that_does_not_fit_shows_what_it_needs(page: Client, node: Node) -> None:
     shown = answered(page, make_prediction(300), current_batch_size="300")
     too_much = (make_trial(300).device_used_bytes or 0) - A10_BYTES
     assert f"Does not fit: {gib(too_much)} GiB too much" in shown
@@ -99,7 +97,7 @@ def test_a_close_fit_says_that_it_may_not_fit(page: Client, node: Node) -> None:
     assert "It would not fit at the high end of the prediction." in shown
 
 
-def test_what_is_wrong_is_said_quietly_and_asks_nobody(page: Client) -> None:
+def test_invalid_input_is_noted_quietly_and_submits_nothing(page: Client) -> None:
     shown = typed(page, current_batch_size="many", gpu="t4", precision="bf16-mixed")
     assert "<strong>Current batch size (samples):</strong> Enter a whole number from 1 to" in shown
     assert "<strong>Precision:</strong> NVIDIA T4 has no bf16" in shown
@@ -111,17 +109,17 @@ def test_an_unfinished_choice_of_model_says_what_is_missing(page: Client) -> Non
     assert "<strong>Hugging Face ID:</strong>" in typed(page, model="other", other_model="")
 
 
-def test_hostile_text_stays_text(page: Client) -> None:
+def test_hostile_text_stays_plain_text(page: Client) -> None:
     assert "<script>" not in typed(page, allocator="<script>alert(1)</script>")
 
 
-def test_without_a_worker_it_says_so_at_once(page: Client) -> None:
+def test_a_missing_worker_is_reported_immediately(page: Client) -> None:
     shown = typed(page)
     assert "No worker is online" in shown
     assert "hx-get" not in shown
 
 
-def test_it_does_not_wait_for_ever_for_a_worker(
+def test_the_panel_stops_waiting_for_a_missing_worker(
     page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = polled(typed(page))
@@ -131,7 +129,7 @@ def test_it_does_not_wait_for_ever_for_a_worker(
     assert "hx-get" not in shown
 
 
-def test_it_waits_for_one_that_works_on_it(
+def test_the_panel_keeps_waiting_for_a_busy_worker(
     page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = polled(typed(page))
@@ -141,14 +139,14 @@ def test_it_waits_for_one_that_works_on_it(
     assert page.get(polled(running)).status_code == 204
 
 
-def test_a_page_that_looks_keeps_its_question_alive(page: Client, node: Node) -> None:
+def test_a_polling_page_keeps_its_query_alive(page: Client, node: Node) -> None:
     address = polled(typed(page))
     Query.objects.update(asked_at=timezone.now() - timedelta(minutes=1))
     page.get(address)
     assert unwanted.drop_unwanted() == 0
 
 
-def test_a_newer_question_takes_the_place_of_the_one_before(page: Client, node: Node) -> None:
+def test_a_newer_query_replaces_the_previous_one(page: Client, node: Node) -> None:
     old = polled(typed(page, current_batch_size="1"))
     typed(page, current_batch_size="12")
     assert [one.status for one in Query.objects.order_by("pk")] == ["dropped", "waiting"]
@@ -161,11 +159,11 @@ def test_the_engine_s_reason_is_shown(page: Client, node: Node) -> None:
     assert "Can&#x27;t predict: the hub does not have it" in text_of(page.get(address))
 
 
-def test_an_answer_of_another_version_is_said_to_be_one(page: Client, node: Node) -> None:
+def test_an_answer_of_another_version_is_marked(page: Client, node: Node) -> None:
     assert "Another version of MemoryMark" in answered(page, {"trial": {"batch": 1}})
 
 
-def test_a_gpu_of_the_lab_is_predicted_as_the_catalogue_has_it(page: Client, node: Node) -> None:
+def test_a_gpu_of_the_lab_is_predicted_from_the_catalogue(page: Client, node: Node) -> None:
     Node.objects.update(gpu_name="NVIDIA A10")
     shown = answered(page, make_prediction(16), gpu="local:NVIDIA A10")
     assert Query.objects.get().request["gpu"] == "a10"
@@ -179,7 +177,7 @@ def test_a_gpu_of_the_lab_is_predicted_as_the_catalogue_has_it(page: Client, nod
         ({"gpu": "local:Some GPU", "compile": "on"}, "Some GPU is measured, not predicted"),
     ],
 )
-def test_what_is_only_measured_says_so(
+def test_settings_that_can_only_be_measured_say_so(
     page: Client, node: Node, changes: dict[str, str], reason: str
 ) -> None:
     Node.objects.update(gpu_name="Some GPU")
@@ -193,20 +191,20 @@ def test_compiled_steps_are_not_predicted(page: Client, node: Node) -> None:
     assert "cannot be predicted" in shown
 
 
-def test_nobody_reads_the_question_of_somebody_else(page: Client, node: Node) -> None:
+def test_a_member_cannot_read_anothers_query(page: Client, node: Node) -> None:
     address = polled(typed(page))
     page.force_login(make_user("alan"))
     assert page.get(address).status_code == 404
 
 
-def test_odd_addresses_do_no_harm(page: Client, node: Node) -> None:
+def test_invalid_addresses_do_no_harm(page: Client, node: Node) -> None:
     typed(page)
     pk = Query.objects.get().pk
     shown = text_of(page.get(f"{URL}{pk}/?since=\u0664x&seen=dancing"))
     assert "No worker has answered yet" in shown
 
 
-def test_it_requires_a_login(client: Client, db: None) -> None:
+def test_the_panel_requires_a_login(client: Client, db: None) -> None:
     response = client.post(URL, default_values())
     assert response.status_code == 302
     assert not Query.objects.exists()

@@ -1,4 +1,4 @@
-"""The life of a lookup: asked once, shared, dropped, taken, lost, forgotten."""
+"""The life of a query: submitted, shared, dropped, claimed, lost, deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyses.jobs.engine_output import Failure
 from analyses.models import Job, Node, Query, QueryKind, QueryStatus
 from analyses.queries import predictable
 from analyses.tests.factories import make_user
-from analyses.tests.lookup_answers import take_next
+from analyses.tests.query_answers import take_next
 from engine.errors import InvalidInput
 from engine.events import Answer
 from engine.request import AnalysisRequest
@@ -43,7 +43,7 @@ def age(lookup: Query, **columns: timedelta) -> None:
     Query.objects.filter(pk=lookup.pk).update(**{name: now - by for name, by in columns.items()})
 
 
-def test_a_query_is_taken_and_answered_once(member: User) -> None:
+def test_a_query_is_claimed_and_answered_once(member: User) -> None:
     query = submit(member, current_batch_size=64)
     taken = take_next()
     assert (taken.subject_id, query.request["current_batch_size"]) == (query.pk, 64)
@@ -58,7 +58,7 @@ def test_a_query_is_taken_and_answered_once(member: User) -> None:
 
 
 @pytest.mark.parametrize("state", ["waiting", "running", "answered"])
-def test_who_asks_the_same_joins(member: User, state: str) -> None:
+def test_equal_queries_are_shared(member: User, state: str) -> None:
     lookup = submit(member)
     if state != "waiting":
         taken = take_next()
@@ -71,7 +71,7 @@ def test_who_asks_the_same_joins(member: User, state: str) -> None:
     assert Query.objects.count() == 1
 
 
-def test_what_does_not_change_the_answer_does_not_change_the_question(member: User) -> None:
+def test_settings_without_effect_on_the_answer_share_a_query(member: User) -> None:
     same: dict[str, Any] = {"hours_per_run": 3, "price_per_hour_usd": 2, "batch_multiple": 8}
     assert submit(member) == submit(member, **same)
     assert submit(member, QueryKind.PLAN) != submit(member, QueryKind.PLAN, **same)
@@ -79,14 +79,14 @@ def test_what_does_not_change_the_answer_does_not_change_the_question(member: Us
     assert submit(member) != submit(member, precision="tf32")
 
 
-def test_a_model_of_the_hub_is_asked_about_anew_each_time(member: User) -> None:
+def test_queries_on_hub_models_are_not_shared(member: User) -> None:
     assert submit(member, model="someone/their-model") != submit(
         member, model="someone/their-model"
     )
 
 
 @pytest.mark.parametrize("end", ["failed", "dropped"])
-def test_what_has_no_answer_is_asked_again(member: User, end: str) -> None:
+def test_a_query_without_an_answer_is_submitted_again(member: User, end: str) -> None:
     first = submit(member, page=True)
     if end == "failed":
         lease.finish(take_next(), Failure("failed", "no luck", {"model": "odd"}))
@@ -101,13 +101,13 @@ def test_what_has_no_answer_is_asked_again(member: User, end: str) -> None:
 # Dropped
 
 
-def test_a_page_has_one_waiting_prediction_the_newest(member: User) -> None:
+def test_a_page_only_has_its_newest_prediction_waiting(member: User) -> None:
     typed = [submit(member, page=True, current_batch_size=size) for size in (1, 12, 128)]
     assert [status_of(one) for one in typed] == ["dropped", "dropped", "waiting"]
     assert take_next().subject_id == typed[-1].pk
 
 
-def test_only_waiting_predictions_of_that_member_s_pages_are_dropped(member: User) -> None:
+def test_only_waiting_predictions_of_the_members_pages_are_dropped(member: User) -> None:
     running = submit(member, page=True, current_batch_size=1)
     take_next()
     kept = [
@@ -121,14 +121,14 @@ def test_only_waiting_predictions_of_that_member_s_pages_are_dropped(member: Use
     assert {status_of(one) for one in kept} == {QueryStatus.WAITING}
 
 
-def test_what_somebody_else_wants_too_stays(member: User) -> None:
+def test_a_query_shared_with_another_member_is_not_dropped(member: User) -> None:
     lookup = submit(member, page=True)
     submit(make_user("alan"), page=True)
     submit(member, page=True, current_batch_size=4)
     assert status_of(lookup) == QueryStatus.WAITING
 
 
-def test_what_a_script_wants_too_stays(member: User) -> None:
+def test_a_query_shared_with_a_script_is_not_dropped(member: User) -> None:
     lookup = submit(member, page=True)
     submit(member)
     submit(member, page=True, current_batch_size=4)
@@ -137,7 +137,7 @@ def test_what_a_script_wants_too_stays(member: User) -> None:
     assert status_of(lookup) == QueryStatus.WAITING
 
 
-def test_a_page_that_has_gone_is_not_answered(member: User) -> None:
+def test_the_query_of_a_closed_page_is_dropped(member: User) -> None:
     left, watched = submit(member, QueryKind.PLAN, page=True), submit(member, page=True)
     for lookup in (left, watched):
         age(lookup, asked_at=unwanted.WANTED_FOR + timedelta(seconds=1))
@@ -150,7 +150,7 @@ def test_a_page_that_has_gone_is_not_answered(member: User) -> None:
 # Lost
 
 
-def test_a_query_whose_worker_has_gone_is_tried_once_more_and_then_fails(member: User) -> None:
+def test_a_query_whose_worker_died_is_retried_once_and_then_fails(member: User) -> None:
     query = submit(member)
     for left in (QueryStatus.WAITING, QueryStatus.FAILED):
         taken = take_next()
@@ -167,24 +167,24 @@ def test_a_query_whose_worker_has_gone_is_tried_once_more_and_then_fails(member:
     assert "not tried again" in query.failure["reason"]
 
 
-def test_one_that_is_worked_on_is_left_alone(member: User) -> None:
+def test_a_query_with_a_live_worker_is_left_alone(member: User) -> None:
     query = submit(member)
     take_next()
     recovery.recover()
     assert status_of(query) == QueryStatus.RUNNING
 
 
-def test_one_given_back_by_a_worker_that_stops_is_no_loss(member: User) -> None:
+def test_a_query_requeued_by_a_stopping_worker_is_no_loss(member: User) -> None:
     query = submit(member)
     for _ in range(5):
         lease.finish(take_next(), lease.Interrupted())
     assert (status_of(query), query.job.losses) == (QueryStatus.WAITING, 0)
 
 
-# Forgotten
+# Deleted
 
 
-def test_answers_are_forgotten_a_week_after_somebody_last_asked(member: User) -> None:
+def test_answers_are_deleted_a_week_after_their_last_use(member: User) -> None:
     forgotten, asked_again = submit(member), submit(member, current_batch_size=3)
     for lookup in (forgotten, asked_again):
         lease.finish(take_next(), Answer({}))
@@ -194,10 +194,10 @@ def test_answers_are_forgotten_a_week_after_somebody_last_asked(member: User) ->
     assert list(Query.objects.all()) == [asked_again]
 
 
-# Who may see, and what can be asked
+# Who may see a query, and what it may request
 
 
-def test_only_who_asked_and_admins_see_a_lookup(member: User) -> None:
+def test_only_its_submitters_and_admins_see_a_query(member: User) -> None:
     lookup = submit(member)
     other, admin = make_user("alan"), make_user("root", is_staff=True)
     seen = {one: queries.visible_to(one).contains(lookup) for one in (member, other, admin)}

@@ -1,6 +1,6 @@
-"""How many queries each page and list takes: written down here, and the same however much there is.
+"""The number of database queries of each page and list, which must not grow with the lab.
 
-A change of a number is a change to look at; one that grows with the lab is a page that gets slow.
+Review a changed number with care: a page whose queries grow with the lab becomes slow.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ QUERIES = {
     "/api/v1/analyses/": 6,
     "/api/v1/analyses/?page_size=200&sort=member": 6,
     "/api/v1/analyses/?q=bert&tag=thesis": 12,
-    "/api/v1/analyses/{succeeded}/": 7,  # two for its version, which may save the others
+    "/api/v1/analyses/{succeeded}/": 7,  # two for its version, which may avoid the others
     "/api/v1/analyses/{succeeded}/?fields=id,status": 6,
     "/api/v1/analyses/{succeeded}/events/": 6,
     "/api/v1/analyses/{succeeded}/trials/": 5,
@@ -96,7 +96,9 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("count", [2, 40])
-def test_each_address_takes_its_number_of_queries(page: Client, member: User, count: int) -> None:
+def test_each_address_takes_its_number_of_database_queries(
+    page: Client, member: User, count: int
+) -> None:
     values = _fill(member, count)
     found = {address: _queries(page, address.format(**values)) for address in QUERIES}
     assert found == QUERIES
@@ -104,7 +106,7 @@ def test_each_address_takes_its_number_of_queries(page: Client, member: User, co
 
 @pytest.fixture
 def page(client: Client, member: User) -> Client:
-    member.is_staff = True  # may delete and cancel what others have asked
+    member.is_staff = True  # may delete and cancel other members' analyses
     member.save()
     client.force_login(member)
     return client
@@ -120,10 +122,10 @@ def _queries(page: Client, address: str) -> int:
 
 
 def _fill(member: User, count: int) -> dict[str, str]:
-    """A lab with so many of everything besides one analysis in each status.
+    """Fill a lab with ``count`` of everything, plus one analysis in each status.
 
     Returns:
-        What stands for the words in braces in the addresses.
+        The values of the placeholders in the addresses.
     """
     owners = User.objects.bulk_create(User(username=f"member-{n}") for n in range(count))
     of_each = {status: make_analysis(member, status, node="node-0") for status in Status}
@@ -169,7 +171,7 @@ def _copy(row: Analysis, **changes: Any) -> Analysis:
 
 
 def _add_parts(rows: list[Analysis], trials: list[Trial], count: int) -> None:
-    """Trials, log lines and a notification for each."""
+    """Add trials, log lines and a notification to each."""
     Trial.objects.bulk_create(
         Trial(
             analysis=row,
@@ -189,7 +191,7 @@ def _add_parts(rows: list[Analysis], trials: list[Trial], count: int) -> None:
 
 
 def _label(rows: list[Analysis], authors: list[User]) -> None:
-    """Two tags and a note for each."""
+    """Add two tags and a note to each."""
     tags = [Tag.objects.create(name=name) for name in ("thesis", "chapter two")]
     TAGGINGS.bulk_create(TAGGINGS.model(analysis=row, tag=tag) for row in rows for tag in tags)
     Note.objects.bulk_create(

@@ -1,4 +1,4 @@
-"""A worker with a query: it asks its engine, and leaves none without an end."""
+"""Workers with queries: each query gets an answer or a reason."""
 
 from __future__ import annotations
 
@@ -44,10 +44,8 @@ def engine_pid() -> int:
     return warm.pid
 
 
-def test_it_answers_one_query_after_the_other_with_one_engine(
-    member: User, fake_engine: Behave
-) -> None:
-    fake_engine("lookup")
+def test_one_engine_answers_one_query_after_another(member: User, fake_engine: Behave) -> None:
+    fake_engine("query")
     worker.keep_warm()
     pids = {engine_pid()}
     for size in (3, 4):
@@ -59,14 +57,14 @@ def test_it_answers_one_query_after_the_other_with_one_engine(
 
 
 def test_an_engine_that_has_made_a_plan_is_not_kept(member: User, fake_engine: Behave) -> None:
-    fake_engine("lookup")
+    fake_engine("query")
     worker.keep_warm()
     before = engine_pid()
     assert work(submit(member, QueryKind.PLAN)).status == QueryStatus.ANSWERED
     assert engine_pid() != before
 
 
-def test_the_engine_s_own_reason_is_stored_and_the_engine_kept(
+def test_the_engine_s_reason_is_stored_and_the_engine_kept(
     member: User, fake_engine: Behave
 ) -> None:
     fake_engine("wrong")
@@ -80,7 +78,7 @@ def test_the_engine_s_own_reason_is_stored_and_the_engine_kept(
     ("behaviour", "reason"),
     [("crash", "ended with status 3"), ("killed", "signal 9"), ("dead", "cannot start")],
 )
-def test_an_engine_that_dies_is_told_and_the_next_query_gets_a_new_one(
+def test_a_dead_engine_fails_its_query_and_the_next_gets_a_new_engine(
     member: User, fake_engine: Behave, behaviour: str, reason: str
 ) -> None:
     fake_engine(behaviour)
@@ -89,11 +87,11 @@ def test_an_engine_that_dies_is_told_and_the_next_query_gets_a_new_one(
     assert reason in failure["reason"]
 
     worker.engines.close()
-    fake_engine("lookup")
+    fake_engine("query")
     assert work(submit(member)).status == QueryStatus.ANSWERED
 
 
-def test_one_that_takes_too_long_fails_and_its_engine_is_ended(
+def test_a_query_that_takes_too_long_fails_and_its_engine_is_ended(
     member: User, fake_engine: Behave, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.LOOKUP_DEADLINE_SECONDS = {"predict": 0.3}
@@ -107,12 +105,12 @@ def test_one_that_takes_too_long_fails_and_its_engine_is_ended(
     assert not psutil.pid_exists(pid)
 
 
-def test_an_engine_that_cannot_be_started_is_told(member: User, settings: Settings) -> None:
+def test_an_engine_that_cannot_be_started_fails_the_query(member: User, settings: Settings) -> None:
     settings.ENGINE_COMMAND = ["/nowhere/python"]
     assert "/nowhere/python" in failure_of(work(submit(member)))["reason"]
 
 
-def test_a_worker_that_stops_gives_its_query_back(
+def test_a_stopping_worker_requeues_its_query(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopping = threading.Event()
@@ -133,7 +131,7 @@ def test_a_worker_that_stops_gives_its_query_back(
     assert (query.status, query.job.losses) == (QueryStatus.WAITING, 0)
 
 
-def test_what_was_taken_away_is_worked_on_no_more(
+def test_a_worker_ends_a_query_it_has_lost(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_session, "CANCEL_CHECK_SECONDS", 0)
@@ -151,10 +149,10 @@ def test_what_was_taken_away_is_worked_on_no_more(
     assert failure_of(work(submit(member)))["code"] == "lost"
 
 
-def test_an_answer_outlasts_a_database_that_is_away(
+def test_an_answer_is_stored_once_the_database_is_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_engine("lookup")
+    fake_engine("query")
     finish, failures = lease.finish, [OperationalError("gone"), OperationalError("gone")]
 
     def away_at_first(*args: Any) -> None:
@@ -167,17 +165,17 @@ def test_an_answer_outlasts_a_database_that_is_away(
     assert work(submit(member)).answer == {"batch_size": 16}
 
 
-def test_a_page_that_has_gone_is_not_answered(member: User, fake_engine: Behave) -> None:
+def test_the_query_of_a_closed_page_is_not_answered(member: User, fake_engine: Behave) -> None:
     request = AnalysisRequest.parse({"model": "bert", "gpu": "a10"})
     query = queries.submit(member, QueryKind.PREDICT, request, for_page=True)
     Query.objects.update(asked_at=query.asked_at - 2 * unwanted.WANTED_FOR)
     assert work(query).status == QueryStatus.DROPPED
 
 
-def test_a_new_interactive_worker_takes_over_what_the_one_before_it_had(
+def test_a_new_interactive_worker_takes_over_its_predecessors_query(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_engine("lookup")
+    fake_engine("query")
     query = submit(member)
     lease.claim(query.job.pk, nodes.here().name)
     monkeypatch.setattr("django_q.conf.Conf.CLUSTER_NAME", queue.INTERACTIVE)
@@ -192,7 +190,7 @@ def test_a_new_interactive_worker_takes_over_what_the_one_before_it_had(
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_the_real_engine_answers_one_batch_size_after_the_other(
+def test_the_real_engine_answers_one_batch_size_after_another(
     member: User, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.LOOKUP_DEADLINE_SECONDS = {"predict": 600}

@@ -20,7 +20,7 @@ GOOD: dict[str, object] = {"model": "bert", "gpu": "a10"}
 
 
 def _queued_ids() -> list[int]:
-    """The analyses that a worker may take now."""
+    """The analyses that a worker may claim now."""
     due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now())
     return list(due.order_by("pk").values_list("analysis_id", flat=True))
 
@@ -39,13 +39,13 @@ def test_a_running_analysis_without_heartbeat_is_queued_once_more(member: User) 
     analysis.refresh_from_db()
     assert (analysis.status, analysis.job.losses) == (Status.QUEUED, 1)
     assert _queued_ids() == [analysis.pk]
-    assert analysis.trials.count() == 1  # what was reported is kept
+    assert analysis.trials.count() == 1  # reported trials are kept
     said = analysis.log_lines.get().message
     assert "worker on node-1 stopped" in said
     assert "tried once more" in said
 
 
-def test_the_second_time_it_is_lost_in_words(member: User) -> None:
+def test_the_second_time_it_is_lost_with_a_reason(member: User) -> None:
     analysis = _at_work(member, 120, losses=1)
     recovery.recover()
 
@@ -56,7 +56,7 @@ def test_the_second_time_it_is_lost_in_words(member: User) -> None:
     assert not _queued_ids()
 
 
-def test_one_to_be_cancelled_is_cancelled(member: User) -> None:
+def test_an_analysis_being_cancelled_is_cancelled(member: User) -> None:
     analysis = _at_work(member, 120, status=Status.CANCELLING)
     recovery.recover()
 
@@ -66,7 +66,7 @@ def test_one_to_be_cancelled_is_cancelled(member: User) -> None:
 
 
 @pytest.mark.parametrize("status", Status)
-def test_what_is_alive_or_final_is_left_alone(member: User, status: Status) -> None:
+def test_live_and_finished_analyses_are_left_alone(member: User, status: Status) -> None:
     alive = _at_work(member, 3, status=status)
     if status not in (Status.RUNNING, Status.CANCELLING):
         Job.objects.update(heartbeat_at=timezone.now() - timedelta(days=1))
@@ -76,7 +76,7 @@ def test_what_is_alive_or_final_is_left_alone(member: User, status: Status) -> N
     assert alive.status == status
 
 
-def test_the_worker_that_was_given_up_can_write_nothing_more(member: User) -> None:
+def test_a_worker_given_up_can_no_longer_write(member: User) -> None:
     analysis = make_analysis(member)
     claim = lease.claim(analysis.job.pk, "node-1")
     assert claim is not None
@@ -88,8 +88,8 @@ def test_the_worker_that_was_given_up_can_write_nothing_more(member: User) -> No
     assert _queued_ids() == [analysis.pk]
 
 
-def test_a_job_that_was_handed_over_and_not_taken_is_handed_over_again(member: User) -> None:
-    """Its pool has died, or the GPU was taken when its measurement was to begin."""
+def test_an_unclaimed_job_is_handed_out_again(member: User) -> None:
+    """Its pool may have died, or its GPU was taken when the measurement was about to start."""
     services.submit(member, GOOD)
     later = timezone.now() + queue.HANDED_OVER
     Job.objects.update(not_before=later)
@@ -100,10 +100,10 @@ def test_a_job_that_was_handed_over_and_not_taken_is_handed_over_again(member: U
     assert _queued_ids()
 
 
-def test_one_that_has_vanished_meanwhile_ends_nothing(
+def test_a_job_deleted_meanwhile_does_not_stop_recovery(
     member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member deletes it between the look at it and the write; the others are recovered."""
+    """A member deletes it between the read and the write; the others are recovered."""
     first, gone, last = (_at_work(member, 120) for _ in range(3))
     fail = lifecycle.fail
 
@@ -118,7 +118,7 @@ def test_one_that_has_vanished_meanwhile_ends_nothing(
         assert kept.status == Status.QUEUED
 
 
-def test_a_node_s_interactive_worker_releases_what_the_one_before_it_had(member: User) -> None:
+def test_a_new_interactive_worker_releases_its_predecessors_queries(member: User) -> None:
     analysis = _at_work(member, 0, node="node-1")
     Job.objects.update(lane=queue.INTERACTIVE, node="node-1")
     assert recovery.release("node-2", queue.INTERACTIVE) == 0
@@ -132,12 +132,12 @@ def _answering(member: User, seconds_since_heartbeat: float) -> Query:
     query.askers.add(member)
     beat = timezone.now() - timedelta(seconds=seconds_since_heartbeat)
     job = Job.objects.filter(pk=queue.enqueue(query).pk)
-    job.update(state=Status.RUNNING, heartbeat_at=beat, token="t")  # a lease's
+    job.update(state=Status.RUNNING, heartbeat_at=beat, token="t")  # the lease's expiry
     return query
 
 
-def test_a_query_is_taken_from_a_silent_worker_sooner_than_an_analysis(member: User) -> None:
-    """Somebody looks at the page; each kind of job has a time of its own."""
+def test_a_query_is_released_sooner_than_an_analysis(member: User) -> None:
+    """Someone is looking at the page, so each kind of job has its own timeout."""
     silence = (timeouts.SILENT_AFTER + timeouts.STALE_AFTER).total_seconds() / 2
     analysis, query = _at_work(member, silence), _answering(member, silence)
 
@@ -147,7 +147,7 @@ def test_a_query_is_taken_from_a_silent_worker_sooner_than_an_analysis(member: U
     assert (analysis.status, query.status) == (Status.RUNNING, QueryStatus.WAITING)
 
 
-def test_all_that_was_taken_is_counted(member: User, caplog: pytest.LogCaptureFixture) -> None:
+def test_all_recovered_jobs_are_counted(member: User, caplog: pytest.LogCaptureFixture) -> None:
     assert recovery.reap() == 0
     _at_work(member, 120, status=Status.CANCELLING)
     assert recovery.reap() == 1
@@ -158,13 +158,13 @@ def test_all_that_was_taken_is_counted(member: User, caplog: pytest.LogCaptureFi
     assert recovery.reap() == 0
 
 
-def test_a_worker_whose_node_is_not_known_was_on_some_node(member: User) -> None:
+def test_a_message_for_an_unknown_node_says_some_node(member: User) -> None:
     analysis = _at_work(member, 120)
     recovery.reap()
     assert "worker on a node stopped" in analysis.log_lines.get().message
 
 
-def test_a_node_releases_one_lane_only(member: User) -> None:
+def test_a_node_only_releases_one_lane(member: User) -> None:
     analyses = [_at_work(member, 0, node="node-1") for _ in range(2)]
     Job.objects.filter(analysis=analyses[0]).update(lane=queue.INTERACTIVE)
     assert recovery.release("node-1", queue.INTERACTIVE) == 1
@@ -172,10 +172,10 @@ def test_a_node_releases_one_lane_only(member: User) -> None:
     assert states == [Status.QUEUED, Status.RUNNING]
 
 
-# After a backup was restored
+# After restoring a backup
 
 
-def test_whatever_was_at_work_in_another_instance_is_released(member: User) -> None:
+def test_jobs_running_in_another_instance_are_released(member: User) -> None:
     running = [_at_work(member, 0) for _ in range(2)]
     cancelling = [_at_work(member, 0, status=Status.CANCELLING) for _ in range(3)]
     waiting = make_analysis(member)
@@ -193,7 +193,7 @@ def test_whatever_was_at_work_in_another_instance_is_released(member: User) -> N
         ([ended], Status.FAILED),
     ):
         assert {states[analysis.pk] for analysis in analyses} == {state}
-    assert not Job.objects.exclude(losses=0).exists()  # it was no loss
+    assert not Job.objects.exclude(losses=0).exists()  # it is no loss
     for analysis in running:
         assert "Restored from a backup" in analysis.log_lines.get().message
     for query in queries:
@@ -203,14 +203,14 @@ def test_whatever_was_at_work_in_another_instance_is_released(member: User) -> N
     assert notification.status == Delivery.WAITING
 
 
-def test_where_nothing_was_at_work_nothing_is_released_and_nothing_said(member: User) -> None:
+def test_without_running_jobs_nothing_is_released_and_nothing_printed(member: User) -> None:
     make_analysis(member)
     released = recovery.release_all()
     assert released == recovery.Released([], 0, 0, 0)
     assert list(released.messages()) == []
 
 
-def test_a_release_that_fails_half_way_releases_nothing(
+def test_a_release_that_fails_halfway_releases_nothing(
     member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     analysis = _at_work(member, 0, status=Status.CANCELLING)
@@ -228,7 +228,7 @@ def test_a_release_that_fails_half_way_releases_nothing(
     assert analysis.status == Status.CANCELLING
 
 
-def test_the_messages_name_and_count_what_was_released() -> None:
+def test_the_messages_list_and_count_released_jobs() -> None:
     messages = list(recovery.Released([4, 7], 1_000, 2_000, 3_000).messages())
     assert [message.split(":")[-1].strip() for message in messages] == [
         "4, 7.",

@@ -1,4 +1,4 @@
-"""Only what is old enough goes, only where somebody has said so, and never an answer."""
+"""Old rows are only deleted if an admin has set a limit, and results never are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Keep = Callable[..., None]
 
 @pytest.fixture
 def keep(settings: Settings) -> Keep:
-    """Sets days; what is not named is kept for ever."""
+    """Sets the days to keep; kinds not named are kept forever."""
 
     def set_days(**days: int) -> None:
         settings.KEPT_DAYS = dict.fromkeys((LOGS, FAILED, NOTIFICATIONS), 0) | days
@@ -61,7 +61,7 @@ def _left() -> set[int]:
     return set(Analysis.objects.values_list("pk", flat=True))
 
 
-def test_nothing_goes_by_itself(member: User, keep: Keep) -> None:
+def test_by_default_nothing_is_deleted(member: User, keep: Keep) -> None:
     for status in (Status.SUCCEEDED, Status.FAILED):
         _ended(member, status, 4000)
     said = _run()
@@ -69,7 +69,7 @@ def test_nothing_goes_by_itself(member: User, keep: Keep) -> None:
     assert (Analysis.objects.count(), LogLine.objects.count()) == (2, 4)
 
 
-def test_log_lines_go_and_figures_stay(member: User, keep: Keep) -> None:
+def test_log_lines_are_deleted_and_numbers_kept(member: User, keep: Keep) -> None:
     keep(**{LOGS: 30})
     old, young = _ended(member, Status.SUCCEEDED, 31), _ended(member, Status.SUCCEEDED, 29)
     running = make_analysis(member, Status.RUNNING)
@@ -82,7 +82,7 @@ def test_log_lines_go_and_figures_stay(member: User, keep: Keep) -> None:
     assert running.log_lines.count() == 1
 
 
-def test_what_ended_without_an_answer_goes_with_all_of_it(member: User, keep: Keep) -> None:
+def test_analyses_without_a_result_are_deleted_completely(member: User, keep: Keep) -> None:
     keep(**{FAILED: 30})
     for status in (Status.FAILED, Status.CANCELLED, Status.LOST):
         _ended(member, status, 31)
@@ -97,7 +97,7 @@ def test_what_ended_without_an_answer_goes_with_all_of_it(member: User, keep: Ke
     assert CountedSavings.objects.count() == savings == 1
 
 
-def test_what_somebody_has_marked_stays(member: User, keep: Keep) -> None:
+def test_labelled_analyses_are_kept(member: User, keep: Keep) -> None:
     keep(**{FAILED: 30})
     noted, tagged, neither = (_ended(member, Status.FAILED, 31) for _ in range(3))
     Note.objects.create(analysis=noted, text="why?", author=member)
@@ -110,7 +110,7 @@ def test_what_somebody_has_marked_stays(member: User, keep: Keep) -> None:
 UNSENT = (Delivery.WAITING, Delivery.SENDING)
 
 
-def test_notifications_that_have_ended_go(member: User, keep: Keep) -> None:
+def test_finished_notifications_are_deleted(member: User, keep: Keep) -> None:
     keep(**{NOTIFICATIONS: 30})
     old = timezone.now() - timedelta(days=31)
     for status in Delivery:
@@ -122,7 +122,7 @@ def test_notifications_that_have_ended_go(member: User, keep: Keep) -> None:
     assert left == {status: 2 if status in UNSENT else 1 for status in Delivery}
 
 
-def test_a_dry_run_tells_and_removes_nothing(member: User, keep: Keep) -> None:
+def test_a_dry_run_reports_and_deletes_nothing(member: User, keep: Keep) -> None:
     keep(**{FAILED: 30, LOGS: 10})
     _ended(member, Status.FAILED, 31)
     said = _run("--dry-run")
@@ -132,7 +132,7 @@ def test_a_dry_run_tells_and_removes_nothing(member: User, keep: Keep) -> None:
     assert (Analysis.objects.count(), LogLine.objects.count()) == (1, 2)
 
 
-def test_the_housekeeper_does_a_little_at_a_time_and_then_rests(
+def test_housekeeping_works_in_small_steps_and_then_rests(
     member: User, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(**{FAILED: 30})
@@ -151,12 +151,12 @@ def test_the_housekeeper_does_a_little_at_a_time_and_then_rests(
     assert Analysis.objects.count() == 1  # it looks again in an hour
 
 
-def test_the_housekeeper_outlives_the_database(
+def test_housekeeping_survives_an_unavailable_database(
     keep: Keep, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Down:
         def close(self) -> None:
-            """As a connection does."""
+            """Does nothing, in place of a connection."""
 
     def fail(_rule: object) -> int:
         raise OperationalError("gone")

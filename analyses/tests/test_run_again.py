@@ -1,4 +1,4 @@
-"""The same question once more: worked on anew, though the store has its answer."""
+"""*Run again*: the same settings run again although there is a stored result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _run_again(page: Client, analysis: Analysis) -> str:
 
 
 @pytest.mark.parametrize("status", FINAL_STATUSES)
-def test_a_member_runs_any_analysis_again_in_their_own_name(
+def test_a_member_can_run_any_analysis_again_as_their_own(
     page: Client, member: User, status: Status
 ) -> None:
     request = make_request(price_per_hour_usd=2.5)
@@ -43,7 +43,7 @@ def test_a_member_runs_any_analysis_again_in_their_own_name(
     assert f"#{again.pk}" in html
 
 
-def test_a_known_answer_does_not_answer_it(member: User) -> None:
+def test_a_rerun_does_not_reuse_a_stored_result(member: User) -> None:
     first = services.submit(member, {"model": "bert", "gpu": "a10", "current_batch_size": 16})
     answered = make_analysis(member, Status.SUCCEEDED, request_hash=first.request_hash)
     again = services.run_again(answered, member)
@@ -52,7 +52,7 @@ def test_a_known_answer_does_not_answer_it(member: User) -> None:
     assert again.status == Status.QUEUED
 
 
-def test_a_measurement_is_made_on_the_same_kind_of_gpu(page: Client, member: User) -> None:
+def test_a_measurement_runs_again_on_the_same_kind_of_gpu(page: Client, member: User) -> None:
     measured = make_analysis(
         member, Status.SUCCEEDED, request=make_request(gpu="local"), measured_gpu=GPU
     )
@@ -66,20 +66,20 @@ def test_a_measurement_is_made_on_the_same_kind_of_gpu(page: Client, member: Use
     assert Analysis.objects.latest("pk").measured_gpu == GPU
 
 
-def test_one_that_has_not_ended_is_not_run_again(page: Client, member: User) -> None:
+def test_an_unfinished_analysis_cannot_be_run_again(page: Client, member: User) -> None:
     running = make_analysis(member, Status.RUNNING)
     assert "has not finished yet" in _run_again(page, running)
     assert Analysis.objects.get() == running
     assert "Run again" not in page.get(f"/{running.pk}/").content.decode()
 
 
-def test_a_link_does_not_run_it(page: Client, member: User) -> None:
+def test_a_get_request_does_not_run_it(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.FAILED)
     assert page.get(reverse("analyses:run-again", args=[analysis.pk])).status_code == 405
 
 
 @pytest.mark.parametrize(("username", "offered"), [("grace", True), ("alan", False)])
-def test_deleting_is_offered_to_whom_it_is_allowed(
+def test_deleting_is_only_offered_to_those_who_may(
     client: Client, member: User, username: str, offered: bool
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)

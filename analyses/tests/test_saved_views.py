@@ -35,7 +35,7 @@ def delete(client: Client, view: SavedView) -> int:
     return client.post(reverse("analyses:delete-view", args=[view.pk])).status_code
 
 
-def test_what_is_shown_is_saved_under_a_name(page: Client, member: User) -> None:
+def test_the_current_view_is_saved_under_a_name(page: Client, member: User) -> None:
     offered = '<input type="hidden" name="query" value="model=bert&amp;status=failed">'
     assert offered in html_of(page, "status=failed&q=&model=bert")
     html = send(page, name="Failed BERTs", query="status=failed&q=&page=3&model=bert&invented=1")
@@ -63,12 +63,14 @@ def test_saving_under_the_same_name_replaces(page: Client) -> None:
         ({"name": "a", "query": "q=" + "x" * 5000}, "Query: Ensure this value has at most 5000"),
     ],
 )
-def test_what_cannot_be_saved_is_said(page: Client, fields: dict[str, str], message: str) -> None:
+def test_an_invalid_view_is_refused_with_the_reason(
+    page: Client, fields: dict[str, str], message: str
+) -> None:
     assert message in send(page, **fields)
     assert not SavedView.objects.exists()
 
 
-def test_deleting_ones_own_can_be_undone(page: Client, member: User) -> None:
+def test_deleting_your_own_view_can_be_undone(page: Client, member: User) -> None:
     view = save_view(member, "mine & yours", "model=bert", is_shared=True)
     gone = page.post(reverse("analyses:delete-view", args=[view.pk]), follow=True)
     undo = re.findall(r'name="(name|query|is_shared)" value="([^"]*)"', gone.content.decode())
@@ -88,7 +90,7 @@ def test_an_admin_cannot_undo_the_deletion_of_anothers(client: Client, db: None)
     assert "Undo" not in gone.content.decode()
 
 
-def test_others_see_only_what_is_shared(page: Client) -> None:
+def test_others_only_see_shared_views(page: Client) -> None:
     alan = make_user("alan")
     save_view(alan, "secret", "q=1", is_shared=False)
     shared = save_view(alan, "for all", "q=2", is_shared=True)
@@ -101,7 +103,7 @@ def test_others_see_only_what_is_shared(page: Client) -> None:
     assert SavedView.objects.count() == 2
 
 
-def test_one_deletes_ones_own_and_not_what_one_cannot_see(page: Client, member: User) -> None:
+def test_members_delete_their_own_views_and_not_hidden_ones(page: Client, member: User) -> None:
     mine = save_view(member, "mine", "", is_shared=False)
     secret = save_view(make_user("alan"), "secret", "", is_shared=False)
     assert delete(page, secret) == 404
@@ -109,7 +111,7 @@ def test_one_deletes_ones_own_and_not_what_one_cannot_see(page: Client, member: 
     assert list(SavedView.objects.all()) == [secret]
 
 
-def test_an_admin_deletes_what_is_shared(client: Client, member: User) -> None:
+def test_an_admin_can_delete_shared_views(client: Client, member: User) -> None:
     client.force_login(make_user("root", is_staff=True))
     assert delete(client, save_view(member, "old", "", is_shared=True)) == 302
     assert delete(client, save_view(member, "own", "", is_shared=False)) == 404
@@ -121,7 +123,7 @@ def test_two_members_may_use_the_same_name(page: Client, member: User) -> None:
     assert html_of(page).count(">weekly") == 2
 
 
-def test_a_hostile_name_stays_text(page: Client, member: User) -> None:
+def test_a_hostile_name_stays_plain_text(page: Client, member: User) -> None:
     save_view(member, "<script>alert(1)</script>", "", is_shared=False)
     assert "<script>alert(1)" not in html_of(page)
 

@@ -30,7 +30,7 @@ def of_lab() -> Totals:
 
 
 def by(dimension: str) -> dict[Any, tuple[float, float]]:
-    """Realised and potential money for each value of a dimension."""
+    """Realised and potential USD for each value of a dimension."""
     return {
         row.key: (row.totals.realised.usd_per_year, row.totals.potential.usd_per_year)
         for row in totals_by(CountedSavings.objects.all(), dimension)
@@ -47,7 +47,7 @@ def test_an_empty_lab_saves_nothing(db: None) -> None:
         assert total.sources == ()
 
 
-def test_realised_and_potential_are_apart(member: User) -> None:
+def test_realised_and_potential_are_separate(member: User) -> None:
     adopted = succeeded(member, 100.0, 50.0)
     services.adopt(adopted, member)
     succeeded(member, 7.0, 3.0, request=make_request(gpu="t4"))
@@ -57,27 +57,27 @@ def test_realised_and_potential_are_apart(member: User) -> None:
     assert (found.realised.workloads, found.potential.workloads) == (1, 1)
 
 
-def test_asking_again_counts_nothing_twice_and_the_newest_counts(member: User) -> None:
+def test_a_repeated_workload_counts_once_with_its_newest_analysis(member: User) -> None:
     for usd in (100.0, 100.0, 80.0):
         succeeded(member, usd)
     assert of_lab().potential.usd_per_year == 80.0
     assert of_lab().potential.workloads == 1
 
 
-def test_asking_again_leaves_what_is_realised(member: User) -> None:
+def test_a_repeat_keeps_realised_savings(member: User) -> None:
     services.adopt(succeeded(member, 100.0), member)
     succeeded(member, 0.0, request=make_request(current_batch_size=128))
     assert of_lab().realised.usd_per_year == 100.0
     assert of_lab().potential.workloads == 0
 
 
-def test_the_newest_that_is_adopted_counts(member: User) -> None:
+def test_the_newest_adopted_analysis_counts(member: User) -> None:
     for usd in (100.0, 60.0):
         services.adopt(succeeded(member, usd), member)
     assert of_lab().realised.usd_per_year == 60.0
 
 
-def test_taking_back_makes_savings_potential_again(member: User) -> None:
+def test_undoing_an_adoption_makes_savings_potential_again(member: User) -> None:
     analysis = succeeded(member, 100.0)
     services.adopt(analysis, member)
     services.undo_adoption(analysis, analysis.owner)
@@ -91,14 +91,16 @@ def test_the_same_workload_of_two_members_counts_for_each(member: User) -> None:
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.FAILED, Status.CANCELLED])
-def test_an_analysis_without_an_answer_hides_no_earlier_one(member: User, status: Status) -> None:
+def test_an_analysis_without_a_result_does_not_hide_an_earlier_one(
+    member: User, status: Status
+) -> None:
     succeeded(member, 10.0)
     make_analysis(member, status)
     assert of_lab().potential.usd_per_year == 10.0
 
 
 @pytest.mark.parametrize("usd", [0.0, None])
-def test_who_gains_nothing_saves_nothing(member: User, usd: float | None) -> None:
+def test_without_a_gain_there_are_no_savings(member: User, usd: float | None) -> None:
     succeeded(member, usd)
     assert by("member") == {("grace",): (0.0, 0.0)}
 
@@ -114,10 +116,10 @@ def test_a_total_says_whether_its_speedups_were_measured(member: User) -> None:
     assert potential.measured_usd_per_year == 4.0
 
 
-# Taken apart
+# Broken down
 
 
-def test_totals_are_taken_apart_by_member_model_gpu_and_month(member: User) -> None:
+def test_totals_are_broken_down_by_member_model_gpu_and_month(member: User) -> None:
     alan = make_user("alan")
     march, may = datetime(2026, 3, 31, 23, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
     succeeded(member, 5.0, finished_at=march)
@@ -147,7 +149,7 @@ def test_totals_are_taken_apart_by_member_model_gpu_and_month(member: User) -> N
         ("month", "2025-03", 0.0), ("kind", "realised", 0.0), ("kind", "potential", 21.0),
     ],
 )  # fmt: skip
-def test_a_selection_is_of_what_it_says(
+def test_a_selection_filters_the_totals(
     member: User, field: str, value: str, expected: float
 ) -> None:
     march, may = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
@@ -169,7 +171,7 @@ def test_a_selection_is_of_what_it_says(
         {"model": "\0"},
     ],
 )
-def test_a_selection_of_nonsense_is_refused_by_the_field(query: dict[str, str]) -> None:
+def test_an_invalid_selection_is_refused_by_field(query: dict[str, str]) -> None:
     with pytest.raises(InvalidInput) as refused:
         Selection.parse(query)
     assert refused.value.fields.keys() == query.keys()
@@ -191,17 +193,17 @@ def html_of(page: Client, query: str = "") -> str:
 
 
 @pytest.mark.parametrize("name", ["savings", "savings-totals-csv", "savings-analyses-csv"])
-def test_it_requires_a_login(client: Client, db: None, name: str) -> None:
+def test_the_savings_page_requires_a_login(client: Client, db: None, name: str) -> None:
     assert client.get(reverse(f"analyses:{name}")).status_code == 302
 
 
-def test_an_empty_page_says_how_savings_come_about(page: Client) -> None:
+def test_an_empty_page_explains_how_savings_arise(page: Client) -> None:
     html = html_of(page)
     assert "No savings yet" in html
     assert "How savings are counted" in html
 
 
-def test_the_page_shows_totals_formula_and_the_analyses_behind(page: Client, member: User) -> None:
+def test_the_page_shows_totals_the_formula_and_the_analyses(page: Client, member: User) -> None:
     analysis = succeeded(member, 1234.0, 56.0)
     html = html_of(page)
     for text in (
@@ -227,7 +229,7 @@ def test_noise_is_no_gain_as_in_the_history(page: Client, member: User) -> None:
     assert times(1.01) not in html
 
 
-def test_an_analysis_without_a_speedup_counts_as_nothing_saved(page: Client, member: User) -> None:
+def test_an_analysis_without_a_speedup_has_no_savings(page: Client, member: User) -> None:
     make_analysis(member, Status.SUCCEEDED, make_result(current=384))
     html = html_of(page)
     assert "None" not in html
@@ -235,9 +237,7 @@ def test_an_analysis_without_a_speedup_counts_as_nothing_saved(page: Client, mem
 
 
 @pytest.mark.parametrize("dimension", ["member", "model", "gpu", "month"])
-def test_each_total_opens_to_the_analyses_behind_it(
-    page: Client, member: User, dimension: str
-) -> None:
+def test_each_total_links_to_its_analyses(page: Client, member: User, dimension: str) -> None:
     mine = succeeded(member, 5.0)
     march = datetime(2026, 3, 1, tzinfo=UTC)
     other = succeeded(
@@ -252,14 +252,14 @@ def test_each_total_opens_to_the_analyses_behind_it(
     assert sorted(behind) == [[mine.pk], [other.pk]]
 
 
-def test_nonsense_in_the_address_says_what_to_write(page: Client) -> None:
+def test_an_invalid_address_says_what_to_enter(page: Client) -> None:
     response = page.get(reverse("analyses:savings") + "?month=soon")
     assert response.status_code == 404
     assert "use the form 2026-03" in response.content.decode()
     assert "No matching savings" in html_of(page, "?member=nobody")
 
 
-def test_a_long_table_is_cut_and_says_so(
+def test_a_long_table_is_truncated_and_says_so(
     page: Client, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(savings, "SHOWN_ROWS", 1)
@@ -277,7 +277,7 @@ def lines(page: Client, name: str, query: str = "") -> list[dict[str, str]]:
     return list(csv.DictReader(b"".join(response).decode().splitlines()))
 
 
-def test_csv_has_what_the_page_shows(page: Client, member: User) -> None:
+def test_the_csv_has_what_the_page_shows(page: Client, member: User) -> None:
     analysis = succeeded(member, 5.0, 2.5)
     services.adopt(succeeded(make_user("alan"), 7.0), member)
     grace = {line["member"]: line for line in lines(page, "savings-totals-csv")}["grace"]
@@ -289,7 +289,7 @@ def test_csv_has_what_the_page_shows(page: Client, member: User) -> None:
     assert line["speedup_source"] == "predicted"
 
 
-def test_csv_holds_no_formula_of_a_member(page: Client) -> None:
+def test_the_csv_has_no_formulas_from_members(page: Client) -> None:
     succeeded(make_user("@SUM(1)"), 5.0)
     assert [line["member"] for line in lines(page, "savings-totals-csv")] == ["'@SUM(1)"]
     assert lines(page, "savings-totals-csv", "?member=@SUM(1)")

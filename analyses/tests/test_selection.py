@@ -37,19 +37,19 @@ def left() -> set[int]:
 # What is selected
 
 
-def test_numbers_come_once_and_in_their_order() -> None:
+def test_numbers_are_unique_and_keep_their_order() -> None:
     assert ids_from(" 3,1, 3,,2") == [3, 1, 2]
 
 
 @pytest.mark.parametrize("text", ["", "1,x", "9" * 30, "²"])
-def test_what_is_no_selection_is_refused(text: str) -> None:
+def test_an_invalid_selection_is_refused(text: str) -> None:
     with pytest.raises(BadSelection, match=r"Select at least one|is not the number"):
         ids_from(text)
     with pytest.raises(BadSelection, match="at most 200"):
         ids_from(",".join(map(str, range(201))))
 
 
-def test_every_row_has_a_box_and_the_bar_its_actions(page: Client, member: User) -> None:
+def test_every_row_has_a_checkbox_and_the_bar_its_actions(page: Client, member: User) -> None:
     analysis = make_analysis(member)
     html = page.get(reverse("analyses:list")).content.decode()
     assert f'name="ids" value="{analysis.pk}" form="selection"' in html
@@ -57,14 +57,14 @@ def test_every_row_has_a_box_and_the_bar_its_actions(page: Client, member: User)
         assert f'name="action" value="{action}"' in html
 
 
-def test_the_bar_leads_to_the_page_of_the_action(page: Client) -> None:
+def test_the_bar_leads_to_the_actions_page(page: Client) -> None:
     assert choose(page, action="compare", ids=[5, 3, 9]) == "/compare/?ids=5,3,9"
     back = choose(page, action="tag", ids=[5, 3], back="model=bert")
     assert back == "/history/tag/?ids=5,3&back=model%3Dbert"
     assert page.get(reverse("analyses:selection"), {"action": "frame"}).status_code == 404
 
 
-def test_without_a_selection_one_comes_back_and_is_told(page: Client) -> None:
+def test_without_a_selection_the_history_comes_back_with_a_message(page: Client) -> None:
     query = {"action": "delete", "back": "model=bert&next=//evil.example"}
     response = page.get(reverse("analyses:selection"), query, follow=True)
     assert response.redirect_chain == [(f"{reverse('analyses:list')}?model=bert", 302)]
@@ -72,7 +72,7 @@ def test_without_a_selection_one_comes_back_and_is_told(page: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["tag", "delete"])
-def test_an_analysis_that_is_not_there_is_named(page: Client, member: User, name: str) -> None:
+def test_a_missing_analysis_is_named(page: Client, member: User, name: str) -> None:
     analysis = make_analysis(member)
     response = page.get(f"{address(name, analysis)},4711,4712".replace("&back=", ""))
     assert response.status_code == 404
@@ -82,7 +82,7 @@ def test_an_analysis_that_is_not_there_is_named(page: Client, member: User, name
 # Tags
 
 
-def test_tags_are_put_on_and_taken_off(page: Client, member: User) -> None:
+def test_tags_can_be_added_and_removed(page: Client, member: User) -> None:
     analyses = [make_analysis(member), make_analysis(make_user("alan"))]
     add_tags(analyses[:1], ["old", "thesis"])
     where = address("tag", *analyses, back="tag%3Dold")
@@ -98,7 +98,7 @@ def test_tags_are_put_on_and_taken_off(page: Client, member: User) -> None:
     assert Analysis.objects.filter(tags__name="new").count() == 2
 
 
-def test_tags_have_to_be_given(page: Client, member: User) -> None:
+def test_tags_are_required(page: Client, member: User) -> None:
     html = page.post(address("tag", make_analysis(member)), {"tags": ""}).content.decode()
     assert "This field is required." in html
 
@@ -106,7 +106,7 @@ def test_tags_have_to_be_given(page: Client, member: User) -> None:
 # Deleting
 
 
-def test_a_confirmation_says_what_goes(page: Client, member: User) -> None:
+def test_the_confirmation_lists_what_will_be_deleted(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     add_log(analysis, "one", "two")
     write_labels(analysis, ["thesis"], "mine", member)
@@ -124,7 +124,7 @@ def test_a_confirmation_says_what_goes(page: Client, member: User) -> None:
         assert not model._default_manager.exists()
 
 
-def test_a_member_deletes_only_their_own(page: Client, member: User) -> None:
+def test_a_member_can_only_delete_their_own(page: Client, member: User) -> None:
     mine = make_analysis(member, Status.FAILED)
     other = make_analysis(make_user("alan"), Status.FAILED)
     html = page.get(address("delete", mine, other)).content.decode()
@@ -136,21 +136,21 @@ def test_a_member_deletes_only_their_own(page: Client, member: User) -> None:
     assert left() == {other.pk}
 
 
-def test_an_admin_deletes_anybodys(client: Client, member: User) -> None:
+def test_an_admin_can_delete_any(client: Client, member: User) -> None:
     client.force_login(make_user("root", is_staff=True))
     client.post(address("delete", make_analysis(member, Status.LOST)))
     assert not left()
 
 
 @pytest.mark.parametrize("status", sorted(set(Status) - set(FINAL_STATUSES)))
-def test_what_has_not_ended_is_kept(page: Client, member: User, status: Status) -> None:
+def test_unfinished_analyses_are_kept(page: Client, member: User, status: Status) -> None:
     analysis = make_analysis(member, status)
     html = page.post(address("delete", analysis)).content.decode()
     assert "it has not finished; cancel it first" in html
     assert left() == {analysis.pk}
 
 
-def test_answers_taken_from_a_deleted_analysis_stay(page: Client, member: User) -> None:
+def test_results_reused_from_a_deleted_analysis_stay(page: Client, member: User) -> None:
     first = make_analysis(member, Status.SUCCEEDED)
     again = make_analysis(member, Status.SUCCEEDED, answered_from=first)
     page.post(address("delete", first))
@@ -159,7 +159,7 @@ def test_answers_taken_from_a_deleted_analysis_stay(page: Client, member: User) 
     assert page.get(reverse("analyses:detail", args=[again.pk])).status_code == 200
 
 
-def test_looking_at_the_confirmation_changes_nothing(page: Client, member: User) -> None:
+def test_viewing_the_confirmation_changes_nothing(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.FAILED)
     page.get(address("delete", analysis))
     page.head(address("delete", analysis))

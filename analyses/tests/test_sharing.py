@@ -1,4 +1,4 @@
-"""Share links: who may make one, what it shows to whom, and all the ways in which it ends."""
+"""Share links: who may create one, what it shows to whom, and every way it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWNER, NODE, HOST_LINE, NOTE, TAG = "grace", "gpu-node-7", "the log says", "a no
 
 @pytest.fixture
 def analysis(member: User) -> Analysis:
-    """One that has everything about it that a link must not show."""
+    """An analysis with everything that a link must not show."""
     analysis = make_analysis(
         member, Status.SUCCEEDED, make_result(certificate=["memorymark measure"]),
         node=NODE, environment={"node": NODE, "torch": "2.13.0"},
@@ -53,11 +53,11 @@ def _post(client: Client, analysis: Analysis, days: str = "7") -> str:
     return response.content.decode()
 
 
-# Making one
+# Creating a link
 
 
 @pytest.mark.parametrize("days", sharing.LIFETIMES_DAYS)
-def test_the_owner_makes_a_link_and_sees_its_address_once(
+def test_the_owner_creates_a_link_and_sees_its_address_once(
     owner: Client, analysis: Analysis, days: int
 ) -> None:
     response = owner.post(f"/{analysis.pk}/share/", {"days": str(days)})
@@ -66,7 +66,7 @@ def test_the_owner_makes_a_link_and_sees_its_address_once(
     assert "no-store" in response["Cache-Control"]
     link = ShareLink.objects.get()
     assert link.digest == hashlib.sha256(found[2].encode()).hexdigest()
-    assert len(found[2]) >= 43  # 256 bits, six to a letter
+    assert len(found[2]) >= 43  # 256 bits, six per character
     left = link.expires_at - timezone.now()
     assert timedelta(days=days, minutes=-1) < left <= timedelta(days=days)
     assert Client().get(found[1]).status_code == 200
@@ -83,20 +83,22 @@ def test_there_are_no_other_lifetimes(owner: Client, analysis: Analysis, days: s
 
 
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.FAILED])
-def test_only_what_has_an_answer_is_shared(owner: Client, member: User, status: Status) -> None:
+def test_only_analyses_with_a_result_can_be_shared(
+    owner: Client, member: User, status: Status
+) -> None:
     analysis = make_analysis(member, status)
     assert "has no answer to share" in _post(owner, analysis)
     assert 'id="share"' not in owner.get(f"/{analysis.pk}/").content.decode()
 
 
-def test_an_answer_that_cannot_be_read_is_not_shared(owner: Client, analysis: Analysis) -> None:
+def test_an_unreadable_result_cannot_be_shared(owner: Client, analysis: Analysis) -> None:
     address = _make(analysis)
     Analysis.objects.update(result={"of": "another version"})
     assert "has no answer to share" in _post(owner, analysis)
     assert owner.get(address).status_code == 404
 
 
-def test_another_member_neither_makes_nor_ends_nor_sees_links(
+def test_another_member_cannot_create_revoke_or_see_links(
     client: Client, analysis: Analysis
 ) -> None:
     link, _ = sharing.create_link(analysis, analysis.owner, 7)
@@ -107,14 +109,14 @@ def test_another_member_neither_makes_nor_ends_nor_sees_links(
     assert 'id="share"' not in client.get(f"/{analysis.pk}/").content.decode()
 
 
-def test_an_admin_makes_and_ends_anybodys(client: Client, analysis: Analysis) -> None:
+def test_an_admin_can_create_and_revoke_any_link(client: Client, analysis: Analysis) -> None:
     client.force_login(make_user("root", is_staff=True))
     assert "Your new link" in _post(client, analysis)
     client.post(f"/share-links/{ShareLink.objects.get().pk}/revoke/")
     assert ShareLink.objects.get().revoked_at is not None
 
 
-def test_the_page_lists_the_live_links_only(owner: Client, analysis: Analysis) -> None:
+def test_the_page_only_lists_live_links(owner: Client, analysis: Analysis) -> None:
     live, _ = sharing.create_link(analysis, analysis.owner, 30)
     revoked, _ = sharing.create_link(analysis, analysis.owner, 30)
     sharing.revoke_link(revoked, revoked.analysis.owner)
@@ -123,7 +125,7 @@ def test_the_page_lists_the_live_links_only(owner: Client, analysis: Analysis) -
     assert f"/share-links/{revoked.pk}/revoke/" not in html
 
 
-def test_it_is_counted_how_often_it_is_seen(owner: Client, analysis: Analysis) -> None:
+def test_views_of_a_link_are_counted(owner: Client, analysis: Analysis) -> None:
     address = _make(analysis)
     for _ in range(2):
         Client().get(address)
@@ -133,7 +135,7 @@ def test_it_is_counted_how_often_it_is_seen(owner: Client, analysis: Analysis) -
     assert "2 times" in owner.get(f"/{analysis.pk}/").content.decode()
 
 
-# What it shows
+# What a link shows
 
 
 def _visitors(analysis: Analysis) -> dict[str, Client]:
@@ -143,7 +145,7 @@ def _visitors(analysis: Analysis) -> dict[str, Client]:
     return visitors
 
 
-def test_everybody_sees_the_same(analysis: Analysis) -> None:
+def test_everyone_sees_the_same(analysis: Analysis) -> None:
     address = _make(analysis)
     pages = {
         name: client.get(address).content.decode() for name, client in _visitors(analysis).items()
@@ -151,7 +153,7 @@ def test_everybody_sees_the_same(analysis: Analysis) -> None:
     assert pages["anonymous"] == pages["other member"] == pages["owner"]
 
 
-def test_it_shows_the_answer(analysis: Analysis) -> None:
+def test_a_link_shows_the_answer(analysis: Analysis) -> None:
     html = Client().get(_make(analysis)).content.decode()
     for text in (
         make_result().verdict, "Largest batch that fits", "Potential savings per year",
@@ -162,7 +164,7 @@ def test_it_shows_the_answer(analysis: Analysis) -> None:
         assert text in html, text
 
 
-def test_it_shows_nothing_of_the_lab(analysis: Analysis) -> None:
+def test_a_link_shows_nothing_else_of_the_lab(analysis: Analysis) -> None:
     html = Client().get(_make(analysis)).content.decode()
     for text in (
         OWNER, NODE, HOST_LINE, NOTE, TAG, "2.13.0", "<form", "csrf", "What if?", "adopted",
@@ -174,13 +176,13 @@ def test_it_shows_nothing_of_the_lab(analysis: Analysis) -> None:
     assert links_out == ["#main"]
 
 
-def test_other_assumptions_are_not_tried_on_it(analysis: Analysis) -> None:
+def test_assumptions_cannot_be_changed_on_a_shared_page(analysis: Analysis) -> None:
     address = _make(analysis)
     plain, tried = (Client().get(f"{address}{query}") for query in ("", "?runs_per_year=1"))
     assert plain.content == tried.content
 
 
-def test_no_browser_or_crawler_keeps_or_tells_the_address(analysis: Analysis) -> None:
+def test_browsers_and_crawlers_do_not_keep_or_pass_on_the_address(analysis: Analysis) -> None:
     for address, status in ((_make(analysis), 200), (f"/shared/{NEVER_MADE}/", 404)):
         response = Client().get(address)
         assert response.status_code == status
@@ -191,31 +193,31 @@ def test_no_browser_or_crawler_keeps_or_tells_the_address(analysis: Analysis) ->
         assert not response.cookies
 
 
-def test_nothing_waits_for_a_member_on_a_shared_page(owner: Client, analysis: Analysis) -> None:
-    """A message is shown once: it must not be used up, nor shown, where all see the same."""
+def test_a_shared_page_does_not_show_members_messages(owner: Client, analysis: Analysis) -> None:
+    """A message is shown once, so a page that looks the same to all must not use it up."""
     link, _ = sharing.create_link(analysis, analysis.owner, 7)
     owner.post(f"/share-links/{link.pk}/revoke/")
     assert "Link revoked" not in owner.get(_make(analysis)).content.decode()
     assert "Link revoked" in owner.get("/").content.decode()
 
 
-def test_it_takes_the_same_few_queries_for_everybody(
+def test_a_shared_page_takes_the_same_few_queries_for_everyone(
     analysis: Analysis, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     address = _make(analysis)
     for client in _visitors(analysis).values():
-        with django_assert_num_queries(4):  # the lab's word, the link, its count, the trials
+        with django_assert_num_queries(4):  # the lab's setting, the link, its count, the trials
             client.get(address)
 
 
-def test_it_is_only_read(analysis: Analysis) -> None:
+def test_a_shared_page_is_read_only(analysis: Analysis) -> None:
     address = _make(analysis)
     assert Client().head(address).status_code == 200
     for method in ("post", "put", "patch", "delete"):
         assert getattr(Client(), method)(address).status_code == 405
 
 
-# How it ends
+# How a link ends
 
 ENDS: dict[str, Callable[[Analysis, ShareLink], object]] = {
     "expired": lambda _, link: ShareLink.objects.update(expires_at=timezone.now()),
@@ -229,7 +231,7 @@ ENDS: dict[str, Callable[[Analysis, ShareLink], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_link_that_has_ended_is_as_if_it_had_never_been(analysis: Analysis, end: str) -> None:
+def test_an_ended_link_looks_like_one_that_never_existed(analysis: Analysis, end: str) -> None:
     link, token = sharing.create_link(analysis, analysis.owner, 7)
     visitors = _visitors(analysis)
     ENDS[end](analysis, link)
@@ -239,7 +241,7 @@ def test_a_link_that_has_ended_is_as_if_it_had_never_been(analysis: Analysis, en
         assert response.status_code == 404
         assert response.content == never.content
         differing = response.headers.items() ^ never.headers.items()
-        assert {name for name, _ in differing} <= {"X-Request-ID"}  # each request's own
+        assert {name for name, _ in differing} <= {"X-Request-ID"}  # different for each request
 
 
 def test_deleting_the_analysis_deletes_its_links(owner: Client, analysis: Analysis) -> None:
@@ -250,7 +252,7 @@ def test_deleting_the_analysis_deletes_its_links(owner: Client, analysis: Analys
     assert not ShareLink.objects.exists()
 
 
-def test_revoking_is_said(owner: Client, analysis: Analysis) -> None:
+def test_revoking_shows_a_message(owner: Client, analysis: Analysis) -> None:
     link, _ = sharing.create_link(analysis, analysis.owner, 7)
     address = f"/share-links/{link.pk}/revoke/"
     assert "Link revoked" in owner.post(address, follow=True).content.decode()
@@ -262,14 +264,14 @@ def test_revoking_is_said(owner: Client, analysis: Analysis) -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "ä" * 30, "%00", "A" * 5000, "' OR 1=1 --"])
-def test_a_token_that_nobody_made_is_not_found(db: None, token: str) -> None:
+def test_an_unknown_token_is_not_found(db: None, token: str) -> None:
     assert Client().get(f"/shared/{token}/").status_code == 404
 
 
 # Switched off
 
 
-def test_switched_off_nothing_is_shared(
+def test_with_sharing_switched_off_nothing_is_shared(
     owner: Client, analysis: Analysis, settings: Settings
 ) -> None:
     link, token = sharing.create_link(analysis, analysis.owner, 7)

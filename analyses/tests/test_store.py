@@ -1,4 +1,4 @@
-"""The same question asked again is answered from the store."""
+"""An analysis with the same settings reuses the stored result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _answer(analysis: Analysis) -> Analysis:
     return analysis
 
 
-def test_an_answer_is_given_at_once_and_to_anybody(member: User) -> None:
+def test_a_result_is_reused_immediately_for_any_member(member: User) -> None:
     first = _answer(services.submit(member, ASKED))
     second = services.submit(make_user("lin"), ASKED)
 
@@ -43,7 +43,7 @@ def test_an_answer_is_given_at_once_and_to_anybody(member: User) -> None:
     assert second.started_at == second.finished_at
 
 
-def test_the_page_says_where_the_answer_is_from(member: User, client: Client) -> None:
+def test_the_page_says_where_the_result_is_from(member: User, client: Client) -> None:
     first = _answer(services.submit(member, ASKED))
     second = services.submit(member, ASKED)
     client.force_login(member)
@@ -54,7 +54,7 @@ def test_the_page_says_where_the_answer_is_from(member: User, client: Client) ->
     assert "on node node-1" in text
 
 
-def test_the_origin_is_named_however_often_it_is_asked(member: User) -> None:
+def test_the_first_analysis_is_named_after_any_number_of_repeats(member: User) -> None:
     first = _answer(services.submit(member, ASKED))
     services.submit(member, ASKED)
     assert services.submit(member, ASKED).answered_from == first
@@ -69,24 +69,26 @@ def test_the_origin_is_named_however_often_it_is_asked(member: User) -> None:
         {"hours_per_run": 5},
     ],
 )
-def test_another_question_is_worked_on(member: User, changes: dict[str, object]) -> None:
+def test_other_settings_are_run(member: User, changes: dict[str, object]) -> None:
     _answer(services.submit(member, ASKED))
     assert services.submit(member, ASKED | changes).status == Status.QUEUED
 
 
-def test_without_an_answer_it_is_worked_on(member: User) -> None:
+def test_without_a_result_the_analysis_is_run(member: User) -> None:
     first = services.submit(member, ASKED)
     services.cancel(first, member)
     assert services.submit(member, ASKED).status == Status.QUEUED
 
 
-def test_another_engine_is_asked_again(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_engine_version_runs_it_again(
+    member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _answer(services.submit(member, ASKED))
     monkeypatch.setattr(store, "engine_version", lambda: "a newer one")
     assert services.submit(member, ASKED).status == Status.QUEUED
 
 
-def test_a_measurement_is_made_anew(member: User) -> None:
+def test_a_measurement_is_always_run_again(member: User) -> None:
     Node.objects.create(name="lab-1", gpu_name="NVIDIA A10", heartbeat_at=timezone.now())
     measured = ASKED | {"gpu": "local"}
     _answer(services.submit(member, measured))

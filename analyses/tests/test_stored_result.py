@@ -21,7 +21,7 @@ CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 1
 
 
 def stored(result: AnalysisResult) -> dict[str, Any]:
-    """What the database gives back."""
+    """A result as the database returns it."""
     written: dict[str, Any] = json.loads(json.dumps(result.to_dict()))
     return written
 
@@ -47,7 +47,7 @@ def stored(result: AnalysisResult) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_stored_result_comes_back_as_it_was(result: AnalysisResult) -> None:
+def test_a_stored_result_comes_back_unchanged(result: AnalysisResult) -> None:
     read = read_result(stored(result))
     assert read == result
     assert type(read.source) is Source
@@ -82,24 +82,24 @@ def test_a_result_of_the_first_version_is_read_with_what_it_has() -> None:
         {"savings": {}},
     ],
 )
-def test_what_is_no_result_is_refused(change: dict[str, object]) -> None:
+def test_an_invalid_result_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         read_result(stored(make_result()) | change)
 
 
 @pytest.mark.parametrize("given", [None, [], 1, "text", {}])
-def test_what_is_no_object_is_refused(given: Any) -> None:
+def test_a_value_that_is_not_an_object_is_refused(given: Any) -> None:
     for read in (read_result, read_trial):
         with pytest.raises(InvalidInput):
             read(given)
 
 
-def test_a_whole_number_of_seconds_is_a_time() -> None:
+def test_a_whole_number_of_seconds_is_accepted() -> None:
     trial = replace(make_trial(16), step_seconds=2.0)
     assert read_trial(vars(trial) | {"step_seconds": 2}) == trial
 
 
-def test_a_measured_trial_goes_before_a_predicted_one() -> None:
+def test_a_measured_trial_is_preferred_to_a_predicted_one() -> None:
     measured = make_trial(16, source=Source.MEASURED)
     result = replace(make_result(), trials=[make_trial(16), measured], curve=[])
     assert trial_at(result, 16) == measured

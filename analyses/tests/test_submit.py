@@ -16,7 +16,7 @@ from engine.errors import InvalidInput
 GOOD: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
 
 
-def test_it_stores_and_queues(member: User) -> None:
+def test_submitting_stores_and_queues(member: User) -> None:
     analysis = services.submit(member, GOOD | {"precision": "bf16-mixed", "optimizer": "sgd"})
 
     stored = Analysis.objects.get()
@@ -30,7 +30,7 @@ def test_it_stores_and_queues(member: User) -> None:
     assert job.subject_id == analysis.pk
 
 
-def test_the_queued_task_is_the_workers() -> None:
+def test_the_queued_task_is_the_one_workers_run() -> None:
     from analyses.jobs import worker
 
     task = worker.run
@@ -40,13 +40,13 @@ def test_the_queued_task_is_the_workers() -> None:
 def test_row_and_queue_entry_are_one_transaction(member: User) -> None:
     with transaction.atomic():
         services.submit(member, GOOD)
-        transaction.set_rollback(True)  # as any error later in the same request does
+        transaction.set_rollback(True)  # like any later error in the same request
 
     assert not Analysis.objects.exists()
     assert not Job.objects.exists()
 
 
-def test_no_row_is_left_where_queueing_fails(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_left_if_queueing_fails(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object, **_options: object) -> None:
         raise OSError("no queue")
 
@@ -84,7 +84,7 @@ def test_no_row_is_left_where_queueing_fails(member: User, monkeypatch: pytest.M
         ({"gpu": "local"}, {"gpu"}),
     ],
 )
-def test_bad_input_is_told_by_field_and_stores_nothing(
+def test_invalid_input_is_reported_by_field_and_stores_nothing(
     member: User, fields: dict[str, Any], wrong: set[str]
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -100,7 +100,7 @@ def test_bad_input_is_told_by_field_and_stores_nothing(
     ("gpu_name", "age", "accepted"),
     [("NVIDIA A10", 1, True), ("NVIDIA A10", 300, False), ("", 1, False)],
 )
-def test_a_local_gpu_needs_a_node_with_a_gpu_that_is_online(
+def test_a_local_gpu_needs_an_online_node_with_a_gpu(
     member: User, gpu_name: str, age: int, accepted: bool
 ) -> None:
     beat = timezone.now() - timedelta(seconds=age)
@@ -113,7 +113,7 @@ def test_a_local_gpu_needs_a_node_with_a_gpu_that_is_online(
             services.submit(member, GOOD | {"gpu": "local"})
 
 
-def test_members_see_everybodys_analyses_and_others_none(member: User) -> None:
+def test_members_see_all_analyses_and_others_none(member: User) -> None:
     from django.contrib.auth.models import AnonymousUser
 
     from analyses.tests.factories import make_user

@@ -1,4 +1,4 @@
-"""A child of the node process is started again when it dies, or hangs."""
+"""A child of the node process is restarted when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Child:
         self.stopped = False
 
     def listen(self) -> None:
-        """It has said nothing."""
+        """Hears nothing."""
 
     def stop(self, _grace_seconds: float) -> None:
         self.stopped = True
@@ -41,7 +41,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
     return children
 
 
-def keep(should_be_heard: Callable[[], bool] = lambda: True) -> Supervisor:
+def supervisor_of_workers(should_be_heard: Callable[[], bool] = lambda: True) -> Supervisor:
     return Supervisor("workers", should_be_heard)
 
 
@@ -49,45 +49,45 @@ def make_silent(child: Child) -> None:
     child.heard_at -= timeouts.HEARTBEAT_SILENCE_SECONDS + 1
 
 
-def test_one_that_dies_is_started_again(started: list[Child]) -> None:
-    kept = keep()
-    kept.look_after()
-    kept.look_after()
+def test_a_dead_child_is_restarted(started: list[Child]) -> None:
+    workers = supervisor_of_workers()
+    workers.look_after()
+    workers.look_after()
     assert [child.command for child in started] == [("pool", "workers")]
 
     started[0].returncode = -9
-    kept.look_after()
+    workers.look_after()
     assert started[0].stopped
-    kept.look_after()
+    workers.look_after()
     assert len(started) == 2
 
 
-def test_one_that_dies_again_is_given_a_pause(started: list[Child]) -> None:
-    kept = keep()
+def test_a_child_that_dies_again_is_restarted_after_a_pause(started: list[Child]) -> None:
+    workers = supervisor_of_workers()
     for _ in range(2):
-        kept.look_after()
+        workers.look_after()
         started[-1].returncode = 1
-        kept.look_after()
-    kept.look_after()
+        workers.look_after()
+    workers.look_after()
     assert len(started) == 2
 
 
-def test_one_that_is_silent_hangs(started: list[Child]) -> None:
-    kept = keep()
-    kept.look_after()
+def test_a_silent_child_is_stopped(started: list[Child]) -> None:
+    workers = supervisor_of_workers()
+    workers.look_after()
     make_silent(started[0])
-    kept.look_after()
+    workers.look_after()
     assert started[0].stopped
 
 
-def test_one_that_is_silent_with_reason_is_left_alone(started: list[Child]) -> None:
+def test_a_child_with_a_reason_for_silence_is_left_alone(started: list[Child]) -> None:
     def nobody_knows() -> bool:
         raise OperationalError("away")
 
     for should_be_heard in (lambda: False, nobody_knows):
-        kept = keep(should_be_heard)
-        kept.look_after()
+        workers = supervisor_of_workers(should_be_heard)
+        workers.look_after()
         make_silent(started[-1])
-        kept.look_after()
+        workers.look_after()
         assert not started[-1].stopped
         assert monotonic() - started[-1].heard_at < timeouts.HEARTBEAT_SILENCE_SECONDS

@@ -15,9 +15,9 @@ OWN_FILES = sorted(Path(settings.BASE_DIR, "static").rglob("*.*"))
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_templates_hold_no_inline_script_or_style(path: Path) -> None:
+def test_templates_have_no_inline_script_or_style(path: Path) -> None:
     text = path.read_text()
-    # Data for a script are no script: browsers run nothing of another type.
+    # Data for a script is not a script: browsers do not run other types.
     assert not re.search(r"<script(?![^>]*\s(src=|type=\"application/json\"))", text)
     assert "<style" not in text
     assert not re.search(r"\sstyle\s*=", text)
@@ -27,13 +27,13 @@ def test_templates_hold_no_inline_script_or_style(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*TEMPLATES, *OWN_FILES], ids=lambda path: path.name)
-def test_nothing_is_loaded_from_elsewhere(path: Path) -> None:
+def test_nothing_is_loaded_from_other_sites(path: Path) -> None:
     text = path.read_text().replace("http://www.w3.org/2000/svg", "")
     assert not re.search(r"(https?:)?//[a-z0-9-]+\.[a-z]", text)
     assert "@import" not in text
 
 
-def test_plotly_finds_all_the_places_where_it_would_insert_styles_taken() -> None:
+def test_plotly_finds_its_style_elements_already_on_the_page() -> None:
     spec = find_spec("plotly")
     assert spec is not None
     assert spec.origin is not None

@@ -20,7 +20,7 @@ from engine.result import TimelinePoint
 from engine.workload import Workload
 
 
-def test_each_category_that_is_used_is_an_area() -> None:
+def test_each_used_category_is_an_area() -> None:
     figure = timeline_chart(make_result())
     names = [trace["name"] for trace in figure["data"]]
     assert names == ["Optimizer state", "Parameters", "Activations", "All tensors"]
@@ -31,7 +31,7 @@ def test_each_category_that_is_used_is_an_area() -> None:
         assert height == pytest.approx(sum(area["y"][number] for area in areas), abs=1e-3)
 
 
-def test_phases_are_marked_where_they_begin_and_named_where_there_is_room() -> None:
+def test_phases_are_marked_at_their_start_and_named_where_there_is_room() -> None:
     points = [*make_timeline(128), TimelinePoint(0.98, "inputs", {"inputs": 1})]
     layout = timeline_chart(replace(make_result(), timeline=points))["layout"]
     assert [line["x0"] for line in layout["shapes"]] == [0.1, 0.5, 0.9, 0.98]
@@ -47,7 +47,7 @@ def test_a_category_of_another_version_is_shown_by_its_name() -> None:
     assert [trace["name"] for trace in figure["data"]][:-1] == ["Parameters", "invented"]
 
 
-def test_the_figure_is_plain_json_with_colours_of_the_stylesheet() -> None:
+def test_the_chart_is_plain_json_with_the_stylesheets_colours() -> None:
     categories = [name for name in CATEGORIES if name not in ("cached", "context", "free")]
     points = [TimelinePoint(0.0, "forward", dict.fromkeys(categories, GIB))]
     text = json.dumps(timeline_chart(replace(make_result(), timeline=points)), allow_nan=False)
@@ -57,14 +57,14 @@ def test_the_figure_is_plain_json_with_colours_of_the_stylesheet() -> None:
     assert all(stylesheet.count(f"{name}:") >= 1 for name in names)
 
 
-def test_the_chart_is_described_in_words() -> None:
+def test_the_chart_has_a_description() -> None:
     words = timeline_description(make_result())
     assert "batch 128" in words
     assert "It peaks in backward" in words
     assert timeline_description(make_result(timeline=[])) == ""
 
 
-def test_micro_batches_that_are_not_shown_are_mentioned() -> None:
+def test_hidden_micro_batches_are_mentioned() -> None:
     assert timeline_note(make_result()) == ""
     accumulating = make_result(workload=Workload(model="bert", gradient_accumulation=8))
     assert timeline_note(accumulating).startswith("Shows 1 of 8 micro-batches")

@@ -77,7 +77,7 @@ def analysis(member: User) -> Analysis:
 # The rule
 
 
-def test_a_training_as_recommended_verifies() -> None:
+def test_a_training_run_as_recommended_verifies() -> None:
     assert _why_not() == ""
 
 
@@ -102,26 +102,26 @@ def test_a_training_as_recommended_verifies() -> None:
         ),
     ],
 )
-def test_anything_else_does_not(changes: dict[str, Any], reason: str) -> None:
+def test_any_other_training_run_does_not_verify(changes: dict[str, Any], reason: str) -> None:
     assert reason in _why_not(**changes)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"gradient_accumulation": 4},  # no global batch was to be kept
+        {"gradient_accumulation": 4},  # there was no global batch to keep
         {"precision": ""},
-        {"precision": "16-true"},  # of a framework, not one of ours
+        {"precision": "16-true"},  # a framework's name, not one of ours
         {"device_name": "A10"},
         {"interrupted": True},
     ],
 )
-def test_what_the_analysis_says_nothing_of_does_not_matter(changes: dict[str, Any]) -> None:
+def test_settings_outside_the_analysis_do_not_matter(changes: dict[str, Any]) -> None:
     assert _why_not(**changes) == ""
 
 
 @pytest.mark.parametrize(("accumulation", "verifies"), [(4, True), (1, False), (8, False)])
-def test_the_global_batch_is_to_be_kept(accumulation: int, verifies: bool) -> None:
+def test_the_global_batch_must_be_kept(accumulation: int, verifies: bool) -> None:
     result = replace(make_result(), global_batch=make_global_batch(512, accumulation=4))
     request = AnalysisRequest.parse({"model": "bert", "gpu": "a10", "global_batch_size": 512})
     record = _record(gradient_accumulation=accumulation)
@@ -152,10 +152,10 @@ def _why_not(**changes: Any) -> str:
     return why_not_verified(request, "", make_result(), _record(**changes))
 
 
-# The address
+# The API
 
 
-def test_a_training_is_stored_with_its_record(api: APIClient, analysis: Analysis) -> None:
+def test_a_training_run_is_stored_with_its_record(api: APIClient, analysis: Analysis) -> None:
     answer = api.post(URL, _report(_record(analysis_id=analysis.pk)), format="json")
 
     assert answer.status_code == 201
@@ -166,7 +166,7 @@ def test_a_training_is_stored_with_its_record(api: APIClient, analysis: Analysis
     assert (training.batch_size, training.samples_per_second) == (128, 365.0)
 
 
-def test_a_training_of_no_analysis_is_stored_too(api: APIClient) -> None:
+def test_a_training_run_without_an_analysis_is_stored_too(api: APIClient) -> None:
     body = api.post(URL, _report(), format="json").json()
 
     assert (body["analysis"], body["verifies"]) == (None, False)
@@ -183,14 +183,14 @@ def test_the_same_report_twice_is_stored_once(api: APIClient) -> None:
     assert Training.objects.count() == 1
 
 
-def test_nobody_takes_anothers_report(api: APIClient) -> None:
+def test_a_member_cannot_take_over_anothers_report(api: APIClient) -> None:
     report = _report()
     api.post(URL, report, format="json")
 
     assert _api(make_user("eve")).post(URL, report, format="json").status_code == 409
 
 
-def test_one_reports_to_analyses_of_ones_own(analysis: Analysis) -> None:
+def test_members_only_report_to_their_own_analyses(analysis: Analysis) -> None:
     report = _report(_record(analysis_id=analysis.pk))
     refused = _api(make_user("eve")).post(URL, report, format="json")
 
@@ -201,7 +201,7 @@ def test_one_reports_to_analyses_of_ones_own(analysis: Analysis) -> None:
     )
 
 
-def test_one_sees_ones_own_trainings_and_an_admin_all(api: APIClient) -> None:
+def test_members_see_their_own_training_runs_and_admins_all(api: APIClient) -> None:
     api.post(URL, _report(), format="json")
 
     assert _api(make_user("eve")).get(URL).json()["count"] == 0
@@ -225,7 +225,7 @@ def test_one_sees_ones_own_trainings_and_an_admin_all(api: APIClient) -> None:
         ({"record": _record().to_dict() | {"step_seconds": 1e999}}, "record.step_seconds"),
     ],
 )
-def test_what_is_wrong_is_told_by_field(
+def test_invalid_reports_are_refused_by_field(
     api: APIClient, changes: dict[str, Any], field: str
 ) -> None:
     body = json.dumps(_report() | changes)
@@ -241,14 +241,14 @@ def test_garbage_is_a_400(api: APIClient, body: bytes) -> None:
     assert api.post(URL, body, content_type="application/json").status_code == 400
 
 
-def test_a_deleted_analysis_leaves_the_training(api: APIClient, analysis: Analysis) -> None:
+def test_deleting_an_analysis_keeps_its_training_runs(api: APIClient, analysis: Analysis) -> None:
     api.post(URL, _report(_record(analysis_id=analysis.pk)), format="json")
     analysis.delete()
 
     assert Training.objects.get().analysis is None
 
 
-def test_a_report_that_comes_before_the_answer_verifies_it_then(
+def test_a_report_that_comes_before_the_result_verifies_it_later(
     api: APIClient, member: User
 ) -> None:
     running = make_analysis(member, Status.RUNNING)
@@ -259,16 +259,14 @@ def test_a_report_that_comes_before_the_answer_verifies_it_then(
     job = Job.objects.filter(analysis=running)
     move(job, Status.RUNNING, Status.SUCCEEDED, subject=result_columns(make_result()))
     services.adopt(Analysis.objects.get(pk=running.pk), member)
-    _reported(api, running)  # counts once, whichever came first
+    _reported(api, running)  # counts once, whichever comes first
 
     assert Training.objects.get(pk=body["id"]).verifies
     assert Training.objects.filter(verifies=True).count() == 2
     assert verified(savings_visible_to(member)).workloads == 1
 
 
-def test_an_analysis_that_ended_without_an_answer_is_not_verified(
-    api: APIClient, member: User
-) -> None:
+def test_an_analysis_without_a_result_is_not_verified(api: APIClient, member: User) -> None:
     running = make_analysis(member, Status.RUNNING)
     _reported(api, running)
     move(Job.objects.filter(analysis=running), Status.RUNNING, Status.FAILED)
@@ -284,7 +282,7 @@ def _reported(api: APIClient, analysis: Analysis, **changes: Any) -> None:
     assert api.post(URL, report, format="json").status_code == 201
 
 
-def test_realised_savings_are_verified_or_on_word(
+def test_realised_savings_are_verified_or_self_reported(
     client: Client, api: APIClient, member: User
 ) -> None:
     trained, said = (make_analysis(member, Status.SUCCEEDED, workload_key=key) for key in "ab")
@@ -305,7 +303,7 @@ def test_realised_savings_are_verified_or_on_word(
     assert [line.split(",")[6] for line in lines.splitlines()] == ["verified", "no", "yes"]
 
 
-def test_only_realised_savings_are_said_to_be_verified(client: Client, member: User) -> None:
+def test_only_realised_savings_are_shown_as_verified(client: Client, member: User) -> None:
     adopted, _ = (make_analysis(member, Status.SUCCEEDED, workload_key=key) for key in "ab")
     services.adopt(adopted, member)
     client.force_login(member)
@@ -313,7 +311,7 @@ def test_only_realised_savings_are_said_to_be_verified(client: Client, member: U
     assert client.get("/savings/").content.decode().count("of it is confirmed") == 1
 
 
-def test_what_is_not_adopted_is_not_verified(
+def test_an_analysis_not_adopted_is_not_verified(
     client: Client, api: APIClient, member: User, analysis: Analysis
 ) -> None:
     services.adopt(analysis, member)
@@ -325,7 +323,7 @@ def test_what_is_not_adopted_is_not_verified(
     assert "Mark the analysis as adopted" in client.get(f"/{analysis.pk}/").content.decode()
 
 
-def test_the_page_has_predicted_measured_and_real_side_by_side(
+def test_the_page_shows_predicted_measured_and_real_side_by_side(
     client: Client, api: APIClient, member: User
 ) -> None:
     result = make_result(source=Source.MEASURED)
@@ -348,7 +346,7 @@ def test_the_page_has_predicted_measured_and_real_side_by_side(
     assert "grace on node-3, NVIDIA A10" in page
 
 
-def test_without_trainings_the_page_says_nothing_of_them(
+def test_without_training_runs_the_page_does_not_mention_them(
     client: Client, member: User, analysis: Analysis
 ) -> None:
     client.force_login(member)

@@ -1,4 +1,4 @@
-"""Calling a webhook: real servers on this machine, good ones and bad ones."""
+"""Calling webhooks on real local servers, good and bad ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Behaviour = Callable[[socket.socket], None]
 
 
 class Server:
-    """Takes connections on a port of its own, notes what they say, and behaves."""
+    """Accepts connections on its own port, records the requests, and responds as told."""
 
     def __init__(self, behave: Behaviour, host: str, tls: bool) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -39,7 +39,7 @@ class Server:
         Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        with suppress(OSError):  # the test is over, or the caller has hung up
+        with suppress(OSError):  # the test is over, or the caller has disconnected
             while True:
                 connection, _ = self._listening.accept()
                 with suppress(OSError), connection:
@@ -59,7 +59,7 @@ class Server:
 
 
 def _request(connection: socket.socket) -> bytes:
-    """A whole request; of what is no HTTP (a TLS handshake) the first part."""
+    """A whole request, or the first part of anything else, such as a TLS handshake."""
     received = connection.recv(65536)
     while received.startswith(b"POST ") and not received.endswith(BODY):
         received += connection.recv(65536)
@@ -85,7 +85,7 @@ def serve() -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every name is 127.0.0.1 when first asked, and 127.0.0.9 from then on; what was asked."""
+    """Resolves every name to 127.0.0.1 first and 127.0.0.9 later; records the names."""
     asked: list[str] = []
 
     def answer(host: str, port: int, **_kwargs: Any) -> list[Any]:
@@ -100,12 +100,12 @@ def _call(url: str, allowed: set[str] = LOCAL) -> int:
     return call(url, SECRET, "msg_1", BODY, allowed)
 
 
-def test_the_signature_is_that_of_standard_webhooks() -> None:
-    expected = "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0="  # its published example
+def test_the_signature_follows_standard_webhooks() -> None:
+    expected = "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0="  # the specification's example
     assert signature(SECRET, "msg_loFOjxBNrRLzqYUf", 1731705121, BODY) == expected
 
 
-def test_a_new_secret_is_new_and_signs() -> None:
+def test_each_secret_is_new_and_can_sign() -> None:
     first, second = webhook.new_secret(), webhook.new_secret()
     assert first != second
     assert signature(first, "a", 1, BODY) != signature(second, "a", 1, BODY)
@@ -127,14 +127,14 @@ def test_one_signed_message_arrives(serve: Callable[..., Server]) -> None:
     )
 
 
-def test_ipv6(serve: Callable[..., Server]) -> None:
+def test_an_ipv6_address_works(serve: Callable[..., Server]) -> None:
     server = serve(OK, host="::1")
     assert _call(server.url) == 204
     assert f"Host: [::1]:{server.port}\r\n".encode() in server.requests[0]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_without_leave_nothing_on_this_machine_is_called(
+def test_without_permission_nothing_on_this_machine_is_called(
     serve: Callable[..., Server], host: str
 ) -> None:
     server = serve(OK, host)
@@ -143,7 +143,7 @@ def test_without_leave_nothing_on_this_machine_is_called(
     assert not server.requests
 
 
-def test_a_name_that_leads_to_this_machine_is_refused(
+def test_a_name_that_resolves_to_this_machine_is_refused(
     serve: Callable[..., Server], names: list[str]
 ) -> None:
     server = serve(OK)
@@ -194,7 +194,7 @@ def test_the_next_address_is_tried(
     assert _call(f"http://hook.test:{server.port}/") == 204
 
 
-def test_no_proxy_of_the_environment_is_used(
+def test_proxies_from_the_environment_are_not_used(
     serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, proxy = serve(OK), serve(OK)
@@ -217,7 +217,7 @@ def _dripping(connection: socket.socket, first: bytes = b"") -> None:
 
 @pytest.fixture
 def _late_once_connected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock stands still until there is a connection; then a tenth of a second is left."""
+    """A clock that stands still until there is a connection, with a tenth of a second left."""
     now, connect = [0.0], webhook._connect
 
     def connected(*args: Any) -> socket.socket:
@@ -231,7 +231,7 @@ def _late_once_connected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _each_look_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that passes as fast as it is looked at, which is once for each part of an answer."""
+    """A clock that moves a second per reading, which is once per part of a response."""
     monkeypatch.setattr(webhook, "LIMIT_SECONDS", 60.0)
     monkeypatch.setattr(webhook, "monotonic", count().__next__)
 
@@ -250,13 +250,15 @@ def test_a_slow_server_is_not_waited_for(serve: Callable[..., Server]) -> None:
 
 
 @pytest.mark.usefixtures("_each_look_takes_a_second")
-def test_an_answer_without_end_is_an_answer(serve: Callable[..., Server]) -> None:
+def test_an_endless_body_is_still_a_response(serve: Callable[..., Server]) -> None:
     assert _call(serve(lambda it: _dripping(it, b"HTTP/1.1 200 OK\r\n\r\n")).url) == 200
     with pytest.raises(NotDelivered, match=r"HTTP 500 Oh no: H+$"):
         _call(serve(lambda it: _dripping(it, b"HTTP/1.1 500 Oh no\r\n\r\n")).url)
 
 
-def test_a_big_answer_is_cut(serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_response_is_cut_off(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[int] = []
     read = HTTPResponse.read1
 
@@ -277,7 +279,7 @@ def test_a_big_answer_is_cut(serve: Callable[..., Server], monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("header", [b"x: " + b"y" * 65536, b"x: y\r\n"])
-def test_a_head_without_end_is_refused(serve: Callable[..., Server], header: bytes) -> None:
+def test_an_endless_header_is_refused(serve: Callable[..., Server], header: bytes) -> None:
     def flood(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n")
         while True:
@@ -301,20 +303,22 @@ def test_a_head_without_end_is_refused(serve: Callable[..., Server], header: byt
         (b"", "^its answer is not HTTP"),
     ],
 )
-def test_any_other_answer_is_told(serve: Callable[..., Server], answer: bytes, why: str) -> None:
+def test_any_other_response_is_reported(
+    serve: Callable[..., Server], answer: bytes, why: str
+) -> None:
     with pytest.raises(NotDelivered, match=why):
         _call(serve(answer).url)
 
 
-def test_nobody_there_is_told() -> None:
-    with socket.socket() as held:  # nobody listens, and nobody else can
+def test_a_refused_connection_is_reported() -> None:
+    with socket.socket() as held:  # no one listens on it, and no one else can
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
         with pytest.raises(NotDelivered, match=f"no connection to 127.0.0.1, port {port}"):
             _call(f"http://127.0.0.1:{port}/")
 
 
-def test_tls_is_verified_for_the_name(
+def test_tls_certificates_are_checked_against_the_name(
     serve: Callable[..., Server], names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(OK, tls=True)
@@ -329,6 +333,6 @@ def test_tls_is_verified_for_the_name(
         _call(url.replace("hook.test", "other.test"))
 
 
-def test_a_server_without_tls_is_told(serve: Callable[..., Server]) -> None:
+def test_a_server_without_tls_is_reported(serve: Callable[..., Server]) -> None:
     with pytest.raises(NotDelivered, match="does not speak TLS"):
         _call(serve(b"what?\r\n").url.replace("http:", "https:"))

@@ -34,7 +34,7 @@ def _messages(analysis: Analysis) -> list[str]:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead and only not collected yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -52,10 +52,10 @@ def _gone_soon(pid: int) -> bool:
     return True
 
 
-def test_the_node_hears_of_whatever_a_worker_gets(
+def test_the_node_hears_of_every_task_a_worker_gets(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a node that has one task after the other took its workers for hanging."""
+    """Otherwise a busy node would take its workers to be hanging."""
     sung: list[str] = []
     monkeypatch.setattr(supervisor, "report_alive", lambda: sung.append("."))
     fake_engine("success")
@@ -64,13 +64,13 @@ def test_the_node_hears_of_whatever_a_worker_gets(
     assert len(sung) == 2
 
 
-def test_an_analysis_that_has_been_deleted_is_passed_over(db: None, fake_engine: Behave) -> None:
+def test_a_deleted_analysis_is_skipped(db: None, fake_engine: Behave) -> None:
     fake_engine("success")
     worker.run(0)
     assert not Analysis.objects.exists()
 
 
-def test_a_success_is_stored_whole(member: User, fake_engine: Behave) -> None:
+def test_a_success_is_stored_completely(member: User, fake_engine: Behave) -> None:
     fake_engine("success")
     analysis = _run(member)
 
@@ -94,7 +94,7 @@ def test_a_success_is_stored_whole(member: User, fake_engine: Behave) -> None:
         ("no_line_end", "crashed", "ended with status 0"),
     ],
 )
-def test_every_other_end_is_a_failure_with_a_reason(
+def test_every_other_outcome_is_a_failure_with_a_reason(
     member: User, fake_engine: Behave, behaviour: str, code: str, reason: str
 ) -> None:
     fake_engine(behaviour)
@@ -106,7 +106,7 @@ def test_every_other_end_is_a_failure_with_a_reason(
     assert analysis.finished_at is not None
 
 
-def test_output_that_is_no_event_goes_to_the_log(member: User, fake_engine: Behave) -> None:
+def test_output_that_is_not_an_event_goes_to_the_log(member: User, fake_engine: Behave) -> None:
     fake_engine("garbage")
     analysis = _run(member)
 
@@ -118,7 +118,7 @@ def test_output_that_is_no_event_goes_to_the_log(member: User, fake_engine: Beha
     assert not analysis.trials.exists()
 
 
-def test_a_flood_of_output_is_cut(
+def test_a_flood_of_output_is_cut_off(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_output, "MOST_LOG_LINES", 1000)
@@ -129,11 +129,11 @@ def test_a_flood_of_output_is_cut(
     messages = _messages(analysis)
     assert len(messages) == 1000
     assert messages[-1] == "The log ends here: 1,000 lines are kept."
-    assert analysis.trials.count() == 1  # what is no log line is still stored
+    assert analysis.trials.count() == 1  # anything but log lines is still stored
 
 
 @pytest.mark.slow
-def test_a_gigabyte_of_output_takes_neither_memory_nor_the_answer(
+def test_a_gigabyte_of_output_neither_fills_memory_nor_loses_the_result(
     member: User, fake_engine: Behave
 ) -> None:
     fake_engine("gigabyte")
@@ -146,7 +146,7 @@ def test_a_gigabyte_of_output_takes_neither_memory_nor_the_answer(
     assert analysis.trials.count() == 1
 
 
-def test_a_line_without_end_is_cut(member: User, fake_engine: Behave) -> None:
+def test_an_endless_line_is_cut_off(member: User, fake_engine: Behave) -> None:
     fake_engine("longest_line")
     analysis = _run(member)
 
@@ -166,7 +166,7 @@ def test_the_deadline_ends_the_engine_and_its_children(
 
     def an_hour_passes(claim, trials, lines):  # type: ignore[no-untyped-def]  # as lease.record
         record(claim, trials, lines)
-        now[0] = 3600.0  # once it has said who its child is
+        now[0] = 3600.0  # once it has reported its child
 
     monkeypatch.setattr(engine_session, "monotonic", lambda: now[0] + time.monotonic())
     monkeypatch.setattr(lease, "record", an_hour_passes)
@@ -182,7 +182,7 @@ def test_the_deadline_ends_the_engine_and_its_children(
     assert _gone_soon(engine.pid)
 
 
-def test_a_grandchild_that_holds_the_pipes_does_not_hold_the_analysis(
+def test_a_grandchild_holding_the_pipes_does_not_delay_the_analysis(
     member: User, fake_engine: Behave
 ) -> None:
     fake_engine("leave_grandchild")
@@ -216,7 +216,7 @@ def test_an_engine_that_cannot_be_started_is_a_failure(member: User, settings: S
     assert "/nowhere/python" in analysis.failure_reason
 
 
-def test_redelivery_is_harmless(member: User, fake_engine: Behave) -> None:
+def test_a_redelivered_task_does_nothing(member: User, fake_engine: Behave) -> None:
     fake_engine("success")
     analysis = _run(member)
     worker.run(analysis.job.pk)
@@ -226,7 +226,7 @@ def test_redelivery_is_harmless(member: User, fake_engine: Behave) -> None:
     assert analysis.status == Status.SUCCEEDED
 
 
-def test_the_task_returns_even_when_the_database_stays_away(
+def test_the_task_returns_even_if_the_database_stays_unavailable(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_args: object) -> None:
@@ -241,7 +241,7 @@ def test_the_task_returns_even_when_the_database_stays_away(
     assert analysis.status == Status.RUNNING  # recovery finds it by its stale heartbeat
 
 
-def test_a_database_that_was_away_gets_everything_when_it_is_back(
+def test_everything_is_stored_once_the_database_is_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
@@ -261,10 +261,10 @@ def test_a_database_that_was_away_gets_everything_when_it_is_back(
 
     assert analysis.status == Status.SUCCEEDED
     assert [trial.batch_size for trial in analysis.trials.all()] == [16, 300]
-    assert closed == [True, True]  # a broken one is not used for the next try
+    assert closed == [True, True]  # a broken connection is not reused for the retry
 
 
-def test_a_lease_ends_before_another_may_take_the_analysis() -> None:
+def test_a_lease_ends_before_another_worker_may_claim_the_analysis() -> None:
     slowest = timeouts.LEASE_SECONDS + 2 * TERM_GRACE_SECONDS
     assert (
         3 * timeouts.HEARTBEAT_SECONDS
@@ -274,7 +274,7 @@ def test_a_lease_ends_before_another_may_take_the_analysis() -> None:
     assert slowest < timeouts.STALE_AFTER.total_seconds()
 
 
-def test_a_stopped_worker_gives_its_analysis_back(
+def test_a_stopping_worker_requeues_its_analysis(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine("hang")
@@ -319,18 +319,16 @@ def test_a_cancelled_analysis_ends_its_engine_soon(
     assert _gone_soon(engine.pid)
 
 
-def test_the_next_worker_is_told_what_the_last_one_found(member: User, fake_engine: Behave) -> None:
+def test_the_next_worker_gets_the_trials_of_the_last_one(member: User, fake_engine: Behave) -> None:
     fake_engine("resume")
     analysis = make_analysis(member)
     add_trial(analysis, make_trial(48))
     worker.run(analysis.job.pk)
 
-    assert _messages(analysis) == ["asked for bert, known [48]"]
+    assert _messages(analysis) == ["got bert, known [48]"]
 
 
-def test_an_engine_answers_one_prediction_after_the_other(
-    member: User, fake_engine: Behave
-) -> None:
+def test_one_engine_serves_one_prediction_after_another(member: User, fake_engine: Behave) -> None:
     fake_engine("success")
     engines = []
     for _ in range(3):
@@ -341,7 +339,7 @@ def test_an_engine_answers_one_prediction_after_the_other(
 
 
 @pytest.mark.parametrize("behaviour", ["crash", "hang"])
-def test_one_that_gave_no_answer_is_not_asked_again(
+def test_an_engine_without_a_result_is_not_reused(
     member: User, fake_engine: Behave, settings: Settings, behaviour: str
 ) -> None:
     fake_engine(behaviour)
@@ -355,7 +353,9 @@ def test_one_that_gave_no_answer_is_not_asked_again(
     assert worker.engines._warm is not first
 
 
-def test_an_idle_worker_stops_at_once(fake_engine: Behave, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_worker_stops_immediately(
+    fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_engine("success")
     monkeypatch.setattr(worker, "_stopping", threading.Event())
     worker.keep_warm()

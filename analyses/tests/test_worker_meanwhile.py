@@ -1,4 +1,4 @@
-"""What the worker does while its engine is still at work."""
+"""What a worker does while its engine is still running."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Behave = Callable[[str], list[str]]
 
 @pytest.fixture
 def go(tmp_path: Path, settings: Settings) -> Path:
-    """Made, it tells the engine that behaves as ``until_told`` to go on."""
-    settings.ENGINE_DEADLINE_SECONDS = 120  # or the test would wait for a quarter of an hour
+    """A file whose creation lets the ``until_released`` engine continue."""
+    settings.ENGINE_DEADLINE_SECONDS = 120  # or a failing test would wait for 15 minutes
     return tmp_path / GO
 
 
@@ -39,14 +39,14 @@ def _run(member: User) -> Analysis:
 def test_trials_are_stored_while_the_engine_works(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch, go: Path
 ) -> None:
-    fake_engine("until_told")
+    fake_engine("until_released")
     stored: list[int] = []
     record = lease.record
 
     def spy(claim, trials, lines):  # type: ignore[no-untyped-def]  # as claims.record
         stored.append(len(list(trials)))
         record(claim, trials, lines)
-        go.touch()  # until then the engine does not end
+        go.touch()  # the engine does not end before
 
     monkeypatch.setattr(lease, "record", spy)
     analysis = _run(member)
@@ -55,10 +55,10 @@ def test_trials_are_stored_while_the_engine_works(
     assert stored[0] == 1
 
 
-def test_a_heartbeat_is_given_while_the_engine_is_silent(
+def test_the_heartbeat_continues_while_the_engine_is_silent(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch, go: Path
 ) -> None:
-    fake_engine("until_told")
+    fake_engine("until_released")
     monkeypatch.setattr(timeouts, "HEARTBEAT_SECONDS", 0.2)
     beats: list[lease.Lease] = []
 
@@ -73,7 +73,7 @@ def test_a_heartbeat_is_given_while_the_engine_is_silent(
     assert len(beats) >= 3
 
 
-def test_an_engine_that_has_stopped_before_it_read_its_request_ends_at_the_deadline(
+def test_a_frozen_engine_with_an_unread_request_ends_at_the_deadline(
     member: User, fake_engine: Behave, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine("success")
@@ -83,7 +83,7 @@ def test_an_engine_that_has_stopped_before_it_read_its_request_ends_at_the_deadl
     os.kill(engine.pid, signal.SIGSTOP)
     monkeypatch.setattr(worker.engines, "take", lambda: engine)
     analysis = make_analysis(member)
-    for size in range(1, 400):  # more than a pipe holds
+    for size in range(1, 400):  # more than fits into a pipe
         add_trial(analysis, make_trial(size))
     worker.run(analysis.job.pk)
 
@@ -91,10 +91,10 @@ def test_an_engine_that_has_stopped_before_it_read_its_request_ends_at_the_deadl
     assert (analysis.status, analysis.failure_code) == (Status.FAILED, "deadline")
 
 
-def test_a_lost_claim_ends_the_engine_and_changes_nothing(
+def test_a_lost_lease_ends_the_engine_and_changes_nothing(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_engine("until_told")  # nobody does
+    fake_engine("until_released")  # no one releases it
     analysis = make_analysis(member)
     claim = lease.claim
 

@@ -1,4 +1,4 @@
-"""Answers to queries that look like real ones, and what stores them."""
+"""Realistic answers to queries, and functions that store them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from engine.result import GpuFacts
 
 
 def make_prediction(batch_size: int, gpu: str = "a10") -> dict[str, Any]:
-    """What the engine answers to ``predict``."""
+    """The engine's answer to ``predict``."""
     kind = GPUS[gpu]
     facts = GpuFacts(kind.display_name, kind.total_bytes, kind.usable_bytes)
     return {"gpu": asdict(facts), "trial": asdict(make_trial(batch_size, gpu))}
 
 
 def make_plan(**changes: Any) -> dict[str, Any]:
-    """What the engine answers to ``plan``, with three GPUs and as many changes."""
+    """The engine's answer to ``plan``, with three GPUs and three changes."""
     return {
         "current_gpu": "a10",
         "current_batch_size": 16,
@@ -75,13 +75,13 @@ def _option(gpu: str, speed: float) -> dict[str, Any]:
 
 
 def take_next(kind: QueryKind = QueryKind.PREDICT, node: str = "lab-1") -> Lease:
-    """Take the query that waits, as a worker does."""
+    """Claim the waiting query, as a worker does."""
     query = Query.objects.filter(kind=kind, status=QueryStatus.WAITING).earliest("pk")
     return lease_on(query, node)
 
 
 def answer_next(kind: QueryKind, body: dict[str, Any]) -> Query:
-    """Do what a worker does with the query that waits."""
+    """Answer the waiting query, as a worker does."""
     taken = take_next(kind)
     lease.finish(taken, Answer(body))
     return Query.objects.get(pk=taken.subject_id)

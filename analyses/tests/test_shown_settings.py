@@ -23,7 +23,7 @@ RARE: dict[str, object] = {
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
 
 
-def test_settings_name_units_and_leave_out_what_does_not_apply() -> None:
+def test_settings_have_units_and_leave_out_inapplicable_ones() -> None:
     settings = dict(settings_of(make_request()))
     assert settings["Sequence length"] == "128 tokens"
     assert settings["GPU"] == "NVIDIA A10"
@@ -34,19 +34,19 @@ def test_settings_name_units_and_leave_out_what_does_not_apply() -> None:
     assert limited["Price per GPU-hour (assumed)"] == "$2.00"
 
 
-def test_what_a_sample_is_made_of_is_told_where_it_is_known() -> None:
+def test_the_input_size_is_shown_where_it_is_known() -> None:
     assert input_size(make_request()) == "128 tokens"
     assert input_size(make_request(model="resnet")) == "224 pixels per side"
     assert input_size(make_request(model="acme/own")) == ""
 
 
-def test_names_outside_the_catalogue_stay_as_they_are() -> None:
+def test_names_outside_the_catalogue_stay_unchanged() -> None:
     assert (model_name("gpt2"), model_name("acme/own")) == ("GPT-2", "acme/own")
     assert gpu_name("local") == "this lab's node"
     assert gpu_name("abacus") == "abacus"
 
 
-def test_the_command_asks_the_same_question() -> None:
+def test_the_command_has_the_same_settings() -> None:
     command = command_of(make_request(model="resnet", image_size=64, current_batch_size=32))
     assert command.startswith("memorymark analyze resnet --gpu a10")
     assert "--current-batch-size 32" in command
@@ -58,7 +58,7 @@ def test_the_command_asks_the_same_question() -> None:
     assert "--hours-per-run 8 --runs-per-year 100 --price-per-hour 1.5" in limited
 
 
-def test_rare_settings_are_listed_only_where_they_are_changed() -> None:
+def test_rare_settings_are_only_listed_if_changed() -> None:
     labels = {
         "Labels", "Allocator options", "Attention", "Gradient checkpointing", "Frozen backbone",
         "LoRA rank", "Mode", "Task",
@@ -80,12 +80,12 @@ def test_rare_settings_are_listed_only_where_they_are_changed() -> None:
     assert (frozen["Frozen backbone"], frozen["Global batch to keep"]) == ("on", "64 samples")
 
 
-def test_the_labels_of_a_model_by_itself_are_no_change() -> None:
+def test_a_models_own_labels_are_not_a_change() -> None:
     assert "Labels" not in dict(settings_of(make_request(model="resnet")))
     assert dict(settings_of(make_request(model="resnet", label_count=10)))["Labels"] == "10"
 
 
-def test_the_command_has_rare_settings_only_where_they_are_changed() -> None:
+def test_the_command_only_has_rare_settings_if_changed() -> None:
     flags = [f"--{name.replace('_', '-')}" for name in RARE]
     plain, changed = command_of(make_request()), command_of(make_request(**RARE))
     assert not [flag for flag in flags if flag in plain.split()]
@@ -94,13 +94,13 @@ def test_the_command_has_rare_settings_only_where_they_are_changed() -> None:
     assert "--lora-targets query,value" in changed
 
 
-def test_a_model_of_the_hub_is_shown_by_its_id() -> None:
+def test_a_hub_model_is_shown_by_its_id() -> None:
     request = make_request(model="acme/own")
     assert dict(settings_of(request))["Model"] == "acme/own"
     assert command_of(request).startswith("memorymark analyze acme/own --gpu a10")
 
 
-def test_an_own_config_is_shown_by_its_architecture() -> None:
+def test_a_custom_config_is_shown_by_its_architecture() -> None:
     request: dict[str, Any] = make_request(model="", config=CONFIG)
     settings = dict(settings_of(request))
     assert settings["Model"] == "own config"
@@ -110,7 +110,7 @@ def test_an_own_config_is_shown_by_its_architecture() -> None:
 
 
 @pytest.mark.parametrize("model", ["bert", "of another version"])
-def test_a_question_of_the_first_version_is_shown_too(model: str) -> None:
+def test_settings_of_the_first_version_are_shown_too(model: str) -> None:
     stored = {
         name: value
         for name, value in make_request().items()
