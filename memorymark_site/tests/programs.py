@@ -1,4 +1,4 @@
-"""The programs of a checkout that tests make up: a real honcho, and a Python that only talks."""
+"""Programs for a fake checkout: a real honcho, and a Python replaced by a shell script."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def make_programs(checkout: Path, python: str) -> Path:
-    """Make the folder of the environment's programs; returns it.
+    """Create the folder of the environment's programs; returns it.
 
     Args:
-        checkout: Where the environment is to be.
+        checkout: Folder to create the environment in.
         python: What its Python does instead, as a shell script.
     """
     programs = checkout / ".venv" / "bin"

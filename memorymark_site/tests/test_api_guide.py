@@ -1,4 +1,4 @@
-"""The examples of the API's guide, as they stand in it, against a running site with its engine."""
+"""The examples of the API guide, run as written on a real site with its engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What a script of a member needs."""
+    """The environment variables of a member's script."""
     folder = tmp_path_factory.mktemp("site")
     site = Site(folder, settings={"PREDICT_DEADLINE_SECONDS": str(PATIENCE_SECONDS)})
     try:
@@ -46,7 +46,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 def _ask_ahead(lab: Lab) -> None:
-    """Another question: the engines load torch for it, and the guide's ``wait=60`` need not."""
+    """Run another request first, so that the guide's ``wait=60`` does not include loading torch."""
     other = {"model": "resnet-18", "gpu": "t4", "current_batch_size": 8}
     assert lab.analyze(wait=PATIENCE_SECONDS, **other).is_final
     assert lab.predict(wait=PATIENCE_SECONDS, **other)
@@ -73,7 +73,7 @@ def _examples(language: str) -> str:
     return "\n".join(found)
 
 
-def test_the_examples_in_bash(run: Run) -> None:
+def test_the_bash_examples_work(run: Run) -> None:
     done = run("bash", "-euo", "pipefail", "-c", _examples("bash"))
 
     assert done.returncode == 0, done.stderr + done.stdout
@@ -82,7 +82,7 @@ def test_the_examples_in_bash(run: Run) -> None:
     assert "Changed by someone else" in done.stdout
 
 
-def test_the_examples_in_python(run: Run) -> None:
+def test_the_python_examples_work(run: Run) -> None:
     done = run(sys.executable, "-c", _examples("python"))
 
     assert done.returncode == 0, done.stderr + done.stdout
@@ -97,7 +97,7 @@ def test_the_script_prints_the_verdict(run: Run) -> None:
     assert "fits" in done.stdout
 
 
-def test_the_script_says_what_is_wrong(run: Run) -> None:
+def test_the_script_reports_mistakes(run: Run) -> None:
     done = run("bash", str(ROOT / "docs" / "analyze.sh"), '{"model": "bort", "gpu": "a10"}')
 
     assert done.returncode == 2

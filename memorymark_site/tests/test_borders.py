@@ -1,4 +1,4 @@
-"""What import-linter's contracts cannot say: what is loaded when every module of the web is."""
+"""Beyond import-linter's contracts: what is actually loaded with every module of the site."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_the_web_loads_neither_torch_nor_transformers() -> None:
+def test_the_site_loads_neither_torch_nor_transformers() -> None:
     program = """
 import importlib, os, pkgutil, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "memorymark_site.settings"

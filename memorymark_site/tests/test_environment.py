@@ -1,4 +1,4 @@
-"""The environment is read and checked in one place, and wrong values are named, all at once."""
+"""The environment is read and checked in one place, and all invalid values are named together."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OIDC = {
         ("MEMORYMARK_URL", "lab.example", "a web address such as"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_it_takes(name: str, value: str, takes: str) -> None:
+def test_an_invalid_value_is_named_with_what_is_allowed(name: str, value: str, takes: str) -> None:
     with pytest.raises(WrongEnvironment) as caught:
         read({name: value})
     (line,) = str(caught.value).splitlines()
@@ -67,14 +67,14 @@ def test_a_wrong_value_is_named_with_what_it_takes(name: str, value: str, takes:
 )
 @pytest.mark.filterwarnings(
     "error"
-)  # the parser would warn of what it cannot read, password and all
-def test_a_wrong_address_is_named_without_its_password(name: str, value: str) -> None:
+)  # the parser would warn with the whole value, including the password
+def test_an_invalid_address_is_named_without_its_password(name: str, value: str) -> None:
     with pytest.raises(WrongEnvironment, match=f"^{name} is not valid: give .*user:password@") as e:
         read({name: value})
     assert "hunter2" not in str(e.value)
 
 
-def test_every_command_ends_with_a_line_for_each_wrong_variable(tmp_path: Path) -> None:
+def test_every_command_ends_with_a_line_per_invalid_variable(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     wrong = {"MEMORYMARK_HTTPS": "ture", "MEMORYMARK_WORKERS": "many"}
     for command in (
@@ -97,7 +97,7 @@ def test_every_command_ends_with_a_line_for_each_wrong_variable(tmp_path: Path) 
         ]
 
 
-def test_nothing_has_to_be_set_and_an_empty_value_is_none() -> None:
+def test_every_variable_is_optional_and_empty_means_unset() -> None:
     names = [str(field.alias) for field in Environment.model_fields.values()]
     assert read(dict.fromkeys(names, " ")) == read({})
     assert read({}).oidc is None
@@ -108,7 +108,7 @@ def test_lists_and_words_may_be_written_freely() -> None:
     assert (found.hosts, found.log_level, found.debug) == (("a.example", "b.example"), "INFO", True)
 
 
-def test_three_variables_make_a_provider_that_lets_nobody_new_in() -> None:
+def test_three_variables_set_up_a_provider_for_existing_members() -> None:
     found = read(OIDC)
     assert found.oidc == OidcSettings(
         OIDC["MEMORYMARK_OIDC_ISSUER"],
@@ -123,12 +123,12 @@ def test_three_variables_make_a_provider_that_lets_nobody_new_in() -> None:
 
 
 @pytest.mark.parametrize("name", OIDC)
-def test_half_a_provider_is_refused(name: str) -> None:
+def test_an_incomplete_provider_is_refused(name: str) -> None:
     with pytest.raises(WrongEnvironment, match=f"lacks {name}:"):
         read({key: value for key, value in OIDC.items() if key != name})
 
 
-def test_passwords_are_not_switched_off_where_nothing_else_signs_in() -> None:
+def test_passwords_cannot_be_switched_off_without_another_way_to_sign_in() -> None:
     with pytest.raises(WrongEnvironment, match="set MEMORYMARK_OIDC_ISSUER"):
         read({"MEMORYMARK_PASSWORD_SIGN_IN": "false"})
     assert not read(OIDC | {"MEMORYMARK_PASSWORD_SIGN_IN": "false"}).password_sign_in
@@ -147,7 +147,7 @@ def test_passwords_are_not_switched_off_where_nothing_else_signs_in() -> None:
         (None, False),
     ],
 )
-def test_what_is_sent_there_stays_secret(url: object, safe: bool) -> None:
+def test_traffic_to_the_provider_must_be_encrypted(url: object, safe: bool) -> None:
     assert is_safe(url) is safe
 
 
@@ -158,7 +158,7 @@ def test_the_database_is_set_up_for_several_processes() -> None:
     assert postgres["ENGINE"] == "django.db.backends.postgresql"
 
 
-def test_the_mail_server() -> None:
+def test_the_mail_server_is_set_by_one_variable() -> None:
     email = read({"EMAIL_URL": "smtp+tls://ada:secret@mail.example:587"}).email
     assert email["EMAIL_BACKEND"] == "django.core.mail.backends.smtp.EmailBackend"
     assert (email["EMAIL_HOST"], email["EMAIL_PORT"]) == ("mail.example", 587)
@@ -166,7 +166,7 @@ def test_the_mail_server() -> None:
     assert "dummy" in read({}).email["EMAIL_BACKEND"]
 
 
-def test_the_documented_list_is_the_description() -> None:
+def test_the_documented_list_matches_the_code() -> None:
     docs = settings.BASE_DIR / "docs"
     assert (docs / "settings.md").read_text() == document()
     known = {str(field.alias) for field in Environment.model_fields.values()}

@@ -19,7 +19,7 @@ def _node(name: str, seconds_old: float = 1, **fields: object) -> None:
 
 
 @pytest.mark.parametrize("address", ["/health", "/api/v1/health"])
-def test_it_is_ok_with_a_worker(client: Client, db: None, address: str) -> None:
+def test_health_is_ok_with_a_worker(client: Client, db: None, address: str) -> None:
     a10: dict[str, Any] = {
         "gpu_name": "NVIDIA A10",
         "gpu_total_bytes": 24_146_608_128,
@@ -62,7 +62,7 @@ def test_a_lab_without_gpus_says_so(client: Client, db: None) -> None:
     assert (body["gpu_available"], body["gpu_name"], body["device"]) == (False, None, "cpu")
 
 
-def test_it_fails_without_a_worker(client: Client, db: None) -> None:
+def test_health_fails_without_a_worker(client: Client, db: None) -> None:
     _node("long gone", 3600)
     response = client.get("/health")
 
@@ -70,7 +70,7 @@ def test_it_fails_without_a_worker(client: Client, db: None) -> None:
     assert response.json()["problems"] == ["no worker is online; start one with: make worker"]
 
 
-def test_it_fails_when_nobody_takes_what_waits(client: Client, db: None) -> None:
+def test_health_fails_when_queued_jobs_are_not_claimed(client: Client, db: None) -> None:
     _node("lab-1")
     waiting = make_analysis(make_user())
     Analysis.objects.filter(pk=waiting.pk).update(queued_at=timezone.now() - timedelta(minutes=5))
@@ -80,19 +80,19 @@ def test_it_fails_when_nobody_takes_what_waits(client: Client, db: None) -> None
     assert "no worker takes waiting work" in response.json()["problems"][0]
 
 
-def test_it_answers_while_the_database_is_down(
+def test_health_responds_while_the_database_is_down(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Down:
         def close(self) -> None:
-            """As a connection does."""
+            """Does nothing, in place of a connection."""
 
     def refuse() -> None:
         raise OperationalError("could not connect to postgres://user:secret@host")
 
     monkeypatch.setattr(nodes, "_lab", refuse)
     monkeypatch.setattr(nodes, "connection", Down())
-    client.cookies["sessionid"] = "a" * 32  # must not be looked up
+    client.cookies["sessionid"] = "a" * 32  # must not be queried
     response = client.get("/health")
 
     assert response.status_code == 503
@@ -100,7 +100,7 @@ def test_it_answers_while_the_database_is_down(
     assert b"secret" not in response.content
 
 
-def test_it_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """No ``db`` mark: any query would fail this test."""
     monkeypatch.setattr(nodes, "_lab", lambda: {"nodes": [1], "queue": {"stands_still": False}})
     client.cookies["sessionid"] = "a" * 32
@@ -108,5 +108,5 @@ def test_it_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) ->
     assert client.get("/health").status_code == 200
 
 
-def test_it_cannot_be_posted_to(client: Client, db: None) -> None:
+def test_health_cannot_be_posted_to(client: Client, db: None) -> None:
     assert client.post("/health").status_code == 405

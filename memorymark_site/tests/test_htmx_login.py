@@ -8,7 +8,7 @@ from analyses.tests.factories import make_user
 HTMX = {"HX-Request": "true", "HX-Current-URL": "http://testserver/7/?tab=log"}
 
 
-def test_an_expired_session_sends_the_whole_page_to_the_login(client: Client, db: None) -> None:
+def test_an_expired_session_redirects_the_whole_page_to_the_login(client: Client, db: None) -> None:
     response = client.get("/7/live/", headers=HTMX)
 
     assert response.status_code == 200
@@ -16,7 +16,7 @@ def test_an_expired_session_sends_the_whole_page_to_the_login(client: Client, db
     assert not response.content
 
 
-def test_a_request_of_the_browser_itself_is_redirected_as_ever(client: Client, db: None) -> None:
+def test_a_request_without_htmx_is_redirected_normally(client: Client, db: None) -> None:
     response = client.get("/7/")
 
     assert response.status_code == 302
@@ -26,7 +26,9 @@ def test_a_request_of_the_browser_itself_is_redirected_as_ever(client: Client, d
 def test_other_redirects_are_left_alone(client: Client, db: None) -> None:
     user: User = make_user()
     client.force_login(user)
-    response = client.get("/accounts/login/", headers=HTMX)  # signed in: goes on to the start
+    response = client.get(
+        "/accounts/login/", headers=HTMX
+    )  # signed in: redirects to the start page
 
     assert response.status_code == 302
     assert response["Location"] == "/"

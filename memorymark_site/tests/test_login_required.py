@@ -42,13 +42,13 @@ def _address(route: str) -> str:
 ROUTES = [route for route in _routes(get_resolver().url_patterns) if route not in OPEN]
 
 
-def test_the_walk_finds_the_pages() -> None:
+def test_the_test_finds_the_pages() -> None:
     assert {"", "api/v1/analyses/", "admin/", "accounts/logout/"} <= set(ROUTES)
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize("route", ROUTES)
-def test_it_requires_login(client: Client, db: None, route: str, method: str) -> None:
+def test_each_page_requires_a_login(client: Client, db: None, route: str, method: str) -> None:
     response = getattr(client, method)(_address(route))
 
     if response.status_code == 302:
@@ -59,5 +59,5 @@ def test_it_requires_login(client: Client, db: None, route: str, method: str) ->
 
 
 @pytest.mark.parametrize("address", ["/accounts/login/", "/health", "/live", "/ready"])
-def test_these_answer_everybody(client: Client, db: None, address: str) -> None:
+def test_public_pages_need_no_login(client: Client, db: None, address: str) -> None:
     assert client.get(address).status_code in (200, 503)

@@ -16,11 +16,11 @@ ROOT = Path(settings.BASE_DIR)
 
 
 def _make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # Not as a part of the make that may be running these tests, nor on its database.
+    # Not as a sub-make of the make that may be running these tests, nor on its database.
     mine = ("MAKE", "MFLAGS", "DATABASE_URL")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
     return subprocess.run(
-        ["make", *arguments],  # make is found as the system finds it
+        ["make", *arguments],  # make comes from the system's PATH
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -28,7 +28,7 @@ def _make(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_make_alone_says_what_there_is() -> None:
+def test_make_alone_lists_the_targets() -> None:
     said = _make()
 
     assert said.returncode == 0
@@ -37,7 +37,7 @@ def test_make_alone_says_what_there_is() -> None:
     )
 
 
-def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_used_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -54,7 +54,7 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
     ("python", "message"),
     [("", "Python 3.11 or newer is needed"), ("false", "does not run or is older than 3.11")],
 )
-def test_a_missing_python_is_told(tmp_path: Path, python: str, message: str) -> None:
+def test_a_missing_python_is_reported(tmp_path: Path, python: str, message: str) -> None:
     said = _make("install", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
 
     assert said.returncode != 0
@@ -65,7 +65,7 @@ def test_a_missing_python_is_told(tmp_path: Path, python: str, message: str) -> 
 @pytest.mark.parametrize(
     ("target", "database"), [("run", "postgres://of-the-file"), ("demo", "none")]
 )
-def test_the_database_of_the_file_is_the_one_prepared_and_served_but_not_by_the_demo(
+def test_make_run_uses_the_env_files_database_and_make_demo_does_not(
     tmp_path: Path, target: str, database: str
 ) -> None:
     programs = make_programs(tmp_path, 'echo "$2 on ${DATABASE_URL:-none}"')
@@ -80,7 +80,7 @@ def test_the_database_of_the_file_is_the_one_prepared_and_served_but_not_by_the_
         assert f"{done} on {database}\n" in said
 
 
-def test_every_requirement_is_pinned_and_none_to_one_machine() -> None:
+def test_every_requirement_is_pinned_and_platform_independent() -> None:
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
 

@@ -3,5 +3,5 @@ from __future__ import annotations
 from django.core.management import call_command
 
 
-def test_the_migrations_say_what_the_models_say(db: None) -> None:
+def test_the_migrations_match_the_models(db: None) -> None:
     call_command("makemigrations", check=True, dry_run=True, verbosity=0)

@@ -19,7 +19,7 @@ def test_a_free_port_is_no_problem() -> None:
     assert problem("127.0.0.1", str(free_port())) == ""
 
 
-def test_a_taken_port_is_told_with_a_way_out() -> None:
+def test_a_used_port_is_reported_with_what_to_do() -> None:
     with _listener() as listener:
         port = listener.getsockname()[1]
         said = problem("127.0.0.1", str(port))
@@ -29,9 +29,9 @@ def test_a_taken_port_is_told_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize("port", ["", "0", "65536", "-1", "http", "8000 ", "٣"])
-def test_what_is_no_port_is_told(port: str) -> None:
+def test_an_invalid_port_is_reported(port: str) -> None:
     assert "is not a port" in problem("127.0.0.1", port)
 
 
-def test_an_address_of_another_machine_is_told() -> None:
+def test_an_address_of_another_machine_is_reported() -> None:
     assert problem("192.0.2.1", "8000").startswith("cannot listen on 192.0.2.1")

@@ -10,9 +10,7 @@ from memorymark_site import probes
 
 
 @pytest.mark.parametrize("address", ["/live", "/ready"])
-def test_they_are_ok_without_login_and_are_not_cached(
-    client: Client, db: None, address: str
-) -> None:
+def test_probes_need_no_login_and_are_not_cached(client: Client, db: None, address: str) -> None:
     response = client.get(address)
     assert response.status_code == 200
     assert response.json()["status"] == "ok"
@@ -20,21 +18,21 @@ def test_they_are_ok_without_login_and_are_not_cached(
     assert client.post(address).status_code == 405
 
 
-def test_live_asks_nobody(client: Client) -> None:
+def test_live_makes_no_queries(client: Client) -> None:
     """No ``db`` mark: any query would fail this test."""
     client.cookies["sessionid"] = "a" * 32
     assert client.get("/live").status_code == 200
 
 
-def test_ready_asks_little(
+def test_ready_makes_few_queries(
     client: Client, db: None, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     client.get("/ready")
-    with django_assert_max_num_queries(2):  # PostgreSQL is asked for its tables in one
+    with django_assert_max_num_queries(2):  # on PostgreSQL one query lists the tables
         assert client.get("/ready").status_code == 200
 
 
-def test_it_is_not_ready_before_the_database_is_up_to_date(client: Client, db: None) -> None:
+def test_the_site_is_not_ready_before_the_database_is_migrated(client: Client, db: None) -> None:
     recorder = MigrationRecorder.Migration.objects.filter(app="analyses", name="0001_initial")
     recorder.delete()
     response = client.get("/ready")
@@ -51,12 +49,12 @@ def test_a_newer_database_does_no_harm(client: Client, db: None) -> None:
     assert client.get("/ready").status_code == 200
 
 
-def test_it_is_not_ready_while_the_database_is_down(
+def test_the_site_is_not_ready_while_the_database_is_down(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Down:
         def close(self) -> None:
-            """As a connection does."""
+            """Does nothing, in place of a connection."""
 
     def refuse(_connection: object) -> None:
         raise OperationalError("could not connect to postgres://user:secret@host")

@@ -41,7 +41,7 @@ def test_a_first_start_makes_a_private_key_and_the_next_keeps_it(tmp_path: Path)
     assert [file.name for file in data.iterdir()] == ["secret-key"]
 
 
-def test_the_environment_decides(tmp_path: Path) -> None:
+def test_the_environment_sets_the_security_settings(tmp_path: Path) -> None:
     given = {
         "SECRET_KEY": "mine",
         "MEMORYMARK_HOSTS": "lab.example",
@@ -70,7 +70,7 @@ def test_the_environment_decides(tmp_path: Path) -> None:
     )
 
 
-def test_sqlite_lets_web_and_worker_write_side_by_side(tmp_path: Path) -> None:
+def test_sqlite_lets_site_and_worker_write_concurrently(tmp_path: Path) -> None:
     mode = _setting(
         "__import__('django.db').db.connection.cursor().execute('PRAGMA journal_mode').fetchone()",
         tmp_path,
@@ -104,7 +104,7 @@ def test_an_empty_key_is_refused(tmp_path: Path) -> None:
         secret_key.read_or_create(path)
 
 
-def test_the_queue_waits_longer_than_any_task_takes() -> None:
+def test_the_queues_retry_is_longer_than_any_task() -> None:
     queue = settings.Q_CLUSTER
 
     assert queue["timeout"] > settings.ENGINE_DEADLINE_SECONDS

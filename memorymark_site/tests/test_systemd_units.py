@@ -1,4 +1,4 @@
-"""The unit that the guide's own lines write for systemd holds no secret."""
+"""The systemd unit written by the guide's commands has no secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="systemd is Linu
 
 @pytest.fixture
 def unit(tmp_path: Path) -> str:
-    """The worker's unit, written by the guide's own lines for a copy of the repository."""
+    """The worker's unit, written by the guide's commands for a copy of the repository."""
     programs = make_programs(tmp_path, "echo ours: $*")
     shutil.copy(ROOT / "Procfile", tmp_path)
     (tmp_path / ".env").write_text(f"PATH={programs}:/usr/bin:/bin\nSECRET_KEY={SECRET}\n")
@@ -36,6 +36,6 @@ def unit(tmp_path: Path) -> str:
     return (units / "memorymark-worker-1.service").read_text()
 
 
-def test_no_unit_has_the_variables_which_the_file_keeps(unit: str, tmp_path: Path) -> None:
+def test_no_unit_has_the_variables_of_the_env_file(unit: str, tmp_path: Path) -> None:
     assert SECRET not in unit
     assert f"EnvironmentFile={tmp_path}/.env" in unit

@@ -1,4 +1,4 @@
-"""Every address of the site and who may call it by which method, asked as everybody in turn."""
+"""Who may call each address of the site with which method, tried with every kind of user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from memorymark_site.accounts.roles import Role
 
 
 class To(Enum):
-    """For whom a method of an address is; the first four include all that follow."""
+    """Who may use a method of an address; each of the first four includes all that follow."""
 
     OPEN = ("anonymous", "deactivated", "viewer", "other", "owner", "admin")
     VIEWERS = ("viewer", "other", "owner", "admin")
@@ -74,7 +74,7 @@ PAGES: dict[str, dict[str, To]] = {
     "<int:pk>/worth/": LOOK,
     "history/selection/": LOOK,
     "history/tag/": {"get": To.MEMBERS, "post": To.MEMBERS},
-    "history/delete/": {"get": To.MEMBERS, "post": To.MEMBERS},  # it keeps what is not one's own
+    "history/delete/": {"get": To.MEMBERS, "post": To.MEMBERS},  # it skips other members' analyses
     "history/views/": {"post": To.MEMBERS},
     "history/views/<int:pk>/delete/": {"post": To.OWN},
     "share-links/<int:pk>/revoke/": {"post": To.OWN},
@@ -93,14 +93,14 @@ PAGES: dict[str, dict[str, To]] = {
     "invitation/<str:key>/": {"get": To.OPEN, "post": To.OPEN},
     "account/": LOOK,
     "account/address/": {"get": To.VIEWERS, "post": To.VIEWERS},
-    "account/address/<str:token>/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
+    "account/address/<str:token>/": {"get": To.VIEWERS, "post": To.VIEWERS},  # only your own
     "account/password/": {"get": To.VIEWERS, "post": To.VIEWERS},
     "account/confirm/": {"get": To.VIEWERS, "post": To.VIEWERS},
     "account/confirm/code/": {"get": To.VIEWERS, "post": To.VIEWERS},
     "account/confirm/passkey/": {"get": To.VIEWERS, "post": To.VIEWERS},
     "account/passkeys/add/": {"get": To.VIEWERS, "post": To.VIEWERS},
-    "account/passkeys/<int:pk>/rename/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
-    "account/passkeys/<int:pk>/remove/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
+    "account/passkeys/<int:pk>/rename/": {"get": To.VIEWERS, "post": To.VIEWERS},  # only your own
+    "account/passkeys/<int:pk>/remove/": {"get": To.VIEWERS, "post": To.VIEWERS},  # only your own
     "account/sso/link/": {"post": To.VIEWERS},
     "account/sso/unlink/": {"post": To.VIEWERS},
     "account/app/": {"get": To.VIEWERS, "post": To.VIEWERS},
@@ -109,8 +109,8 @@ PAGES: dict[str, dict[str, To]] = {
     "account/recovery-codes/new/": {"get": To.VIEWERS, "post": To.VIEWERS},
     "account/recovery-codes/download/": LOOK,
     "account/sessions/end-others/": {"post": To.VIEWERS},
-    "account/sessions/<int:pk>/end/": {"post": To.VIEWERS},  # one's own only
-    "tokens/": {"get": To.VIEWERS, "post": To.VIEWERS},  # one's own only
+    "account/sessions/<int:pk>/end/": {"post": To.VIEWERS},  # only your own
+    "tokens/": {"get": To.VIEWERS, "post": To.VIEWERS},  # only your own
     "tokens/<str:token_key>/revoke/": {"post": To.VIEWERS},
     "members/": {"get": To.ADMINS, "post": To.ADMINS},
     "members/<int:pk>/role/": {"post": To.ADMINS},
@@ -196,7 +196,7 @@ THEIRS = [
 
 
 class Lab:
-    """Somebody of every kind, and one thing of the owner's of every kind."""
+    """One user of every kind, and one of everything, owned by the owner."""
 
     def __init__(self) -> None:
         self.people: dict[str, User] = {
@@ -237,7 +237,7 @@ class Lab:
         return client.cookies
 
     def by_session(self, name: str) -> Client:
-        """A browser; each is as it was before, whatever another one has done."""
+        """A signed-in browser, independent of what other browsers have done."""
         client = Client()
         client.cookies.update(self._sessions.get(name, {}))
         return client
@@ -261,7 +261,7 @@ def lab(db: None) -> Lab:
 
 
 def _ask(client: Client, method: str, address: str, route: str) -> HttpResponseBase:
-    """Ask, and undo what that has done."""
+    """Send a request and roll back what it changed."""
     body = json.dumps(BODIES.get(route, {}))
     kind = {"content_type": "application/json", "data": body} if route in API else {}
     with transaction.atomic():
@@ -277,7 +277,7 @@ def _is_sent_to_sign_in(response: HttpResponseBase) -> bool:
 
 
 def _is_refused(response: HttpResponseBase, name: str, route: str) -> bool:
-    """Refused in the way that fits: a stranger is asked to sign in, others are told no."""
+    """Whether it is refused properly: strangers must sign in, others get a 403."""
     if response.status_code == 405:
         return True
     if name in ("anonymous", "deactivated"):
@@ -286,7 +286,7 @@ def _is_refused(response: HttpResponseBase, name: str, route: str) -> bool:
 
 
 def test_every_address_is_classified(tell: Callable[[str], None]) -> None:
-    """One who adds an address says in this file for whom it is."""
+    """When you add an address, say in this file who may use it."""
     known = PAGES.keys() | API.keys()
 
     assert set(OURS) - known == set(), "say in PAGES or API who may call these"
@@ -299,7 +299,7 @@ def test_every_address_is_classified(tell: Callable[[str], None]) -> None:
 
 
 @pytest.mark.parametrize("route", OURS)
-def test_it_answers_those_whom_it_is_for(lab: Lab, route: str) -> None:
+def test_each_address_only_serves_those_it_is_for(lab: Lab, route: str) -> None:
     for name, method in product(PEOPLE, METHODS):
         allowed = (PAGES | API)[route].get(method, To.NOBODY)
         clients = [lab.by_session(name)] + ([lab.by_token(name)] if route in API else [])
@@ -321,7 +321,7 @@ _ANSWERS = (200, 201, 202, 204, 302, 400, 404, 409, 503)
 
 
 @pytest.mark.parametrize("route", THEIRS)
-def test_djangos_admin_site_is_for_admins(lab: Lab, route: str) -> None:
+def test_the_admin_site_is_for_admins(lab: Lab, route: str) -> None:
     for name, method in product(PEOPLE[:-1], METHODS):
         response = _ask(lab.by_session(name), method, lab.address(route), route)
         said = (name, method, response.status_code)
@@ -345,7 +345,7 @@ READ_BY_ALL = (
 
 
 @pytest.mark.parametrize("address", READ_BY_ALL)
-def test_whoever_is_of_the_lab_reads_what_others_made(lab: Lab, address: str) -> None:
+def test_everyone_in_the_lab_can_read_others_analyses(lab: Lab, address: str) -> None:
     numbers = {"analysis": lab.analysis.pk, "second": lab.second.pk}
     for name in To.VIEWERS.value:
         response = lab.by_session(name).get(address.format(**numbers))
@@ -353,7 +353,7 @@ def test_whoever_is_of_the_lab_reads_what_others_made(lab: Lab, address: str) ->
         assert b"olga" in shown or f'href="/{lab.analysis.pk}/"'.encode() in shown, name
 
 
-def test_a_private_view_is_its_owners_alone(lab: Lab) -> None:
+def test_a_private_view_belongs_to_its_owner(lab: Lab) -> None:
     view = views.save_view(lab.people["owner"], "secret plans", "", is_shared=False)
     for name in ("viewer", "other", "admin"):
         client = lab.by_session(name)
@@ -364,13 +364,13 @@ def test_a_private_view_is_its_owners_alone(lab: Lab) -> None:
     assert b"secret plans" in lab.by_session("owner").get("/history/").content
 
 
-def test_deleting_several_takes_ones_own_only(lab: Lab) -> None:
+def test_deleting_several_only_deletes_your_own(lab: Lab) -> None:
     for name, is_left in (("other", True), ("admin", False)):
         lab.by_session(name).post(f"/history/delete/?ids={lab.analysis.pk}")
         assert type(lab.analysis).objects.filter(pk=lab.analysis.pk).exists() is is_left
 
 
-def test_a_share_link_ends_with_the_account_of_its_maker(lab: Lab) -> None:
+def test_a_share_link_ends_with_its_creators_account(lab: Lab) -> None:
     address = f"/shared/{lab.share_token}/"
     assert lab.by_session("anonymous").get(address).status_code == 200
     User.objects.filter(username="olga").update(is_active=False)
@@ -381,7 +381,7 @@ def test_a_share_link_ends_with_the_account_of_its_maker(lab: Lab) -> None:
 CHANGING = re.compile(rb'<form[^>]*method="post"[^>]*action="([^"]+)"')
 
 
-def test_a_viewer_is_offered_nothing_that_it_may_not_do(lab: Lab) -> None:
+def test_a_viewer_is_not_offered_forbidden_actions(lab: Lab) -> None:
     viewer = lab.by_session("viewer")
     for address in ("/", "/history/", f"/{lab.analysis.pk}/", "/savings/", "/gpus/", "/compare/"):
         page = viewer.get(address).content
@@ -391,7 +391,7 @@ def test_a_viewer_is_offered_nothing_that_it_may_not_do(lab: Lab) -> None:
         assert b"/lab/" not in page, address
 
 
-def test_a_viewer_is_told_why(lab: Lab) -> None:
+def test_a_viewer_is_told_why_access_is_denied(lab: Lab) -> None:
     page = lab.by_session("viewer").get("/new/").content.decode()
     answer = lab.by_token("viewer").post("/api/v1/analyses/").json()
 

@@ -1,4 +1,4 @@
-"""A passkey in software: what a browser would send, for tests without one."""
+"""A software passkey: sends what a browser would, for tests without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORIGIN, HOST = "http://localhost", "localhost"
 
 
 class Passkey:
-    """One that has been unlocked by its owner, or not."""
+    """A passkey, unlocked by its owner or not."""
 
     def __init__(self, *, is_unlocked: bool = True, origin: str = ORIGIN) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -33,7 +33,7 @@ class Passkey:
             self._flags |= AuthenticatorData.FLAG.UV
 
     def create(self, options: dict[str, Any]) -> str:
-        """What it answers to who wants to add it."""
+        """Its response to a registration request."""
         asked = options["publicKey"]
         self._user = websafe_decode(asked["user"]["id"])
         public = ES256.from_cryptography_key(self._key.public_key())  # type: ignore[no-untyped-call]  # fido2's
@@ -49,7 +49,7 @@ class Passkey:
         )
 
     def get(self, options: dict[str, Any]) -> str:
-        """What it answers to who wants to know who is there."""
+        """Its response to a sign-in request."""
         asked = options["publicKey"]
         client_data = self._client_data("webauthn.get", asked["challenge"])
         data = AuthenticatorData.create(_hash_of_host(), self._flags, 1)

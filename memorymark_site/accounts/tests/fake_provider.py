@@ -1,4 +1,4 @@
-"""A small OpenID Connect provider on this machine, for tests: right, or wrong as a test says."""
+"""A small local OpenID Connect provider for tests, which can misbehave on request."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ CLIENT, SECRET = "memorymark", "a secret of the client"
 
 
 class FakeProvider:
-    """Signs in whomever a test wants.
+    """Signs in anyone a test wants.
 
     Attributes:
-        url: Its issuer.
-        claims: What its ID tokens say, besides what each needs; ``None`` leaves a claim out.
-        userinfo: What it tells besides, if anything.
-        described: What its description says instead.
-        answers: Status and body of the token endpoint, where it is to answer that.
-        algorithm, signs_with: How its tokens are signed, instead of by its own key.
-        asked: What the token endpoint was sent last.
+        url: Its issuer URL.
+        claims: Claims of its ID tokens in addition to the required ones; ``None`` leaves one out.
+        userinfo: Response of its userinfo endpoint, if any.
+        described: Changes to its discovery document.
+        answers: Status and body that the token endpoint returns instead, if set.
+        algorithm, signs_with: Signs tokens with these instead of its own key.
+        asked: The last request to the token endpoint.
     """
 
     def __init__(self) -> None:
@@ -45,28 +45,28 @@ class FakeProvider:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def end(self) -> None:
-        """Go away."""
+        """Shut down."""
         self._server.shutdown()
         self._server.server_close()
 
     def sign_in(self, url: str) -> str:
-        """What a browser is sent back to, that was sent to this address; path and query."""
+        """Where a browser sent to this address is redirected back to: path and query."""
         back = urlsplit(self.leads_back_to(url))
         return f"{back.path}?{back.query}"
 
     def leads_back_to(self, url: str) -> str:
-        """The whole of that."""
+        """The full address that it redirects back to."""
         self._sent = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert self._sent["client_id"] == CLIENT
         query = urlencode({"code": "a-code", "state": self._sent["state"]})
         return f"{self._sent['redirect_uri']}?{query}"
 
     def sent(self, name: str) -> str | None:
-        """What the browser was sent with."""
+        """The query the browser arrived with."""
         return self._sent.get(name)
 
     def answer(self, path: str, body: str) -> tuple[int, str]:
-        """Status and JSON of a page of it."""
+        """Status and JSON of one of its pages."""
         if path.endswith("/.well-known/openid-configuration"):
             return 200, json.dumps(self._description() | self.described)
         if path.endswith("/keys"):
@@ -113,7 +113,7 @@ class FakeProvider:
 def _handler(provider: FakeProvider) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if urlsplit(self.path).path.endswith("/authorize"):  # nobody is asked
+            if urlsplit(self.path).path.endswith("/authorize"):  # sign in without asking
                 self.send_response(302)
                 self.send_header("Location", provider.leads_back_to(self.path))
                 self.end_headers()

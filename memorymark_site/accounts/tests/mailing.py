@@ -1,4 +1,4 @@
-"""E-mail that is sent beside the answer."""
+"""E-mail that is sent in the background."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from memorymark_site.accounts.forms import MAILING
 
 
 def wait_for_mail() -> None:
-    """Until all of it is sent."""
+    """Wait until all of it is sent."""
     for thread in threading.enumerate():
         if thread.name == MAILING:
             thread.join()

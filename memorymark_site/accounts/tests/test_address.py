@@ -1,4 +1,4 @@
-"""The e-mail address of an account: proved by a link, told to the old one, nobody else's."""
+"""An account's e-mail address: confirmed by a link, announced to the old one, and unique."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _browser(name: str) -> Client:
 
 
 def _ask(client: Client, address: str) -> str:
-    """Ask for an address; returns the path of the link that is sent to it."""
+    """Enter an address; returns the path of the link sent to it."""
     client.post(ADDRESS, {"email": address})
     assert mail.outbox, "nothing was sent"
     found = re.search(r"https://lab\.example(/account/address/\S+/)", str(mail.outbox[-1].body))
@@ -58,7 +58,7 @@ def _address() -> str:
     return User.objects.get(username="ada").email
 
 
-def test_it_holds_once_the_link_has_been_opened(browser: Client) -> None:
+def test_a_new_address_takes_effect_when_its_link_is_opened(browser: Client) -> None:
     link = _ask(browser, "ada@new.example")
     assert mail.outbox[-1].to == ["ada@new.example"]
     shown = browser.get(link).content.decode()
@@ -73,7 +73,7 @@ def test_it_holds_once_the_link_has_been_opened(browser: Client) -> None:
     assert (entry.before, entry.after) == ("ada@old.example", "ada@new.example")
 
 
-def test_the_old_address_is_told(browser: Client) -> None:
+def test_the_old_address_is_notified(browser: Client) -> None:
     browser.post(_ask(browser, "ada@new.example"))
 
     assert mail.outbox[-1].to == ["ada@old.example"]
@@ -101,7 +101,7 @@ def test_a_link_works_for_a_day(browser: Client) -> None:
     assert "expired" in ended.content.decode()
 
 
-def test_a_link_works_for_the_account_that_has_asked(browser: Client) -> None:
+def test_a_link_only_works_for_its_account(browser: Client) -> None:
     make_user("eve")
     link = _ask(browser, "ada@new.example")
 
@@ -110,7 +110,7 @@ def test_a_link_works_for_the_account_that_has_asked(browser: Client) -> None:
     assert not User.objects.filter(email="ada@new.example").exists()
 
 
-def test_nobody_takes_the_address_of_another_account(browser: Client) -> None:
+def test_another_accounts_address_is_refused(browser: Client) -> None:
     eve = make_user("eve")
     link = _ask(browser, "eve@lab.example")
     User.objects.filter(pk=eve.pk).update(email="Eve@lab.example")
@@ -121,7 +121,7 @@ def test_nobody_takes_the_address_of_another_account(browser: Client) -> None:
     assert len(mail.outbox) == 1
 
 
-def test_an_address_can_be_taken_away(browser: Client) -> None:
+def test_an_address_can_be_removed(browser: Client) -> None:
     browser.post(ADDRESS, {"email": ""})
 
     assert _address() == ""
@@ -136,7 +136,7 @@ def test_an_open_browser_is_not_enough(browser: Client) -> None:
     assert mail.outbox == []
 
 
-def test_nobody_is_flooded_with_links(browser: Client) -> None:
+def test_the_number_of_links_is_limited(browser: Client) -> None:
     for number in range(5):
         _ask(browser, f"somebody{number}@else.example")
 
@@ -144,7 +144,7 @@ def test_nobody_is_flooded_with_links(browser: Client) -> None:
     assert len(mail.outbox) == 5
 
 
-def test_a_site_that_sends_nothing_says_so(browser: Client, settings: Settings) -> None:
+def test_a_site_without_email_says_so(browser: Client, settings: Settings) -> None:
     settings.EMAIL_BACKEND = NO_BACKEND
 
     page = browser.post(ADDRESS, {"email": "ada@new.example"}).content.decode()
@@ -161,14 +161,14 @@ def dead_server() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("dead_server")
-def test_what_could_not_be_sent_is_said(browser: Client) -> None:
+def test_a_failed_message_is_reported(browser: Client) -> None:
     page = browser.post(ADDRESS, {"email": "ada@new.example"}).content.decode()
 
     assert "no route to the mail server" in page
     assert "Nothing has changed" in page
 
 
-def test_a_change_counts_though_the_old_one_cannot_be_told(
+def test_a_change_takes_effect_even_if_the_old_address_cannot_be_notified(
     browser: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     link = _ask(browser, "ada@new.example")

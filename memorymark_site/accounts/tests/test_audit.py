@@ -29,12 +29,12 @@ def page(client: Client, admin: User) -> Client:
 
 
 def _shown(page: Client, **filters: str) -> str:
-    """The table alone, as htmx asks for it."""
+    """The table alone, as htmx requests it."""
     headers = {"HX-Request": "true", "HX-Target": "entries"}
     return page.get(AUDIT, filters, headers=headers).content.decode()
 
 
-def test_it_says_who_changed_what_from_what_to_what(page: Client, admin: User) -> None:
+def test_an_entry_has_member_action_target_and_both_values(page: Client, admin: User) -> None:
     audit.note(admin, Action.PRICE_SET, "price of A10", before=1.0, after=1.5)
     audit.note(None, Action.MEMBER_JOINED, "grace")
     shown = page.get(AUDIT).content.decode()
@@ -65,7 +65,7 @@ def test_an_entry_outlives_the_account(admin: User) -> None:
     assert AuditEntry.objects.get().actor_name == "ada"
 
 
-def test_it_goes_with_the_change_that_is_undone(admin: User) -> None:
+def test_an_entry_is_rolled_back_with_its_change(admin: User) -> None:
     with transaction.atomic():
         audit.note(admin, Action.PRICE_SET, "price of A10")
         transaction.set_rollback(True)
@@ -73,7 +73,7 @@ def test_it_goes_with_the_change_that_is_undone(admin: User) -> None:
     assert not AuditEntry.objects.exists()
 
 
-def test_it_is_not_noted_outside_a_transaction(
+def test_logging_outside_a_transaction_is_refused(
     admin: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "connection", SimpleNamespace(in_atomic_block=False))
@@ -82,13 +82,13 @@ def test_it_is_not_noted_outside_a_transaction(
         audit.note(admin, Action.PRICE_SET, "price of A10")
 
 
-def test_long_values_are_cut(admin: User) -> None:
+def test_long_values_are_truncated(admin: User) -> None:
     audit.note(admin, Action.PRICE_SET, "x" * 1000, before="y" * 1000, after="z" * 1000)
 
     assert len(AuditEntry.objects.get().what) == AuditEntry.LONGEST
 
 
-def test_filters_find_by_who_what_and_when(page: Client, admin: User) -> None:
+def test_filters_find_by_member_action_and_time(page: Client, admin: User) -> None:
     audit.note(admin, Action.PRICE_SET, "price of A10")
     audit.note(make_user("bob"), Action.ROLE_CHANGED, "grace", before="member", after="viewer")
 
@@ -103,7 +103,7 @@ def test_filters_find_by_who_what_and_when(page: Client, admin: User) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"since": "yesterday"}, {"action": "x"}, {"before": "0"}, {"before": "9" * 30}]
 )
-def test_a_wrong_filter_shows_nothing_and_breaks_nothing(
+def test_an_invalid_filter_shows_nothing_and_breaks_nothing(
     page: Client, admin: User, wrong: dict[str, str]
 ) -> None:
     audit.note(admin, Action.PRICE_SET, "price of A10")
@@ -114,11 +114,11 @@ def test_a_wrong_filter_shows_nothing_and_breaks_nothing(
     assert page.get(f"{AUDIT}audit.csv", wrong).status_code == 400
 
 
-def test_pages_go_on_where_the_last_one_ended(page: Client, admin: User) -> None:
+def test_pages_continue_where_the_last_one_ended(page: Client, admin: User) -> None:
     for number in range(PAGE_SIZE + 3):
         audit.note(admin, Action.PRICE_SET, f"price number {number:03}")
     first = page.get(AUDIT, {"q": "number"}).content.decode()
-    audit.note(admin, Action.PRICE_SET, "price number 999")  # it comes on top meanwhile
+    audit.note(admin, Action.PRICE_SET, "price number 999")  # a new entry on top in the meantime
     oldest = AuditEntry.objects.order_by("id")[3].pk
     second = page.get(AUDIT, {"q": "number", "before": str(oldest)}).content.decode()
 

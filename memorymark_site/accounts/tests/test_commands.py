@@ -39,7 +39,7 @@ def test_a_member_is_added_with_a_typed_password(
 @pytest.mark.parametrize(
     ("options", "role"), [([], "member"), (["--viewer"], "viewer"), (["--admin"], "admin")]
 )
-def test_who_is_added_is_told_by_role(options: list[str], role: str) -> None:
+def test_the_message_has_the_new_members_role(options: list[str], role: str) -> None:
     assert _call("addmember", "grace", "--generate", *options).startswith(f"grace is now {role}.")
 
 
@@ -60,7 +60,7 @@ def test_a_generated_password_is_printed_and_works(client: Client) -> None:
         ("Taken", ("Correct-horse-9", "Correct-horse-9"), "looks like it"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_invalid_input_is_reported(
     monkeypatch: pytest.MonkeyPatch, name: str, passwords: tuple[str, str], reason: str
 ) -> None:
     User.objects.create_user("taken")
@@ -71,7 +71,9 @@ def test_what_is_wrong_is_told(
     assert User.objects.count() == 1
 
 
-def test_a_new_password_is_typed_and_noted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_password_is_typed_and_logged(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     User.objects.create_user("ada", password="Former-horse-9")
     assert not any(throttle.take([throttle.of_account("ada")]) for _ in range(10))
     _type(monkeypatch, "Correct-horse-9", "Correct-horse-9")
@@ -91,7 +93,7 @@ def test_a_new_password_is_typed_and_noted(client: Client, monkeypatch: pytest.M
         ("ada", ("short", "short"), "too short"),
     ],
 )
-def test_no_password_is_changed_where_something_is_wrong(
+def test_an_invalid_password_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, name: str, passwords: tuple[str, ...], reason: str
 ) -> None:
     User.objects.create_user("ada", password="Former-horse-9")
@@ -103,14 +105,14 @@ def test_no_password_is_changed_where_something_is_wrong(
     assert not AuditEntry.objects.exists()
 
 
-def test_no_admin_is_made_without_an_entry() -> None:
+def test_creating_an_admin_is_always_logged() -> None:
     with pytest.raises(CommandError, match="addmember NAME --admin"):
         _call("createsuperuser")
 
     assert not User.objects.exists()
 
 
-def test_a_token_is_printed_once_and_only_its_digest_is_kept(client: Client) -> None:
+def test_a_token_is_printed_once_and_only_its_digest_is_stored(client: Client) -> None:
     User.objects.create_user("ada")
     token = _call("token", "ada", "--label", "nightly runs")
 
@@ -121,14 +123,14 @@ def test_a_token_is_printed_once_and_only_its_digest_is_kept(client: Client) -> 
     assert client.get("/api/v1/models/", headers=headers).status_code == 200
 
 
-def test_a_token_may_be_for_reading_only() -> None:
+def test_a_token_may_be_read_only() -> None:
     User.objects.create_user("ada")
     _call("token", "ada", "--scope", "read")
 
     assert ApiToken.objects.get().scope == "read"
 
 
-def test_a_token_ends_when_it_should(client: Client) -> None:
+def test_a_token_expires_on_time(client: Client) -> None:
     User.objects.create_user("ada")
     token = _call("token", "ada", "--days", "7")
     headers = {"Authorization": f"Token {token}"}
@@ -141,7 +143,7 @@ def test_a_token_ends_when_it_should(client: Client) -> None:
 @pytest.mark.parametrize(
     "arguments", [("nobody",), ("ada", "--days", "0"), ("ada", "--scope", "all")]
 )
-def test_no_token_where_something_is_wrong(arguments: tuple[str, ...]) -> None:
+def test_invalid_input_creates_no_token(arguments: tuple[str, ...]) -> None:
     User.objects.create_user("ada")
     with pytest.raises(CommandError):
         _call("token", *arguments)

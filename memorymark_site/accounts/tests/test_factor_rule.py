@@ -1,4 +1,4 @@
-"""The lab's rule for second factors, and taking those of somebody else away."""
+"""The lab's rule for second factors, and removing another member's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _passkey_of(user: User, name: str = "key") -> Authenticator:
     ("required", "asked"),
     [("none", []), ("admins", ["admin"]), ("all", ["admin", "member"])],
 )
-def test_the_rule_asks_those_it_names_and_who_lack_a_factor(
+def test_the_rule_applies_to_the_roles_it_names_without_a_factor(
     admin: User, grace: User, settings: Settings, required: str, asked: list[str]
 ) -> None:
     settings.REQUIRE_MFA = required
@@ -76,21 +76,21 @@ def test_the_rule_asks_those_it_names_and_who_lack_a_factor(
     assert not any(second_factors.lacks_factor(user) for user in people.values())
 
 
-def test_without_a_rule_nothing_is_asked_of_the_database(admin: User, settings: Settings) -> None:
+def test_without_a_rule_the_database_is_not_queried(admin: User, settings: Settings) -> None:
     settings.REQUIRE_MFA = "none"
     with CaptureQueriesContext(connection) as queries:
         assert second_factors.lacks_factor(admin) is False
     assert len(queries) == 0
 
 
-def test_an_app_or_a_passkey_is_a_factor_and_recovery_codes_are_none(
+def test_an_app_or_a_passkey_is_a_factor_and_recovery_codes_are_not(
     admin: User, grace: User
 ) -> None:
     def has() -> tuple[bool, bool]:
         return second_factors.has_factor(grace), bool(second_factors.factors_of(grace))
 
     _app_of(admin)
-    assert has() == (False, False)  # it is another's
+    assert has() == (False, False)  # it belongs to someone else
     codes = {"seed": "00", "used_mask": 0}
     Authenticator.objects.create(user=grace, type="recovery_codes", data=codes)
     assert has() == (False, False)
@@ -134,11 +134,13 @@ def test_only_marked_views_are_open_without_a_factor() -> None:
 # In the browser and the API
 
 
-def test_without_a_rule_nobody_is_led_anywhere(admin: User) -> None:
+def test_without_a_rule_no_one_is_redirected(admin: User) -> None:
     assert _browser(admin).get("/").status_code == 200
 
 
-def test_who_lacks_one_is_led_to_set_one_up(admin: User, grace: User, rule: str) -> None:
+def test_a_member_without_a_factor_is_redirected_to_set_one_up(
+    admin: User, grace: User, rule: str
+) -> None:
     for user, is_asked in ((admin, True), (grace, rule == "all")):
         client = _browser(user)
         for address in ("/", "/history/", "/tokens/", "/new/"):
@@ -152,7 +154,7 @@ def test_who_lacks_one_is_led_to_set_one_up(admin: User, grace: User, rule: str)
         assert client.post("/accounts/logout/").status_code == 302
 
 
-def test_nothing_is_done_before_either(admin: User, grace: User, rule: str) -> None:
+def test_nothing_else_is_possible_before(admin: User, grace: User, rule: str) -> None:
     client = _browser(admin)
 
     assert client.post(f"{MEMBERS}{grace.pk}/deactivate/")["Location"] == ACCOUNT
@@ -162,7 +164,7 @@ def test_nothing_is_done_before_either(admin: User, grace: User, rule: str) -> N
     assert User.objects.get(pk=grace.pk).is_active
 
 
-def test_the_api_holds_it_for_sessions_and_not_for_tokens(admin: User, rule: str) -> None:
+def test_the_api_applies_the_rule_to_sessions_and_not_to_tokens(admin: User, rule: str) -> None:
     _, token = ApiToken.objects.create(user=admin)
     refused = _browser(admin).get("/api/v1/analyses/")
     script = Client(headers={"Authorization": f"Token {token}"})
@@ -173,7 +175,7 @@ def test_the_api_holds_it_for_sessions_and_not_for_tokens(admin: User, rule: str
     assert script.get("/api/v1/members/").status_code == 200
 
 
-def test_who_has_one_goes_on(admin: User, rule: str) -> None:
+def test_a_member_with_a_factor_is_not_redirected(admin: User, rule: str) -> None:
     _app_of(admin)
     client = _browser(admin)
 
@@ -181,14 +183,14 @@ def test_who_has_one_goes_on(admin: User, rule: str) -> None:
     assert client.get("/api/v1/analyses/").status_code == 200
 
 
-def test_recovery_codes_alone_are_none(admin: User, rule: str) -> None:
+def test_recovery_codes_alone_are_not_a_factor(admin: User, rule: str) -> None:
     _app_of(admin)
     Authenticator.objects.filter(type="totp").delete()
 
     assert _browser(admin).get("/")["Location"] == ACCOUNT
 
 
-def test_it_costs_a_query_for_whom_it_asks_and_none_without(
+def test_the_rule_costs_one_query_where_it_applies_and_none_elsewhere(
     grace: User, settings: Settings
 ) -> None:
     client = _browser(grace)
@@ -206,7 +208,7 @@ def test_it_costs_a_query_for_whom_it_asks_and_none_without(
     assert count() == before + 1
 
 
-def test_an_admin_takes_away_what_somebody_has_lost(admin: User, grace: User) -> None:
+def test_an_admin_can_remove_lost_factors(admin: User, grace: User) -> None:
     _app_of(grace)
     client = _browser(admin)
     assert f"{MEMBERS}{grace.pk}/remove-factors/" in client.get(MEMBERS).content.decode()
@@ -222,7 +224,7 @@ def test_an_admin_takes_away_what_somebody_has_lost(admin: User, grace: User) ->
     assert AuditEntry.objects.count() == 1
 
 
-def test_ones_own_are_not_removed_that_way(admin: User) -> None:
+def test_admins_cannot_remove_their_own_factors_that_way(admin: User) -> None:
     _app_of(admin)
     client = _browser(admin)
     assert "remove-factors" not in client.get(MEMBERS).content.decode()
@@ -232,7 +234,7 @@ def test_ones_own_are_not_removed_that_way(admin: User) -> None:
     assert Authenticator.objects.count() == 2
 
 
-def test_the_list_says_who_has_one(admin: User, grace: User) -> None:
+def test_the_member_list_shows_who_has_a_factor(admin: User, grace: User) -> None:
     _app_of(grace)
     shown = _browser(admin).get(MEMBERS)
 
@@ -242,7 +244,7 @@ def test_the_list_says_who_has_one(admin: User, grace: User) -> None:
     ]
 
 
-def test_whoever_runs_the_machine_helps_the_last_admin(admin: User) -> None:
+def test_a_command_removes_the_last_admins_factors(admin: User) -> None:
     _app_of(admin)
     out = StringIO()
     call_command("removefactors", "ada", stdout=out)

@@ -50,7 +50,7 @@ def _link_in(html: str) -> str:
 
 
 def _invite(page: Client, **fields: str) -> str:
-    """The link of a new invitation."""
+    """Create an invitation; returns its link."""
     return _link_in(page.post(MEMBERS, {"role": "member", **fields}).content.decode())
 
 
@@ -60,7 +60,7 @@ def _log() -> list[tuple[str, str, str, str, str]]:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_who_is_invited_chooses_a_name_and_is_in(page: Client, role: Role) -> None:
+def test_an_invited_person_chooses_a_name_and_is_signed_in(page: Client, role: Role) -> None:
     address = _invite(page, role=role.value)
     guest = Client()
 
@@ -74,8 +74,8 @@ def test_who_is_invited_chooses_a_name_and_is_in(page: Client, role: Role) -> No
     assert [entry[1] for entry in _log()] == [Action.MEMBER_INVITED, Action.MEMBER_JOINED]
 
 
-def test_no_other_site_sees_the_key_and_the_form_can_be_sent(page: Client) -> None:
-    """With no-referrer browsers send ``Origin: null``, which the check of forms refuses."""
+def test_the_key_is_not_sent_to_other_sites_and_the_form_still_works(page: Client) -> None:
+    """With no-referrer, browsers send ``Origin: null``, which the CSRF check refuses."""
     assert Client().get(_invite(page))["Referrer-Policy"] == "same-origin"
 
 
@@ -89,7 +89,7 @@ def test_an_invitation_works_once(page: Client) -> None:
     assert not User.objects.filter(username="eve").exists()
 
 
-def test_of_two_who_accept_at_once_one_is_in(admin: User) -> None:
+def test_only_one_of_two_simultaneous_guests_joins(admin: User) -> None:
     invitation, _ = invitations.invite(admin, Role.MEMBER)
     invitations.accept(invitation, "grace", "", "Correct-horse-9")
 
@@ -98,7 +98,7 @@ def test_of_two_who_accept_at_once_one_is_in(admin: User) -> None:
     assert not User.objects.filter(username="eve").exists()
 
 
-def test_an_invitation_ends(page: Client) -> None:
+def test_an_invitation_expires(page: Client) -> None:
     address = _invite(page)
     Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
 
@@ -107,7 +107,7 @@ def test_an_invitation_ends(page: Client) -> None:
     assert "over" in page.get(MEMBERS).content.decode()
 
 
-def test_a_revoked_invitation_lets_nobody_in(page: Client) -> None:
+def test_a_revoked_invitation_does_not_work(page: Client) -> None:
     address = _invite(page)
     page.post(f"{MEMBERS}invitations/{Invitation.objects.get().pk}/revoke/")
 
@@ -115,7 +115,7 @@ def test_a_revoked_invitation_lets_nobody_in(page: Client) -> None:
     assert "Open invitations" not in page.get(MEMBERS).content.decode()
 
 
-def test_a_new_link_takes_the_place_of_the_old_one(page: Client) -> None:
+def test_a_new_link_replaces_the_old_one(page: Client) -> None:
     old = _invite(page)
     Invitation.objects.update(expires_at=timezone.now() - timedelta(days=1))
     pk = Invitation.objects.get().pk
@@ -142,7 +142,7 @@ def test_a_wrong_key_opens_nothing(client: Client, db: None, key: str) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"username": "ADA"}, {"password2": "other-9"}, {"email": "none"}, {"username": ""}]
 )
-def test_wrong_answers_are_told_and_the_link_stays_good(
+def test_mistakes_are_reported_and_the_link_still_works(
     page: Client, wrong: dict[str, str]
 ) -> None:
     address = _invite(page)
@@ -152,7 +152,7 @@ def test_wrong_answers_are_told_and_the_link_stays_good(
     assert guest.post(address, ANSWERS).status_code == 302
 
 
-def test_it_is_sent_by_email_where_there_is_e_mail(page: Client) -> None:
+def test_an_invitation_is_sent_by_email_if_set_up(page: Client) -> None:
     shown = page.post(MEMBERS, {"role": "viewer", "email": "grace@lab.example"}).content.decode()
 
     assert "We e-mailed it to grace@lab.example" in shown
@@ -161,7 +161,7 @@ def test_it_is_sent_by_email_where_there_is_e_mail(page: Client) -> None:
     assert sent.to == ["grace@lab.example"]
 
 
-def test_without_e_mail_it_says_so_and_shows_the_link(page: Client, settings: Settings) -> None:
+def test_without_email_the_page_shows_the_link(page: Client, settings: Settings) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
     shown = page.post(MEMBERS, {"role": "viewer", "email": "grace@lab.example"}).content.decode()
 
@@ -169,7 +169,7 @@ def test_without_e_mail_it_says_so_and_shows_the_link(page: Client, settings: Se
     assert _link_in(shown)
 
 
-def test_one_who_has_an_account_is_not_invited(page: Client) -> None:
+def test_a_person_with_an_account_is_not_invited(page: Client) -> None:
     make_user("grace", email="Grace@lab.example")
     shown = page.post(MEMBERS, {"role": "member", "email": "grace@lab.example"}).content.decode()
 
@@ -178,7 +178,7 @@ def test_one_who_has_an_account_is_not_invited(page: Client) -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_a_role_holds_from_the_next_request_on(page: Client, admin: User, role: Role) -> None:
+def test_a_new_role_applies_from_the_next_request(page: Client, admin: User, role: Role) -> None:
     before = Role.MEMBER if role is Role.VIEWER else Role.VIEWER
     user = make_viewer("vera") if before is Role.VIEWER else make_user("vera")
     theirs = Client()
@@ -191,7 +191,7 @@ def test_a_role_holds_from_the_next_request_on(page: Client, admin: User, role: 
     assert _log() == [("ada", Action.ROLE_CHANGED, "vera", before.value, role.value)]
 
 
-def test_the_last_admin_stays(page: Client, admin: User) -> None:
+def test_the_last_admin_cannot_leave(page: Client, admin: User) -> None:
     retired = make_user("old", is_staff=True, is_active=False)
     for address, sent in (("role", {"role": "viewer"}), ("deactivate", {})):
         shown = page.post(f"{MEMBERS}{admin.pk}/{address}/", sent, follow=True).content.decode()
@@ -202,7 +202,7 @@ def test_the_last_admin_stays(page: Client, admin: User) -> None:
     assert _log() == []
 
 
-def test_an_admin_may_go_where_another_stays(page: Client, admin: User) -> None:
+def test_an_admin_can_leave_if_another_stays(page: Client, admin: User) -> None:
     make_user("bob", is_staff=True)
     page.post(f"{MEMBERS}{admin.pk}/role/", {"role": "member"})
 
@@ -210,12 +210,12 @@ def test_an_admin_may_go_where_another_stays(page: Client, admin: User) -> None:
     assert page.get(MEMBERS).status_code == 403
 
 
-def test_a_wrong_role_or_account_changes_nothing(page: Client, admin: User) -> None:
+def test_an_invalid_role_or_account_changes_nothing(page: Client, admin: User) -> None:
     assert page.post(f"{MEMBERS}{admin.pk}/role/", {"role": "king"}).status_code == 404
     assert page.post(f"{MEMBERS}999999/role/", {"role": "member"}).status_code == 404
 
 
-def test_a_deactivated_member_can_do_nothing_and_their_history_stays(
+def test_a_deactivated_member_can_do_nothing_and_their_history_is_kept(
     page: Client, admin: User
 ) -> None:
     user = make_user("grace")
@@ -231,7 +231,7 @@ def test_a_deactivated_member_can_do_nothing_and_their_history_stays(
     assert not Client().login(username="grace", password="correct horse battery")
     assert "grace" in page.get(f"/{analysis.pk}/").content.decode()
     page.post(f"{MEMBERS}{user.pk}/reactivate/")
-    assert theirs.get("/").status_code == 302  # a session of before does not come back
+    assert theirs.get("/").status_code == 302  # an old session does not work again
     assert script.get("/api/v1/analyses/").status_code == 401
     assert Client().login(username="grace", password="correct horse battery")
     assert [entry[1] for entry in _log()] == [Action.MEMBER_DEACTIVATED, Action.MEMBER_REACTIVATED]
@@ -254,16 +254,14 @@ def test_a_link_for_a_new_password_works_once(page: Client) -> None:
     ]
 
 
-def test_nobody_deactivated_gets_a_link_for_a_new_password(page: Client) -> None:
+def test_a_deactivated_member_gets_no_password_reset(page: Client) -> None:
     user = make_user("grace", is_active=False)
     shown = page.post(f"{MEMBERS}{user.pk}/reset-link/", follow=True).content.decode()
 
     assert "Reactivate grace first" in shown
 
 
-def test_a_forgotten_password_is_sent_and_nobody_learns_who_has_an_account(
-    client: Client, db: None
-) -> None:
+def test_a_password_reset_does_not_reveal_who_has_an_account(client: Client, db: None) -> None:
     make_user("grace", email="grace@lab.example")
     said = [
         client.post("/accounts/forgotten/", {"email": f"{name}@lab.example"}, follow=True).content
@@ -277,7 +275,7 @@ def test_a_forgotten_password_is_sent_and_nobody_learns_who_has_an_account(
     assert re.search(r"http://127\.0\.0\.1:\d+/accounts/reset/\S+", str(sent.body))
 
 
-def test_without_e_mail_a_forgotten_password_is_an_admins_business(
+def test_without_email_an_admin_resets_passwords(
     client: Client, db: None, settings: Settings
 ) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
@@ -287,7 +285,7 @@ def test_without_e_mail_a_forgotten_password_is_an_admins_business(
     assert "Ask a lab admin" in shown
 
 
-def test_the_list_needs_as_many_queries_for_many_as_for_few(page: Client) -> None:
+def test_the_list_takes_the_same_number_of_queries_for_any_number(page: Client) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
             page.get(MEMBERS)
@@ -304,10 +302,10 @@ def test_the_list_needs_as_many_queries_for_many_as_for_few(page: Client) -> Non
     assert count() == few
 
 
-def test_djangos_admin_site_makes_no_accounts(page: Client) -> None:
+def test_the_admin_site_cannot_create_accounts(page: Client) -> None:
     assert page.get("/admin/auth/user/").status_code == 404
 
 
-def test_a_role_is_not_changed_of_who_is_deactivated(admin: User) -> None:
+def test_a_deactivated_members_role_cannot_change(admin: User) -> None:
     with pytest.raises(members.Inactive):
         members.set_role(admin, make_user("gone", is_active=False), Role.ADMIN)

@@ -1,4 +1,4 @@
-"""Passkeys: added, used after the password and alone, refused where they are not right."""
+"""Passkeys: added, used alone and after the password, and refused if invalid."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def passkey(here: Client) -> Passkey:
     return passkey
 
 
-def test_it_is_asked_for_after_the_password(here: Client, passkey: Passkey) -> None:
+def test_a_passkey_is_required_after_the_password(here: Client, passkey: Passkey) -> None:
     client = _signed_in("ada")
     assert not _is_in(client)
     answer = passkey.get(_data(client, CODE)["request_options"])
@@ -80,7 +80,7 @@ def test_it_is_asked_for_after_the_password(here: Client, passkey: Passkey) -> N
     assert "Passkey laptop" in here.get("/account/").content.decode()
 
 
-def test_it_signs_in_alone(here: Client, passkey: Passkey) -> None:
+def test_a_passkey_signs_in_alone(here: Client, passkey: Passkey) -> None:
     client = _client()
     sent = {"credential": passkey.get(_asked(client)), "next": "/history/"}
 
@@ -88,7 +88,7 @@ def test_it_signs_in_alone(here: Client, passkey: Passkey) -> None:
     assert _is_in(client)
 
 
-def test_alone_it_has_to_know_who_holds_it(here: Client) -> None:
+def test_signing_in_alone_requires_user_verification(here: Client) -> None:
     found = Passkey(is_unlocked=False)
     assert _add(here, found)["Location"] == CODES
     client = _client()
@@ -101,12 +101,12 @@ def test_alone_it_has_to_know_who_holds_it(here: Client) -> None:
     assert _is_in(client)
 
 
-def test_one_that_does_not_know_its_holder_is_not_taken_to_sign_in_alone(here: Client) -> None:
+def test_a_passkey_without_user_verification_does_not_sign_in_alone(here: Client) -> None:
     assert _add(here, Passkey(is_unlocked=False), passwordless="on").status_code == 200
     assert not Authenticator.objects.exists()
 
 
-def test_what_it_signed_for_another_site_or_challenge_is_refused(here: Client) -> None:
+def test_a_signature_for_another_site_or_challenge_is_refused(here: Client) -> None:
     phished = Passkey(origin="https://memorymark.example")
     assert _add(here, phished).status_code == 200
     good = Passkey()
@@ -119,7 +119,7 @@ def test_what_it_signed_for_another_site_or_challenge_is_refused(here: Client) -
     assert not _is_in(client)
 
 
-def test_one_of_somebody_else_is_refused(here: Client, passkey: Passkey) -> None:
+def test_another_members_passkey_is_refused(here: Client, passkey: Passkey) -> None:
     make_user("eve")
     eves = Passkey()
     _add(_signed_in("eve"), eves, passwordless="on")
@@ -129,7 +129,7 @@ def test_one_of_somebody_else_is_refused(here: Client, passkey: Passkey) -> None
     assert not _is_in(client)
 
 
-def test_a_wrong_signature_is_refused(here: Client, passkey: Passkey) -> None:
+def test_an_invalid_signature_is_refused(here: Client, passkey: Passkey) -> None:
     client = _client()
     answer = json.loads(passkey.get(_asked(client)))
     signature = answer["response"]["signature"]
@@ -158,7 +158,7 @@ def test_a_wrong_signature_is_refused(here: Client, passkey: Passkey) -> None:
         ' "authenticatorData": "eA", "signature": "eA", "userHandle": "\\u0663"}}',
     ],
 )
-def test_what_no_browser_sends_is_refused_in_words(
+def test_malformed_responses_are_refused_with_a_message(
     here: Client, passkey: Passkey, sent: str
 ) -> None:
     guest, half = _client(), _signed_in("ada")
@@ -175,7 +175,7 @@ def test_what_no_browser_sends_is_refused_in_words(
     assert Authenticator.objects.filter(type=Authenticator.Type.WEBAUTHN).count() == 1
 
 
-def test_nobody_deactivated_gets_in_with_one(ada: User, passkey: Passkey) -> None:
+def test_a_deactivated_members_passkey_is_refused(ada: User, passkey: Passkey) -> None:
     User.objects.filter(pk=ada.pk).update(is_active=False)
     client = _client()
     answer = client.post(ALONE, {"credential": passkey.get(_asked(client))}, follow=True)
@@ -184,7 +184,7 @@ def test_nobody_deactivated_gets_in_with_one(ada: User, passkey: Passkey) -> Non
     assert not _is_in(client)
 
 
-def test_one_is_renamed_and_removed_by_its_owner_alone(here: Client, passkey: Passkey) -> None:
+def test_only_its_owner_can_rename_and_remove_a_passkey(here: Client, passkey: Passkey) -> None:
     pk = Authenticator.objects.get(type=Authenticator.Type.WEBAUTHN).pk
     make_user("eve")
     eve = _signed_in("eve")
@@ -202,7 +202,7 @@ def test_one_is_renamed_and_removed_by_its_owner_alone(here: Client, passkey: Pa
     ]
 
 
-def test_it_confirms_who_one_is(here: Client, passkey: Passkey) -> None:
+def test_a_passkey_confirms_your_identity(here: Client, passkey: Passkey) -> None:
     session = here.session
     session.pop("account_authentication_methods")
     session.save()
@@ -214,7 +214,7 @@ def test_it_confirms_who_one_is(here: Client, passkey: Passkey) -> None:
     assert here.get(ADD).status_code == 200
 
 
-def test_sign_ins_are_not_begun_without_end(db: None) -> None:
+def test_the_number_of_started_sign_ins_is_limited(db: None) -> None:
     for _ in range(150):
         assert _client().get(ALONE, headers={"Accept": "application/json"}).status_code == 200
     refused = _client().get(ALONE, headers={"Accept": "application/json"})
@@ -234,7 +234,7 @@ def test_sign_ins_are_not_begun_without_end(db: None) -> None:
         ("127.0.0.1", True, "t work at this address"),
     ],
 )
-def test_where_browsers_have_none_it_says_where_to_go(
+def test_where_passkeys_cannot_work_the_page_says_where_to_go(
     ada: User, host: str, is_secure: bool, said: str
 ) -> None:
     client = Client(headers={"Host": host})

@@ -1,4 +1,4 @@
-"""Which role includes which, who has which, and which one a view needs."""
+"""Which role includes which, which role an account has, and which a view needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_role_includes_itself_and_all_lesser_ones() -> None:
 
 def test_each_account_has_one_role_and_the_lesser_ones_with_it(db: None) -> None:
     marked_admin = make_user("ada", is_staff=True)
-    Viewer.objects.create(user=marked_admin)  # the greater one counts
+    Viewer.objects.create(user=marked_admin)  # the higher one counts
     accounts: dict[Role, User] = {
         VIEWER: make_viewer(),
         MEMBER: make_user("grace"),
@@ -61,7 +61,7 @@ def test_a_stranger_has_no_role() -> None:
     assert not any(has_role(AnonymousUser(), role) for role in Role)
 
 
-def test_a_view_that_declares_nothing_lets_viewers_read_only() -> None:
+def test_by_default_a_view_lets_viewers_only_read() -> None:
     def view() -> None: ...
 
     for reading in ("GET", "HEAD", "OPTIONS", "TRACE"):
@@ -71,7 +71,7 @@ def test_a_view_that_declares_nothing_lets_viewers_read_only() -> None:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_declared_role_holds_for_every_method(role: Role) -> None:
+def test_a_declared_role_applies_to_every_method(role: Role) -> None:
     def view() -> str:
         return "as before"
 
@@ -87,7 +87,7 @@ def test_a_refusal_names_what_is_missing() -> None:
         assert "read-only" in refusal(role)
 
 
-def test_the_member_is_the_one_signed_in() -> None:
+def test_the_member_is_the_signed_in_user() -> None:
     request = RequestFactory().get("/")
     request.user = User(username="grace")
     assert member(request) is request.user

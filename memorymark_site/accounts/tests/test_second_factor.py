@@ -1,4 +1,4 @@
-"""An authenticator app and recovery codes: set up, asked for, bounded, removed, noted."""
+"""An authenticator app and recovery codes: set up, required, limited, removed, logged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PASSWORD = "correct horse battery"  # noqa: S105  # of make_user
 
 
 def code_of(secret: str, steps: int = 0) -> str:
-    """What an app with this key shows, so many steps of 30 seconds from now."""
+    """The code of an app with this key, this many 30-second steps from now."""
     return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30 + steps)))
 
 
@@ -39,7 +39,7 @@ def _password(client: Client, name: str = "ada") -> _MonkeyPatchedWSGIResponse:
 
 
 def _set_up(client: Client) -> str:
-    """Set up an app with who is signed in; returns its key."""
+    """Set up an app for the signed-in member; returns its key."""
     shown = client.get(APP).content.decode()
     found = re.search(r"<code>([A-Z2-7]{32})</code>", shown)
     assert found, shown
@@ -67,7 +67,7 @@ def ada(db: None) -> User:
 
 @pytest.fixture
 def here(ada: User) -> Client:
-    """The browser in which the app is set up."""
+    """The browser in which the app was set up."""
     client = Client()
     _password(client)
     return client
@@ -78,7 +78,7 @@ def secret(here: Client) -> str:
     return _set_up(here)
 
 
-def test_the_password_alone_does_not_sign_in_any_more(secret: str) -> None:
+def test_the_password_alone_no_longer_signs_in(secret: str) -> None:
     client = Client()
 
     assert _password(client)["Location"] == CODE
@@ -92,7 +92,7 @@ def test_the_password_alone_does_not_sign_in_any_more(secret: str) -> None:
     assert _is_in(client)
 
 
-def test_it_leads_on_to_where_one_wanted_to_go(secret: str) -> None:
+def test_the_second_step_continues_to_the_requested_page(secret: str) -> None:
     client = Client()
     sent = {"login": "ada", "password": PASSWORD, "next": "/history/"}
     client.post(LOGIN, sent)
@@ -110,7 +110,7 @@ def test_it_leads_on_to_where_one_wanted_to_go(secret: str) -> None:
         "\\\\x",
     ],
 )
-def test_a_sign_in_leads_nowhere_else(ada: User, wanted: str) -> None:
+def test_the_second_step_does_not_redirect_elsewhere(ada: User, wanted: str) -> None:
     sent = {"login": "ada", "password": PASSWORD, "next": wanted}
 
     assert Client().post(LOGIN, sent)["Location"] == "/"
@@ -124,14 +124,14 @@ def test_a_viewer_can_have_one_too(db: None) -> None:
     assert _set_up(client)
 
 
-def test_the_page_shows_the_key_as_a_picture_and_as_text(here: Client) -> None:
+def test_the_page_shows_the_key_as_a_qr_code_and_as_text(here: Client) -> None:
     shown = here.get(APP).content.decode()
 
     assert 'src="data:image/svg+xml;base64,' in shown
     assert re.search(r"<code>[A-Z2-7]{32}</code>", shown)
 
 
-def test_an_app_that_has_not_the_key_is_not_taken(here: Client) -> None:
+def test_an_app_without_the_key_is_not_accepted(here: Client) -> None:
     here.get(APP)
     shown = here.post(APP, {"code": "000000"})
 
@@ -140,20 +140,20 @@ def test_an_app_that_has_not_the_key_is_not_taken(here: Client) -> None:
 
 
 @pytest.mark.parametrize("typed", ["{}{}", "{} {}", "{}-{}"])
-def test_a_code_signs_in_once_in_whatever_process_it_is_tried(secret: str, typed: str) -> None:
+def test_a_code_only_works_once_across_processes(secret: str, typed: str) -> None:
     code = code_of(secret)
     first, second = Client(), Client()
     _password(first)
     _password(second)
 
     assert first.post(CODE, {"code": code}).status_code == 302
-    cache.clear()  # as that of another process
+    cache.clear()  # like that of another process
     again = typed.format(code[:3], code[3:])
     assert "already used" in second.post(CODE, {"code": again}).content.decode()
     assert not _is_in(second)
 
 
-def test_a_clock_may_be_half_a_minute_off_and_no_more(secret: str) -> None:
+def test_a_clock_may_be_off_by_at_most_half_a_minute(secret: str) -> None:
     client = Client()
     _password(client)
 
@@ -161,7 +161,7 @@ def test_a_clock_may_be_half_a_minute_off_and_no_more(secret: str) -> None:
     assert client.post(CODE, {"code": code_of(secret, 1)}).status_code == 302
 
 
-def test_codes_are_bounded_for_the_account_whatever_the_browser(secret: str) -> None:
+def test_attempts_are_limited_per_account_across_browsers(secret: str) -> None:
     for _ in range(5):
         guesser = Client(REMOTE_ADDR="192.0.2.1")
         _password(guesser)
@@ -177,13 +177,13 @@ def test_codes_are_bounded_for_the_account_whatever_the_browser(secret: str) -> 
     assert client.post(CODE, {"code": code_of(secret)}).status_code == 302
 
 
-def test_nobody_gets_to_the_second_step_past_the_password(secret: str, client: Client) -> None:
+def test_the_second_step_needs_the_password_first(secret: str, client: Client) -> None:
     assert client.get(CODE)["Location"] == LOGIN
     assert client.post(CODE, {"code": code_of(secret)})["Location"] == LOGIN
     assert not _is_in(client)
 
 
-def test_who_comes_back_to_the_sign_in_page_begins_anew(secret: str) -> None:
+def test_returning_to_the_sign_in_page_starts_over(secret: str) -> None:
     client = Client()
     _password(client)
 
@@ -205,7 +205,7 @@ def test_a_recovery_code_signs_in_once(here: Client, secret: str) -> None:
     assert "9 left" in here.get("/account/").content.decode()
 
 
-def test_recovery_codes_come_as_a_file_too(here: Client, secret: str) -> None:
+def test_recovery_codes_can_be_downloaded(here: Client, secret: str) -> None:
     file = here.get(f"{CODES}download/")
 
     assert file["Content-Disposition"] == 'attachment; filename="recovery-codes.txt"'
@@ -213,7 +213,7 @@ def test_recovery_codes_come_as_a_file_too(here: Client, secret: str) -> None:
     assert re.findall(r"(?m)^\d{8}$", file.content.decode()) == _codes(here)
 
 
-def test_new_recovery_codes_end_the_old_ones(here: Client, secret: str) -> None:
+def test_new_recovery_codes_replace_the_old_ones(here: Client, secret: str) -> None:
     old = _codes(here)
     here.post(f"{CODES}new/")
 
@@ -230,7 +230,9 @@ def test_there_are_no_recovery_codes_without_a_factor(here: Client) -> None:
     assert not Authenticator.objects.exists()
 
 
-def test_removed_it_is_asked_for_no_more_and_its_codes_are_gone(here: Client, secret: str) -> None:
+def test_a_removed_app_is_no_longer_required_and_its_codes_are_gone(
+    here: Client, secret: str
+) -> None:
     assert here.post(f"{APP}remove/")["Location"] == "/account/"
     client = Client()
 
@@ -260,16 +262,16 @@ def test_an_open_browser_is_not_enough_to_change_it(
     assert here.get(address).status_code == 200
 
 
-def test_neither_is_a_form_that_was_open(here: Client, secret: str) -> None:
+def test_a_form_left_open_is_not_enough_either(here: Client, secret: str) -> None:
     session = here.session
-    session.pop("account_authentication_methods")  # as of a sign-in before there were factors
+    session.pop("account_authentication_methods")  # like a sign-in from before there were factors
     session.save()
 
     assert here.post(f"{APP}remove/")["Location"].startswith(f"{CONFIRM}?next=")
     assert Authenticator.objects.count() == 2
 
 
-def test_the_password_asked_for_again_is_bounded_with_that_of_signing_in(here: Client) -> None:
+def test_confirming_a_password_shares_the_limit_of_signing_in(here: Client) -> None:
     for number in range(10):
         answer = here.post(CONFIRM, {"password": "wrong"}, REMOTE_ADDR=f"192.0.2.{number}")
         assert answer.status_code == 200
@@ -278,7 +280,7 @@ def test_the_password_asked_for_again_is_bounded_with_that_of_signing_in(here: C
     assert _password(Client()).status_code == 429
 
 
-def test_so_is_the_old_password_where_one_sets_a_new_one(here: Client) -> None:
+def test_changing_a_password_shares_the_limit_of_signing_in(here: Client) -> None:
     new = {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"}
     for _ in range(10):
         here.post("/account/password/", {"old_password": "wrong", **new})
@@ -286,7 +288,7 @@ def test_so_is_the_old_password_where_one_sets_a_new_one(here: Client) -> None:
     assert here.post("/account/password/", {"old_password": PASSWORD, **new}).status_code == 429
 
 
-def test_a_code_confirms_as_well_and_is_bounded(here: Client, secret: str) -> None:
+def test_a_code_confirms_too_and_is_limited(here: Client, secret: str) -> None:
     address = f"{CONFIRM}code/?next=/account/"
     for _ in range(4):
         assert here.post(address, {"code": "000000"}).status_code == 200
@@ -297,7 +299,7 @@ def test_a_code_confirms_as_well_and_is_bounded(here: Client, secret: str) -> No
     assert here.post(address, {"code": code_of(secret, 1)}).status_code == 429
 
 
-def test_a_link_for_a_new_password_does_not_get_past_it(ada: User, secret: str) -> None:
+def test_a_password_reset_does_not_bypass_it(ada: User, secret: str) -> None:
     client = Client()
     ada.refresh_from_db()
     form = client.get(links.reset_path(make_user("root", is_staff=True), ada))["Location"]
@@ -309,7 +311,7 @@ def test_a_link_for_a_new_password_does_not_get_past_it(ada: User, secret: str) 
     assert not _is_in(client)
 
 
-def test_who_comes_by_invitation_may_set_one_up_at_once(db: None) -> None:
+def test_a_new_member_can_set_one_up_immediately(db: None) -> None:
     _, key = invitations.invite(make_user("root", is_staff=True), Role.MEMBER)
     client = Client()
     answers = {"username": "eve", "email": ""}
@@ -319,7 +321,7 @@ def test_who_comes_by_invitation_may_set_one_up_at_once(db: None) -> None:
     assert _set_up(client)
 
 
-def test_a_new_secret_key_locks_nobody_out(secret: str, settings: Settings) -> None:
+def test_a_new_secret_key_locks_no_one_out(secret: str, settings: Settings) -> None:
     settings.SECRET_KEY = "another one, as after a leak or in a restored lab"  # noqa: S105  # of this test
     client = Client()
     _password(client)
@@ -328,7 +330,7 @@ def test_a_new_secret_key_locks_nobody_out(secret: str, settings: Settings) -> N
     assert _is_in(client)
 
 
-def test_nobody_deactivated_passes_the_second_step(ada: User, secret: str) -> None:
+def test_a_deactivated_member_does_not_pass_the_second_step(ada: User, secret: str) -> None:
     client = Client()
     _password(client)
     User.objects.filter(pk=ada.pk).update(is_active=False)
@@ -346,12 +348,12 @@ def test_the_secret_is_on_no_other_page_and_not_in_the_log(here: Client, secret:
     "address",
     ["/accounts/signup/", "/accounts/email/", "/accounts/password/set/", "/accounts/inactive/"],
 )
-def test_what_nobody_wants_of_the_library_is_not_there(here: Client, address: str) -> None:
+def test_unused_pages_of_the_library_do_not_exist(here: Client, address: str) -> None:
     assert here.get(address).status_code == 404
 
 
 @pytest.mark.parametrize("address", ["mfa/authenticator/", "account/emailaddress/"])
-def test_djangos_admin_site_shows_no_keys(client: Client, db: None, address: str) -> None:
+def test_the_admin_site_shows_no_keys(client: Client, db: None, address: str) -> None:
     client.force_login(make_user("root", is_staff=True, is_superuser=True))
 
     assert client.get("/admin/").status_code == 200

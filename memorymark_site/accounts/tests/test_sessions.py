@@ -28,7 +28,7 @@ def _browser(name: str = "ada", agent: str = FIREFOX) -> Client:
     return client
 
 
-def test_one_sees_where_one_is_signed_in(ada: User) -> None:
+def test_the_account_page_lists_your_sessions(ada: User) -> None:
     _browser(agent="curl/8")
     shown = _browser().get("/account/").content.decode()
 
@@ -37,7 +37,7 @@ def test_one_sees_where_one_is_signed_in(ada: User) -> None:
     assert shown.count(">this browser<") == 1
 
 
-def test_one_ends_a_session_of_another_browser(ada: User) -> None:
+def test_you_can_end_the_session_of_another_browser(ada: User) -> None:
     lost, here = _browser(), _browser()
     pk = SignIn.objects.order_by("pk")[0].pk
     here.post(f"/account/sessions/{pk}/end/")
@@ -47,7 +47,7 @@ def test_one_ends_a_session_of_another_browser(ada: User) -> None:
     assert AuditEntry.objects.get().action == Action.SESSIONS_ENDED
 
 
-def test_one_ends_all_others_at_once(ada: User) -> None:
+def test_you_can_end_all_other_sessions_together(ada: User) -> None:
     others = [_browser(), _browser()]
     here = _browser()
     shown = here.post("/account/sessions/end-others/", follow=True).content.decode()
@@ -56,7 +56,7 @@ def test_one_ends_all_others_at_once(ada: User) -> None:
     assert [client.get("/").status_code for client in [*others, here]] == [302, 302, 200]
 
 
-def test_nobody_ends_the_session_of_somebody_else(ada: User) -> None:
+def test_another_members_session_cannot_be_ended(ada: User) -> None:
     make_user("eve")
     hers, eves = _browser(), _browser("eve")
     eves.post(f"/account/sessions/{SignIn.objects.get(user=ada).pk}/end/")
@@ -75,8 +75,8 @@ def test_a_new_password_signs_other_browsers_out(ada: User) -> None:
     assert AuditEntry.objects.get().action == Action.PASSWORD_CHANGED
 
 
-def test_who_is_signed_out_by_a_new_password_is_not_listed_any_more(ada: User) -> None:
-    """A thief's browser that does not come back would look as if it were still in."""
+def test_sessions_ended_by_a_new_password_are_not_listed(ada: User) -> None:
+    """A thief's browser that does not come back would look as if still signed in."""
     _browser(), _browser()
     new = {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"}
     here = _browser()
@@ -98,7 +98,7 @@ def test_the_old_password_is_needed_for_a_new_one(ada: User) -> None:
     assert User.objects.get().check_password(PASSWORD)
 
 
-def test_sessions_that_have_ended_are_not_listed_and_go(ada: User) -> None:
+def test_ended_sessions_are_not_listed_and_are_deleted(ada: User) -> None:
     _browser()
     Session.objects.all().delete()
     here = _browser()
@@ -107,7 +107,7 @@ def test_sessions_that_have_ended_are_not_listed_and_go(ada: User) -> None:
     assert "Firefox" in here.get("/account/").content.decode()
 
 
-def test_sessions_that_are_over_are_removed_at_a_sign_in(ada: User) -> None:
+def test_expired_sessions_are_deleted_at_a_sign_in(ada: User) -> None:
     _browser()
     Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
     _browser()
@@ -125,5 +125,5 @@ def test_sessions_that_are_over_are_removed_at_a_sign_in(ada: User) -> None:
         ("<script>", "an unknown browser"),
     ],
 )
-def test_a_browser_is_called_as_people_call_it(agent: str, name: str) -> None:
+def test_browsers_have_their_usual_names(agent: str, name: str) -> None:
     assert browser_of(agent) == name

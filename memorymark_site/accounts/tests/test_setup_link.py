@@ -26,7 +26,7 @@ def _address() -> str:
     return f"/setup/{token}/"
 
 
-def test_it_makes_the_first_admin_and_signs_it_in(client: Client) -> None:
+def test_the_link_creates_the_first_admin_and_signs_in(client: Client) -> None:
     address = _address()
 
     assert client.get(address).status_code == 200
@@ -38,7 +38,7 @@ def test_it_makes_the_first_admin_and_signs_it_in(client: Client) -> None:
     assert client.get("/").status_code == 200
 
 
-def test_it_works_once(client: Client) -> None:
+def test_the_link_works_once(client: Client) -> None:
     address = _address()
     client.post(address, GOOD)
 
@@ -65,10 +65,10 @@ def test_a_new_start_replaces_the_link(client: Client) -> None:
     assert client.get(new).status_code == 200
 
 
-def test_of_two_who_submit_at_once_one_becomes_admin(
+def test_only_one_of_two_simultaneous_submissions_becomes_admin(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both have got past the check when the first one is made."""
+    """Both have passed the check when the first account is created."""
     address = _address()
     use = invitations.use_setup_link
 
@@ -82,7 +82,7 @@ def test_of_two_who_submit_at_once_one_becomes_admin(
     assert "_auth_user_id" not in client.session
 
 
-def test_an_old_link_is_no_use_once_there_is_a_member() -> None:
+def test_an_old_link_is_useless_once_there_is_a_member() -> None:
     token = invitations.new_setup_link()
     assert token is not None
     link = invitations.find_setup_link(token)
@@ -91,7 +91,7 @@ def test_an_old_link_is_no_use_once_there_is_a_member() -> None:
 
     with pytest.raises(invitations.SetupClosed):
         invitations.use_setup_link(link, "eve", "", "Correct-horse-8")
-    assert SetupLink.objects.exists()  # the transaction was undone as a whole
+    assert SetupLink.objects.exists()  # the whole transaction was rolled back
 
 
 def test_the_token_itself_is_not_stored() -> None:
@@ -114,7 +114,7 @@ def test_the_token_itself_is_not_stored() -> None:
         {"email": "not an address"},
     ],
 )
-def test_wrong_answers_are_told_and_the_link_stays_good(
+def test_mistakes_are_reported_and_the_link_still_works(
     client: Client, wrong: dict[str, str]
 ) -> None:
     address = _address()
@@ -126,7 +126,7 @@ def test_wrong_answers_are_told_and_the_link_stays_good(
     assert client.post(address, GOOD).status_code == 302
 
 
-def test_it_needs_the_csrf_token() -> None:
+def test_the_form_needs_the_csrf_token() -> None:
     assert Client(enforce_csrf_checks=True).post(_address(), GOOD).status_code == 403
 
 
@@ -145,7 +145,7 @@ def test_the_first_start_prints_a_link_that_works(client: Client) -> None:
     assert client.get(link.removeprefix("http://127.0.0.1:8107")).status_code == 200
 
 
-def test_later_starts_print_the_address_only() -> None:
+def test_later_starts_only_print_the_address() -> None:
     User.objects.create_user("ada")
     said = _welcome()
 

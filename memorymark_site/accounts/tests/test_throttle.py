@@ -33,7 +33,7 @@ def _wait(time: timedelta) -> None:
     Attempt.objects.update(at=F("at") - time)
 
 
-def test_an_account_is_shut_after_ten_wrong_passwords_from_anywhere(ada: User) -> None:
+def test_an_account_is_locked_after_ten_wrong_passwords_from_anywhere(ada: User) -> None:
     for number in range(10):
         assert _try("ada", address=f"192.0.2.{number}").status_code == 200
     refused = _try(" ADA", RIGHT, address="198.51.100.7")
@@ -42,10 +42,10 @@ def test_an_account_is_shut_after_ten_wrong_passwords_from_anywhere(ada: User) -
     assert 0 < int(refused["Retry-After"]) <= 900
     assert "Wait 15 minutes" in refused.content.decode()
     assert "sessionid" not in refused.cookies
-    assert _try("eve").status_code == 200  # others go on
+    assert _try("eve").status_code == 200  # others can still sign in
 
 
-def test_it_opens_again_and_trying_meanwhile_costs_nothing(ada: User) -> None:
+def test_a_lock_expires_and_attempts_do_not_extend_it(ada: User) -> None:
     for _ in range(10):
         _try("ada")
     _wait(timedelta(minutes=14))
@@ -56,7 +56,7 @@ def test_it_opens_again_and_trying_meanwhile_costs_nothing(ada: User) -> None:
     assert _try("ada", RIGHT).status_code == 302
 
 
-def test_an_address_is_shut_after_thirty(ada: User) -> None:
+def test_an_address_is_locked_after_thirty_wrong_passwords(ada: User) -> None:
     for number in range(30):
         assert _try(f"guess{number}").status_code == 200
 
@@ -64,14 +64,14 @@ def test_an_address_is_shut_after_thirty(ada: User) -> None:
     assert _try("ada", RIGHT, address="192.0.2.2").status_code == 302
 
 
-def test_the_right_password_starts_anew(ada: User) -> None:
+def test_the_right_password_resets_the_count(ada: User) -> None:
     for _ in range(3):
         for _ in range(9):
             _try("ada")
         assert _try("ada", RIGHT).status_code == 302
 
 
-def test_a_password_of_ones_own_buys_no_guesses_of_others(ada: User) -> None:
+def test_signing_in_to_your_own_account_allows_no_extra_guesses(ada: User) -> None:
     for number in range(30):
         assert _try(f"guess{number}").status_code == 200
         if number < 29:
@@ -80,7 +80,7 @@ def test_a_password_of_ones_own_buys_no_guesses_of_others(ada: User) -> None:
     assert _try("guess").status_code == 429
 
 
-def test_a_link_for_a_new_password_opens_the_account(ada: User) -> None:
+def test_a_password_reset_unlocks_the_account(ada: User) -> None:
     for _ in range(10):
         _try("ada", address="198.51.100.7")
     guest = Client()
@@ -98,7 +98,7 @@ def test_neither_names_nor_addresses_are_stored(ada: User) -> None:
     assert Attempt.objects.count() == 2
 
 
-def test_old_attempts_go(ada: User) -> None:
+def test_old_attempts_are_deleted(ada: User) -> None:
     _try("eve")
     _wait(timedelta(minutes=16))
     _try("ada")
@@ -106,7 +106,7 @@ def test_old_attempts_go(ada: User) -> None:
     assert Attempt.objects.count() == 2
 
 
-def test_djangos_admin_site_has_the_same_login(ada: User, client: Client) -> None:
+def test_the_admin_site_has_the_same_login(ada: User, client: Client) -> None:
     response = client.get("/admin/", follow=True)
     assert response.redirect_chain[-1][0] == "/accounts/login/?next=/admin/"
     assert client.get("/admin/login/")["Location"] == "/accounts/login/?next=/admin/"
@@ -116,7 +116,7 @@ def test_djangos_admin_site_has_the_same_login(ada: User, client: Client) -> Non
     assert client.get("/admin/", follow=True).status_code == 403
 
 
-def test_forgotten_passwords_are_not_sent_without_end(ada: User) -> None:
+def test_the_number_of_password_resets_is_limited(ada: User) -> None:
     sent = {"email": "ada@lab.example"}
     for _ in range(5):
         assert Client().post("/accounts/forgotten/", sent).status_code == 302
@@ -141,7 +141,7 @@ def test_forgotten_passwords_are_not_sent_without_end(ada: User) -> None:
         (True, "nonsense", "nonsense"),
     ],
 )
-def test_the_address_is_what_the_trusted_proxy_saw(
+def test_the_address_is_the_one_the_trusted_proxy_saw(
     settings: Settings, is_behind_proxy: bool, forwarded: str, address: str
 ) -> None:
     header = ("HTTP_X_FORWARDED_PROTO", "https")

@@ -45,7 +45,7 @@ def _as_script(token: str) -> Client:
     return Client(headers={"Authorization": f"Token {token}"})
 
 
-def test_a_token_of_the_page_signs_a_script_in(browser: Client, member: User) -> None:
+def test_a_token_from_the_page_authenticates_a_script(browser: Client, member: User) -> None:
     token = _make(browser)
 
     assert _as_script(token).get(ANALYSES).status_code == 200
@@ -55,7 +55,7 @@ def test_a_token_of_the_page_signs_a_script_in(browser: Client, member: User) ->
     assert abs(stored.expiry - ends) < timedelta(minutes=5)
 
 
-def test_it_is_shown_once_and_its_digest_alone_is_kept(browser: Client) -> None:
+def test_a_token_is_shown_once_and_only_its_digest_is_stored(browser: Client) -> None:
     token = _make(browser)
     again = browser.get(URL)
 
@@ -66,7 +66,7 @@ def test_it_is_shown_once_and_its_digest_alone_is_kept(browser: Client) -> None:
     assert token not in (stored.digest, stored.token_key)
 
 
-def test_a_form_sent_twice_makes_one_token(browser: Client) -> None:
+def test_a_form_sent_twice_creates_one_token(browser: Client) -> None:
     _make(browser)
     again = browser.post(URL, {"name": "nightly", "scope": "read", "days": "30"})
 
@@ -78,7 +78,7 @@ def test_a_form_sent_twice_makes_one_token(browser: Client) -> None:
     ("field", "value"),
     [("name", ""), ("name", "x" * 101), ("scope", "admin"), ("days", "0"), ("days", "99999")],
 )
-def test_a_wrong_field_makes_no_token(browser: Client, field: str, value: str) -> None:
+def test_an_invalid_field_creates_no_token(browser: Client, field: str, value: str) -> None:
     given = {"name": "nightly", "scope": "read", "days": "30"} | {field: value}
     shown = browser.post(URL, given).content.decode()
 
@@ -86,11 +86,11 @@ def test_a_wrong_field_makes_no_token(browser: Client, field: str, value: str) -
     assert not ApiToken.objects.exists()
 
 
-def test_a_page_makes_no_token_without_an_end() -> None:
+def test_the_page_creates_no_token_without_an_expiry() -> None:
     assert max(TokenForm.DAYS) == 365
 
 
-def test_there_is_an_end_to_tokens(browser: Client, member: User) -> None:
+def test_the_number_of_tokens_is_limited(browser: Client, member: User) -> None:
     for number in range(tokens.MOST_TOKENS):
         tokens.create(member, f"token {number}", Scope.READ, 7)
     shown = browser.post(URL, {"name": "one more", "scope": "read", "days": "7"}).content.decode()
@@ -99,7 +99,7 @@ def test_there_is_an_end_to_tokens(browser: Client, member: User) -> None:
     assert ApiToken.objects.count() == tokens.MOST_TOKENS
 
 
-def test_a_revoked_token_signs_nobody_in(browser: Client) -> None:
+def test_a_revoked_token_does_not_work(browser: Client) -> None:
     token = _make(browser)
     answer = browser.post(f"{URL}{token[:15]}/revoke/", follow=True)
 
@@ -107,7 +107,7 @@ def test_a_revoked_token_signs_nobody_in(browser: Client) -> None:
     assert _as_script(token).get(ANALYSES).status_code == 401
 
 
-def test_nobody_sees_or_revokes_anothers_token(client: Client, member: User) -> None:
+def test_another_members_token_cannot_be_seen_or_revoked(client: Client, member: User) -> None:
     stored, token = tokens.create(member, "of grace", Scope.READ, 7)
     client.force_login(make_user("eve", is_staff=True, is_superuser=True))
 
@@ -116,9 +116,7 @@ def test_nobody_sees_or_revokes_anothers_token(client: Client, member: User) -> 
     assert _as_script(token).get(ANALYSES).status_code == 200
 
 
-def test_an_admin_revokes_in_the_admin_site_and_changes_nothing(
-    client: Client, member: User
-) -> None:
+def test_the_admin_site_can_revoke_tokens_but_not_change_them(client: Client, member: User) -> None:
     stored, token = tokens.create(member, "of grace", Scope.READ, 7)
     client.force_login(make_user("eve", is_staff=True, is_superuser=True))
     listed = client.get("/admin/accounts/apitoken/").content.decode()
@@ -131,7 +129,7 @@ def test_an_admin_revokes_in_the_admin_site_and_changes_nothing(
     assert _as_script(token).get(ANALYSES).status_code == 401
 
 
-def test_a_read_token_changes_nothing(member: User) -> None:
+def test_a_read_only_token_cannot_change_anything(member: User) -> None:
     script = _as_script(tokens.create(member, "reader", Scope.READ, 7)[1])
     refused = script.post(ANALYSES, GOOD, content_type="application/json")
 
@@ -142,7 +140,7 @@ def test_a_read_token_changes_nothing(member: User) -> None:
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_no_address_of_the_api_lets_a_read_token_change_anything(member: User, method: str) -> None:
+def test_no_api_address_lets_a_read_only_token_change_anything(member: User, method: str) -> None:
     script = _as_script(tokens.create(member, "reader", Scope.READ, 7)[1])
     for pattern in api_urls.urlpatterns:
         if not getattr(getattr(pattern.callback, "cls", None), "only_asks", False):
@@ -150,13 +148,13 @@ def test_no_address_of_the_api_lets_a_read_token_change_anything(member: User, m
             assert getattr(script, method)(address).status_code == 403, address
 
 
-def test_a_write_token_does(member: User) -> None:
+def test_a_write_token_can_change_things(member: User) -> None:
     script = _as_script(tokens.create(member, "writer", Scope.WRITE, 7)[1])
 
     assert script.post(ANALYSES, GOOD, content_type="application/json").status_code == 201
 
 
-def test_the_last_use_is_noted_once_a_minute(member: User) -> None:
+def test_the_last_use_is_recorded_once_a_minute(member: User) -> None:
     stored, token = tokens.create(member, "reader", Scope.READ, 7)
     script = _as_script(token)
     assert ApiToken.objects.filter(last_used_at=None).exists()
@@ -177,7 +175,7 @@ def test_the_last_use_is_noted_once_a_minute(member: User) -> None:
     assert stored.last_used_at >= first
 
 
-def test_of_two_who_note_a_use_at_once_one_writes(member: User) -> None:
+def test_only_one_of_two_concurrent_uses_is_written(member: User) -> None:
     stored, _ = tokens.create(member, "reader", Scope.READ, 7)
     tokens.note_use(stored)
     noted = ApiToken.objects.get().last_used_at
@@ -186,14 +184,14 @@ def test_of_two_who_note_a_use_at_once_one_writes(member: User) -> None:
     assert ApiToken.objects.get().last_used_at == noted
 
 
-def test_a_token_that_has_ended_says_so_on_the_page(browser: Client, member: User) -> None:
+def test_an_expired_token_is_marked_on_the_page(browser: Client, member: User) -> None:
     tokens.create(member, "old", Scope.READ, 7)
     ApiToken.objects.update(expiry=timezone.now() - timedelta(seconds=1))
 
     assert "ended" in browser.get(URL).content.decode()
 
 
-def test_a_read_token_may_ask_for_a_prediction(member: User) -> None:
+def test_a_read_only_token_can_request_a_prediction(member: User) -> None:
     script = _as_script(tokens.create(member, "reader", Scope.READ, 7)[1])
     asked = script.post("/api/v1/predict/?wait=0", GOOD, content_type="application/json")
 

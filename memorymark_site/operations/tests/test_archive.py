@@ -38,7 +38,7 @@ def _write(path: Path, rows: list[list[Any]]) -> Path:
 
 
 def _with_manifest(path: Path, **changes: object) -> Path:
-    """The same file, with another manifest."""
+    """The same file with another manifest."""
     changed = path.with_name("changed")
     with ZipFile(path) as old, ZipFile(changed, "w") as new:
         for name in old.namelist():
@@ -50,7 +50,7 @@ def _with_manifest(path: Path, **changes: object) -> Path:
 
 
 @given(st.lists(st.lists(_VALUES, min_size=2, max_size=2)))
-def test_rows_come_back_as_they_were(
+def test_rows_come_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[Any]]
 ) -> None:
     path = _write(tmp_path_factory.mktemp("archive") / "file", rows)
@@ -69,13 +69,13 @@ def test_times_keep_their_microseconds(tmp_path: Path) -> None:
     assert date.fromisoformat(day) == at.date()
 
 
-def test_what_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_values_json_cannot_hold_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="cannot hold a bytes"):
         _write(tmp_path / "file", [[1, b"bytes"]])
 
 
 @pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99])
-def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, kept: float) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path, kept: float) -> None:
     path = _write(tmp_path / "file", [[number, "x" * number] for number in range(100)])
     whole = path.read_bytes()
     path.write_bytes(whole[: int(kept * len(whole)) if kept < 1 else int(kept)])
@@ -83,7 +83,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, kept: float) -> None
         Archive(path)
 
 
-def test_damage_within_is_found(tmp_path: Path) -> None:
+def test_damage_inside_is_found(tmp_path: Path) -> None:
     path = _write(tmp_path / "file", [[number, f"{number * 7919}"] for number in range(1000)])
     body = bytearray(path.read_bytes())
     body[len(body) // 3] ^= 0xFF
@@ -92,7 +92,7 @@ def test_damage_within_is_found(tmp_path: Path) -> None:
         archive.check()
 
 
-def test_rows_that_are_not_those_of_the_manifest_are_found(tmp_path: Path) -> None:
+def test_rows_that_do_not_match_the_manifest_are_found(tmp_path: Path) -> None:
     path = _write(tmp_path / "file", [[1, "one"]])
     table = {"name": "lab.row", "columns": ["id", "value"], "rows": 1, "sha256": "0" * 64}
     changed = _with_manifest(path, tables=[table])

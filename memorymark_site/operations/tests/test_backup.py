@@ -1,4 +1,4 @@
-"""A backup holds all rows of a lab, and gives them back, all or none."""
+"""A backup has all rows of a lab, and restores all of them or none."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _kept() -> list[type[models.Model]]:
 
 
 def _rows() -> Rows:
-    """All that a backup holds."""
+    """Everything in a backup."""
     return {
         name_of(model): list(model._base_manager.order_by("pk").values_list(*columns_of(model)))
         for model in _kept()
@@ -78,7 +78,7 @@ def _rows() -> Rows:
 
 @pytest.fixture
 def lab() -> User:
-    """A lab with something of everything."""
+    """A lab with rows in every table."""
     ada, grace = make_user("ada"), make_user("grace")
     done = make_analysis(ada, Status.SUCCEEDED)
     add_log(done, "Größe: 1 GiB → 2 GiB ✓", 'a "quoted"\nline')
@@ -102,7 +102,7 @@ def lab() -> User:
 
 
 def _empty() -> None:
-    """What a new instance has: tables without rows."""
+    """Empty all tables, as in a new instance."""
     call_command("flush", interactive=False, allow_cascade=True)
 
 
@@ -131,14 +131,14 @@ def test_every_row_comes_back(lab: User, tmp_path: Path) -> None:
     told = _restore(tmp_path / "lab")
 
     after = _rows()
-    for name in ("contenttypes.contenttype", "auth.permission"):  # migrate adds what it misses
+    for name in ("contenttypes.contenttype", "auth.permission"):  # migrate adds missing rows
         assert set(before.pop(name)) <= set(after.pop(name))
     assert after == before
     assert "3 analyses of 2 members" in told
     assert "Members have to sign in again" in told
 
 
-def test_whoever_comes_next_gets_a_number_of_their_own(lab: User, tmp_path: Path) -> None:
+def test_new_rows_get_unused_ids_after_a_restore(lab: User, tmp_path: Path) -> None:
     back_up(tmp_path / "lab")
     newest = max(Analysis.objects.values_list("pk", flat=True))
     _replace(tmp_path / "lab")
@@ -146,8 +146,8 @@ def test_whoever_comes_next_gets_a_number_of_their_own(lab: User, tmp_path: Path
     assert make_analysis(User.objects.get(username="ada")).pk > newest
 
 
-def test_keys_stay_behind_and_the_queue_does_not(lab: User, tmp_path: Path) -> None:
-    """A job keeps its place in the queue, whatever key the new instance has."""
+def test_the_queue_is_restored_without_key_fingerprints(lab: User, tmp_path: Path) -> None:
+    """A job keeps its place in the queue, whatever secret key the new instance has."""
     SetupLink.objects.create(digest="0" * 64)
     (waiting,) = Analysis.objects.filter(status=Status.QUEUED)
     back_up(tmp_path / "lab")
@@ -159,7 +159,7 @@ def test_keys_stay_behind_and_the_queue_does_not(lab: User, tmp_path: Path) -> N
     assert job.analysis_id == waiting.pk
 
 
-def test_what_was_in_hand_waits_again(lab: User, tmp_path: Path) -> None:
+def test_running_jobs_are_queued_again(lab: User, tmp_path: Path) -> None:
     running = make_analysis(lab, Status.RUNNING, token="held", heartbeat_at=timezone.now())
     ending = make_analysis(lab, Status.CANCELLING, heartbeat_at=timezone.now())
     Query.objects.update(status=QueryStatus.RUNNING)
@@ -191,7 +191,7 @@ def test_a_lab_is_not_overwritten(lab: User, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("typed", "count"), [("yes", 4), ("replace", 3)])
-def test_force_asks(
+def test_force_asks_for_confirmation(
     lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, count: int
 ) -> None:
     back_up(tmp_path / "lab")
@@ -205,7 +205,7 @@ def test_force_asks(
     assert Analysis.objects.count() == count
 
 
-def test_it_is_refused_while_workers_run(lab: User, tmp_path: Path) -> None:
+def test_a_restore_is_refused_while_workers_run(lab: User, tmp_path: Path) -> None:
     back_up(tmp_path / "lab")
     _empty()
     Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
@@ -214,7 +214,9 @@ def test_it_is_refused_while_workers_run(lab: User, tmp_path: Path) -> None:
     assert not User.objects.exists()
 
 
-def test_all_or_nothing(lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_restore_changes_nothing(
+    lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     back_up(tmp_path / "lab")
     make_analysis(lab)
     before = _rows()
@@ -231,7 +233,7 @@ def test_all_or_nothing(lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert _rows() == before
 
 
-def test_a_row_that_points_nowhere_undoes_it(
+def test_a_dangling_reference_rolls_the_restore_back(
     lab: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back_up(tmp_path / "lab")
@@ -249,7 +251,9 @@ def test_a_row_that_points_nowhere_undoes_it(
     assert _rows() == before
 
 
-def test_only_its_owner_can_read_it_and_none_is_overwritten(lab: User, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_backup_and_none_is_overwritten(
+    lab: User, tmp_path: Path
+) -> None:
     back_up(tmp_path / "lab")
     assert stat.S_IMODE((tmp_path / "lab").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["lab"]
@@ -275,7 +279,7 @@ def test_check_restores_nothing(lab: User, tmp_path: Path) -> None:
         (lambda names: names[:-1], "older than this database"),
     ],
 )
-def test_a_backup_of_other_tables_is_refused_in_words(
+def test_a_backup_of_other_tables_is_refused_with_a_reason(
     lab: User,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -290,7 +294,7 @@ def test_a_backup_of_other_tables_is_refused_in_words(
     assert User.objects.exists()
 
 
-def test_no_secret_key_and_no_readable_token_is_in_it(lab: User, tmp_path: Path) -> None:
+def test_a_backup_has_no_secret_key_and_no_readable_token(lab: User, tmp_path: Path) -> None:
     from django.conf import settings
 
     _, token = ApiToken.objects.create(user=lab, name="script")
@@ -304,8 +308,8 @@ def test_no_secret_key_and_no_readable_token_is_in_it(lab: User, tmp_path: Path)
         assert secret not in text
 
 
-def test_a_backup_of_sqlite_is_one_of_postgresql_too() -> None:
-    """Every column is of a kind that passes through JSON and back on both."""
+def test_a_backup_of_sqlite_works_on_postgresql_too() -> None:
+    """Every column has a type that survives JSON on both databases."""
     known = {
         "AutoField", "BigAutoField", "BigIntegerField", "BooleanField", "CharField", "DateField",
         "DateTimeField", "EmailField", "FloatField", "ForeignKey", "IntegerField", "JSONField",

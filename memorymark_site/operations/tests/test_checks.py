@@ -1,4 +1,4 @@
-"""Wrong settings are told at the start, with what to do about them."""
+"""Wrong settings are reported at the start, with what to do."""
 
 from __future__ import annotations
 
@@ -63,27 +63,27 @@ def test_a_lab_of_one_machine_needs_no_settings(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = _check(tmp_path / "file" / "folder")
     assert done.returncode != 0
     assert "name another with MEMORYMARK_DATA_DIR" in done.stderr.strip().splitlines()[-1]
 
 
-def test_an_engine_that_cannot_run(settings: Settings) -> None:
+def test_an_engine_that_cannot_run_is_reported(settings: Settings) -> None:
     assert _ids() == []
     settings.ENGINE_COMMAND = ["/no/such/python", "-m", "engine"]
     assert _ids() == ["E001"]
 
 
-def test_a_folder_that_cannot_be_written(
+def test_an_unwritable_folder_is_reported(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, _mode: path != settings.DATA_DIR)
     assert "E002" in _ids()
 
 
-def test_https_without_a_name(settings: Settings) -> None:
+def test_https_without_a_host_name_is_reported(settings: Settings) -> None:
     settings.SESSION_COOKIE_SECURE = True
     assert _ids() == ["E003"]
     settings.NAMED_HOSTS = ["lab.example"]
@@ -94,12 +94,14 @@ def test_https_without_a_name(settings: Settings) -> None:
     ("name", "value", "expected"),
     [("EMAIL_URL", "smtp://mail:25", "W004"), ("DEFAULT_FROM_EMAIL", "mm@lab.example", "W005")],
 )
-def test_email_half_set_up(settings: Settings, name: str, value: str, expected: str) -> None:
+def test_an_incomplete_email_setup_is_reported(
+    settings: Settings, name: str, value: str, expected: str
+) -> None:
     settings.ENVIRONMENT = read({name: value})
     assert _ids() == [expected]
 
 
-def test_keys_and_links_of_a_deployment(
+def test_weak_keys_and_wrong_links_are_reported(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     settings.DATA_DIR = tmp_path
@@ -114,7 +116,7 @@ def test_keys_and_links_of_a_deployment(
     assert _ids(deployed=True) == []
 
 
-def test_single_sign_on_without_https(settings: Settings) -> None:
+def test_single_sign_on_without_https_is_reported(settings: Settings) -> None:
     settings.OIDC = OidcSettings("https://login.lab.example", "memorymark", "x", "Lab", "nobody")
     assert "W009" in _ids(deployed=True)
     settings.SESSION_COOKIE_SECURE = True

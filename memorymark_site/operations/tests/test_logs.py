@@ -1,4 +1,4 @@
-"""Log lines say what they are about, in both forms, and hold no secret."""
+"""Log lines have their context in both formats, and no secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELDS = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
 
 
 class Logged:
-    """Everything that is logged, as JSON lines, from DEBUG on."""
+    """Collects everything logged from DEBUG on, as JSON lines."""
 
     def __init__(self) -> None:
         self._stream = StringIO()
@@ -82,7 +82,7 @@ def test_a_json_line_has_its_fields() -> None:
     }
 
 
-def test_a_line_for_people_says_what_it_is_about() -> None:
+def test_a_plain_text_line_has_its_context() -> None:
     record = _record("gone")
     assert LineFormatter().format(record).endswith("WARNING lab: gone")
     record.request_id, record.analysis_id = "r1", 7
@@ -90,7 +90,7 @@ def test_a_line_for_people_says_what_it_is_about() -> None:
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter, LineFormatter])
-def test_a_traceback_holds_no_secret_either(formatter: Callable[..., logging.Formatter]) -> None:
+def test_a_traceback_has_no_secret_either(formatter: Callable[..., logging.Formatter]) -> None:
     try:
         raise OSError("no route to postgres://ada:pass-word@db/lab and hunter2-key")
     except OSError:
@@ -103,7 +103,7 @@ def test_a_traceback_holds_no_secret_either(formatter: Callable[..., logging.For
 
 
 @pytest.mark.parametrize("style", ["json", "lines"])
-def test_the_environment_chooses(style: str) -> None:
+def test_the_environment_sets_format_and_level(style: str) -> None:
     program = "import django, logging; django.setup(); logging.getLogger('lab').error('gone')"
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "memorymark_site.settings",
@@ -136,7 +136,7 @@ def test_a_request_has_an_id(client: Client, db: None, sent: str, is_kept: bool)
     assert 1 <= len(given) <= 64
 
 
-def test_what_it_submits_keeps_it_and_its_lines_carry_it(
+def test_a_request_id_is_stored_with_the_analysis_and_logged(
     client: Client, member: User, logged: Logged
 ) -> None:
     client.force_login(member)
@@ -156,7 +156,7 @@ def test_what_it_submits_keeps_it_and_its_lines_carry_it(
     assert log.request_id() == ""
 
 
-def test_worker_and_engine_carry_on_with_it(
+def test_worker_and_engine_log_the_request_id(
     member: User, fake_engine: Callable[[str], list[str]], logged: Logged
 ) -> None:
     fake_engine("success")
@@ -173,10 +173,8 @@ def test_worker_and_engine_carry_on_with_it(
     assert log.analysis_id() is None
 
 
-def test_no_secret_is_logged_on_its_way_through_the_site(
-    client: Client, db: None, logged: Logged
-) -> None:
-    """At DEBUG, with statements and all: set-up, login, token, share link and webhook."""
+def test_no_secret_is_logged_anywhere_in_the_site(client: Client, db: None, logged: Logged) -> None:
+    """At DEBUG, including SQL: setup, login, token, share link and webhook."""
     setup = invitations.new_setup_link()
     assert setup
     password = "correct horse battery staple 1"  # noqa: S105  # of this test

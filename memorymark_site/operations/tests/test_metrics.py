@@ -21,18 +21,18 @@ from memorymark_site.operations import prometheus
 from memorymark_site.operations.prometheus import FOLDER
 
 TOKEN = "s3cret-of-the-scraper"  # noqa: S105  # of these tests
-Figures = dict[tuple[str, str], float]
+Samples = dict[tuple[str, str], float]
 
 
 @pytest.fixture
 def scrape(settings: Settings, db: None) -> Client:
-    """A client that sends the token, of a site that has it."""
+    """A client that sends the token the site has."""
     settings.METRICS_TOKEN = TOKEN
     return Client(headers={"Authorization": f"Bearer {TOKEN}"})
 
 
-def _figures(text: str) -> Figures:
-    """What was scraped, by its name and its one label."""
+def _samples(text: str) -> Samples:
+    """The scraped samples by name and label."""
     return {
         (sample.name, next(iter(sample.labels.values()), "")): sample.value
         for family in text_string_to_metric_families(text)
@@ -41,19 +41,19 @@ def _figures(text: str) -> Figures:
     }
 
 
-def test_there_is_no_such_page_without_a_token(client: Client, db: None) -> None:
+def test_without_a_configured_token_there_is_no_metrics_page(client: Client, db: None) -> None:
     assert client.get("/metrics").status_code == 404
 
 
 @pytest.mark.parametrize("sent", ["", "Bearer wrong", f"Token {TOKEN}", f"Bearer {TOKEN}x"])
-def test_it_requires_the_token(scrape: Client, sent: str) -> None:
+def test_metrics_require_the_token(scrape: Client, sent: str) -> None:
     response = Client().get("/metrics", headers={"Authorization": sent})
     assert response.status_code == 401
     assert b"memorymark_analyses" not in response.content
     assert TOKEN.encode() not in response.content
 
 
-def test_it_says_how_the_lab_is(scrape: Client) -> None:
+def test_metrics_describe_the_lab(scrape: Client) -> None:
     now = timezone.now()
     ada = make_user("ada")
     waiting = make_analysis(ada)
@@ -82,7 +82,7 @@ def test_it_says_how_the_lab_is(scrape: Client) -> None:
     assert response.status_code == 200
     assert response["Content-Type"].startswith("text/plain")
     assert "no-store" in response["Cache-Control"]
-    found = _figures(response.content.decode())
+    found = _samples(response.content.decode())
 
     expected = {
         ("memorymark_analyses", "queued"): 1,
@@ -108,14 +108,14 @@ def test_it_says_how_the_lab_is(scrape: Client) -> None:
     assert 300 <= found["memorymark_queue_oldest_wait_seconds", ""] < 400
 
 
-def test_an_empty_lab_has_figures_too(scrape: Client) -> None:
-    found = _figures(scrape.get("/metrics").content.decode())
+def test_an_empty_lab_has_metrics_too(scrape: Client) -> None:
+    found = _samples(scrape.get("/metrics").content.decode())
     assert found["memorymark_queue_oldest_wait_seconds", ""] == 0
     assert found["memorymark_analyses", "queued"] == 0
 
 
 @pytest.mark.parametrize("size", [1, 20])
-def test_the_queries_do_not_grow_with_the_lab(
+def test_the_number_of_queries_does_not_grow_with_the_lab(
     scrape: Client, size: int, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     owner = make_user()
@@ -127,10 +127,12 @@ def test_the_queries_do_not_grow_with_the_lab(
         assert scrape.get("/metrics").status_code == 200
 
 
-def test_it_says_when_the_database_is_away(scrape: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_report_an_unavailable_database(
+    scrape: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Down:
         def close(self) -> None:
-            """As a connection does."""
+            """Does nothing, in place of a connection."""
 
     def refuse() -> None:
         raise OperationalError("could not connect to postgres://user:secret@host")
@@ -143,20 +145,20 @@ def test_it_says_when_the_database_is_away(scrape: Client, monkeypatch: pytest.M
 
 
 def test_requests_are_counted_by_class(scrape: Client) -> None:
-    first = _figures(scrape.get("/metrics").content.decode())
+    first = _samples(scrape.get("/metrics").content.decode())
     scrape.get("/accounts/login/")
     scrape.get("/no-such-page/")
-    second = _figures(scrape.get("/metrics").content.decode())
+    second = _samples(scrape.get("/metrics").content.decode())
     name = "memorymark_http_request_seconds"
 
-    # the first scrape itself is counted after it has told
+    # the first scrape is counted after its response
     assert second[f"{name}_count", "2xx"] - first.get((f"{name}_count", "2xx"), 0) == 2
     assert second[f"{name}_sum", "2xx"] > first.get((f"{name}_sum", "2xx"), 0)
     assert sum(value for (key, _), value in second.items() if key == f"{name}_count") >= 3
 
 
 @pytest.mark.slow
-def test_several_processes_are_added_up(tmp_path: Path) -> None:
+def test_the_counts_of_several_processes_are_added_up(tmp_path: Path) -> None:
     program = """
 import sys
 from prometheus_client import CollectorRegistry, generate_latest
@@ -182,6 +184,6 @@ else:
             text=True,
             check=True,
         ).stdout
-    found = _figures(said)
+    found = _samples(said)
     assert found["memorymark_http_request_seconds_count", "2xx"] == 2
     assert found["memorymark_http_request_seconds_sum", "2xx"] == 1

@@ -31,13 +31,13 @@ SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
         f"calling https://discord.com/api/webhooks/1/{SECRET}",
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(text: str) -> None:
+def test_anything_that_looks_like_a_secret_is_redacted(text: str) -> None:
     said = Redactor()(text)
     assert SECRET not in said
     assert HIDDEN in said
 
 
-def test_our_own_tokens_are_hidden_wherever_they_stand() -> None:
+def test_our_own_tokens_are_redacted_everywhere() -> None:
     secret = new_secret()
     said = Redactor()(f"signed with {secret} for mm_0123456789abcdef, thank you")
     assert said == f"signed with whsec_{HIDDEN} for mm_{HIDDEN}, thank you"
@@ -54,17 +54,17 @@ def test_our_own_tokens_are_hidden_wherever_they_stand() -> None:
         "12:30:05 mm_per_s",
     ],
 )
-def test_harmless_lines_stay(text: str) -> None:
+def test_harmless_lines_are_unchanged(text: str) -> None:
     assert Redactor()(text) == text
 
 
 @given(st.text(min_size=6), st.text(), st.text())
-def test_a_known_secret_is_never_in_what_is_left(secret: str, before: str, after: str) -> None:
+def test_a_known_secret_is_always_redacted(secret: str, before: str, after: str) -> None:
     left = Redactor([secret])(f"{before}{secret}{after}")
     assert secret not in left.replace(HIDDEN, "") or secret in before + after
 
 
-def test_the_secrets_of_a_process_are_those_it_was_given() -> None:
+def test_the_secrets_of_a_process_come_from_its_environment() -> None:
     environment = {
         "PATH": "/usr/bin",
         "SECRET_KEY": "the-key",

@@ -1,1 +1,1 @@
-"""Attacks on the site, each tried as an attacker would; SECURITY.md lists what stops them."""
+"""Attacks on the site, each carried out as an attacker would; SECURITY.md lists what stops them."""

@@ -57,16 +57,16 @@ print(json.dumps(ApiToken.objects.create(user=olga, name="script")[1]))
 
 
 def credentials(name: str, password: str) -> dict[str, str]:
-    """What the sign-in form sends."""
+    """The fields of the sign-in form."""
     return {NAME_FIELD: name, "password": password}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, whatever it was.
+    """A response, or the lack of one.
 
     Attributes:
-        status: 0 where the connection was closed without an answer.
+        status: 0 if the connection was closed without a response.
         seconds: From sending the first byte until the connection was closed.
     """
 
@@ -81,8 +81,8 @@ class Site:
 
     Attributes:
         token: An API token of the member olga.
-        secret_key: What it signs with.
-        folder: Its data, and beside it what may never be served.
+        secret_key: Its signing key.
+        folder: Its data, and beside it files that must never be served.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -115,11 +115,11 @@ class Site:
         self._process = self._start(self._log)
 
     def log(self) -> str:
-        """All that it has written."""
+        """Its whole log."""
         return (self.folder / "site.log").read_text(errors="replace")
 
     def raw(self, *parts: bytes, pause: float = 0.0, patience: float = 120.0) -> Answer:
-        """Send bytes as they are, with a pause after each part, and read until it hangs up."""
+        """Send raw bytes, with a pause after each part, and read until the server hangs up."""
         begun = monotonic()
         received = b""
         with socket.create_connection(("127.0.0.1", self.port), timeout=patience) as connection:
@@ -130,7 +130,7 @@ class Site:
                 while chunk := connection.recv(65536):
                     received += chunk
             except (ConnectionResetError, BrokenPipeError):
-                pass  # what had come until then is the answer
+                pass  # what arrived until then is the response
         first, _, rest = received.partition(b"\r\n")
         file = io.BytesIO(rest)
         headers = parse_headers(file)
@@ -144,7 +144,7 @@ class Site:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """A request such as the proxy passes on; what is answered before all is sent is read."""
+        """Send a request as the proxy would; an early response is read too."""
         begun = monotonic()
         connection = HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
         passed_on = {"Host": NAME, "X-Forwarded-Proto": "https", "Connection": "close"}
@@ -156,7 +156,7 @@ class Site:
         return Answer(answer.status, answer.headers, text, monotonic() - begun)
 
     def end(self) -> None:
-        """Stop it."""
+        """Stop the server."""
         self._process.terminate()
         self._process.wait(START_SECONDS)
         self._log.close()

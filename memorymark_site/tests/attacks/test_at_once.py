@@ -1,6 +1,6 @@
-"""The same thing many times at once: what counts or works once must not be overtaken.
+"""Race conditions: limits and one-time links must hold under simultaneous requests.
 
-On PostgreSQL (``make test-postgres``), as SQLite lets one write after the other.
+On PostgreSQL (``make test-postgres``), since SQLite serializes writes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MANY = 6
 
 
 def _at_once(*doing: Callable[[], bool]) -> int:
-    """How many of these succeed that are begun in one moment, each with its own connection."""
+    """How many calls succeed when started together, each with its own connection."""
     ready = Barrier(len(doing))
     succeeded = []
 
@@ -50,15 +50,15 @@ def _at_once(*doing: Callable[[], bool]) -> int:
     return len(succeeded)
 
 
-def test_guesses_beyond_the_limit() -> None:
+def test_guesses_cannot_exceed_the_limit() -> None:
     limit = throttle.of_account("ada")
     for _ in range(limit.most - 1):
         assert not throttle.take([limit])
     assert _at_once(*[lambda: not throttle.take([limit])] * MANY) <= 1
 
 
-def test_one_code_of_an_app_in_many_browsers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """allauth remembers it within one process; the site has several, as if it remembered none."""
+def test_one_app_code_only_works_in_one_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """allauth remembers used codes per process; here, as with several, it remembers none."""
     monkeypatch.setattr(TOTP, "_mark_code_used", lambda *_: True)
     secret = generate_totp_secret()
     TOTP.activate(make_user("ada"), secret)
@@ -73,8 +73,8 @@ def test_one_code_of_an_app_in_many_browsers(monkeypatch: pytest.MonkeyPatch) ->
     assert _at_once(*map(signs_in, browsers)) == 1
 
 
-def test_one_invitation_accepted_by_many() -> None:
-    """Each has found it open before the first one accepts."""
+def test_one_invitation_only_admits_one_person() -> None:
+    """Each has seen it as open before the first one accepts."""
     _, key = invitations.invite(make_user("root", is_staff=True), Role.ADMIN)
 
     def accepts(name: str) -> Callable[[], bool]:
@@ -94,14 +94,14 @@ def test_one_invitation_accepted_by_many() -> None:
     assert User.objects.count() == 2
 
 
-def test_admins_who_put_each_other_out() -> None:
-    """Each sees that another one is left."""
+def test_admins_cannot_all_remove_each_other() -> None:
+    """Each sees that another one remains."""
     admins = [make_user(f"admin{number}", is_staff=True) for number in range(MANY)]
 
-    def puts_out(number: int) -> Callable[[], bool]:
+    def removes(number: int) -> Callable[[], bool]:
         by, whom = admins[number], admins[(number + 1) % MANY]
 
-        def put_out() -> bool:
+        def remove() -> bool:
             try:
                 return members.deactivate(by, whom)
             except members.LastAdmin:
@@ -113,7 +113,7 @@ def test_admins_who_put_each_other_out() -> None:
             except members.LastAdmin:
                 return False
 
-        return demote if number % 2 else put_out
+        return demote if number % 2 else remove
 
-    assert _at_once(*map(puts_out, range(MANY))) == MANY - 1
+    assert _at_once(*map(removes, range(MANY))) == MANY - 1
     assert User.objects.filter(is_staff=True, is_active=True).count() == 1

@@ -57,15 +57,15 @@ def test_many_passwords_for_one_name(ada: User) -> None:
     [["ada", "ADA", "Ada", " ada", "ada ", "\tada", "\uff41da", "aDa"], ["ada\0", "ada\n"]],
 )
 def test_one_name_spelled_in_many_ways(ada: User, spellings: list[str]) -> None:
-    """Each spelling would have ten tries of its own, where the database takes them for the same."""
+    """Each spelling would have its own ten attempts where the database treats them as equal."""
     answers = _guesses(spellings * 12, REMOTE_ADDR="192.0.2.1")
     assert answers[-1] == 429
-    assert answers.count(200) <= 30  # what an address has in all
+    assert answers.count(200) <= 30  # the limit per address
 
 
 @pytest.mark.parametrize("name", ["strau\u00df", "STRAUSS", "\uff53trauss"])
-def test_a_name_of_ones_own_that_counts_as_anothers(db: None, name: str) -> None:
-    """A right password under it would have the wrong ones for the other forgotten, each time."""
+def test_your_own_name_that_counts_as_anothers(db: None, name: str) -> None:
+    """A right password under it would reset the wrong ones for the other, each time."""
     make_user("strauss")
     _, key = invitations.invite(make_user("root", is_staff=True), Role.MEMBER)
     words = {"username": name, "email": "", "password1": OTHER, "password2": OTHER}
@@ -75,10 +75,8 @@ def test_a_name_of_ones_own_that_counts_as_anothers(db: None, name: str) -> None
     assert not User.objects.filter(username=name).exists()
 
 
-def test_a_name_whose_marks_take_minutes_to_put_in_order(
-    db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Normalizing takes the square of their number, and nothing else of the process runs then."""
+def test_a_name_that_takes_minutes_to_normalize(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Normalizing many combining marks takes quadratic time and blocks the whole process."""
     lengths = []
 
     def normalized(form: str, text: str) -> str:
@@ -99,7 +97,7 @@ def test_one_password_for_many_names(db: None) -> None:
 
 
 def test_the_old_password_in_djangos_admin_site(db: None) -> None:
-    """In an open browser it could be guessed there uncounted, and changed without an entry."""
+    """In an open browser it could be guessed there without a limit, and changed unlogged."""
     make_user("root", is_staff=True, is_superuser=True)
     found = Client()
     found.post(LOGIN, credentials("root", RIGHT))
@@ -110,8 +108,8 @@ def test_the_old_password_in_djangos_admin_site(db: None) -> None:
     assert User.objects.get().check_password(RIGHT)
 
 
-def test_whoever_comes_by_ipv4_to_a_server_on_ipv6_is_one_of_many(ada: User) -> None:
-    """It sees them as ``::ffff:…``, which have one /64: one attacker would lock all others out."""
+def test_ipv4_visitors_of_an_ipv6_server_are_separate(ada: User) -> None:
+    """It sees them as ``::ffff:…``, all in one /64: one attacker would lock out everyone."""
     assert (
         _guesses([f"name{number}" for number in range(31)], REMOTE_ADDR="::ffff:203.0.113.7")[-1]
         == 429
@@ -124,7 +122,7 @@ def test_whoever_comes_by_ipv4_to_a_server_on_ipv6_is_one_of_many(ada: User) -> 
 
 @pytest.mark.slow
 def test_many_passwords_at_once(db: None, site: Site) -> None:
-    """By a real server, with an address claimed anew by each: the proxy's word is the last one."""
+    """On a real server, each claiming a new address: only the proxy's header counts."""
     head = {
         "Content-Type": "application/x-www-form-urlencoded",
         "Cookie": f"csrftoken={CSRF}",
@@ -143,7 +141,7 @@ def test_many_passwords_at_once(db: None, site: Site) -> None:
 
 @pytest.fixture
 def keys(ada: User) -> dict[str, Callable[[str], str]]:
-    """Addresses with a key in them, by what they open."""
+    """Addresses that contain a key, by what they open."""
     _, shared = sharing.create_link(make_analysis(ada, Status.SUCCEEDED), ada, 1)
     _, invited = invitations.invite(make_user("root", is_staff=True), Role.ADMIN)
     return {
@@ -152,7 +150,7 @@ def keys(ada: User) -> dict[str, Callable[[str], str]]:
     }
 
 
-def test_keys_in_links_are_long_and_one_letter_off_opens_nothing(
+def test_keys_in_links_are_long_and_must_match_exactly(
     keys: dict[str, Callable[[str], str]],
 ) -> None:
     guest = Client()
@@ -168,8 +166,8 @@ def _another(key: str) -> str:
     return ("B" if key[0] == "A" else "A") + key[1:]
 
 
-def test_the_beginning_of_a_token_is_no_token(ada: User) -> None:
-    """It is shown on pages and in the audit log."""
+def test_the_prefix_of_a_token_does_not_work(ada: User) -> None:
+    """The prefix is shown on pages and in the audit log."""
     stored, token = ApiToken.objects.create(user=ada)
     assert len(token) > 60
     for guess in (
@@ -187,7 +185,7 @@ def test_the_beginning_of_a_token_is_no_token(ada: User) -> None:
 # Who has an account
 
 
-def test_a_wrong_name_and_a_wrong_password_get_the_same_answer(ada: User) -> None:
+def test_a_wrong_name_and_a_wrong_password_get_the_same_response(ada: User) -> None:
     User.objects.create_user("locked", password=RIGHT, is_active=False)
     pages = [
         Client(REMOTE_ADDR="192.0.2.9").post(LOGIN, credentials(name, password)).content.decode()
@@ -197,12 +195,12 @@ def test_a_wrong_name_and_a_wrong_password_get_the_same_answer(ada: User) -> Non
     assert len(alike) == 1
 
 
-def test_the_limit_is_the_same_for_names_that_nobody_has(ada: User) -> None:
-    """Or the answer 429 would tell which names there are."""
+def test_the_limit_is_the_same_for_unknown_names(ada: User) -> None:
+    """Otherwise the status 429 would reveal which names exist."""
     assert _guesses(["ada"] * 12) == _guesses(["nobody"] * 12, REMOTE_ADDR="192.0.2.3")
 
 
-def test_a_forgotten_password_says_the_same_whoever_asks(ada: User, settings: Settings) -> None:
+def test_a_password_reset_responds_the_same_for_any_name(ada: User, settings: Settings) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     said = []
     for address in ("ada@lab.example", "nobody@lab.example"):
@@ -215,19 +213,19 @@ def test_a_forgotten_password_says_the_same_whoever_asks(ada: User, settings: Se
 
 
 class SlowMailServer(BaseEmailBackend):
-    """One that takes a message when it is told to, or after a while."""
+    """A mail server that accepts messages when released, or after a while."""
 
     told = threading.Event()
     taken: ClassVar[list[bool]] = []
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
-        """Take them."""
+        """Accept the messages."""
         self.taken.append(self.told.wait(timeout=60))
         return len(email_messages)
 
 
-def test_a_forgotten_password_takes_as_long_whoever_asks(ada: User, settings: Settings) -> None:
-    """The answer does not wait for the mail server, which is asked where there is an account."""
+def test_a_password_reset_takes_as_long_for_any_name(ada: User, settings: Settings) -> None:
+    """The response does not wait for the mail server, which only existing accounts need."""
     settings.EMAIL_BACKEND = f"{__name__}.{SlowMailServer.__name__}"
     assert Client().post("/accounts/forgotten/", {"email": ada.email}).status_code == 302
     SlowMailServer.told.set()
@@ -235,15 +233,15 @@ def test_a_forgotten_password_takes_as_long_whoever_asks(ada: User, settings: Se
     assert SlowMailServer.taken == [True]
 
 
-def test_an_invitation_tells_nobody_which_names_are_taken(ada: User) -> None:
-    """Without a good key, a name is not looked at."""
+def test_an_invitation_does_not_reveal_which_names_are_taken(ada: User) -> None:
+    """Without a valid key, the name is not checked."""
     for name in ("ada", "nobody"):
         words = {"username": name, "email": "", "password1": RIGHT, "password2": RIGHT}
         assert Client().post("/invitation/none/", words).status_code == 404
 
 
-def test_a_name_that_nobody_has_takes_as_long(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes the time is hashing: as much of it is done where there is nothing to compare."""
+def test_an_unknown_name_takes_as_long(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashing takes the time, so it is also done when there is nothing to compare."""
     make_user("locked", is_active=False)
     hashed: list[str] = []
     encode = MD5PasswordHasher.encode
@@ -263,7 +261,7 @@ def test_a_name_that_nobody_has_takes_as_long(ada: User, monkeypatch: pytest.Mon
 
 
 def _without(page: str, names: tuple[str, ...]) -> str:
-    """A page without what differs from request to request."""
+    """A page without the parts that differ between requests."""
     for name in names:
         page = page.replace(f'value="{name}"', "")
     lines = page.splitlines()
@@ -273,8 +271,8 @@ def _without(page: str, names: tuple[str, ...]) -> str:
 # Sessions
 
 
-def test_a_session_that_the_attacker_has_chosen(ada: User) -> None:
-    """Fixation: a key that was there before signing in is not the key afterwards."""
+def test_a_session_key_chosen_by_the_attacker(ada: User) -> None:
+    """Session fixation: signing in changes the session key."""
     victim = Client()
     victim.cookies["sessionid"] = "a" * 32
     victim.post(LOGIN, credentials("ada", RIGHT))
@@ -286,7 +284,7 @@ def test_a_session_that_the_attacker_has_chosen(ada: User) -> None:
 
 
 def test_a_session_kept_after_signing_out(ada: User) -> None:
-    """A copy of the cookie is worth nothing then: the session is gone from the database."""
+    """A copy of the cookie is then useless: the session is deleted from the database."""
     victim, thief = Client(), Client()
     victim.post(LOGIN, credentials("ada", RIGHT))
     thief.cookies["sessionid"] = victim.cookies["sessionid"].value
@@ -312,9 +310,9 @@ def test_the_key_of_a_session_is_not_stored_where_members_read(ada: User) -> Non
     assert key not in client.get("/account/").content.decode()
 
 
-def test_keys_in_addresses_are_told_to_no_other_site(
+def test_keys_in_addresses_are_not_sent_to_other_sites(
     keys: dict[str, Callable[[str], str]],
 ) -> None:
-    """By the Referer of a link on the page that they open."""
+    """In the Referer header of a link on the page they open."""
     for right in keys:
         assert Client().get(right)["Referrer-Policy"] in ("no-referrer", "same-origin")

@@ -1,4 +1,4 @@
-"""Having the site or a node run code of the attacker's."""
+"""Making the site or a node run the attacker's code."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def script(db: None) -> Client:
     return Client(headers={"Authorization": f"Token {token}"})
 
 
-def test_a_schedule_made_in_djangos_admin_site(admin: Client) -> None:
-    """django-q2's own pages take the name of any function, which a worker then calls."""
+def test_a_schedule_created_in_the_admin_site(admin: Client) -> None:
+    """django-q2's own pages accept the name of any function, which a worker then calls."""
     fields = {
         "name": "x", "func": "os.system", "args": "'id'", "schedule_type": "O", "repeats": "-1",
         "next_run_0": "2026-01-01", "next_run_1": "00:00:00",
@@ -51,7 +51,7 @@ def test_a_schedule_made_in_djangos_admin_site(admin: Client) -> None:
 
 
 class _Bomb:
-    """Runs when it is unpickled."""
+    """Runs code when unpickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.system, ("touch /tmp/never",)
@@ -60,7 +60,7 @@ class _Bomb:
 def test_an_entry_of_the_queue_signed_with_another_key(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By somebody who can write to the database and has not SECRET_KEY."""
+    """By someone who can write to the database but does not have SECRET_KEY."""
     with monkeypatch.context() as attacker:
         attacker.setattr(Conf, "SECRET_KEY", "another")
         forged = SignedPackage.dumps({"id": "1", "func": "os.system", "args": ("id",)})
@@ -70,8 +70,8 @@ def test_an_entry_of_the_queue_signed_with_another_key(
             SignedPackage.loads(payload)
 
 
-def test_a_session_is_no_pickle() -> None:
-    """Whoever can write to the table of sessions could have code run by a visit, else."""
+def test_a_session_is_not_a_pickle() -> None:
+    """Otherwise anyone who can write to the session table could make a visit run code."""
     assert settings.SESSION_SERIALIZER == "django.contrib.sessions.serializers.JSONSerializer"
 
 
@@ -95,7 +95,7 @@ def test_a_config_that_names_code(script: Client, config: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("field", ["attn_implementation", "experts_implementation", "dtype"])
 def test_a_field_of_a_config_that_may_name_code_is_dropped(field: str) -> None:
-    """transformers would fetch a kernel of that name from the hub, and run it."""
+    """transformers would fetch a kernel of that name from the hub and run it."""
     kept = parse_config(BERT | {field: "evil/kernels:attention"})
     assert field not in kept
 
@@ -110,8 +110,8 @@ def test_a_field_of_a_config_that_may_name_code_is_dropped(field: str) -> None:
         {"attention": "evil/kernels"},
     ],
 )
-def test_a_question_that_names_code(script: Client, fields: dict[str, Any]) -> None:
-    """Training code of one's own is for the command line alone."""
+def test_a_request_that_names_code(script: Client, fields: dict[str, Any]) -> None:
+    """Your own training code is only for the command line."""
     body = json.dumps({"model": "bert", "gpu": "a10"} | fields)
     answer = script.post("/api/v1/analyses/", body, content_type="application/json")
     assert answer.status_code == 400

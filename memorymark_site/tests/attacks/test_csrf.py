@@ -1,4 +1,4 @@
-"""Another site has a member's browser send a form here: the browser sends the session along."""
+"""Another site makes a member's browser send a form here, with the session cookie."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def _changing(routes: dict[str, dict[str, To]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("route", "method"), _changing(PAGES | API))
-def test_every_address_that_changes_something_wants_the_token(
+def test_every_address_that_changes_something_needs_the_token(
     lab: Lab, route: str, method: str
 ) -> None:
-    """As an admin, who may do all of it; without a token, and with one of the attacker's own."""
+    """As an admin, who may do everything, without a token and with the attacker's own."""
     victim = _as_browser(lab, "admin")
     assert victim.cookies
     address = lab.address(route)
@@ -61,11 +61,11 @@ def test_every_address_that_changes_something_wants_the_token(
     for kept in ("csrfmiddlewaretoken=" + "a" * 32, "csrfmiddlewaretoken="):
         victim.cookies["csrftoken"] = "b" * 32
         answer = getattr(victim, method)(address, kept, content_type=ways["form"])
-        assert answer.status_code in (401, 403, 415)  # the API reads no forms at all
+        assert answer.status_code in (401, 403, 415)  # the API does not read forms
 
 
-def test_the_addresses_walked_are_all_there_are(tell: Callable[[str], None]) -> None:
-    """The matrix of test_who_may_what names every method of every address; so does this."""
+def test_every_address_is_covered(tell: Callable[[str], None]) -> None:
+    """These must be all methods of all addresses, as in the matrix of test_who_may_what."""
     walked = _changing(PAGES | API)
     assert len(walked) > 50
     assert {route for route, _ in walked} <= set(ROUTES)
@@ -74,14 +74,14 @@ def test_the_addresses_walked_are_all_there_are(tell: Callable[[str], None]) -> 
 
 
 @pytest.mark.parametrize("path", ["/admin/accounts/apitoken/", "/admin/logout/", "/admin/jsi18n/"])
-def test_the_admin_site_wants_it_too(lab: Lab, path: str) -> None:
+def test_the_admin_site_needs_the_token_too(lab: Lab, path: str) -> None:
     victim = _as_browser(lab, "admin")
     answer = victim.post(path, {"action": "delete_selected"}, headers=EVIL)
     assert answer.status_code in (403, 405)
 
 
-def test_nothing_changes_by_a_get(lab: Lab) -> None:
-    """A picture on another page is a GET: it must do nothing, whatever address it has."""
+def test_a_get_request_changes_nothing(lab: Lab) -> None:
+    """An image on another page sends a GET, which must do nothing at any address."""
     victim = lab.by_session("admin")
     before = _state()
     for route, methods in (PAGES | API).items():
@@ -101,7 +101,7 @@ def _state() -> tuple[object, ...]:
 
 
 def test_being_signed_in_as_the_attacker(db: None) -> None:
-    """Login CSRF: the victim would work, and upload configs, in an account of the attacker's."""
+    """Login CSRF: the victim would work and upload configs in the attacker's account."""
     make_user("mallory")
     victim = Client(enforce_csrf_checks=True)
     words = credentials("mallory", "correct horse battery")
@@ -117,8 +117,8 @@ def test_being_signed_out_by_a_link(client: Client, db: None) -> None:
     assert client.get("/account/").status_code == 302
 
 
-def test_a_token_of_the_api_in_a_cookie_or_the_address_is_none(lab: Lab) -> None:
-    """Only what a browser never sends by itself signs a script in without a CSRF token."""
+def test_an_api_token_in_a_cookie_or_the_address_does_not_work(lab: Lab) -> None:
+    """Only a header browsers never send on their own works without a CSRF token."""
     token = lab.tokens["owner"]
     body = json.dumps({"model": "bert", "gpu": "a10", "current_batch_size": 16})
     client = Client(enforce_csrf_checks=True)
@@ -131,7 +131,7 @@ def test_a_token_of_the_api_in_a_cookie_or_the_address_is_none(lab: Lab) -> None
 
 @pytest.mark.parametrize("origin", ["https://evil.lab.example", "http://lab.example", "null"])
 def test_an_origin_that_looks_like_ours(db: None, settings: Settings, origin: str) -> None:
-    """A right token does not help where the browser itself says that the form is another site's."""
+    """A valid token does not help if the browser says that the form is another site's."""
     settings.ALLOWED_HOSTS = ["lab.example"]
     client = Client(enforce_csrf_checks=True, headers={"Host": "lab.example"})
     page = client.get("/accounts/login/", secure=True)

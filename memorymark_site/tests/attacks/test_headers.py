@@ -1,4 +1,4 @@
-"""What the browser is told with each answer, and headers by which a visitor claims something."""
+"""Security headers in responses, and headers that a visitor forges."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("what", ANSWERS)
-def test_every_answer_of_the_server_is_guarded(site: Site, what: str) -> None:
-    """Framed, sniffed, sent in the clear, kept by a proxy, embedded: whatever is answered."""
+def test_every_response_has_the_security_headers(site: Site, what: str) -> None:
+    """Against framing, sniffing, plain HTTP, caching and embedding, whatever the response."""
     path, status = ANSWERS[what]
     answer = site.ask("GET", path)
     headers = answer.headers
@@ -57,8 +57,8 @@ def test_every_answer_of_the_server_is_guarded(site: Site, what: str) -> None:
         assert headers.get("X-Frame-Options", "DENY") == "DENY"
 
 
-def test_every_cookie_of_the_server_is_for_https_and_this_site(site: Site) -> None:
-    """Read by a script, sent in the clear, sent along from another site."""
+def test_every_cookie_is_only_for_https_and_this_site(site: Site) -> None:
+    """Against scripts that read it, plain HTTP and requests from other sites."""
     page = site.ask("GET", "/accounts/login/")
     csrf = page.headers["Set-Cookie"].partition(";")[0]
     body = f"csrfmiddlewaretoken={csrf.partition('=')[2]}&{NAME_FIELD}=olga&password={PASSWORD}"
@@ -85,8 +85,8 @@ def test_every_cookie_of_the_server_is_for_https_and_this_site(site: Site) -> No
     assert "; HttpOnly" in cookies["sessionid"]
 
 
-def test_a_proxy_that_does_not_speak_https_gets_no_promise_of_it(site: Site) -> None:
-    """HSTS over plain HTTP is to be ignored, and is not sent."""
+def test_hsts_is_not_sent_through_a_proxy_without_https(site: Site) -> None:
+    """Browsers ignore HSTS over plain HTTP, so it is not sent."""
     answer = site.ask("GET", "/live", headers={"X-Forwarded-Proto": "http"})
     assert answer.headers["Strict-Transport-Security"] is None
 
@@ -101,8 +101,8 @@ def test_a_proxy_that_does_not_speak_https_gets_no_promise_of_it(site: Site) -> 
         {"Host": ""},
     ],
 )
-def test_a_host_that_is_not_ours(site: Site, claimed: dict[str, str]) -> None:
-    """It would stand in the link for a new password that the site sends."""
+def test_a_host_name_that_is_not_ours(site: Site, claimed: dict[str, str]) -> None:
+    """It would appear in the password reset link that the site sends."""
     answer = site.ask("GET", "/accounts/login/", headers=claimed)
     assert answer.status == 400
     assert "evil.example/" not in answer.body
@@ -131,7 +131,7 @@ def test_a_header_that_claims_another_host_or_address(site: Site, claimed: dict[
 
 
 def test_a_request_id_that_ends_the_header(site: Site) -> None:
-    """It comes back in a header and stands in the log: nothing but letters, digits and . _ : -."""
+    """It is returned in a header and logged: only letters, digits and . _ : - are allowed."""
     for sent in ("a\tb", "a b", "<script>", "a;b=c", "%0d%0aSet-Cookie:%20a=b", "é"):
         answer = site.raw(
             f"GET /live HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n".encode()
@@ -148,8 +148,8 @@ def olga(client: Client, db: None) -> User:
     return user
 
 
-def test_pages_of_a_member_are_kept_by_nobody_else(client: Client, olga: User) -> None:
-    """A proxy between the site and its members that keeps what it may."""
+def test_members_pages_are_not_cached_by_others(client: Client, olga: User) -> None:
+    """A proxy between the site and its members that caches what it may."""
     analysis = make_analysis(olga, Status.SUCCEEDED, make_result())
     for path in (
         "/", "/history/", f"/{analysis.pk}/", f"/{analysis.pk}/live/", "/savings/", "/account/",
@@ -163,13 +163,13 @@ def test_pages_of_a_member_are_kept_by_nobody_else(client: Client, olga: User) -
         assert "public" not in said, path
 
 
-def test_pages_with_a_key_are_not_kept_at_all(client: Client, olga: User) -> None:
+def test_pages_with_a_key_are_never_cached(client: Client, olga: User) -> None:
     for path in ("/tokens/", "/notifications/", "/account/", "/accounts/login/"):
         assert "no-store" in client.get(path)["Cache-Control"], path
 
 
-def test_a_file_named_by_a_member_ends_no_header(client: Client, olga: User) -> None:
-    """Names of files that are downloaded come from the site, never from what somebody typed."""
+def test_a_members_file_name_cannot_end_a_header(client: Client, olga: User) -> None:
+    """Names of downloads come from the site, never from user input."""
     make_analysis(olga, Status.SUCCEEDED, make_result(), model='x"; filename=evil.exe\r\nA: b')
     for path in ("/history/export.csv?q=%0d%0aA:%20b", "/history/export.json?q=%22;evil"):
         answer = client.get(path)
@@ -177,7 +177,7 @@ def test_a_file_named_by_a_member_ends_no_header(client: Client, olga: User) -> 
         assert "A" not in answer.headers
 
 
-def test_an_unknown_host_is_told_what_an_admin_has_to_do(client: Client, db: None) -> None:
+def test_an_unknown_host_page_says_what_an_admin_must_do(client: Client, db: None) -> None:
     response = client.get("/health", headers={"Host": "evil.example"})
     assert response.status_code == 400
     assert "MEMORYMARK_HOSTS" in response.content.decode()
@@ -204,10 +204,10 @@ INSIDES = "insides-of-the-site"
 
 
 @pytest.mark.parametrize("path", ["/new/", "/api/v1/analyses/"])
-def test_a_refusal_a_wrong_host_and_a_fault_are_guarded_too(
+def test_error_pages_have_the_security_headers_too(
     client: Client, olga: User, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """403, 400 and 500 come from handlers of their own; what broke is for the log alone."""
+    """403, 400 and 500 have their own handlers; the cause of an error is only logged."""
 
     def break_down(*_: object, **__: object) -> None:
         raise RuntimeError(INSIDES)
@@ -230,10 +230,8 @@ def test_a_refusal_a_wrong_host_and_a_fault_are_guarded_too(
         assert "Traceback" not in answer.content.decode()
 
 
-def test_a_port_of_the_attackers_in_the_link_for_a_new_password(
-    db: None, settings: Settings
-) -> None:
-    """On a machine with many accounts anybody may listen on another port of the site's name."""
+def test_a_port_of_the_attackers_in_a_password_reset_link(db: None, settings: Settings) -> None:
+    """On a shared machine anyone can listen on another port of the site's host name."""
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     settings.PUBLIC_URL = f"https://{NAME}"
     settings.ALLOWED_HOSTS = [NAME, "localhost"]
@@ -248,8 +246,8 @@ def test_a_port_of_the_attackers_in_the_link_for_a_new_password(
         assert "localhost" not in message.body
 
 
-def test_a_port_of_the_attackers_in_links_that_are_passed_on(db: None, settings: Settings) -> None:
-    """Nor the name under which their maker has opened the site, where others find another there."""
+def test_a_port_of_the_attackers_in_shared_links(db: None, settings: Settings) -> None:
+    """Nor the host name their creator used, which may lead others elsewhere."""
     settings.GIVEN_URL = f"https://{NAME}"
     settings.ALLOWED_HOSTS = [NAME, "localhost"]
     root = make_user("root", is_staff=True, is_superuser=True)

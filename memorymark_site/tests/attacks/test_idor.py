@@ -1,4 +1,4 @@
-"""Numbers and keys of what is another member's, put where one's own belong.
+"""Another member's ids and keys in place of your own.
 
 Reports of training runs and imported analyses of others: test_training_runs.py and
 test_importing.py in analyses/tests.
@@ -44,7 +44,7 @@ QUESTION = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
 
 @pytest.fixture
 def lab(db: None) -> Lab:
-    """The lab of the role matrix, and all that a member has for herself alone."""
+    """The lab of the role matrix, and everything that is private to a member."""
     lab = Lab()
     olga = lab.people["owner"]
     User.objects.filter(pk=olga.pk).update(email="olga@lab.example")
@@ -61,7 +61,7 @@ def lab(db: None) -> Lab:
 
 
 def _everything() -> dict[str, str]:
-    """All that the database holds, by table, but for what any visit leaves."""
+    """All rows of the database by table, except those that any visit changes."""
     left = {"sessions.Session", "accounts.Attempt", "accounts.SignIn", "admin.LogEntry"}
     return {
         model._meta.label: re.sub(
@@ -84,8 +84,8 @@ HERS_ALONE = [
 
 
 @pytest.mark.parametrize("route", HERS_ALONE)
-def test_what_is_hers_is_not_changed_by_its_number(lab: Lab, route: str) -> None:
-    """By every method, as another member and as a viewer, by session and by token."""
+def test_another_members_things_cannot_be_changed_by_id(lab: Lab, route: str) -> None:
+    """With every method, as another member and as a viewer, by session and by token."""
     sign_in = SignIn.objects.filter(user=lab.people["owner"]).first()
     assert sign_in is not None
     token = ApiToken.objects.get(user=lab.people["owner"])
@@ -99,20 +99,20 @@ def test_what_is_hers_is_not_changed_by_its_number(lab: Lab, route: str) -> None
         for client in (lab.by_session(name), lab.by_token(name)):
             for method in METHODS:
                 if (PAGES | API)[route].get(method) is To.MEMBERS:
-                    continue  # what any member may do: see docs/members.md
+                    continue  # any member may do this: see docs/members.md
                 answer = getattr(client, method)(address)
                 assert not [text for text in HERS if text in _read(answer)], (name, method)
     assert _everything() == before
     assert SignIn.objects.filter(pk=sign_in.pk).exists()
 
 
-def test_the_walk_has_something_to_walk() -> None:
+def test_the_walk_covers_some_addresses() -> None:
     assert len(HERS_ALONE) >= 12
 
 
 @pytest.mark.parametrize("name", ["other", "viewer", "admin"])
-def test_no_page_tells_what_is_hers_alone(lab: Lab, name: str) -> None:
-    """Every page and every list of the API, as another member; the admin sees her address."""
+def test_no_page_shows_another_members_private_data(lab: Lab, name: str) -> None:
+    """Every page and API list, as another member; an admin sees her address."""
     for route, methods in (PAGES | API).items():
         if methods.get("get", To.NOBODY) is To.NOBODY:
             continue
@@ -121,8 +121,8 @@ def test_no_page_tells_what_is_hers_alone(lab: Lab, name: str) -> None:
         assert told == [] or (name == "admin" and told == ["olga@lab.example"]), route
 
 
-def test_ids_of_lists(lab: Lab) -> None:
-    """Deleting several at once, some of them hers: hers stay."""
+def test_another_members_ids_in_lists(lab: Lab) -> None:
+    """Deleting several, including some of hers, leaves hers."""
     mine = make_analysis(lab.people["other"], Status.SUCCEEDED)
     lab.by_session("other").post(f"/history/delete/?ids={lab.analysis.pk},{mine.pk}")
     left = set(type(mine).objects.values_list("pk", flat=True))
@@ -134,15 +134,15 @@ def test_ids_of_lists(lab: Lab) -> None:
     "ids", ["0", "-1", "1e9", "9" * 30, "1,2' OR 1=1--", "1;DROP TABLE", "%00"]
 )
 @pytest.mark.parametrize("page", ["/compare/", "/compare/bars.svg", "/api/v1/compare/", "/new/"])
-def test_ids_that_are_none(lab: Lab, page: str, ids: str) -> None:
+def test_invalid_ids(lab: Lab, page: str, ids: str) -> None:
     client = lab.by_session("other")
     answer = client.get(page, {"ids": ids, "from": ids})
     assert answer.status_code in (200, 302, 400, 404)
     assert "Traceback" not in _read(answer)
 
 
-def test_an_idempotency_key_of_hers(lab: Lab) -> None:
-    """Guessed or overheard, it gives the other member an analysis of his own, not hers."""
+def test_another_members_idempotency_key(lab: Lab) -> None:
+    """Guessed or overheard, it creates a new analysis for the attacker instead of showing hers."""
     sent = {"Idempotency-Key": "nightly"}
     body = json.dumps(QUESTION)
     answers = {
@@ -156,22 +156,22 @@ def test_an_idempotency_key_of_hers(lab: Lab) -> None:
     assert IdempotencyKey.objects.filter(key="nightly").count() == 2
 
 
-def test_a_lookup_of_hers_by_its_number(lab: Lab) -> None:
-    """Who asks the same shares the row, and not before."""
+def test_another_members_query_by_its_id(lab: Lab) -> None:
+    """Only members who submit the same query share it."""
     lookup = Query.objects.get()
     for path in (f"/api/v1/lookups/{lookup.pk}/", f"/new/preview/{lookup.pk}/"):
         assert lab.by_session("other").get(path).status_code == 404
         assert lab.by_session("owner").get(path).status_code == 200
 
 
-def test_fields_that_say_who_one_is(lab: Lab) -> None:
+def test_fields_that_claim_another_identity(lab: Lab) -> None:
     """Mass assignment: an owner, a role, an id in the body of a request."""
     claimed = {"owner": "olga", "owner_id": 1, "id": lab.analysis.pk, "is_staff": True}
     otto = lab.people["other"]
     answer = lab.by_token("other").post(
         "/api/v1/analyses/", json.dumps(QUESTION | claimed), content_type="application/json"
     )
-    assert answer.status_code == 400  # fields that there are none of
+    assert answer.status_code == 400  # fields that do not exist
     lab.by_session("other").post("/account/", claimed)
     lab.by_session("other").post(
         "/notifications/", claimed | {"member": "1", "only_after_seconds": 1}
@@ -188,7 +188,7 @@ def test_fields_that_say_who_one_is(lab: Lab) -> None:
 
 
 def test_a_role_that_the_guest_chooses(lab: Lab) -> None:
-    """Invited as a viewer, and the form says admin."""
+    """A viewer's invitation with a form that says admin."""
     _, key = invitations.invite(lab.people["admin"], Role.VIEWER)
     claimed = {"role": "admin", "is_staff": "on", "is_superuser": "1", "groups": "1"}
     password = "long-Enough-9"  # noqa: S105  # of this test
@@ -212,7 +212,7 @@ def test_a_share_link_opens_one_analysis_and_nothing_else(lab: Lab) -> None:
     assert guest.get(f"/{lab.analysis.pk}/").status_code == 302
 
 
-def test_a_saved_view_is_not_replaced_by_its_name(lab: Lab) -> None:
+def test_another_members_saved_view_is_not_replaced_by_name(lab: Lab) -> None:
     lab.by_session("other").post(
         "/history/views/", {"name": "olgas secret plan", "query": "q=taken", "is_shared": "on"}
     )

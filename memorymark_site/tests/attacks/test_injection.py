@@ -1,4 +1,4 @@
-"""Text that another program obeys: pages, spreadsheets, logs, headers."""
+"""Text that another program interprets: pages, spreadsheets, logs, headers."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from memorymark_site.tests.test_who_may_what import PAGES, Lab, To
 FORGED = "2026-11-20 12:00:00,000 ERROR memorymark: all of it is gone"
 
 
-def test_a_line_of_the_log_forged_by_an_address(site: Site) -> None:
+def test_a_log_line_forged_through_an_address(site: Site) -> None:
     site.ask("GET", "/nowhere%0d%0a" + FORGED.replace(" ", "%20"))
     site.ask("GET", "/nowhere%1b%5b2J")
     log = site.log()
     assert "nowhere" in log
     assert [line for line in log.splitlines() if line.startswith(FORGED)] == []
-    assert "\x1b" not in log  # it would empty the terminal of who reads it
+    assert "\x1b" not in log  # it would clear the reader's terminal
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x85", "\u2028"])
 @pytest.mark.parametrize("formatter", [LineFormatter(), JsonFormatter()])
-def test_a_line_of_the_log_forged_by_a_name(formatter: logging.Formatter, end: str) -> None:
+def test_a_log_line_forged_through_a_name(formatter: logging.Formatter, end: str) -> None:
     """In a message, and in the text of an exception."""
     try:
         raise ValueError(f"no such GPU: a10{end}{FORGED}")
@@ -56,7 +56,7 @@ def test_a_line_of_the_log_forged_by_a_name(formatter: logging.Formatter, end: s
     assert not any(line.startswith(FORGED) for line in said.splitlines())
 
 
-# Pages: every text that is stored is hostile, and every page is looked at
+# Pages: every stored text is hostile, and every page is checked
 
 HOSTILE = "'\"><b onclick=x>"
 OUT_OF_A_SCRIPT = "</script><script>x"
@@ -71,7 +71,7 @@ NOT_TYPED = {
 
 
 class _Page(HTMLParser):
-    """Notes what a browser would run."""
+    """Records what a browser would run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Page(HTMLParser):
 
 
 def _hostile_json(value: Any) -> Any:
-    """The same with every text that is a sentence or a name made hostile."""
+    """The same value with all names and sentences made hostile."""
     if isinstance(value, dict):
         return {name: _hostile_json(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -98,7 +98,7 @@ def _hostile_json(value: Any) -> Any:
 
 
 def _poison(text: str) -> int:
-    """Put a text into every free-text column of every row; returns into how many columns."""
+    """Put a text into every free-text column of every row; returns the number of columns."""
     poisoned = 0
     for model in apps.get_models():
         if model._meta.app_label not in OURS or model._meta.label == "auth.Permission":
@@ -121,7 +121,7 @@ def _poison(text: str) -> int:
 
 @pytest.fixture
 def lab(db: None) -> Lab:
-    """The lab of the role matrix, with one of everything that somebody can write."""
+    """The lab of the role matrix, with one of everything that members can write."""
     lab = Lab()
     olga, analysis = lab.people["owner"], lab.analysis
     labels.write_labels(analysis, ["tag"], "note", olga)
@@ -144,8 +144,8 @@ def lab(db: None) -> Lab:
     ("name", "hostile"),
     [("admin", HOSTILE), ("admin", OUT_OF_A_SCRIPT), ("owner", HOSTILE), ("viewer", HOSTILE)],
 )
-def test_a_text_that_is_a_page_of_its_own(lab: Lab, name: str, hostile: str) -> None:
-    """Stored XSS, by every free-text column, on every page that anybody may look at."""
+def test_stored_text_with_html(lab: Lab, name: str, hostile: str) -> None:
+    """Stored XSS through every free-text column, on every page."""
     assert _poison(hostile) > 25
     shown = 0
     for route, methods in PAGES.items():
@@ -163,8 +163,8 @@ def test_a_text_that_is_a_page_of_its_own(lab: Lab, name: str, hostile: str) -> 
     assert shown > 8, "it is shown, as text"
 
 
-def test_a_text_in_a_picture(lab: Lab) -> None:
-    """An SVG is a page of its own where it is opened by itself."""
+def test_text_in_an_svg(lab: Lab) -> None:
+    """An SVG opened on its own is a page."""
     _poison(HOSTILE)
     both = f"{lab.analysis.pk},{lab.second.pk}"
     answer = lab.by_session("admin").get(f"/compare/bars.svg?ids={both}")
@@ -176,8 +176,8 @@ def test_a_text_in_a_picture(lab: Lab) -> None:
 @pytest.mark.parametrize(
     "text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1+1", "\r=1+1", "\uff1d1+1"]
 )
-def test_a_text_that_a_spreadsheet_runs(lab: Lab, text: str) -> None:
-    """In every file for spreadsheets, whatever column it stands in."""
+def test_text_that_a_spreadsheet_runs(lab: Lab, text: str) -> None:
+    """In every CSV file and every column."""
     _poison(text)
     columns = "&".join(f"columns={column.key}" for column in COLUMNS)
     for path in (
@@ -204,8 +204,8 @@ def _is_number(text: str) -> bool:
     "text",
     ["{{ 7|add:7 }}", "{% debug %}", "${7*7}", "%(password)s", "{0.__class__}"],
 )
-def test_a_text_that_is_a_template(lab: Lab, text: str) -> None:
-    """It is shown as it was written, by the page and in the message about it."""
+def test_text_that_is_a_template(lab: Lab, text: str) -> None:
+    """It is shown as written, on the page and in the message about it."""
     olga = lab.people["owner"]
     labels.write_labels(lab.analysis, ["x"], text, olga)
     page = lab.by_session("owner").get(f"/{lab.analysis.pk}/").content.decode()
@@ -216,8 +216,8 @@ def test_a_text_that_is_a_template(lab: Lab, text: str) -> None:
     "text",
     ["' OR '1'='1", "'; DROP TABLE auth_user; --", "\\", "%", "_", "\0", "\u2019 OR 1", "*) OR ("],
 )
-def test_a_search_that_is_a_statement(lab: Lab, text: str) -> None:
-    """SQL, in each filter of the history, the savings and the audit log."""
+def test_a_search_with_sql(lab: Lab, text: str) -> None:
+    """In each filter of the history, the savings and the audit log."""
     admin = lab.by_session("admin")
     count = Analysis.objects.count()
     for path, names in {
@@ -235,7 +235,7 @@ def test_a_search_that_is_a_statement(lab: Lab, text: str) -> None:
 
 
 def test_a_name_that_ends_the_header_of_an_email(db: None, settings: Settings) -> None:
-    """A line end in an address or a subject would add recipients of the attacker's."""
+    """A line end in an address or subject would add the attacker's recipients."""
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     victim = make_user("ada", email="ada@lab.example")
     for address in (

@@ -1,4 +1,4 @@
-"""What somebody still holds who is admin or member no more: keys that were shown to them."""
+"""Keys that former admins and members have seen."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ LEAVING = [members.deactivate, _is_demoted]
 
 
 @pytest.mark.parametrize("leave", LEAVING)
-def test_an_invitation_made_for_oneself(
+def test_an_invitation_created_for_oneself(
     ada: User, eve: User, leave: Callable[[User, User], object]
 ) -> None:
-    """An admin who expects to go would come back as another one."""
+    """An admin who expects to leave would come back as another one."""
     _, key = invitations.invite(eve, Role.ADMIN)
     leave(ada, eve)
     assert not _comes_in(key)
 
 
-def test_an_invitation_of_another_admin_made_anew(ada: User, eve: User) -> None:
+def test_an_invitation_renewed_by_another_admin(ada: User, eve: User) -> None:
     invitation, _ = invitations.invite(ada, Role.ADMIN)
     key = invitations.renew(eve, invitation)
     members.deactivate(ada, eve)
@@ -65,7 +65,7 @@ def test_an_invitation_of_another_admin_made_anew(ada: User, eve: User) -> None:
     assert _comes_in(invitations.renew(ada, invitation)), "who was to join still can"
 
 
-def test_the_page_says_that_such_an_invitation_is_over(ada: User, eve: User) -> None:
+def test_the_page_says_that_such_an_invitation_has_ended(ada: User, eve: User) -> None:
     invitations.invite(eve, Role.MEMBER, "grace@lab.example")
     page = Client()
     page.force_login(ada)
@@ -75,26 +75,26 @@ def test_the_page_says_that_such_an_invitation_is_over(ada: User, eve: User) -> 
 
 
 @pytest.mark.parametrize("leave", LEAVING)
-def test_a_link_for_a_new_password_of_somebody_else(
+def test_a_password_reset_link_of_someone_else(
     ada: User, eve: User, leave: Callable[[User, User], object]
 ) -> None:
-    """Whoever has read it becomes that member, and an admin where that is one."""
+    """Anyone who has seen it could become that member, possibly an admin."""
     address = links.reset_path(eve, ada)
     assert Client().get(address).status_code == 302, "it works"
     leave(ada, eve)
     assert "password1" not in Client().get(address, follow=True).content.decode()
 
 
-def test_a_link_for_a_new_password_as_if_another_admin_had_made_it(ada: User, eve: User) -> None:
-    """It is signed for its maker: the same account has another link of each admin."""
+def test_a_password_reset_link_attributed_to_another_admin(ada: User, eve: User) -> None:
+    """It is signed for its creator, so each admin's link to an account is different."""
     made = {links.reset_path(admin, eve) for admin in (ada, eve)}
     assert len(made) == 2
 
 
-def test_a_message_that_was_on_its_way(
+def test_a_notification_already_queued(
     ada: User, eve: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has failed is tried again for hours: no webhook of theirs is called any more."""
+    """Failed notifications are retried for hours, but a former member's webhook is not called."""
     called: list[object] = []
     monkeypatch.setattr(webhook, "call", lambda *asked: called.append(asked))
     chosen = {"by_email": True, "by_webhook": True, "webhook_url": "https://evil.example/"}
@@ -109,7 +109,7 @@ def test_a_message_that_was_on_its_way(
     assert called == []
 
 
-def test_a_link_for_a_new_password_from_before_one_was_locked_out(ada: User, eve: User) -> None:
+def test_a_password_reset_link_from_before_a_deactivation(ada: User, eve: User) -> None:
     address = links.reset_path(ada, eve)
     members.deactivate(ada, eve)
     assert "password1" not in Client().get(address, follow=True).content.decode()

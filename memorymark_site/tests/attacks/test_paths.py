@@ -1,4 +1,4 @@
-"""Paths that lead out of where they should: of files, hub ids, archives and commands."""
+"""Paths that escape their folder: in files, hub ids, archives and commands."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ OUT = [
 
 
 @pytest.mark.parametrize("path", OUT)
-def test_a_path_out_of_the_files_that_are_served(site: Site, path: str) -> None:
-    """As bytes: libraries put such paths right before they send them."""
+def test_a_path_out_of_the_static_files(site: Site, path: str) -> None:
+    """Sent as raw bytes, since client libraries normalize such paths."""
     assert (site.folder / "private.css").read_text() == "private"
     answer = site.raw(f"GET {path} HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n".encode())
     assert answer.status in (302, 400, 404)
@@ -55,8 +55,8 @@ def test_a_path_out_of_the_files_that_are_served(site: Site, path: str) -> None:
     assert "root:x" not in answer.body
 
 
-def test_a_link_in_the_folder_of_files(site: Site) -> None:
-    """Only what was there at the start is served, by its own name."""
+def test_a_symbolic_link_in_the_static_files(site: Site) -> None:
+    """Only files that existed at the start are served, by their own names."""
     link = site.folder / "static" / "link.css"
     link.symlink_to("/etc/passwd")
     answer = site.ask("GET", "/static/link.css")
@@ -76,13 +76,13 @@ HUB_IDS = [
 
 @pytest.mark.parametrize("name", HUB_IDS)
 def test_a_hub_id_that_is_an_address_or_a_path(name: str) -> None:
-    """It stands in the address that is asked for config.json, and in the name of a cached file."""
+    """It would be part of the address of config.json and of a cached file's name."""
     with pytest.raises(InvalidInput):
         Workload.parse({"model": name})
 
 
 @pytest.mark.parametrize("name", HUB_IDS[:6])
-def test_such_an_id_by_the_api(db: None, name: str) -> None:
+def test_such_a_hub_id_over_the_api(db: None, name: str) -> None:
     token = ApiToken.objects.create(user=make_user())[1]
     client = Client(headers={"Authorization": f"Token {token}"})
     body = json.dumps({"model": name, "gpu": "a10"})
@@ -96,13 +96,13 @@ def test_such_an_id_by_the_api(db: None, name: str) -> None:
     "value", ["../../x", "a10;id", "a10$(id)", "local:../../x", "backend:x,y", "--help", "a\0b"]
 )
 def test_text_that_reaches_the_engines_process(field: str, value: str) -> None:
-    """The allocator's options become a variable of its environment; there is no shell."""
+    """Allocator options become an environment variable; no shell is involved."""
     with pytest.raises(InvalidInput):
         AnalysisRequest.parse({"model": "bert", "gpu": "a10"} | {field: value})
 
 
-def test_the_config_of_the_command_line_reads_a_file_and_no_more_of_it(tmp_path: Path) -> None:
-    """A device without end, a folder, and a file that is none: words, and soon."""
+def test_the_command_lines_config_is_only_read_as_a_bounded_file(tmp_path: Path) -> None:
+    """An endless device, a folder and a missing file are refused quickly with a reason."""
     from engine.models.config import read_config_file
 
     assert len(read_config_file(Path("/dev/zero"))) == 2**20 + 1
@@ -115,7 +115,7 @@ def test_the_config_of_the_command_line_reads_a_file_and_no_more_of_it(tmp_path:
 
 
 def _archive(path: Path, tables: dict[str, bytes], **changes: object) -> Path:
-    """A backup of tables as an attacker would make it."""
+    """A backup of these tables as an attacker would create it."""
     described = [
         {
             "name": name,
@@ -137,7 +137,7 @@ def _archive(path: Path, tables: dict[str, bytes], **changes: object) -> Path:
     "name", ["../../../tmp/evil", "/etc/cron.d/evil", "..\\evil", "auth_user; DROP TABLE auth_user"]
 )
 def test_a_backup_that_writes_outside_or_names_a_table(db: None, tmp_path: Path, name: str) -> None:
-    """Zip slip: nothing is ever unpacked to a file, and tables are named by the models."""
+    """Zip slip: nothing is ever unpacked to a file, and table names come from the models."""
     folder = tmp_path / "inside"
     folder.mkdir()
     backup = _archive(folder / "backup.zip", {name: b"[1]\n"})
@@ -168,7 +168,7 @@ def test_a_backup_that_unpacks_to_more_than_memory(tmp_path: Path) -> None:
             archive.check()
 
 
-def test_a_backup_that_is_something_else(tmp_path: Path) -> None:
+def test_a_backup_that_is_another_file(tmp_path: Path) -> None:
     for number, content in enumerate([b"", b"PK\x03\x04", b"\x80\x04cos\nsystem\n.", b"{}" * 99]):
         path = tmp_path / str(number)
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""A link to this site that leads to another one: for a copy of the sign-in page, say."""
+"""Open redirects: links to this site that lead to another, such as a fake sign-in page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ELSEWHERE = [
 
 
 def _leads_away(location: str) -> bool:
-    """What browsers make of an address: they take \\ for /, and drop tabs and line ends."""
+    """Whether browsers would leave the site: they treat \\ as / and drop tabs and line ends."""
     seen = location.translate({9: None, 10: None, 13: None, 0: None}).replace("\\", "/").strip()
     return seen.startswith("//") or not seen.startswith("/")
 
@@ -46,7 +46,7 @@ def test_next_of_the_sign_in_page(client: Client, db: None, target: str) -> None
     words = credentials("ada", PASSWORD) | {"next": target}
     for answer in (
         client.post(f"/accounts/login/?next={quote(target)}", words),
-        client.get(f"/accounts/login/?next={quote(target)}"),  # signed in: goes on at once
+        client.get(f"/accounts/login/?next={quote(target)}"),  # signed in: redirects immediately
         Client().post("/accounts/login/", words),
     ):
         assert answer.status_code == 302
@@ -54,8 +54,8 @@ def test_next_of_the_sign_in_page(client: Client, db: None, target: str) -> None
 
 
 @pytest.mark.parametrize("target", ELSEWHERE)
-def test_next_by_way_of_the_admin_site(client: Client, db: None, target: str) -> None:
-    """Its sign-in address passes ``next`` on to ours, which judges it."""
+def test_next_through_the_admin_site(client: Client, db: None, target: str) -> None:
+    """Its sign-in address passes ``next`` on to ours, which checks it."""
     answer = client.get(f"/admin/login/?next={quote(target)}")
     assert answer["Location"].startswith("/accounts/login/?next=")
     make_user("ada")
@@ -64,7 +64,7 @@ def test_next_by_way_of_the_admin_site(client: Client, db: None, target: str) ->
 
 
 @pytest.mark.parametrize("target", [*ELSEWHERE, "http://["])
-def test_the_page_that_htmx_says_it_is_on(client: Client, db: None, target: str) -> None:
+def test_the_current_page_according_to_htmx(client: Client, db: None, target: str) -> None:
     answer = client.get(
         "/7/live/",
         headers={"HX-Request": "true", "HX-Current-URL": target.translate({0: None, 9: None})},
@@ -76,7 +76,7 @@ def test_the_page_that_htmx_says_it_is_on(client: Client, db: None, target: str)
 
 @pytest.mark.parametrize("header", ["Referer", "HX-Current-URL", "Origin"])
 def test_the_way_back_of_a_member(client: Client, db: None, header: str) -> None:
-    """Where a view leads back to a page, it is one of ours."""
+    """Views that redirect back to a page only redirect to our own."""
     client.force_login(make_user("ada"))
     for path in ("/account/sessions/end-others/", "/notifications/", "/history/views/", "/tokens/"):
         answer = client.post(
@@ -90,8 +90,8 @@ def test_the_way_back_of_a_member(client: Client, db: None, header: str) -> None
     "path",
     ["//evil.example", "//evil.example/%2e%2e", "/%2fevil.example", "/\\evil.example", "/%5cevil"],
 )
-def test_an_address_whose_slash_is_put_right(site: Site, path: str) -> None:
-    """APPEND_SLASH of another site's name would be a redirect to it."""
+def test_an_address_with_a_missing_slash(site: Site, path: str) -> None:
+    """APPEND_SLASH on another site's name would redirect to it."""
     for suffix in ("", "/", "/history", "/api/v1/analyses"):
         answer = site.ask("GET", path + suffix)
         assert not _leads_away(answer.headers.get("Location", "/"))

@@ -1,4 +1,4 @@
-"""Requests that no browser sends: smuggled, oversized, slow, or meant for another program."""
+"""Requests no browser sends: smuggled, oversized, slow, or meant for another program."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ SMUGGLED = b"0\r\n\r\nGET /members/ HTTP/1.1\r\nHost: lab.example\r\n\r\n"
         (b"Host: evil.example\r\n", 400),
     ],
 )
-def test_a_second_request_smuggled_within_the_first(
-    site: Site, headers: bytes, status: int
-) -> None:
+def test_a_second_request_smuggled_in_the_first(site: Site, headers: bytes, status: int) -> None:
     answer = site.raw(b"POST /accounts/login/ HTTP/1.1\r\n" + HEAD + headers + b"\r\n" + SMUGGLED)
     assert answer.status == status
-    assert "HTTP/1.1" not in answer.body  # nothing was taken for a second request
+    assert "HTTP/1.1" not in answer.body  # nothing was treated as a second request
 
 
 @pytest.mark.parametrize(
@@ -49,7 +47,9 @@ def test_a_second_request_smuggled_within_the_first(
     ],
     ids=["line", "field", "fields", "TLS on a plain port"],
 )
-def test_a_head_that_is_too_large_or_none(site: Site, request_bytes: bytes, status: int) -> None:
+def test_a_header_that_is_too_large_or_malformed(
+    site: Site, request_bytes: bytes, status: int
+) -> None:
     answer = site.raw(request_bytes + b"\r\n")
     assert answer.status == status
     assert "Traceback" not in answer.body
@@ -59,7 +59,7 @@ def test_a_head_that_is_too_large_or_none(site: Site, request_bytes: bytes, stat
 
 
 @pytest.mark.slow
-def test_threads_held_by_half_requests_and_drops_of_a_body(site: Site) -> None:
+def test_threads_held_by_partial_requests_and_slow_bodies(site: Site) -> None:
     """Slowloris, with more connections than the site has threads."""
     pause = 0.3
     bits = round(HELD_SECONDS / pause)
@@ -77,12 +77,12 @@ def test_threads_held_by_half_requests_and_drops_of_a_body(site: Site) -> None:
 
     assert visitor.status == 200
     assert visitor.seconds < HELD_SECONDS / 2
-    assert {answer.status for answer in ended} <= {0, 400, 403}  # none got what it asked for
+    assert {answer.status for answer in ended} <= {0, 400, 403}  # none got a response
 
 
 @pytest.mark.slow
-def test_threads_held_by_who_asks_and_does_not_read(site: Site) -> None:
-    """A slow read: as many large files are asked for as there are threads, and left on the way."""
+def test_threads_held_by_clients_that_do_not_read(site: Site) -> None:
+    """Slow read: as many large files as there are threads are requested and not read."""
     deaf = []
     for _ in range(16):
         connection = socket.socket()
@@ -98,29 +98,29 @@ def test_threads_held_by_who_asks_and_does_not_read(site: Site) -> None:
 
 
 @pytest.mark.parametrize("trusted", [b"SCRIPT_NAME: /x", b"PATH_INFO: /live"])
-def test_a_path_claimed_by_a_header(site: Site, trusted: bytes) -> None:
-    """What some servers let a proxy say of the path, said by a visitor through the proxy."""
+def test_a_path_forged_in_a_header(site: Site, trusted: bytes) -> None:
+    """A header with which some servers let a proxy set the path, sent by a visitor."""
     answer = site.raw(b"GET /x/live HTTP/1.1\r\n" + HEAD + trusted + b"\r\n\r\n")
     assert answer.status == 404
 
 
 @pytest.mark.parametrize("header", ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"])
-def test_a_method_claimed_by_a_header(site: Site, header: str) -> None:
-    """A GET that wants to be a DELETE would need no CSRF token."""
+def test_a_method_forged_in_a_header(site: Site, header: str) -> None:
+    """A GET treated as a DELETE would need no CSRF token."""
     asked = {"Authorization": f"Token {site.token}", header: "DELETE"}
     assert site.ask("GET", "/api/v1/analyses/", headers=asked).status == 200
 
 
 @pytest.mark.parametrize("method", ["TRACE", "QQQ"])
-def test_a_method_that_is_none_of_ours(site: Site, method: str) -> None:
-    """TRACE would show scripts the cookies that they cannot read."""
+def test_an_unsupported_method(site: Site, method: str) -> None:
+    """TRACE would show scripts cookies they cannot read."""
     answer = site.ask(method, "/accounts/login/", headers={"Cookie": "sessionid=abc123"})
     assert answer.status in (400, 403, 405)
     assert "abc123" not in answer.body
 
 
 def test_a_body_larger_than_any_form(site: Site) -> None:
-    """Three MiB of one field, before anybody has signed in."""
+    """Three MiB in one field, without signing in."""
     body = f"csrfmiddlewaretoken={CSRF}&{NAME_FIELD}=".encode() + b"a" * 3 * 2**20
     form = {
         "Content-Type": "application/x-www-form-urlencoded",
@@ -132,15 +132,15 @@ def test_a_body_larger_than_any_form(site: Site) -> None:
 
 
 def test_a_body_that_claims_to_be_larger_than_it_is(site: Site) -> None:
-    """A gigabyte is announced and never sent: nothing is set aside for it."""
+    """A gigabyte is announced and never sent; no memory is reserved for it."""
     announced = HEAD + b"Content-Length: 1073741824\r\nContent-Type: application/json\r\n"
     token = f"Authorization: Token {site.token}\r\n\r\n".encode()
     answer = site.raw(b"POST /api/v1/predict/ HTTP/1.1\r\n" + announced + token + b"{")
     assert answer.status in (0, 400, 413)
 
 
-def test_a_body_in_chunks_without_end(site: Site) -> None:
-    """Chunked, so that no length can be looked at beforehand."""
+def test_an_endless_chunked_body(site: Site) -> None:
+    """Chunked, so that the length is not known in advance."""
     chunk = b"100000\r\n" + b'"' * 0x100000 + b"\r\n"
     head = HEAD + f"Authorization: Token {site.token}\r\n".encode()
     chunked = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Where the site's secrets might be read: the engine's environment, the log, error pages, links."""
+"""Places where secrets might leak: the engine's environment, logs, error pages and links."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def with_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine(with_secrets: None) -> Iterator[EngineProcess]:
-    """The real one, as the workers start theirs."""
+    """The real engine, started as workers do."""
     started = Engines(keep_traces=True).take()
     yield started
     started.end()
 
 
 def test_the_environment_of_the_engine_as_the_system_shows_it(engine: EngineProcess) -> None:
-    """What code that a config has led astray would read: no secret of the web is there."""
+    """What malicious code in the engine would read: none of the site's secrets."""
     shown = Path(f"/proc/{engine.pid}/environ")
     if not shown.exists():
         pytest.skip("this system shows no environments in /proc")
     until = monotonic() + 60
     while not (given := shown.read_bytes()) and monotonic() < until:
-        sleep(0.05)  # the system fills it in a moment after the start
+        sleep(0.05)  # the system fills it in shortly after the start
     assert [name for name in SECRETS if name.encode() in given] == []
     assert b"secret-of-" not in given
     assert b"PATH=" in given
@@ -58,8 +58,8 @@ def test_the_environment_of_the_engine_as_the_system_shows_it(engine: EngineProc
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_hub_id_where_the_hub_is_switched_off(engine: EngineProcess) -> None:
-    """The switch reaches the engine: it refuses without asking anybody."""
+def test_a_hub_id_with_the_hub_switched_off(engine: EngineProcess) -> None:
+    """The setting reaches the engine, which refuses without any request."""
     engine.send({"ask": "predict", "request": {"model": "acme/own", "gpu": "a10"}})
     said = ""
     until = monotonic() + 600
@@ -68,8 +68,8 @@ def test_a_hub_id_where_the_hub_is_switched_off(engine: EngineProcess) -> None:
     assert f"the Hub is switched off here ({SWITCH}=off)" in said
 
 
-def test_what_a_command_says_whose_database_and_mail_server_are_away(tmp_path: Path) -> None:
-    """At DEBUG, with the traceback that it ends in: neither the passwords nor the keys."""
+def test_the_output_of_a_command_with_database_and_mail_server_down(tmp_path: Path) -> None:
+    """At DEBUG, including the final traceback: no passwords and no keys."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     secrets = SECRETS | {"DATABASE_URL": "postgres://lab:secret-of-the-database@127.0.0.1:1/lab"}
     done = subprocess.run(
@@ -86,8 +86,8 @@ def test_what_a_command_says_whose_database_and_mail_server_are_away(tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_folder_of_the_data_for_others_on_the_machine(tmp_path: Path) -> None:
-    """A GPU machine has many accounts: none of them reads the database or SECRET_KEY."""
+def test_the_data_folder_for_other_accounts_on_the_machine(tmp_path: Path) -> None:
+    """On a GPU machine with many accounts, none can read the database or SECRET_KEY."""
     data = tmp_path / "new" / "var"
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     environment = kept | {"MEMORYMARK_DATA_DIR": str(data)}
@@ -101,7 +101,7 @@ def test_the_folder_of_the_data_for_others_on_the_machine(tmp_path: Path) -> Non
 
 
 def test_the_log_of_a_whole_visit(site: Site) -> None:
-    """At DEBUG, by a real server: signing in, and keys of every kind, right and wrong."""
+    """At DEBUG, on a real server: signing in, and valid and invalid keys of every kind."""
     wrong = "not-the-password-but-nearly"
     page = site.ask("GET", "/accounts/login/")
     csrf = page.headers["Set-Cookie"].partition(";")[0]

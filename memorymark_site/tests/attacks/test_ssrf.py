@@ -1,6 +1,6 @@
-"""A webhook that leads the site into the network it stands in.
+"""Webhooks that point into the site's own network.
 
-Redirects, proxies and slow answers, by real connections: analyses/tests/test_webhook.py.
+Redirects, proxies and slow responses on real connections: analyses/tests/test_webhook.py.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def _resolves_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 
 @pytest.mark.parametrize("text", PUBLIC)
-def test_public_addresses_are(text: str) -> None:
+def test_public_addresses_are_allowed(text: str) -> None:
     assert is_public(ip_address(text))
 
 
 @pytest.mark.parametrize("text", PRIVATE)
-def test_all_others_are_not(text: str) -> None:
+def test_all_other_addresses_are_refused(text: str) -> None:
     assert not is_public(ip_address(text))
 
 
 @given(st.ip_addresses(v=4))
-def test_an_ipv4_address_hides_in_no_ipv6_address(inner: IPv4Address) -> None:
+def test_an_ipv4_address_cannot_hide_in_an_ipv6_address(inner: IPv4Address) -> None:
     for outer in (
         IPv6Address(0xFFFF << 32 | int(inner)),
         IPv6Address(0x0064FF9B << 96 | int(inner)),
@@ -73,7 +73,7 @@ def test_an_ipv4_address_hides_in_no_ipv6_address(inner: IPv4Address) -> None:
         ("https://[2606:4700::1]/", Address("https", "2606:4700::1", 443, "/"), "[2606:4700::1]"),
     ],
 )
-def test_a_url_is_taken_apart(url: str, expected: Address, authority: str) -> None:
+def test_a_url_is_parsed(url: str, expected: Address, authority: str) -> None:
     assert parse(url) == expected
     assert parse(url).authority == authority
 
@@ -97,7 +97,7 @@ def test_a_url_is_taken_apart(url: str, expected: Address, authority: str) -> No
         ("https://hook.example/" + "a" * 2000, "longer than"),
     ],
 )
-def test_what_is_no_url_for_a_webhook_is_refused(url: str, why: str) -> None:
+def test_an_invalid_webhook_url_is_refused(url: str, why: str) -> None:
     with pytest.raises(WrongAddress, match=why):
         parse(url)
 
@@ -131,8 +131,8 @@ def test_an_admin_allows_hosts_by_their_exact_name(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "a" * 64 + ".example", ".a"])
-def test_a_name_without_an_address_is_said_so(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if host.endswith(".invalid"):  # no test asks a real name server
+def test_a_name_without_an_address_is_reported(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if host.endswith(".invalid"):  # no test uses a real name server
 
         def unknown(*_args: object, **_kwargs: object) -> None:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -142,7 +142,7 @@ def test_a_name_without_an_address_is_said_so(host: str, monkeypatch: pytest.Mon
         resolve(parse(f"https://{host}/"), (), 5)
 
 
-def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_name_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Event()
 
     def silent(*_args: object, **_kwargs: object) -> list[object]:
@@ -155,11 +155,11 @@ def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.Monk
     ended.set()
 
 
-# By a whole call, to a service of this machine that nobody else is to reach
+# A whole call to a local service that no one else may reach
 
 
 class Inside:
-    """A service that listens on this machine alone, and counts who comes."""
+    """A service that only listens on this machine and counts its visitors."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -176,7 +176,7 @@ class Inside:
             self.visitors += 1
             request = b""
             while not request.endswith(b"{}") and (part := connection.recv(4096)):
-                request += part  # all of it: a client that still sends would see a broken pipe
+                request += part  # read all of it, or a client still sending would see a broken pipe
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
             connection.close()
 
@@ -202,15 +202,15 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("host", SPELLINGS)
-def test_this_machine_is_called_by_none_of_its_names(inside: Inside, host: str) -> None:
+def test_this_machine_cannot_be_called_by_any_of_its_names(inside: Inside, host: str) -> None:
     for url in (f"http://{host}:{inside.port}/", f"https://{host}:{inside.port}/"):
         with pytest.raises(NotDelivered):
             call(url, "whsec_c2VjcmV0", "msg_1", b"{}", ())
     assert inside.visitors == 0
 
 
-def test_the_service_counts(inside: Inside) -> None:
-    """Or the test above would prove nothing."""
+def test_the_local_service_counts_calls(inside: Inside) -> None:
+    """Otherwise the test above would prove nothing."""
     assert (
         call(f"http://127.0.0.1:{inside.port}/", "whsec_c2VjcmV0", "a", b"{}", ["127.0.0.1"]) == 200
     )
@@ -226,7 +226,7 @@ def test_the_service_counts(inside: Inside) -> None:
         "http://127.0.0.1:22\r\nX: y/", "data:,x", "javascript:alert(1)", "http://",
     ],
 )  # fmt: skip
-def test_no_other_scheme_is_spoken(url: str) -> None:
+def test_other_schemes_are_refused(url: str) -> None:
     with pytest.raises(NotDelivered):
         call(url, "whsec_c2VjcmV0", "msg_1", b"{}", ())
 
@@ -234,7 +234,7 @@ def test_no_other_scheme_is_spoken(url: str) -> None:
 def test_a_name_that_is_public_when_it_is_saved_and_private_when_it_is_called(
     client: Client, db: None, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DNS rebinding, by the form and the button that sends a test."""
+    """DNS rebinding, through the form and its test button."""
     mallory = make_user("mallory")
     client.force_login(mallory)
     _resolves_to(monkeypatch, "93.184.215.14")
@@ -250,7 +250,7 @@ def test_a_name_that_is_public_when_it_is_saved_and_private_when_it_is_called(
 
 
 def test_an_address_that_got_past_the_form(client: Client, db: None, inside: Inside) -> None:
-    """Written to the table by an earlier version, say: it is judged again when it is called."""
+    """Stored by an earlier version, for example: it is checked again when called."""
     mallory = make_user("mallory")
     channels.save_choices(
         mallory, {"by_webhook": True, "webhook_url": f"http://127.0.0.1:{inside.port}/"}

@@ -1,4 +1,4 @@
-"""Bodies that are too large, too deep, or not what they say they are."""
+"""Bodies that are too large, too deep, or not what they claim to be."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _zip_bomb() -> bytes:
 
 
 def _with(text: str) -> bytes:
-    """A good question with one field put as it stands."""
+    """A valid request with one field inserted as raw text."""
     return f"{json.dumps(GOOD)[:-1]}, {text}}}".encode()
 
 
@@ -79,14 +79,14 @@ ADDRESSES = (
 
 @pytest.fixture
 def script(db: None) -> Client:
-    """A script that may write."""
+    """A script with a write token."""
     token = ApiToken.objects.create(user=make_user("mallory"))[1]
     return Client(headers={"Authorization": f"Token {token}"})
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_body_that_is_hostile(script: Client, what: str) -> None:
-    """At each address of the API that reads one: refused, quickly, and nothing stored."""
+def test_a_hostile_body(script: Client, what: str) -> None:
+    """At each API address that reads one: refused quickly, and nothing is stored."""
     for address in ADDRESSES:
         begun = monotonic()
         answer = script.post(address, HOSTILE[what], content_type="application/json")
@@ -113,7 +113,7 @@ def test_a_body_that_claims_to_be_of_another_kind(script: Client, kind: str) -> 
 
 
 def test_a_compressed_body_is_not_unpacked(site: Site) -> None:
-    """30 MB in 30 kB, with Content-Encoding, for servers that are so kind."""
+    """30 MB in 30 kB with Content-Encoding, which some servers unpack."""
     headers = {"Authorization": f"Token {site.token}", "Content-Type": "application/json"}
     for coding in ("gzip", "deflate", "br", "zstd"):
         answer = site.ask("POST", "/api/v1/analyses/", BOMB, headers | {"Content-Encoding": coding})
@@ -121,7 +121,7 @@ def test_a_compressed_body_is_not_unpacked(site: Site) -> None:
         assert answer.seconds < SLOWEST_SECONDS
 
 
-def test_a_body_larger_than_the_api_reads(site: Site) -> None:
+def test_a_body_too_large_for_the_api(site: Site) -> None:
     headers = {"Authorization": f"Token {site.token}", "Content-Type": "application/json"}
     answer = site.ask("POST", "/api/v1/analyses/", b'"' * 2_621_441, headers)
     assert answer.status == 413
@@ -134,7 +134,7 @@ def page(client: Client, db: None) -> Client:
 
 
 def _upload(page: Client, content: bytes, name: str) -> HttpResponse:
-    """The form of a new analysis as bytes: the test client would take folders out of the name."""
+    """The form of a new analysis as raw bytes, since the test client strips folders from names."""
     fields = default_values() | {"model": OTHER_MODEL, "gpu": "a10", "current_batch_size": "16"}
     part = b'--x\r\nContent-Disposition: form-data; name="'
     body = b"".join(
@@ -155,7 +155,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_whose_name_is_a_path(page: Client, name: str) -> None:
-    """Its name is not used, and nothing is written anywhere."""
+    """Its name is not used, and nothing is written to disk."""
     before = sorted(Path(settings.DATA_DIR).rglob("*"))
     answer = _upload(page, json.dumps(BERT).encode(), name)
     assert answer.status_code in (200, 302, 400)
@@ -174,14 +174,14 @@ def test_a_file_whose_name_is_a_path(page: Client, name: str) -> None:
     ],
     ids=["zip", "gzip", "picture", "script", "pickle"],
 )
-def test_a_file_that_is_no_config(page: Client, content: bytes) -> None:
+def test_a_file_that_is_not_a_config(page: Client, content: bytes) -> None:
     answer = _upload(page, content, "config.json")
     assert answer.status_code == 200, "the form again, with what is wrong"
     assert not Analysis.objects.exists()
 
 
 def test_a_file_of_20_mb(page: Client) -> None:
-    """All of it is read and no more than a config of it is kept."""
+    """It is read completely, and only as much as a config is kept."""
     answer = _upload(page, b"x" * 20 * 2**20, "config.json")
     assert answer.status_code == 200
     assert len(answer.content) < 3 * LARGEST_CONFIG_BYTES
@@ -210,7 +210,7 @@ def test_more_fields_and_files_than_any_form_has(page: Client) -> None:
     ],
     ids=["one field of 3 MB", "no parts", "a name of no letters", "base64", "a long header", "cut"],
 )
-def test_a_form_that_is_put_together_wrong(page: Client, body: bytes) -> None:
+def test_a_malformed_form(page: Client, body: bytes) -> None:
     begun = monotonic()
     answer = page.post("/new/", body, content_type="multipart/form-data; boundary=x")
     assert answer.status_code in (200, 400)

@@ -1,1 +1,1 @@
-"""Single sign-on against a small provider: who gets in, as whom, and what does not hold."""
+"""Single sign-on with a small provider: who gets in, as whom, and what is refused."""

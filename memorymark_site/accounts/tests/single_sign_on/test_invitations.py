@@ -1,4 +1,4 @@
-"""Joining with the provider by the link of an invitation."""
+"""Joining through the provider with an invitation link."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _invitation(role: Role = Role.MEMBER) -> str:
-    """The address of an invitation for whoever has it."""
+    """The address of an invitation for anyone who has it."""
     root = User.objects.filter(username="root").first() or make_user("root", is_staff=True)
     return f"/invitation/{invitations.invite(root, role)[1]}/"
 
@@ -38,7 +38,7 @@ def _join(client: Client, idp: FakeProvider, address: str) -> _MonkeyPatchedWSGI
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_who_is_invited_joins_with_the_provider(
+def test_an_invited_person_joins_with_the_provider(
     client: Client, idp: FakeProvider, role: Role
 ) -> None:
     idp.claims["email_verified"] = False  # the link is enough
@@ -54,7 +54,7 @@ def test_who_is_invited_joins_with_the_provider(
     assert actions == [Action.MEMBER_INVITED, Action.MEMBER_JOINED, Action.SIGN_ON_LINKED]
 
 
-def test_an_invitation_lets_one_identity_in(client: Client, idp: FakeProvider) -> None:
+def test_an_invitation_admits_one_identity(client: Client, idp: FakeProvider) -> None:
     address = _invitation()
     late = Client()
     begun = leads_to(late.post(f"{address}sso/"))
@@ -69,7 +69,7 @@ def test_an_invitation_lets_one_identity_in(client: Client, idp: FakeProvider) -
     assert User.objects.count() == 2
 
 
-def test_who_is_a_member_already_leaves_the_invitation_open(
+def test_an_existing_member_does_not_use_up_an_invitation(
     client: Client, idp: FakeProvider
 ) -> None:
     invited("grace@lab.example")
@@ -83,7 +83,7 @@ def test_who_is_a_member_already_leaves_the_invitation_open(
     assert Client().get(address).status_code == 200
 
 
-def test_where_passwords_do_not_sign_in_one_joins_in_no_other_way(
+def test_without_passwords_joining_needs_the_provider(
     client: Client, idp: FakeProvider, settings: Settings
 ) -> None:
     settings.PASSWORD_SIGN_IN = False

@@ -1,4 +1,4 @@
-"""Linking an identity on the page Account, and what the lab has set."""
+"""Linking an identity on the account page, and the lab's settings."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _link(client: Client, idp: FakeProvider) -> str:
     return text_of(client.get(idp.sign_in(leads_to(client.post(LINK))), follow=True))
 
 
-def test_who_is_signed_in_links_and_unlinks(here: Client, idp: FakeProvider) -> None:
-    idp.claims["email_verified"] = False  # nothing is found by it
+def test_a_member_can_link_and_unlink(here: Client, idp: FakeProvider) -> None:
+    idp.claims["email_verified"] = False  # it finds no account any longer
     assert "You can now sign in with Lab login" in _link(here, idp)
     other = Client()
     assert come_back(other, idp).status_code == 302
@@ -49,7 +49,7 @@ def test_who_is_signed_in_links_and_unlinks(here: Client, idp: FakeProvider) -> 
     assert actions == [Action.SIGN_ON_LINKED, Action.SIGN_ON_UNLINKED]
 
 
-def test_linking_takes_a_recent_sign_in(here: Client, idp: FakeProvider) -> None:
+def test_linking_needs_a_recent_sign_in(here: Client, idp: FakeProvider) -> None:
     session = here.session
     session.pop("account_authentication_methods")
     session.save()
@@ -58,7 +58,7 @@ def test_linking_takes_a_recent_sign_in(here: Client, idp: FakeProvider) -> None
         assert here.post(address)["Location"].startswith("/account/confirm/?next=")
 
 
-def test_an_identity_is_of_one_account(here: Client, idp: FakeProvider) -> None:
+def test_an_identity_belongs_to_one_account(here: Client, idp: FakeProvider) -> None:
     _link(here, idp)
     make_user("eve")
     eve = Client()
@@ -68,7 +68,9 @@ def test_an_identity_is_of_one_account(here: Client, idp: FakeProvider) -> None:
     assert SocialAccount.objects.get().user.username == "ada"
 
 
-def test_a_link_that_ada_began_is_not_finished_by_eve(here: Client, idp: FakeProvider) -> None:
+def test_a_link_started_by_one_member_cannot_be_finished_by_another(
+    here: Client, idp: FakeProvider
+) -> None:
     make_user("eve")
     there = idp.sign_in(leads_to(here.post(LINK)))
     session = here.session
@@ -80,7 +82,7 @@ def test_a_link_that_ada_began_is_not_finished_by_eve(here: Client, idp: FakePro
     assert not SocialAccount.objects.exists()
 
 
-def test_who_has_no_other_way_in_stays_linked_and_confirms_over_there(
+def test_a_member_without_a_password_stays_linked_and_confirms_with_the_provider(
     client: Client, idp: FakeProvider, settings: Settings, ada: User
 ) -> None:
     let_in(settings, "member")
@@ -99,7 +101,7 @@ def test_who_has_no_other_way_in_stays_linked_and_confirms_over_there(
     assert client.get("/account/app/").status_code == 200
 
 
-def test_where_passwords_do_not_sign_in_none_does(
+def test_with_passwords_switched_off_none_works(
     client: Client, ada: User, settings: Settings
 ) -> None:
     settings.PASSWORD_SIGN_IN = False
@@ -112,7 +114,7 @@ def test_where_passwords_do_not_sign_in_none_does(
     assert not is_in(client)
 
 
-def test_without_a_provider_there_is_no_trace_of_it(
+def test_without_a_provider_single_sign_on_does_not_appear(
     here: Client, client: Client, settings: Settings
 ) -> None:
     settings.OIDC = None
@@ -124,7 +126,7 @@ def test_without_a_provider_there_is_no_trace_of_it(
     assert "Single sign-on" not in text_of(here.get(ACCOUNT))
 
 
-def test_the_policy_lets_no_form_leave_the_site(client: Client, idp: FakeProvider) -> None:
+def test_the_policy_keeps_forms_on_the_site(client: Client, idp: FakeProvider) -> None:
     leaving = client.post(START)
 
     assert "form-action 'self'" in leaving["Content-Security-Policy"]

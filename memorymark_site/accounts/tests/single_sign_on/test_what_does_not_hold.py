@@ -1,4 +1,4 @@
-"""What a provider, or somebody in its place, says and must not be believed."""
+"""Claims of a provider, or someone in its place, that must not be trusted."""
 
 from __future__ import annotations
 
@@ -51,18 +51,20 @@ def _refused(client: Client, idp: FakeProvider, said: str, status: int = 502) ->
         {"sub": None},
     ],
 )
-def test_a_wrong_claim_is_refused(client: Client, idp: FakeProvider, wrong: dict[str, Any]) -> None:
+def test_an_invalid_claim_is_refused(
+    client: Client, idp: FakeProvider, wrong: dict[str, Any]
+) -> None:
     idp.claims |= wrong
     _refused(client, idp, "invalid answer")
 
 
-def test_a_token_of_another_key_is_refused(client: Client, idp: FakeProvider) -> None:
+def test_a_token_signed_with_another_key_is_refused(client: Client, idp: FakeProvider) -> None:
     idp.signs_with = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     _refused(client, idp, "invalid answer")
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS256"])
-def test_a_token_without_a_signature_of_its_key_is_refused(
+def test_a_token_without_a_public_key_signature_is_refused(
     client: Client, idp: FakeProvider, algorithm: str
 ) -> None:
     idp.algorithm, idp.signs_with = algorithm, None if algorithm == "none" else SECRET * 2
@@ -78,7 +80,7 @@ def test_a_token_without_a_signature_of_its_key_is_refused(
         {"jwks_uri": None},
     ],
 )
-def test_a_description_that_leads_elsewhere_is_refused_before_one_leaves(
+def test_a_discovery_document_of_another_site_is_refused_before_redirecting(
     client: Client, idp: FakeProvider, described: dict[str, Any]
 ) -> None:
     idp.described = described
@@ -100,14 +102,14 @@ def test_a_description_that_leads_elsewhere_is_refused_before_one_leaves(
         (500, ""),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_told(
+def test_an_invalid_response_is_reported(
     client: Client, idp: FakeProvider, answers: tuple[int, str]
 ) -> None:
     idp.answers = answers
     _refused(client, idp, "Lab login")
 
 
-def test_a_provider_that_is_down_is_told(client: Client, idp: FakeProvider) -> None:
+def test_an_unreachable_provider_is_reported(client: Client, idp: FakeProvider) -> None:
     begun = leads_to(client.post(START))
     there = idp.sign_in(begun)
     idp.end()
@@ -118,7 +120,7 @@ def test_a_provider_that_is_down_is_told(client: Client, idp: FakeProvider) -> N
     assert client.get(LOGIN).status_code == 200
 
 
-def test_an_error_of_the_provider_is_told(client: Client, idp: FakeProvider) -> None:
+def test_an_error_from_the_provider_is_reported(client: Client, idp: FakeProvider) -> None:
     for error, said in (("access_denied", "you cancelled"), ("x", "refused the sign-in")):
         there = idp.sign_in(leads_to(client.post(START))).replace("code=a-code", f"error={error}")
         answer = client.get(there)
@@ -127,8 +129,8 @@ def test_an_error_of_the_provider_is_told(client: Client, idp: FakeProvider) -> 
         assert said in text_of(answer)
 
 
-def test_what_was_not_begun_here_is_refused(client: Client, idp: FakeProvider) -> None:
-    """Else somebody could be signed in, without knowing, to an account of who sent the link."""
+def test_a_sign_in_not_started_here_is_refused(client: Client, idp: FakeProvider) -> None:
+    """Otherwise a link could sign you in to its sender's account without your knowing."""
     invited("grace@lab.example")
     there = idp.sign_in(leads_to(client.post(START)))
     victim = Client()
@@ -142,7 +144,7 @@ def test_what_was_not_begun_here_is_refused(client: Client, idp: FakeProvider) -
     assert Client().get(there).status_code == 401
 
 
-def test_looking_at_the_page_begins_nothing(client: Client, idp: FakeProvider) -> None:
+def test_viewing_the_page_starts_nothing(client: Client, idp: FakeProvider) -> None:
     shown = text_of(client.get(START, {"next": "/history/"}))
 
     assert 'value="/history/"' in shown
@@ -151,7 +153,7 @@ def test_looking_at_the_page_begins_nothing(client: Client, idp: FakeProvider) -
     assert 'name="next"' not in text_of(client.get(START, {"next": "https://evil.example/"}))
 
 
-def test_an_address_that_is_told_besides_counts_for_the_same_subject(
+def test_an_address_from_userinfo_counts_for_the_same_subject(
     client: Client, idp: FakeProvider
 ) -> None:
     invited("grace@lab.example")
@@ -160,6 +162,6 @@ def test_an_address_that_is_told_besides_counts_for_the_same_subject(
     assert come_back(client, idp).status_code == 302
 
 
-def test_what_is_told_about_somebody_else_is_refused(client: Client, idp: FakeProvider) -> None:
+def test_userinfo_on_another_subject_is_refused(client: Client, idp: FakeProvider) -> None:
     idp.claims, idp.userinfo = {}, GRACE | {"sub": "0002"}
     _refused(client, idp, "invalid answer")

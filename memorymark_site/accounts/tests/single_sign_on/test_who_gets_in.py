@@ -1,4 +1,4 @@
-"""Whom an identity lets in, and as whom."""
+"""Which account an identity signs in to, if any."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     pass
 
 
-def test_who_was_invited_at_the_verified_address_is_in_and_linked(
+def test_a_member_invited_at_the_verified_address_is_signed_in_and_linked(
     client: Client, idp: FakeProvider
 ) -> None:
     grace = invited("Grace@lab.example")
@@ -41,13 +41,13 @@ def test_who_was_invited_at_the_verified_address_is_in_and_linked(
     assert not SocialToken.objects.exists()
     assert AuditEntry.objects.filter(action=Action.SIGN_ON_LINKED, actor=grace).exists()
     assert grace.sign_ins.count() == 1
-    idp.claims["email"] = "other@lab.example"  # the subject counts from now on
+    idp.claims["email"] = "other@lab.example"  # from now on the subject counts
     again = Client()
     assert come_back(again, idp).status_code == 302
     assert who(again) == grace.username
 
 
-def test_it_sends_what_the_protocol_asks_for(client: Client, idp: FakeProvider) -> None:
+def test_the_site_sends_what_the_protocol_requires(client: Client, idp: FakeProvider) -> None:
     invited("grace@lab.example")
     come_back(client, idp)
 
@@ -60,7 +60,7 @@ def test_it_sends_what_the_protocol_asks_for(client: Client, idp: FakeProvider) 
 
 
 @pytest.mark.parametrize("verified", [False, None, "false", 0, "yes"])
-def test_an_address_that_is_not_verified_finds_nobody(
+def test_an_unverified_address_finds_no_account(
     client: Client, idp: FakeProvider, settings: Settings, verified: object
 ) -> None:
     let_in(settings, "member")
@@ -75,8 +75,8 @@ def test_an_address_that_is_not_verified_finds_nobody(
     assert User.objects.count() == count
 
 
-def test_an_address_that_the_member_typed_finds_nobody(client: Client, idp: FakeProvider) -> None:
-    """Else whoever is invited could put somebody else's address into their own account."""
+def test_an_address_the_member_entered_finds_no_account(client: Client, idp: FakeProvider) -> None:
+    """Otherwise members could put someone else's address into their own account."""
     invited("mallory@lab.example", takes="grace@lab.example")
     make_user("ada", email="grace@lab.example")
     answer = come_back(client, idp)
@@ -87,10 +87,10 @@ def test_an_address_that_the_member_typed_finds_nobody(client: Client, idp: Fake
 
 
 @pytest.mark.parametrize("claimed", ["m\u0131kes@lab.example", "mi\u212aes@lab.example"])
-def test_an_address_in_other_letters_finds_nobody(
+def test_an_address_with_lookalike_letters_finds_no_account(
     client: Client, idp: FakeProvider, claimed: str
 ) -> None:
-    """A dotless i, and the sign for kelvin: PostgreSQL compares them as i and k in capitals."""
+    """A dotless i and the kelvin sign: uppercased, PostgreSQL treats them as i and k."""
     invited("mikes@lab.example")
     idp.claims["email"] = claimed
     answer = come_back(client, idp)
@@ -100,7 +100,7 @@ def test_an_address_in_other_letters_finds_nobody(
 
 
 @pytest.mark.parametrize("typed", ["m\u0131kes@lab.example", "mi\u212aes@lab.example"])
-def test_nor_does_an_invitation_in_other_letters(
+def test_an_address_with_lookalike_letters_finds_no_invitation(
     client: Client, idp: FakeProvider, typed: str
 ) -> None:
     invited(typed, takes="mikes@lab.example")
@@ -109,7 +109,7 @@ def test_nor_does_an_invitation_in_other_letters(
     assert come_back(client, idp).status_code == 403
 
 
-def test_who_was_invited_is_found_though_others_type_the_same_address(
+def test_an_invited_member_is_found_even_if_others_enter_the_same_address(
     client: Client, idp: FakeProvider
 ) -> None:
     invited("mallory@lab.example", takes="grace@lab.example")
@@ -119,14 +119,14 @@ def test_who_was_invited_is_found_though_others_type_the_same_address(
     assert who(client) == grace.username
 
 
-def test_no_admin_is_found_by_an_address(client: Client, idp: FakeProvider) -> None:
+def test_an_admin_is_never_found_by_address(client: Client, idp: FakeProvider) -> None:
     invited("grace@lab.example", role=Role.ADMIN)
 
     assert come_back(client, idp).status_code == 403
     assert not is_in(client)
 
 
-def test_a_linked_account_is_not_found_by_its_address_for_somebody_else(
+def test_a_linked_account_is_not_found_by_address_for_another_identity(
     client: Client, idp: FakeProvider
 ) -> None:
     invited("grace@lab.example")
@@ -138,7 +138,7 @@ def test_a_linked_account_is_not_found_by_its_address_for_somebody_else(
     assert SocialAccount.objects.get().uid == "0001"
 
 
-def test_somebody_unknown_stays_out(client: Client, idp: FakeProvider) -> None:
+def test_an_unknown_person_is_refused(client: Client, idp: FakeProvider) -> None:
     answer = come_back(client, idp)
 
     assert answer.status_code == 403
@@ -146,10 +146,10 @@ def test_somebody_unknown_stays_out(client: Client, idp: FakeProvider) -> None:
     assert not User.objects.exists()
 
 
-def test_nobody_comes_before_the_first_admin(
+def test_no_one_joins_before_the_first_admin(
     client: Client, idp: FakeProvider, settings: Settings
 ) -> None:
-    """Their account would close the set-up page, and the lab have no admin."""
+    """Their account would close the setup page and leave the lab without an admin."""
     let_in(settings, "member")
     answer = come_back(client, idp)
 
@@ -159,7 +159,7 @@ def test_nobody_comes_before_the_first_admin(
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
-def test_where_the_lab_wants_it_somebody_new_gets_an_account(
+def test_a_new_person_gets_an_account_if_the_lab_allows_it(
     client: Client, idp: FakeProvider, settings: Settings, role: Role
 ) -> None:
     let_in(settings, role.value)
@@ -186,7 +186,7 @@ def test_where_the_lab_wants_it_somebody_new_gets_an_account(
         (None, "grace"),
     ],
 )
-def test_a_new_account_gets_a_name_that_is_one(
+def test_a_new_account_gets_a_valid_name(
     client: Client, idp: FakeProvider, settings: Settings, wished: str | None, named: str
 ) -> None:
     make_user("root", is_staff=True)
@@ -200,7 +200,7 @@ def test_a_new_account_gets_a_name_that_is_one(
 
 
 @pytest.mark.parametrize("was_linked", [True, False])
-def test_nobody_deactivated_gets_in_nor_gets_a_new_account(
+def test_a_deactivated_member_gets_neither_in_nor_a_new_account(
     client: Client, idp: FakeProvider, settings: Settings, was_linked: bool
 ) -> None:
     let_in(settings, "member")
@@ -216,7 +216,7 @@ def test_nobody_deactivated_gets_in_nor_gets_a_new_account(
     assert User.objects.count() == 2
 
 
-def test_a_second_factor_is_asked_for_here_too(client: Client, idp: FakeProvider) -> None:
+def test_a_second_factor_is_required_here_too(client: Client, idp: FakeProvider) -> None:
     grace = invited("grace@lab.example")
     Authenticator.objects.create(user=grace, type="totp", data={"secret": "A" * 32})
 
@@ -224,7 +224,7 @@ def test_a_second_factor_is_asked_for_here_too(client: Client, idp: FakeProvider
     assert not is_in(client)
 
 
-def test_the_subject_of_another_issuer_is_somebody_else(
+def test_the_same_subject_of_another_issuer_is_someone_else(
     client: Client, idp: FakeProvider, settings: Settings
 ) -> None:
     grace = make_user("grace")

@@ -1,4 +1,4 @@
-"""The way to the provider and back, as a browser goes it, and who is there when it comes."""
+"""Walks a browser to the provider and back, and tells who is signed in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def let_in(settings: Settings, new: str) -> None:
 
 
 def leads_to(leaving: _MonkeyPatchedWSGIResponse) -> str:
-    """Where the page leads to that the button of the sign-in page comes to."""
+    """Where the sign-in button redirects to."""
     assert leaving.status_code == 200, leaving.content.decode()
     found = re.search(r'http-equiv="refresh" content="0; url=([^"]+)"', leaving.content.decode())
     assert found, leaving.content.decode()
@@ -38,12 +38,12 @@ def leads_to(leaving: _MonkeyPatchedWSGIResponse) -> str:
 
 
 def come_back(client: Client, idp: FakeProvider, **sent: str) -> _MonkeyPatchedWSGIResponse:
-    """Press the button, sign in over there, and come back."""
+    """Press the button, sign in with the provider, and come back."""
     return client.get(idp.sign_in(leads_to(client.post(START, sent))))
 
 
 def invited(email: str, *, role: Role = Role.MEMBER, takes: str | None = None) -> User:
-    """Somebody whom an admin has invited at this address; they may have taken another."""
+    """A member invited at this address, who may since have changed it."""
     root = User.objects.filter(username="root").first() or make_user("root", is_staff=True)
     invitation, _ = invitations.invite(root, role, email)
     name = f"member{User.objects.count()}"
