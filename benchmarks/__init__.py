@@ -1,1 +1,1 @@
-"""Commands that hold the engine against published measurements, other tools and its own aims."""
+"""Commands that compare the engine with published measurements, other tools and its targets."""

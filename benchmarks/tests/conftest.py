@@ -1,4 +1,4 @@
-"""Small models, shared with the tests of the engine."""
+"""Small models, shared with the engine's tests."""
 
 from engine.tests.conftest import small_models
 

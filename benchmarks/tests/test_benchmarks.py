@@ -1,4 +1,4 @@
-"""The benchmark commands: what they compute, and that each runs."""
+"""The benchmark commands: their calculations, and that each runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _predict(reserved_mib: int, fits: bool = True) -> accuracy.Predict:
 # --- accuracy ---------------------------------------------------------------------------------
 
 
-def test_every_published_measurement_names_its_source_and_can_be_asked() -> None:
+def test_every_published_measurement_has_a_source_and_can_be_predicted() -> None:
     measurements = accuracy.read_measurements(accuracy.PUBLISHED.read_text(encoding="utf-8"))
     assert len({m.name for m in measurements}) == len(measurements)
     for measurement in measurements:
@@ -104,19 +104,19 @@ def test_a_prediction_is_converted_to_the_published_unit() -> None:
     assert comparison.fits
 
 
-def test_what_older_software_kept_is_added() -> None:
+def test_memory_kept_by_older_software_is_added() -> None:
     comparison = compare(_measurement(kept_bytes=5 * MIB), _predict(98))
     assert comparison.error == pytest.approx(0.03)
     assert comparison.plain_error == pytest.approx(-0.02)
 
 
-def test_growth_leaves_out_what_does_not_depend_on_the_batch() -> None:
+def test_growth_leaves_out_memory_independent_of_the_batch() -> None:
     comparison = compare(_measurement(growth_from=4, kept_bytes=5 * MIB), _predict(100))
     assert comparison.predicted == pytest.approx(50)
     assert comparison.plain_error == comparison.error
 
 
-def test_a_workload_that_is_refused_says_why_instead_of_a_number() -> None:
+def test_a_refused_workload_has_a_reason_instead_of_a_number() -> None:
     def refuse(measurement: Measurement, batch_size: int) -> Trial:
         raise InvalidInput({"precision": "not that one"})
 
@@ -125,7 +125,7 @@ def test_a_workload_that_is_refused_says_why_instead_of_a_number() -> None:
     assert "not that one" in comparison.failure
 
 
-def test_a_fault_of_the_engine_is_shown_in_its_row() -> None:
+def test_an_engine_error_is_shown_in_its_row() -> None:
     def fail(measurement: Measurement, batch_size: int) -> Trial:
         raise ZeroDivisionError("of nothing")
 
@@ -156,11 +156,11 @@ def test_the_summary_counts_errors_and_wrong_verdicts() -> None:
 
 
 @pytest.mark.parametrize("error", [-0.02, 0.02])
-def test_of_a_single_error_every_figure_is_its_size(error: float) -> None:
+def test_a_single_error_is_median_percentile_and_worst(error: float) -> None:
     assert Errors.of([None, error]) == Errors(1, 0.02, 0.02, 0.02)
 
 
-def test_nothing_compared_is_said_without_a_figure() -> None:
+def test_without_comparisons_no_numbers_are_shown() -> None:
     assert "%" not in accuracy.format_summary(summarize([]))
 
 
@@ -178,7 +178,7 @@ def test_accuracy_predicts_a_published_measurement(capsys: pytest.CaptureFixture
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("setup", ["b64, fp32", "b64, bf16-true", "b64, fp16-mixed", "b16, bf16"])
-def test_the_vision_transformer_takes_what_torchvisions_was_measured_to(setup: str) -> None:
+def test_the_vision_transformer_matches_the_measurements_of_torchvisions(setup: str) -> None:
     measurements = accuracy.read_measurements(accuracy.PUBLISHED.read_text(encoding="utf-8"))
     (measured,) = [m for m in measurements if setup in m.name]
     error = compare(measured, accuracy.predictor()).error
@@ -186,7 +186,7 @@ def test_the_vision_transformer_takes_what_torchvisions_was_measured_to(setup: s
     assert abs(error) < accuracy.AIM
 
 
-def test_no_such_measurement_is_a_usage_error() -> None:
+def test_an_unknown_measurement_is_a_usage_error() -> None:
     with pytest.raises(SystemExit, match="2"):
         accuracy.main(["--only", "no such thing"])
 
@@ -195,7 +195,7 @@ def test_no_such_measurement_is_a_usage_error() -> None:
 
 
 class _Threshold(LimitedTraining):
-    """A training that takes one byte a sample, without running anything."""
+    """A training run of one byte per sample that runs nothing."""
 
     def begin(self, batch_size: int) -> None:
         self.tried.append((batch_size, True))
@@ -220,7 +220,7 @@ def test_a_linear_scan_ends_at_its_last_step_below_the_limit() -> None:
 
 
 @pytest.mark.slow
-def test_accelerate_itself_recognises_our_out_of_memory() -> None:
+def test_accelerate_recognises_our_out_of_memory() -> None:
     pytest.importorskip("accelerate")
     training = _threshold(100)
     assert accelerate(training) == 92  # 128, 115, 103, 92
@@ -230,18 +230,18 @@ def test_accelerate_itself_recognises_our_out_of_memory() -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(("mode", "answer"), [("power", 64), ("binsearch", 95)])
-def test_lightning_itself_searches_the_training(mode: str, answer: int) -> None:
+def test_lightning_searches_the_training(mode: str, answer: int) -> None:
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("Lightning is not installed")
     searcher = next(tool for tool in SEARCHERS if tool.name.endswith(mode))
     training = _threshold(100)
-    assert searcher.search(training) == answer  # binsearch finds 100 and takes 5 % off
+    assert searcher.search(training) == answer  # binsearch finds 100 and takes 5% off
     assert (128, False) in training.tried
 
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_our_search_is_exact_in_four_trials_at_most() -> None:
+def test_our_search_is_exact_in_at_most_four_trials() -> None:
     workload, limit = small_workload(), 12 * MIB
     training = LimitedTraining(workload, limit)
     assert ours(training) == true_maximum(workload, limit)
@@ -250,13 +250,13 @@ def test_our_search_is_exact_in_four_trials_at_most() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_every_trial_starts_anew() -> None:
+def test_every_trial_starts_fresh() -> None:
     training = LimitedTraining(small_workload(), 2**40)
     assert training.run(4) == training.run(4)
 
 
 @pytest.mark.torch
-def test_a_model_that_does_not_fit_by_itself_is_out_of_memory() -> None:
+def test_a_model_that_does_not_fit_without_a_batch_is_out_of_memory() -> None:
     with pytest.raises(OutOfMemory, match="can't allocate memory"):
         LimitedTraining(small_workload(), 1000).run(1)
 
@@ -272,7 +272,7 @@ def test_a_missing_tool_is_named_and_not_run() -> None:
     assert not row.exact
 
 
-def test_a_search_is_counted_and_judged() -> None:
+def test_a_search_is_counted_and_its_answer_checked() -> None:
     row = search.run_search(Searcher("linear", "", linear), _threshold(27), truth=27)
     assert (row.trials, row.answer, row.exact) == (4, 24, False)
     assert "89% of it" in search.describe_answer(row)
@@ -299,7 +299,7 @@ def test_the_search_benchmark_runs(
     assert {row["tool"]: row["exact"] for row in rows}["MemoryMark"]
 
 
-def test_a_limit_of_nothing_is_a_usage_error() -> None:
+def test_a_limit_of_zero_is_a_usage_error() -> None:
     with pytest.raises(SystemExit, match="2"):
         search.main(["--limit-mib", "0"])
 

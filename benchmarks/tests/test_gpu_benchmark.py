@@ -1,4 +1,4 @@
-"""The benchmark of a real GPU, without one: what it plans, keeps, leaves out and goes on with."""
+"""The GPU benchmark without a GPU: its plan, its file, what it leaves out and how it resumes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def row(name: str, batch_size: int, fits: bool = True, limit: int | None = None)
 # --- the workloads and the plan ---------------------------------------------------------------
 
 
-def test_both_halves_are_as_large_and_have_every_way_of_training() -> None:
+def test_both_halves_have_the_same_size_and_every_way_of_training() -> None:
     calibration = [one.workload for one in FULL if one.half is Half.CALIBRATION]
     held_out = [one.workload for one in FULL if one.half is Half.HELD_OUT]
     assert len(calibration) == len(held_out) == len(FULL) / 2
@@ -72,13 +72,13 @@ def test_both_halves_are_as_large_and_have_every_way_of_training() -> None:
         assert {workload.sequence_length is None for workload in half} == {True, False}
 
 
-def test_every_workload_is_tried_at_a_small_and_a_larger_batch() -> None:
+def test_every_workload_has_a_small_and_a_larger_batch() -> None:
     for one in (*FULL, *QUICK):
         small, middle = one.batch_sizes
         assert 0 < small < middle
 
 
-def test_the_plan_begins_with_every_workload_and_ends_with_the_rest() -> None:
+def test_the_plan_starts_with_every_workload_and_ends_with_the_rest() -> None:
     items = plan(FULL, ON_A_GPU, TOOLS, 140 * GIB)
     assert len(items) == len(set(items)) == 16 + 5 * 16 + len(TOOLS)
     assert [item.kind for item in items[:16]] == [Kind.SIZES] * 16
@@ -97,7 +97,7 @@ def test_a_capacity_above_the_devices_memory_is_left_out() -> None:
     assert all(i.kind is not Kind.SEARCH for i in plan(FULL, searched, TOOLS, 20 * GIB))
 
 
-def test_an_unknown_name_is_refused_in_words() -> None:
+def test_an_unknown_name_is_refused_with_a_reason() -> None:
     with pytest.raises(InvalidInput, match="no workload bart; choose from bert-fp32, gpt2-fp32"):
         chosen(FULL, ["bart"])
     assert [one.name for one in chosen(FULL, ["gpt2-fp32"])] == ["gpt2-fp32"]
@@ -112,7 +112,7 @@ def test_the_searches_are_those_of_the_other_benchmark() -> None:
     assert OURS == "MemoryMark"
 
 
-def test_nothing_is_loaded_that_a_bare_machine_may_lack() -> None:
+def test_packages_a_bare_machine_may_lack_are_not_loaded() -> None:
     code = (
         "import sys, benchmarks.gpu.__main__; "
         "sys.exit(bool({'torch', 'rich', 'pynvml', 'peft'} & set(sys.modules)))"
@@ -160,7 +160,7 @@ def test_results_survive_their_file(tmp_path: Path) -> None:
         ('{"schema": 1}', "damaged"),
     ],
 )
-def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_is_not_ours_is_named(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(text)
     with pytest.raises(EngineError, match=why) as raised:
@@ -168,7 +168,7 @@ def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path, text: str, why: st
     assert str(path) in str(raised.value)
 
 
-def test_another_device_or_another_version_is_refused_in_words(tmp_path: Path) -> None:
+def test_another_device_or_version_is_refused_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     save(path, full_results())
     assert resume(path, H200).rows == full_results().rows
@@ -196,7 +196,7 @@ def test_a_limit_is_certified_by_a_batch_that_fits_and_the_next_that_does_not() 
     assert Results(H200, rows=[row("a", 1)]).largest("a", None) is None
 
 
-def test_a_capacity_is_said_in_words() -> None:
+def test_a_capacity_has_a_readable_name() -> None:
     assert [format_capacity(limit) for limit in (16 * GIB, 20 * 2**20, None)] == [
         "16 GiB",
         "20 MiB",
@@ -208,7 +208,7 @@ def test_a_capacity_is_said_in_words() -> None:
 
 
 class Fake:
-    """A device on which a sample takes a GiB, a trial a second and a guess is right."""
+    """A device with a GiB per sample, a second per trial and perfect guesses."""
 
     def __init__(self, broken: str = "") -> None:
         self.now = 0.0
@@ -245,7 +245,7 @@ class Fake:
 
 
 class Misjudged(Fake):
-    """A tenth of a GiB a sample, and a prediction that is 3 % too high."""
+    """A tenth of a GiB per sample, and predictions that are 3% too high."""
 
     def measure(self, order: TrialOrder, deadline_seconds: float) -> Trial:
         self.now += 1
@@ -268,7 +268,7 @@ def work_through(
     return said
 
 
-def test_with_time_enough_every_limit_is_certified_by_two_trials() -> None:
+def test_with_enough_time_every_limit_is_certified_by_two_trials() -> None:
     fake, results = Fake(), Results(H200)
     work_through(fake, results, 1000)
     assert not results.left_out
@@ -276,12 +276,12 @@ def test_with_time_enough_every_limit_is_certified_by_two_trials() -> None:
     for one in FULL:
         assert results.largest(one.name, 24 * GIB) == 24
         assert results.largest(one.name, None) == 140
-    # The small and the middle batch serve the search on the whole device too.
+    # The small and the medium batch also count for the search on the whole device.
     assert len(fake.measured) == len(results.rows) == 16 * 2 + 16 * 5 * 2
     assert fake.saved > len(results.rows)
 
 
-def test_where_the_prediction_is_off_what_was_measured_leads_to_the_limit() -> None:
+def test_measurements_lead_to_the_limit_where_the_prediction_is_off() -> None:
     fake, results = Misjudged(), Results(H200)
     work_through(fake, results, 1000, FULL[:1])
     assert results.largest("bert-fp32", 24 * GIB) == 225
@@ -291,8 +291,8 @@ def test_where_the_prediction_is_off_what_was_measured_leads_to_the_limit() -> N
     assert sum(tried[1:]) <= 3 * 4
 
 
-def test_a_limit_below_a_size_that_was_measured_freely_is_certified_under_it() -> None:
-    """The largest batch is one that fitted without a limit, and is run under it all the same."""
+def test_a_limit_below_a_size_measured_without_one_is_certified_under_it() -> None:
+    """The largest batch fitted without a limit, and runs again under it."""
     fake, results = Fake(), Results(H200)
     results.rows = [
         Row("bert-fp32", None, trial(size, peak_reserved_bytes=size * GIB), 1.0) for size in (8, 16)
@@ -306,7 +306,7 @@ def test_a_limit_below_a_size_that_was_measured_freely_is_certified_under_it() -
     assert not results.failures
 
 
-def test_out_of_time_the_rest_is_named_and_a_second_run_does_it_alone() -> None:
+def test_out_of_time_the_rest_is_listed_and_a_second_run_does_only_that() -> None:
     fake, results = Fake(), Results(H200)
     work_through(fake, results, 60)
     assert fake.now <= 60
@@ -321,7 +321,7 @@ def test_out_of_time_the_rest_is_named_and_a_second_run_does_it_alone() -> None:
     assert not results.left_out
 
 
-def test_a_trial_cut_off_by_the_end_is_left_out_and_no_failure() -> None:
+def test_a_trial_cut_off_by_the_deadline_is_left_out_and_no_failure() -> None:
     fake, results = Fake(), Results(H200)
     work_through(fake, results, 5.5)
     assert not results.failures
@@ -329,7 +329,7 @@ def test_a_trial_cut_off_by_the_end_is_left_out_and_no_failure() -> None:
     assert len(results.left_out) == 16 + 5 * 16 + len(TOOLS) - 1
 
 
-def test_a_workload_that_fails_is_recorded_and_the_rest_goes_on() -> None:
+def test_a_failed_workload_is_recorded_and_the_rest_continues() -> None:
     fake, results = Fake(broken="qwen3-0.6b, 8 layers"), Results(H200)
     work_through(fake, results, 1000)
     assert len(results.failures) == 6
@@ -342,7 +342,7 @@ def test_a_workload_that_fails_is_recorded_and_the_rest_goes_on() -> None:
     assert results.largest("qwen-lora", None) == 140
 
 
-def test_a_missing_tool_is_said_and_asked_again_by_the_next_run() -> None:
+def test_a_missing_tool_is_reported_and_tried_again_by_the_next_run() -> None:
     fake, results = Fake(), Results(H200)
     said = work_through(fake, results, 1000)
     assert said.count("  not installed") == 2
@@ -354,7 +354,7 @@ def test_a_missing_tool_is_said_and_asked_again_by_the_next_run() -> None:
 # --- the commands -----------------------------------------------------------------------------
 
 
-def test_mistakes_of_the_command_line_say_what_to_do(
+def test_command_line_mistakes_say_what_to_do(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert command.main(["--device", "cpu"]) == 2
@@ -367,7 +367,7 @@ def test_mistakes_of_the_command_line_say_what_to_do(
         command.main(["--budget-seconds", "1"])
 
 
-def test_the_report_is_printed_and_a_cpus_file_calibrates_nothing(
+def test_the_report_is_printed_and_a_cpu_file_cannot_calibrate(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "results.json"

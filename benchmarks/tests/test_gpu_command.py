@@ -1,4 +1,4 @@
-"""The command that measures a GPU, with stand-ins for its processes."""
+"""The command that measures a GPU, with fakes for its processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_CPU = Device(
 
 
 class StandIn:
-    """Processes that answer at once: a sample takes a MiB, and that is also what is predicted."""
+    """Processes that respond immediately: a MiB per sample, measured and predicted."""
 
     def __init__(self) -> None:
         self.device = ON_CPU
@@ -93,7 +93,7 @@ def run(seconds: float = 100, said: list[str] | None = None, **order: Any) -> Re
     return load(measure(Order(budget_seconds=seconds, **fields), log))
 
 
-def test_a_whole_run_is_in_the_file_with_its_predictions(stand_in: StandIn) -> None:
+def test_a_complete_run_is_in_the_file_with_its_predictions(stand_in: StandIn) -> None:
     results = run(commit="abc")
     assert results.commits == ["abc"]
     assert len(results.runs) == 1
@@ -109,7 +109,7 @@ def test_a_whole_run_is_in_the_file_with_its_predictions(stand_in: StandIn) -> N
     assert stand_in.environments[0]["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_second_run_measures_nothing_again_and_a_fresh_one_everything(
+def test_a_second_run_repeats_nothing_and_a_fresh_one_everything(
     stand_in: StandIn,
 ) -> None:
     first = run(commit="abc")
@@ -123,12 +123,12 @@ def test_a_second_run_measures_nothing_again_and_a_fresh_one_everything(
     assert stand_in.measured == 2 * measured
 
 
-def test_only_what_is_named_is_measured(stand_in: StandIn) -> None:
+def test_only_the_named_workloads_are_measured(stand_in: StandIn) -> None:
     assert {row.workload for row in run(only=("small-gpt2",)).rows} == {"small-gpt2"}
     assert {row.workload for row in run().rows} == {"small-bert", "small-gpt2"}
 
 
-def test_no_process_is_given_more_time_than_there_is(stand_in: StandIn) -> None:
+def test_no_process_gets_more_time_than_is_left(stand_in: StandIn) -> None:
     said: list[str] = []
     results = run(4, said)
     assert all(seconds <= 4 for seconds in stand_in.deadlines)
@@ -136,12 +136,12 @@ def test_no_process_is_given_more_time_than_there_is(stand_in: StandIn) -> None:
     assert any(line.startswith("left out for lack of time (9)") for line in said)
 
 
-def test_a_machine_that_is_slow_to_begin_has_all_the_time_there_is(stand_in: StandIn) -> None:
+def test_the_first_process_gets_all_the_time(stand_in: StandIn) -> None:
     run(500)
     assert stand_in.device_deadline == pytest.approx(500, abs=50)
 
 
-def test_what_cannot_be_predicted_is_measured_all_the_same(
+def test_workloads_that_cannot_be_predicted_are_still_measured(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Predictions:
@@ -155,7 +155,7 @@ def test_what_cannot_be_predicted_is_measured_all_the_same(
     assert any("small-bert is not predicted" in line and "operator" in line for line in said)
 
 
-def test_what_is_not_predicted_is_said_and_the_rest_is(
+def test_a_missing_prediction_is_reported_and_the_rest_is_made(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = run()
@@ -176,7 +176,7 @@ def test_what_is_not_predicted_is_said_and_the_rest_is(
 
 
 @pytest.mark.slow
-def test_a_gpus_file_is_named_after_it_and_without_one_it_says_what_to_do(
+def test_a_gpus_file_is_named_after_it_and_a_missing_gpu_says_what_to_do(
     stand_in: StandIn, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match="--device cpu --quick"):

@@ -1,4 +1,4 @@
-"""The benchmark of a real GPU, run for real where there is none: small, on the CPU."""
+"""The GPU benchmark with real processes on the CPU, with small models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK_RUN = ["--device", "cpu", "--quick", "--only", "small-bert"]
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_the_fixed_work_runs_and_is_counted_in_order() -> None:
+def test_fixed_costs_are_measured_in_order() -> None:
     from benchmarks.gpu.child import Counters, fixed_costs
 
     counts = iter(range(100))
@@ -37,7 +37,7 @@ def test_the_fixed_work_runs_and_is_counted_in_order() -> None:
 
 
 @pytest.mark.torch
-def test_a_missing_tool_searches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.gpu import child
     from benchmarks.searchers import Searcher
 
@@ -102,7 +102,7 @@ def wait_until(true: Callable[[], bool], seconds: float) -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the processes of Linux")
-def test_killed_in_the_middle_it_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_process_and_resumes(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     first = run_quick(path)
     try:

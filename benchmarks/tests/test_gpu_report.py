@@ -1,4 +1,4 @@
-"""What the GPU benchmark makes of its results: errors, wrong verdicts, fitted constants."""
+"""The GPU benchmark's report: errors, wrong verdicts, fitted constants."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def row(
     batch_size: int = 8,
     factor: float = 1.0,
 ) -> Row:
-    """A trial of 10 GiB whose figures are predicted ``factor`` times as high."""
+    """A trial of 10 GiB, predicted ``factor`` times as high."""
     found = Trial(
         batch_size,
         measured,
@@ -72,7 +72,7 @@ def row(
 
 
 @given(SHARES)
-def test_the_percentile_is_a_figure_that_95_percent_do_not_exceed(shares: list[float]) -> None:
+def test_the_percentile_is_a_value_that_95_percent_do_not_exceed(shares: list[float]) -> None:
     found = errors(shares)
     absolute = [abs(share) for share in shares]
     assert found.count == len(shares)
@@ -87,11 +87,11 @@ def test_the_percentile_is_a_figure_that_95_percent_do_not_exceed(shares: list[f
     assert found.too_low == sum(share < 0 for share in shares)
 
 
-def test_of_nothing_there_is_no_error() -> None:
+def test_without_comparisons_there_is_no_error() -> None:
     assert errors([]) == Errors(0, None, None, None, 0)
 
 
-def test_only_what_fits_both_ways_is_compared() -> None:
+def test_only_trials_that_fit_measured_and_predicted_are_compared() -> None:
     rows = [
         row("bert-fp32", True, True, factor=1.1),
         row("bert-fp32", False, True),
@@ -113,7 +113,9 @@ def test_only_what_fits_both_ways_is_compared() -> None:
         max_size=40,
     )
 )
-def test_false_safe_is_promised_and_broken(cases: list[tuple[bool, bool, bool]]) -> None:
+def test_false_safe_means_predicted_to_fit_but_did_not(
+    cases: list[tuple[bool, bool, bool]],
+) -> None:
     rows = [
         row("bert-fp32", measured, predicted, high=GIB if sure else 99 * GIB)
         for measured, predicted, sure in cases
@@ -130,7 +132,7 @@ def test_false_safe_is_promised_and_broken(cases: list[tuple[bool, bool, bool]])
         assert found.false_safe_rate == found.false_safe / found.promised
 
 
-def test_the_high_end_is_held_against_the_capacity_of_the_trial() -> None:
+def test_the_high_end_is_compared_with_the_trials_capacity() -> None:
     at_16 = row("bert-fp32", True, True, high=20 * GIB, limit=16 * GIB)
     at_24 = row("bert-fp32", True, True, high=20 * GIB, limit=24 * GIB)
     whole = row("bert-fp32", True, True, high=20 * GIB)
@@ -178,7 +180,7 @@ def test_a_limit_is_compared_where_it_is_certified() -> None:
     assert found["resnet-fp32", None].error is None
 
 
-def test_the_report_says_all_of_it() -> None:
+def test_the_report_has_all_parts() -> None:
     lines = report(some_results()).splitlines()
     text = "\n".join(lines)
     assert "NVIDIA H200, 140.00 GiB, torch 2.11.0, transformers 5.17.0, CUDA 13.0" in text
@@ -209,14 +211,14 @@ def test_the_report_shows_where_the_predictor_is_wrong() -> None:
     assert said.split()[1] == "-"
 
 
-def test_a_gpu_outside_the_catalogue_is_told() -> None:
+def test_a_gpu_outside_the_catalogue_is_noted() -> None:
     facts = replace(H200.facts, name="NVIDIA Unheard Of")
     results = replace(some_results(), device=replace(H200, facts=facts))
     assert "not in the catalogue" in calibration(results, [], [])
     assert "No step time is predicted" in report(results)
 
 
-def test_a_report_of_nothing_says_what_to_do() -> None:
+def test_an_empty_report_says_what_to_do() -> None:
     text = report(Results(H200))
     assert "predict FILE" in text
     assert "0 trials" in text
@@ -269,7 +271,7 @@ def test_the_order_of_the_steps_does_not_matter(steps: list[Timed]) -> None:
     assert astuple(fit(steps)) == pytest.approx(astuple(fit(ALL_KINDS)), rel=0.01)
 
 
-def test_what_the_steps_do_not_decide_stays_assumed() -> None:
+def test_constants_the_steps_do_not_determine_stay_assumed() -> None:
     found = fit([timed("resnet-fp32", COMPUTING)])
     assert found.host_seconds == pytest.approx(ASSUMED.host_seconds)
     assert found.copy_bytes_per_second == pytest.approx(ASSUMED.copy_bytes_per_second)
@@ -278,7 +280,7 @@ def test_what_the_steps_do_not_decide_stays_assumed() -> None:
         fit([])
 
 
-def test_a_workload_measured_often_weighs_as_much_as_one_measured_once() -> None:
+def test_each_workload_has_the_same_weight() -> None:
     fast, slow = timed("bert-fp32", COMPUTING, 0.8), timed("gpt2-bf16", COMPUTING, 1.25)
     once = fit([fast, slow])
     often = fit([fast] * 9 + [slow])
@@ -287,7 +289,7 @@ def test_a_workload_measured_often_weighs_as_much_as_one_measured_once() -> None
     assert between.error(often) == pytest.approx(0, abs=0.01)
 
 
-def test_a_range_is_decided_by_two_rows_of_each_calibration_workload() -> None:
+def test_a_range_is_determined_by_two_rows_per_calibration_workload() -> None:
     rows = [
         row("bert-fp32", True, True, factor=0.97),
         row("bert-fp32", True, True, factor=1.00, batch_size=16),
@@ -303,7 +305,7 @@ def test_a_range_is_decided_by_two_rows_of_each_calibration_workload() -> None:
     assert [residual.ratio for residual in times] == pytest.approx([1.0])
 
 
-def test_rows_of_every_workload_can_stand_in_a_calibration_file(tmp_path: Path) -> None:
+def test_rows_of_every_workload_fit_into_a_calibration_file(tmp_path: Path) -> None:
     rows = [row(one.name, True, True, factor=0.99) for one in FULL]
     found = widest(rows, "h200", "here")
     path = tmp_path / "calibration.toml"
@@ -315,13 +317,13 @@ def test_rows_of_every_workload_can_stand_in_a_calibration_file(tmp_path: Path) 
     assert parsed == [one.workload for one in calibrating for _ in range(2)]
 
 
-def test_a_figure_lies_in_a_range_of_its_prediction() -> None:
+def test_a_measurement_within_its_predictions_range_is_counted() -> None:
     about = RelativeRange(0.9, 1.2)
     # Measured over predicted: 0.8, 1.0, 1.25.
     assert count_within([0.25, 0.0, -0.2], about) == (1, 3)
 
 
-def test_the_calibration_says_what_to_change_and_what_it_does_to_the_other_half() -> None:
+def test_the_calibration_shows_its_changes_and_their_effect_on_the_other_half() -> None:
     results = some_results()
     steps = [*ALL_KINDS, timed("gpt2-fp32", COMPUTING), timed("bert-bf16", MOVING, 1.02)]
     text = calibration(results, steps, [])
@@ -337,7 +339,7 @@ def test_the_calibration_says_what_to_change_and_what_it_does_to_the_other_half(
     assert after[-6:] == ["5", "of", "5", "2", "of", "2"]
 
 
-def test_without_step_times_only_the_ranges_are_said() -> None:
+def test_without_step_times_only_the_ranges_are_shown() -> None:
     text = calibration(some_results(), [], [])
     assert "Step times: none" in text
     assert "memory" in text

@@ -1,4 +1,4 @@
-"""The GPU benchmark's processes: started ahead, each for one trial, none left behind."""
+"""The GPU benchmark's processes: started ahead, one trial each, none left behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(processes, "CHILD", [sys.executable, "-c", code])
 
 
-def test_each_trial_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_trial_has_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, SAYS % (True, 0))
     with Trials(os.environ, ahead=2) as ready:
         found = [ready.measure(replace(ORDER, batch_size=size), 120) for size in (1, 2, 3, 4)]
@@ -40,7 +40,7 @@ def test_each_trial_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert found[0].source is Source.MEASURED
 
 
-def test_what_does_not_fit_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, SAYS % (False, 3))
     with Trials(os.environ, ahead=0) as ready:
         assert not ready.measure(ORDER, 120).fits
@@ -54,7 +54,7 @@ def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 300
 
 
-def test_the_last_words_of_one_that_failed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_process_is_reported_with_its_last_output(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import sys; input(); sys.exit('LoRA needs the package peft')")
     with Trials(os.environ, 0) as ready, pytest.raises(MeasurementFailed, match="package peft"):
         ready.measure(ORDER, 120)
@@ -65,13 +65,15 @@ def test_the_last_words_of_one_that_failed_are_told(monkeypatch: pytest.MonkeyPa
             ready.measure(ORDER, 120)
 
 
-def test_one_that_the_operating_system_killed_did_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_killed_by_the_system_did_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import os; input(); os.kill(os.getpid(), 9)")
     with Trials(os.environ, 0) as ready:
         assert "host memory" in ready.measure(ORDER, 120).failure
 
 
-def test_those_that_wait_end_with_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_waiting_processes_end_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     code = f"import os; open(f'{tmp_path}/{{os.getpid()}}', 'w').close(); input()"
     child(monkeypatch, code)
     with Trials(os.environ, ahead=3):
@@ -84,12 +86,12 @@ def test_those_that_wait_end_with_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_
             os.kill(int(started.name), 0)
 
 
-# --- what is predicted for a GPU that was measured elsewhere ------------------------------------
+# --- predictions for a GPU measured elsewhere ---------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_file_of_a_gpu_is_predicted_and_calibrated_without_it() -> None:
+def test_a_gpus_file_is_predicted_and_calibrated_without_the_gpu() -> None:
     from benchmarks.gpu.calibration import fit
     from benchmarks.gpu.prediction import predict_all, timed_steps
     from benchmarks.gpu.processes import PredictionRequest
@@ -109,7 +111,7 @@ def test_a_file_of_a_gpu_is_predicted_and_calibrated_without_it() -> None:
     assert [one.batch_size for one in found.trials] == [8, 64, 2]
     assert all(one.step_seconds and one.peak_reserved_bytes for one in found.trials)
     assert found.largest[0] > 64
-    # The context counts at an emulated capacity too.
+    # The context also counts at an emulated capacity.
     assert predict_all(PredictionRequest(dict(bert.fields), facts, (GIB // 2,))).largest == [0]
 
     rows = [

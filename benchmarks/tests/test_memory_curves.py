@@ -1,4 +1,4 @@
-"""The curves of many GPUs at once: the same as one by one."""
+"""Memory curves of many GPUs computed together equal those computed one by one."""
 
 from __future__ import annotations
 

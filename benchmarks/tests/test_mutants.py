@@ -15,7 +15,7 @@ def total(first: int | None) -> int:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> sqlite3.Connection:
-    """A session of cosmic-ray on a module of three places, one of which is an annotation."""
+    """A cosmic-ray session on a module with three places, one of them an annotation."""
     (tmp_path / "module.py").write_text(_SOURCE)
     rows = sqlite3.connect(":memory:")
     rows.execute("CREATE TABLE work_items (job_id)")
@@ -35,13 +35,13 @@ def rows(tmp_path: Path) -> sqlite3.Connection:
     return rows
 
 
-def test_every_target_names_what_is_there() -> None:
+def test_every_target_has_existing_modules_and_tests() -> None:
     for target in read_targets(TARGETS):
         missing = [path for path in target.modules + target.tests if not (ROOT / path).exists()]
         assert not missing, target.name
 
 
-def test_one_mutant_of_each_place_and_none_of_an_annotation(
+def test_the_sample_has_one_mutant_per_place_and_none_of_annotations(
     rows: sqlite3.Connection, tmp_path: Path
 ) -> None:
     keep_sample(rows, tmp_path, size=30, seed=1)

@@ -1,4 +1,4 @@
-"""The benchmark of recording: what it makes of times, and that each loop runs."""
+"""The recording benchmark: its statistics, and that each loop runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from benchmarks import recording
 from benchmarks.recording import Alternation, overhead
 
 
-def test_the_overhead_is_that_of_pairs_of_neighbouring_steps() -> None:
-    # The machine gets slower and slower; each recorded step takes 2 % more than its neighbour.
+def test_the_overhead_comes_from_pairs_of_neighbouring_steps() -> None:
+    # The machine keeps getting slower; each recorded step takes 2% more than its neighbour.
     times: list[float] = []
     recorded: list[bool] = []
     for pair in range(100):
@@ -26,11 +26,11 @@ def test_the_overhead_is_that_of_pairs_of_neighbouring_steps() -> None:
     assert not found.within_aim
 
 
-def test_the_interval_is_that_of_the_sign_test() -> None:
+def test_the_interval_is_the_sign_tests() -> None:
     ratios = [1 + rank / 1e6 for rank in range(100)]
     times = [value for ratio in ratios for value in (ratio, 1.0)]
     found = overhead("plain", times, [True, False] * 100)
-    # The 40th and the 61st of 100, as tables of the binomial distribution have it.
+    # The 40th and 61st of 100, as in tables of the binomial distribution.
     assert (found.low, found.high) == pytest.approx((ratios[39], ratios[60]))
     assert found.within_aim
 
@@ -49,9 +49,11 @@ def test_in_each_pair_one_step_is_recorded() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_it_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recording_benchmark_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("lightning")
-    monkeypatch.setattr(recording, "_use_one_thread", lambda: None)  # for the tests after this one
+    monkeypatch.setattr(recording, "_use_one_thread", lambda: None)  # for later tests
     assert recording.main(["--pairs", "5", "--json"]) in (0, 1)
     answer = json.loads(capsys.readouterr().out)
     assert [one["loop"] for one in answer["overheads"]] == ["plain", "trainer", "lightning"]

@@ -1,4 +1,4 @@
-"""The files of results: README and docs claim what they hold, and one command makes them."""
+"""Result files: README and docs match them, and one command creates them."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ RESULT = Result(
 
 
 @pytest.mark.parametrize("document", tables.documents(), ids=lambda path: path.name)
-def test_the_tables_of_a_document_are_what_the_files_give(document: Path) -> None:
+def test_the_tables_of_a_document_match_the_files(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     assert filled(text) == text, "run python -m benchmarks.results --tables"
 
 
-def test_every_table_stands_in_a_document() -> None:
+def test_every_table_is_in_a_document() -> None:
     text = "".join(document.read_text(encoding="utf-8") for document in tables.documents())
     assert set(re.findall(r"<!-- results (\S+) -->", text)) == set(BLOCKS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_file_of_its_figures(name: str) -> None:
+def test_every_command_has_a_file_of_its_results(name: str) -> None:
     result = read(name)
     assert result.command == f"python -m {COMMANDS[name]} --json"
     assert result.exit_status == 0
@@ -60,7 +60,7 @@ def test_every_command_has_a_file_of_its_figures(name: str) -> None:
     assert find_spec(COMMANDS[name].split()[0])
 
 
-def test_no_file_tells_whose_machine_it_was() -> None:
+def test_no_file_identifies_its_machine() -> None:
     private = [str(ROOT), str(Path.home()), "/tmp/", "postgres://"]  # noqa: S108  # words to look for
     if len(socket.gethostname()) > 3:
         private.append(socket.gethostname())
@@ -69,7 +69,7 @@ def test_no_file_tells_whose_machine_it_was() -> None:
         assert [word for word in private if word in text] == [], file.name
 
 
-def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+def test_a_file_returns_what_was_written(tmp_path: Path) -> None:
     write("one", RESULT, tmp_path)
     assert read("one", tmp_path) == RESULT
 
@@ -81,12 +81,12 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
         read("one", tmp_path)
 
 
-def test_a_table_that_is_not_known_is_named() -> None:
+def test_an_unknown_table_is_named() -> None:
     with pytest.raises(ValueError, match="no table is called other; choose from accuracy, "):
         filled("<!-- results other -->\n\n<!-- end -->")
 
 
-def test_a_file_that_lacks_what_a_table_tells_is_to_be_made_again() -> None:
+def test_a_file_without_a_tables_field_must_be_recreated() -> None:
     def older(name: str) -> Result:
         figures = {**read(name).figures, "asked_to_cancelled_seconds": None}
         del figures["asked_to_cancelled_seconds"]
@@ -111,7 +111,7 @@ def test_a_changed_file_changes_the_table() -> None:
     assert filled(new, other) == new
 
 
-def test_a_command_is_run_and_what_it_prints_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commands_output_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     code = 'import sys; print(\'{"asked": "%s"}\' % sys.argv[1:]); sys.exit(1)'
     seen: list[list[str]] = []
     real = subprocess.run
@@ -139,7 +139,7 @@ def test_a_command_that_prints_no_json_gives_no_result() -> None:
         run("benchmarks.accuracy --only no-such-measurement")
 
 
-def test_without_a_server_what_needs_one_says_so(
+def test_a_command_without_its_server_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TEST_POSTGRES_URL", raising=False)
@@ -150,7 +150,7 @@ def test_without_a_server_what_needs_one_says_so(
     assert "its file is unchanged" in said
 
 
-def test_a_name_that_is_not_known_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         results.main(["no-such-result"])
     assert "choose from accuracy" in capsys.readouterr().err
