@@ -1,35 +1,35 @@
-# MemoryMark: the few commands one needs. Works with GNU make 3.81 (macOS) and newer.
+# MemoryMark's commands. Works with GNU make 3.81 (macOS) and newer.
 
 PORT ?= 8000
 HOST ?= 127.0.0.1
-# The first Python that is new enough; another one: make run PYTHON=python3.12
+# The first Python that is new enough; to use another: make run PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-# The browser of the tests; found by itself where it is empty
+# The browser for the tests; found automatically if empty
 CHROMIUM ?=
-# Where the demo keeps what it has made
+# Where the demo stores its data
 DEMO_DATA_DIR ?= $(CURDIR)/var/demo
-# A server on which tests may make and drop databases of their own
+# A server on which tests may create and drop databases
 TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
 
-# Where known vulnerabilities of packages are told, and what looks them up
+# A database of known package vulnerabilities, and the tool that checks it
 VULNERABILITIES := https://pypi.org/pypi/pip/24.0/json
 PIP_AUDIT := pip-audit==2.10.1
-# What makes the wheel and the source distribution
+# Builds the wheel and the source distribution
 BUILD := build==1.6.1
-# What puts small faults into the code
+# Puts small faults into the code
 COSMIC_RAY := cosmic-ray==8.7.0
 
-# A test process for each core; one that has nothing left takes over from the others
+# One test process per core; idle ones take over tests from the others
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 
 VENV := .venv
 STAMP := $(VENV)/installed
-# Variables of this machine, for the site and its worker; the demo has none of them
+# This machine's variables for the site and its worker; the demo does not use them
 ENV_FILE ?= .env
 IN_ENV = honcho run -e '$(ENV_FILE)'
-# It ends with 130 after Ctrl-C and with 143 after TERM: both are how one stops it.
+# honcho exits with 130 after Ctrl-C and 143 after TERM, both normal ways to stop it.
 HONCHO = run() { honcho start -e '$(ENV_FILE)' --no-prefix "$$@" || [ $$? -eq 130 ] || [ $$? -eq 143 ]; }; run
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -42,25 +42,25 @@ export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make run      install what is needed, then start the site (PORT=8000 HOST=127.0.0.1)'
-	@echo 'make demo     the same with a made-up lab, to try it on: in var/demo, apart from your data'
+	@echo 'make run      install the requirements, then start the site (PORT=8000 HOST=127.0.0.1)'
+	@echo 'make demo     the same with a sample lab to try it on, in var/demo, separate from your data'
 	@echo 'make test     run the tests'
-	@echo 'make test-slow  run the slow ones: real training steps, and the drills of the workers'
-	@echo 'make test-all  run all but e2e, with every model and setting and every drill (an hour)'
-	@echo 'make test-postgres  run those of the site on PostgreSQL (TEST_POSTGRES_URL), if it answers'
-	@echo 'make test-properties  look for new examples that break what holds in general (minutes)'
-	@echo 'make mutants  put faults into the core at random and count those that no test notices (hours)'
-	@echo 'make e2e      run those of the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
-	@echo 'make screenshots  picture every page of the demo into var/screenshots'
-	@echo 'make results  make the figures of README and docs again (half an hour; PostgreSQL, Chromium)'
+	@echo 'make test-slow  run the slow tests: real training steps and worker drills'
+	@echo 'make test-all  run all tests but e2e, with every model, setting and drill (an hour)'
+	@echo 'make test-postgres  run the site tests on PostgreSQL (TEST_POSTGRES_URL), if reachable'
+	@echo 'make test-properties  search for new examples that break the property tests (minutes)'
+	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
+	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
+	@echo 'make screenshots  save screenshots of every page of the demo to var/screenshots'
+	@echo 'make results  reproduce the numbers in README and docs (half an hour; PostgreSQL, Chromium)'
 	@echo 'make lint     check style, types and layers'
-	@echo 'make audit    look the requirements up among known vulnerabilities, where they can be reached'
-	@echo 'make format   put the style right'
-	@echo 'make openapi  write docs/openapi.yaml anew, where the API has changed'
-	@echo 'make dist     make the wheel and the source distribution of memorymark, in dist'
-	@echo 'make worker   start a worker only, on a further machine (set DATABASE_URL and SECRET_KEY)'
-	@echo 'make install  only install what is needed, into $(VENV)'
-	@echo 'make clean    remove $(VENV), caches and collected files; your data in var stays'
+	@echo 'make audit    check the requirements for known vulnerabilities, if online'
+	@echo 'make format   fix the style'
+	@echo 'make openapi  regenerate docs/openapi.yaml after an API change'
+	@echo 'make dist     build the wheel and source distribution of memorymark into dist'
+	@echo 'make worker   start only a worker, on another machine (set DATABASE_URL and SECRET_KEY)'
+	@echo 'make install  only install the requirements into $(VENV)'
+	@echo 'make clean    remove $(VENV), caches and collected files, but not your data in var'
 
 run: port $(STAMP)
 	@$(IN_ENV) python manage.py migrate --noinput -v 0
@@ -87,7 +87,7 @@ test-postgres: $(STAMP)
 	@if python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
 		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
 		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest $(PARALLEL) analyses memorymark_site; \
-	else echo 'No PostgreSQL answers at $(TEST_POSTGRES_URL): nothing is tested with it.'; fi
+	else echo 'No PostgreSQL at $(TEST_POSTGRES_URL): these tests are skipped.'; fi
 
 test-properties: $(STAMP)
 	@python -m pytest $(PARALLEL) -m 'hypothesis and not slow and not full' \
@@ -103,7 +103,7 @@ screenshots: $(STAMP) browser
 results: $(STAMP) browser
 	@python -m benchmarks.results
 
-# Only root may install it; anybody else is told how by the tests themselves.
+# Only root can install it; the tests tell everyone else how.
 browser:
 	@[ -n '$(CHROMIUM)' ] || command -v chromium chromium-browser google-chrome >/dev/null || \
 		[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
@@ -115,22 +115,22 @@ lint: $(STAMP)
 	@mypy .
 	@lint-imports --no-cache
 
-# As audit, with an environment of its own
+# In its own environment, like audit
 mutants: $(STAMP)
 	@[ -x var/mutants/venv/bin/cosmic-ray ] || { python -m venv var/mutants/venv && \
 		var/mutants/venv/bin/pip install --quiet --disable-pip-version-check $(COSMIC_RAY); }
 	@python -m benchmarks.mutants
 
-# In an environment of its own: what it needs is none of the site's business.
+# In its own environment, since the site does not need its packages.
 audit: $(STAMP)
 	@if python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10)' \
 		$(VULNERABILITIES) 2>/dev/null; then \
 		[ -x var/audit/bin/pip-audit ] || { python -m venv var/audit && \
 			var/audit/bin/pip install --quiet --disable-pip-version-check $(PIP_AUDIT); } && \
 		var/audit/bin/pip-audit --strict --requirement requirements.txt --no-deps --disable-pip; \
-	else echo 'The known vulnerabilities at $(VULNERABILITIES) cannot be reached: nothing was audited.'; fi
+	else echo '$(VULNERABILITIES) cannot be reached: nothing was audited.'; fi
 
-# As audit, with an environment of its own; the wheel is made from the source distribution.
+# In its own environment, like audit; the wheel is built from the source distribution.
 dist:
 	@[ -x var/dist/bin/pyproject-build ] || { $(PYTHON) -m venv var/dist && \
 		var/dist/bin/pip install --quiet --disable-pip-version-check $(BUILD); }
@@ -150,13 +150,13 @@ $(STAMP): requirements.txt
 	@if [ -z '$(PYTHON)' ]; then \
 		echo 'Python 3.11 or newer is needed and was not found.' >&2; \
 		echo 'Install it (Debian/Ubuntu: apt install python3 python3-venv; macOS: brew install python),' >&2; \
-		echo 'or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; fi
+		echo 'or choose one: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; fi
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo '$(PYTHON) does not run or is older than 3.11; name another: PYTHON=python3.12' >&2; exit 1; }
+		echo '$(PYTHON) does not run or is older than 3.11; choose another: PYTHON=python3.12' >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 		echo '$(PYTHON) lacks the venv module (Debian/Ubuntu: apt install python3-venv)' >&2; exit 1; }
 	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@echo 'Installing the requirements into $(VENV); the first time takes some minutes ...'
+	@echo 'Installing the requirements into $(VENV); the first time takes a few minutes ...'
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)

@@ -1,4 +1,4 @@
-"""What every test needs: patience, no collected static files, and quick passwords."""
+"""Set-up for all tests: no time limits, no collected static files, fast password hashing."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ import hypothesis
 import pytest
 from django.core.management.sql import sql_flush
 
-TOLD = "told"
-"""Name of the property of a test that holds what it says at the end of a run."""
+MESSAGE = "message"
+"""The property of a test that holds its message for the end of the run."""
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # one core each; torch reads this when it is imported
+if "PYTEST_XDIST_WORKER" in os.environ:  # one core each; torch reads this on import
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -22,22 +22,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = settings.STORAGES | {"staticfiles": plain}
-    settings.WHITENOISE_AUTOREFRESH = True  # it need not scan the folder at the start
-    settings.API_UNITS_PER_MINUTE = 0  # the ids of members are the same from test to test
+    settings.WHITENOISE_AUTOREFRESH = True  # no need to scan the folder at the start
+    settings.API_UNITS_PER_MINUTE = 0  # members have the same ids in every test
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, line in report.user_properties:
-            if name == TOLD:
+            if name == MESSAGE:
                 terminalreporter.write_line(str(line))
 
 
 @pytest.fixture
 def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Says something of a passed test, such as how much it has covered, at the end of the run."""
-    return lambda line: request.node.user_properties.append((TOLD, line))
+    """Reports a line about a passed test, such as its coverage, at the end of the run."""
+    return lambda line: request.node.user_properties.append((MESSAGE, line))
 
 
 @pytest.fixture(scope="session")
@@ -50,9 +50,9 @@ def memorymark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _flushing_takes_every_table() -> Iterator[None]:
-    """PostgreSQL empties the members' table only with the one that knox left beside it.
+    """Empty knox's own token table too, or PostgreSQL refuses to empty the members' table.
 
-    Its token model is swapped for ours, so no model names that table, and Django passes it over.
+    The token model is swapped for ours, so knox's table has no model and Django skips it.
     """
 
     def flush_all(*arguments: Any, **options: Any) -> list[str]:
@@ -64,16 +64,16 @@ def _flushing_takes_every_table() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_engine_left_waiting() -> object:
-    """A test that ran the worker's task leaves no warm engine behind."""
+    """End the warm engine of a test that ran the worker's task."""
     from analyses.jobs import worker
 
     yield
     worker.engines.close()
 
 
-# A slow or busy machine is no failure: nothing here is judged by the time it takes.
+# A slow or busy machine is no failure: no test depends on the time it takes.
 hypothesis.settings.register_profile(
-    "same-examples",  # what has passed passes again, until the code changes
+    "same-examples",  # a test that passed passes again until the code changes
     deadline=None,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
@@ -85,7 +85,7 @@ hypothesis.settings.register_profile(
     max_examples=1000,
 )
 hypothesis.settings.register_profile(
-    "no-shrinking",  # make mutants: an example that fails is enough
+    "no-shrinking",  # make mutants: any failing example is enough
     hypothesis.settings.get_profile("same-examples"),
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )

@@ -55,5 +55,5 @@ urlpatterns = [
     path("share-links/<int:pk>/revoke/", sharing.revoke, name="revoke-link"),
     path("shared/<str:token>/", sharing.shared, name="shared"),
     path("<int:pk>/take-back/", savings.undo_adoption, name="take-back"),
-    path("<int:pk>/worth/", savings.worth, name="worth"),
+    path("<int:pk>/worth/", savings.estimate, name="estimate"),
 ]

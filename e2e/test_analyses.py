@@ -177,11 +177,11 @@ def test_changed_assumptions_update_the_savings_in_place(
     page = open_page(site, member)
     doing.analyze(page, model="distilbert", gpu="a10", current_batch_size="4")
     doing.wait_for_verdict(page)
-    before = page.locator("#worth").inner_text()
+    before = page.locator("#estimate").inner_text()
     page.get_by_label("Runs per year").fill("100000")
 
-    expect(page.locator("#worth")).to_contain_text("You changed the assumptions")
-    assert page.locator("#worth").inner_text() != before
+    expect(page.locator("#estimate")).to_contain_text("You changed the assumptions")
+    assert page.locator("#estimate").inner_text() != before
     expect(page).to_have_url(re.compile("runs_per_year=100000"))
 
 

@@ -95,7 +95,7 @@ def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
 
 
 @require_safe
-def worth(request: MemberRequest, pk: int) -> HttpResponse:
+def estimate(request: MemberRequest, pk: int) -> HttpResponse:
     """The estimate with other assumptions; nothing is stored."""
     analysis = find_analysis(request, pk)
     answer = result_of(analysis)
@@ -103,7 +103,7 @@ def worth(request: MemberRequest, pk: int) -> HttpResponse:
         raise Http404(f"Analysis {pk} has no answer to estimate from.")
     found = estimate_of(answer, request.GET.dict(), adopted=analysis.adopted_at is not None)
     page = reverse("analyses:detail", args=[pk])
-    response = render(request, "savings/_worth.html", {"analysis": analysis, "estimate": found})
+    response = render(request, "savings/_estimate.html", {"analysis": analysis, "estimate": found})
     return replace_url(response, f"{page}?{found.query}" if found.query else page)
 
 

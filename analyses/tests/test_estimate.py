@@ -89,23 +89,23 @@ def test_without_a_price_the_results_price_applies() -> None:
 
 
 def test_assumptions_missing_from_the_address_are_as_stored() -> None:
-    worth = estimate_of(GAIN, {"runs_per_year": "200", "hours_per_run": ""}, adopted=False)
-    assert worth.query == "runs_per_year=200"
-    assert [field.value for field in worth.fields][:2] == ["200", "8"]
+    estimate = estimate_of(GAIN, {"runs_per_year": "200", "hours_per_run": ""}, adopted=False)
+    assert estimate.query == "runs_per_year=200"
+    assert [field.value for field in estimate.fields][:2] == ["200", "8"]
     assert estimate_of(GAIN, {"runs_per_year": "100.0"}, adopted=False).query == ""
 
 
 @pytest.mark.parametrize("value", ["many", "-1", "nan", "1e99"])
 def test_an_invalid_assumption_changes_nothing_and_says_why(value: str) -> None:
-    worth = estimate_of(GAIN, {"runs_per_year": value}, adopted=False)
-    assert [field.name for field in worth.wrong] == ["runs_per_year"]
-    assert worth.wrong[0].error
-    assert worth.figures == estimate_of(GAIN, {}, adopted=False).figures
+    estimate = estimate_of(GAIN, {"runs_per_year": value}, adopted=False)
+    assert [field.name for field in estimate.wrong] == ["runs_per_year"]
+    assert estimate.wrong[0].error
+    assert estimate.figures == estimate_of(GAIN, {}, adopted=False).figures
 
 
 def test_without_a_speedup_assumptions_cannot_be_changed() -> None:
-    worth = estimate_of(make_result(current=384), {"runs_per_year": "2"}, adopted=False)
-    assert worth.fields == []
+    estimate = estimate_of(make_result(current=384), {"runs_per_year": "2"}, adopted=False)
+    assert estimate.fields == []
     assert with_assumptions(make_result(current=384), Assumptions()).savings is None
 
 
@@ -327,10 +327,10 @@ def test_the_page_uses_the_assumptions_in_its_address(page: Client, analysis: An
 
 
 def test_htmx_only_gets_the_numbers_and_the_pages_address(page: Client, analysis: Analysis) -> None:
-    address = reverse("analyses:worth", args=[analysis.pk])
+    address = reverse("analyses:estimate", args=[analysis.pk])
     response = page.get(address + "?runs_per_year=1000&hours_per_run=8", headers=HTMX)
     html = response.content.decode()
-    assert html.lstrip().startswith('<div id="worth"')
+    assert html.lstrip().startswith('<div id="estimate"')
     assert "over 1,000 runs per year" in html
     assert response["HX-Replace-Url"] == f"/{analysis.pk}/?runs_per_year=1000"
     back = page.get(address + "?runs_per_year=100", headers=HTMX)
@@ -338,14 +338,14 @@ def test_htmx_only_gets_the_numbers_and_the_pages_address(page: Client, analysis
 
 
 def test_an_invalid_assumption_is_reported(page: Client, analysis: Analysis) -> None:
-    address = reverse("analyses:worth", args=[analysis.pk])
+    address = reverse("analyses:estimate", args=[analysis.pk])
     html = page.get(address + "?runs_per_year=<b>", headers=HTMX).content.decode()
     assert "Runs per year: " in html
     assert "<b>" not in html
 
 
 def test_duplicating_keeps_the_assumptions(page: Client, analysis: Analysis) -> None:
-    address = reverse("analyses:worth", args=[analysis.pk])
+    address = reverse("analyses:estimate", args=[analysis.pk])
     html = page.get(address + "?runs_per_year=1000&price_per_hour_usd=3.5").content.decode()
     link = html.split('href="')[1].split('"')[0].replace("&amp;", "&")
     assert parse_qs(urlsplit(link).query)["runs_per_year"] == ["1000"]
@@ -357,6 +357,6 @@ def test_duplicating_keeps_the_assumptions(page: Client, analysis: Analysis) -> 
 
 def test_an_analysis_without_a_result_has_no_estimate(page: Client, member: User) -> None:
     running = make_analysis(member, Status.RUNNING)
-    response = page.get(reverse("analyses:worth", args=[running.pk]))
+    response = page.get(reverse("analyses:estimate", args=[running.pk]))
     assert response.status_code == 404
     assert "has no answer" in response.content.decode()

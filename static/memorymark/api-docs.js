@@ -1,4 +1,4 @@
-// The API's description, to read and to try; the session's CSRF token goes with what is tried.
+// Swagger UI with the API's description; requests tried on the page carry the session's CSRF token.
 "use strict";
 
 const root = document.documentElement;
@@ -6,7 +6,7 @@ const description = document.getElementById("api-docs");
 const token = document.querySelector("#api-docs-token input").value;
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
 
-// Swagger UI has dark colours of its own, behind this class.
+// Swagger UI has its own dark colours behind this class.
 function followTheme() {
   const theme = root.dataset.theme;
   const isDark = theme === "system" ? systemIsDark.matches : theme !== "light";
@@ -17,7 +17,7 @@ followTheme();
 new MutationObserver(followTheme).observe(root, { attributeFilter: ["data-theme"] });
 systemIsDark.addEventListener("change", followTheme);
 
-// Examples can be scrolled by keyboard, and their choice has a name; Swagger UI leaves that out.
+// Make examples scrollable by keyboard and label their select, which Swagger UI does not.
 function putRight() {
   for (const example of description.querySelectorAll("pre.example:not([tabindex])")) {
     example.tabIndex = 0;

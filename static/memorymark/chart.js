@@ -1,9 +1,9 @@
-// Draws each [data-chart] from the plotly figure in the JSON script that it names.
+// Draws each [data-chart] from the plotly figure in the JSON script it names.
 "use strict";
 
 (() => {
   const CONFIG = { displayModeBar: false, responsive: true };
-  const LEGEND_LINE = 18; // pixels; on a phone each entry of a legend needs a line
+  const LEGEND_LINE = 18; // pixels; on a phone each legend entry needs its own line
 
   // The figure names the stylesheet's colours; plotly needs their values.
   function resolved(value, styles) {

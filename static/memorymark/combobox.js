@@ -1,5 +1,5 @@
-// The choice of a model as a searchable list. The radio buttons stay the form's real fields: an
-// option checks its button and says so with a `change` event. Without this file they are shown.
+// Model choice as a searchable list. The radio buttons remain the form's real fields: an option
+// checks its button and fires a `change` event. Without this file the buttons are shown.
 "use strict";
 
 (() => {
@@ -60,7 +60,7 @@
     activate(null);
     status.textContent = "";
     input.value = chosenName();
-    if (document.activeElement === input) input.select(); // so that typing starts anew
+    if (document.activeElement === input) input.select(); // so that typing replaces the text
   }
 
   function take(option) {
@@ -89,26 +89,26 @@
   input.addEventListener("keydown", (event) => {
     const act = keys[event.key];
     if (!act || event.isComposing) return;
-    event.preventDefault(); // Enter must not send the form, nor an arrow move the cursor
+    event.preventDefault(); // Enter must not submit the form, nor an arrow key move the cursor
     act();
   });
   input.addEventListener("input", () => open(input.value));
   input.addEventListener("focus", () => input.select());
   input.addEventListener("click", () => {
     if (isOpen()) return;
-    input.select(); // the press has put a cursor there
+    input.select(); // the click has placed a cursor there
     open("");
   });
   input.addEventListener("blur", close);
-  list.addEventListener("pointerdown", (event) => event.preventDefault()); // the focus stays
+  list.addEventListener("pointerdown", (event) => event.preventDefault()); // keep the focus
   list.addEventListener("click", (event) => {
     const option = event.target.closest("[role=option]");
     if (option) take(option);
   });
-  // What is typed to search is no field of the form, so nothing else need hear of it.
+  // The search text is not a field of the form, so its events stay here.
   for (const type of ["input", "change"]) box.addEventListener(type, (event) => event.stopPropagation());
   hubId.addEventListener("input", close);
-  window.addEventListener("pageshow", close); // a browser that goes back fills the fields again
+  window.addEventListener("pageshow", close); // going back restores the fields
 
   plain.hidden = true;
   box.hidden = false;

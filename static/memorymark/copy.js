@@ -1,4 +1,4 @@
-// Buttons that copy: [data-copy] names the field, or the element whose children are lines.
+// Copy buttons: [data-copy] names the field, or the element whose children are the lines.
 "use strict";
 
 (() => {
@@ -9,7 +9,7 @@
     return [...source.children].map((line) => line.textContent.trim()).join("\n");
   }
 
-  // Browsers offer the clipboard over HTTPS and on this machine only; a lab may have neither.
+  // Browsers only offer the clipboard over HTTPS and on localhost; a lab may have neither.
   function copyByHand(text) {
     const area = document.createElement("textarea");
     area.value = text;
@@ -27,7 +27,7 @@
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      return copyByHand(text); // the browser's user has forbidden the other way
+      return copyByHand(text); // the user has denied access to the clipboard
     }
   }
 

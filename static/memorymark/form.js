@@ -1,4 +1,4 @@
-// The form of a new analysis: what depends on the chosen model is said for that model.
+// The form of a new analysis: options and hints that depend on the chosen model.
 "use strict";
 
 (() => {
@@ -13,7 +13,7 @@
       const help = document.getElementById(`id_${size}_helptext`);
       if (help) help.textContent = radio.getAttribute(`data-${size}`);
     }
-    // Tasks the model has no head for cannot be chosen; a chosen one goes back to its own.
+    // Disable tasks the model has no head for; if one was chosen, fall back to the model's own.
     const possible = radio.dataset.tasks.split(" ");
     for (const option of task.options) {
       option.disabled = option.value !== "" && !possible.includes(option.value);
@@ -24,7 +24,7 @@
   form.addEventListener("change", (event) => {
     if (event.target.name === "model") say(event.target);
   });
-  // What the settings would take, asked for as they are typed; it needs htmx, so it starts hidden.
+  // The preview while settings are typed; it needs htmx, so it starts hidden.
   const preview = document.getElementById("preview");
   if (preview && window.htmx) {
     preview.hidden = false;

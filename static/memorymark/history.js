@@ -1,5 +1,5 @@
-// The boxes of the history: tick a whole page at once, and say how many are ticked. Without this
-// file the buttons work all the same; the server says what is missing.
+// The history's checkboxes: select a whole page, and show how many are selected. The buttons work
+// without this file too; the server reports a missing selection.
 "use strict";
 
 (() => {
@@ -24,5 +24,5 @@
     show();
   });
   document.addEventListener("htmx:afterSettle", show);
-  window.addEventListener("pageshow", show); // a browser that goes back ticks the boxes again
+  window.addEventListener("pageshow", show); // going back restores the checkboxes
 })();

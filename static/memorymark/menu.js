@@ -1,4 +1,4 @@
-// Menus: a details element opens and closes by itself; this closes it as people expect of a menu.
+// Menus are details elements; this also closes them on Escape, outside clicks and followed links.
 "use strict";
 
 (() => {

@@ -1,4 +1,4 @@
-// What can go wrong with a passkey, told where [data-passkey-error] is, and buttons that need a script.
+// Passkey errors, shown in [data-passkey-error], and the buttons that need a script.
 "use strict";
 
 (() => {
@@ -13,7 +13,7 @@
   document.addEventListener("allauth.error", (event) => {
     const place = document.querySelector("[data-passkey-error]");
     if (!place) return;
-    event.preventDefault(); // or it goes to the console alone
+    event.preventDefault(); // or it only goes to the console
     const error = event.detail.exception;
     place.textContent = WORDS[error.name] ?? `Something went wrong: ${error.message ?? error}`;
     place.hidden = false;

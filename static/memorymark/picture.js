@@ -1,4 +1,4 @@
-// Saves a picture of the page as a PNG, twice as large as it is drawn, so that it is sharp on slides.
+// Saves a chart as a PNG at twice its size, so that it is sharp on slides.
 "use strict";
 
 (() => {
@@ -14,7 +14,7 @@
       link.href = URL.createObjectURL(blob);
       link.download = name;
       link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000); // once the browser has taken it
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000); // once the browser has started the download
     }, "image/png");
   }
 

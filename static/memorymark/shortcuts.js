@@ -1,12 +1,12 @@
-// Keyboard shortcuts. An element names its key in data-key ("n", or "g s" for one after the other)
-// and what it does in data-key-says; the sheet that ? opens is made from what is on the page.
+// Keyboard shortcuts. An element has its key in data-key ("n", or "g s" for one after the other)
+// and its description in data-key-label; the sheet that ? opens lists those on the page.
 "use strict";
 
 (() => {
   const sheet = document.getElementById("shortcuts");
   if (!sheet) return;
   const opener = document.querySelector("[data-shortcuts-open]");
-  const OFF = "shortcuts-off"; // single letters get in the way of speech input: they can be off
+  const OFF = "shortcuts-off"; // single letters interfere with speech input, so they can be turned off
   const SEQUENCE_MS = 1200;
   let pending = "";
   let pendingSince = 0;
@@ -17,13 +17,13 @@
   const rows = () => [...document.querySelectorAll("[data-key-rows] tbody tr")].filter(shown);
   const linkOf = (row) => row.querySelector("a[href]");
 
-  function entry(keys, says) {
+  function entry(keys, label) {
     const term = document.createElement("dt");
     keys.split(" ").forEach((key, index) => {
       if (index) term.append(" then ");
       term.append(Object.assign(document.createElement("kbd"), { textContent: key }));
     });
-    return [term, Object.assign(document.createElement("dd"), { textContent: says })];
+    return [term, Object.assign(document.createElement("dd"), { textContent: label })];
   }
 
   function open() {
@@ -32,9 +32,9 @@
       entries.set("j", "Next row").set("k", "Previous row");
       if (document.querySelector("[data-key-rows] [type=checkbox]")) entries.set("x", "Select the row");
     }
-    for (const element of named()) entries.set(element.dataset.key, element.dataset.keySays);
+    for (const element of named()) entries.set(element.dataset.key, element.dataset.keyLabel);
     const list = sheet.querySelector("dl");
-    list.replaceChildren(...[...entries].flatMap(([keys, says]) => entry(keys, says)));
+    list.replaceChildren(...[...entries].flatMap(([keys, label]) => entry(keys, label)));
     sheet.querySelector("[type=checkbox]").checked = !isOff();
     sheet.showModal();
   }
@@ -53,7 +53,7 @@
     if (next) linkOf(next).focus();
   }
 
-  // Whether the key was one of the page's.
+  // Whether the page has this key.
   function press(keys) {
     if (rows().length && (keys === "j" || keys === "k")) {
       move(keys === "j" ? 1 : -1);

@@ -1,9 +1,9 @@
-// The little that every page needs: times that count on, the choice of a theme, keyboard reach.
+// Needed on every page: running times, the theme switch, keyboard access.
 "use strict";
 
 (() => {
-  // Elapsed times. The server says how much had passed when it wrote the page; we count from there,
-  // so that a wrong clock on this machine does not matter.
+  // Elapsed times. The server gives the time elapsed when it rendered the page; we count from there,
+  // so a wrong local clock does not matter.
   const started = new WeakMap();
 
   function words(seconds) {
@@ -27,14 +27,14 @@
   tick();
   setInterval(tick, 500);
 
-  // On a phone the navigation is wider than the window: the part with the page itself is shown.
+  // On a phone the navigation is wider than the window: scroll to the current page's link.
   const nav = document.querySelector(".site-header nav");
   const here = nav?.querySelector("[aria-current]");
   if (here) {
     nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
   }
 
-  // The theme is a cookie, so that the server writes it into the page and nothing flashes.
+  // The theme is a cookie, so that the server renders it and nothing flashes.
   const choice = document.querySelector("[data-theme-choice]");
   if (choice) {
     const root = document.documentElement;

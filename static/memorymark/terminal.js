@@ -1,11 +1,11 @@
-// The terminal: it follows the log's end while lines come, until one scrolls up to read.
+// The terminal follows the end of the log while lines arrive, until you scroll up.
 "use strict";
 
 (() => {
-  const NEAR = 4; // pixels; where one has zoomed, the end is not at a whole one
+  const NEAR = 4; // pixels; with zoom, the end is not at a whole pixel
   const terminal = document.getElementById("terminal");
   if (!terminal) return;
-  const follow = document.getElementById("terminal-follow"); // only while lines may come
+  const follow = document.getElementById("terminal-follow"); // only while lines may arrive
 
   const toEnd = () => { terminal.scrollTop = terminal.scrollHeight; };
   const isAtEnd = () => terminal.scrollHeight - terminal.clientHeight - terminal.scrollTop <= NEAR;

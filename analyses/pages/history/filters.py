@@ -49,7 +49,7 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
         label="Search",
         method="search",
         max_length=LONGEST_SEARCH,
-        widget=forms.TextInput(attrs={"data-key": "/", "data-key-says": "Search"}),
+        widget=forms.TextInput(attrs={"data-key": "/", "data-key-label": "Search"}),
     )
     member = django_filters.CharFilter(label="Member", field_name="owner__username")
     model = django_filters.CharFilter(label="Model", field_name="model")
