@@ -1,1 +1,1 @@
-"""All work that somebody claims: the queue, the lease, the workers, the node and recovery."""
+"""All background work: the queue, leases, workers, the node process and recovery."""

@@ -1,4 +1,4 @@
-"""What an engine writes, read as events; what nobody has stored yet is kept within bounds."""
+"""Parses an engine's output into events, and keeps a bounded amount until it is stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_TRIALS = 5000
 
 @dataclass(frozen=True)
 class Failure:
-    """The engine's reason for giving no answer; ``fields`` has a message for each wrong one."""
+    """The engine's reason for a failure; ``fields`` has a message per invalid field."""
 
     code: str
     message: str
@@ -35,10 +35,10 @@ Event = Log | Trial | AnalysisResult | Answer | Failure
 
 
 def parse(line: str) -> Event | None:
-    """The event on one line of the engine's output.
+    """Parse one line of the engine's output.
 
     Returns:
-        ``None`` where the line is no event: a library has printed something.
+        ``None`` if the line is not an event, but printed by a library.
     """
     try:
         return _event(json.loads(line, parse_constant=_refuse))
@@ -76,7 +76,7 @@ def _refuse(constant: str) -> None:
 
 @dataclass
 class EngineOutput:
-    """Sorts the lines of an engine; ``trials`` and ``lines`` are not stored yet."""
+    """Sorts an engine's events; ``trials`` and ``lines`` are not stored yet."""
 
     trials: list[Trial] = field(default_factory=list)
     lines: list[Log] = field(default_factory=list)
@@ -85,7 +85,7 @@ class EngineOutput:
     trial_count: int = 0
 
     def take(self, line: Line) -> None:
-        """Sort in one line of output; what comes after the outcome is not looked at."""
+        """Add one line of output; lines after the outcome are ignored."""
         if self.outcome is not None:
             return
         event = parse(line.text) if line.stream == "stdout" else None
@@ -100,11 +100,11 @@ class EngineOutput:
                 self._say(Log(line.text))
 
     def clear(self) -> None:
-        """Forget what has been stored now."""
+        """Drop the events that are now stored."""
         self.trials, self.lines = [], []
 
     def __bool__(self) -> bool:
-        """Whether there is something to store."""
+        """Whether there is anything to store."""
         return bool(self.trials or self.lines)
 
     def _try(self, trial: Trial) -> None:
@@ -131,14 +131,14 @@ class EngineOutput:
 
 @dataclass
 class QueryOutput:
-    """Keeps the last thing that an engine has said about a query, and its answer."""
+    """Keeps the latest progress of a query, and its answer."""
 
     progress: str = ""
     outcome: Answer | Failure | None = None
     _is_new: bool = False
 
     def take(self, line: Line) -> None:
-        """Sort in one line of output; what comes after the outcome is not looked at."""
+        """Add one line of output; lines after the outcome are ignored."""
         if self.outcome is not None or line.stream != "stdout":
             return
         event = parse(line.text)
@@ -153,5 +153,5 @@ class QueryOutput:
         self._is_new = False
 
     def __bool__(self) -> bool:
-        """Whether there is something to store."""
+        """Whether there is anything to store."""
         return self._is_new

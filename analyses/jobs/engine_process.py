@@ -1,4 +1,4 @@
-"""The engine as a process: kept warm, spoken to in lines, ended with everything it started."""
+"""The engine process: kept warm, driven by JSON lines, ended with all its children."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ LARGEST_BYTES = 4 * 2**30
 _READ_BYTES = 2**16
 
 _OF_THE_ENGINE = frozenset({
-    # Where programs and files are
+    # Paths of programs and files
     "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
     "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "CC", "CXX",
-    # How the hub is reached, if at all
+    # Access to the hub
     SWITCH, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
     "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
@@ -59,7 +59,7 @@ class Line:
 
 
 class LineSplitter:
-    """Makes lines out of chunks of bytes, and keeps no more than one longest line."""
+    """Joins chunks of bytes into lines, and buffers at most one line of the maximum length."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -80,16 +80,16 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[str]:
-        """The last line, if it had no line end."""
+        """The last line, if it had no line ending."""
         line, self._rest = self._rest, b""
         return [_text(line)] if line and not self._overlong else []
 
 
 class EngineProcess:
-    """One engine, which answers one request after the other.
+    """One engine, which handles one request after another.
 
-    It runs in a session of its own, so that ending it ends its own children too, and it ends
-    itself when this process is gone, since its standard input is then at its end.
+    It runs in its own session, so that ending it ends its children too. It exits when this process
+    is gone, since its standard input then ends.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -117,7 +117,7 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """Of the engine itself, and of its process group."""
+        """The process id of the engine, and of its process group."""
         return self._process.pid
 
     @property
@@ -138,17 +138,17 @@ class EngineProcess:
             return False
 
     def send(self, request: Mapping[str, object]) -> None:
-        """Make a request, as :mod:`engine.run` reads it, without waiting for the engine.
+        """Send a request in the format of :mod:`engine.run` without waiting for the engine.
 
-        What the pipe does not take now is written by :meth:`read`, so an engine that has stopped
-        does not stop its worker. Standard input stays open: its end would end the engine.
+        :meth:`read` writes whatever does not fit into the pipe now, so a frozen engine does not
+        block its worker. Standard input stays open; closing it would end the engine.
         """
         self._unsent += json.dumps(request).encode() + b"\n"
         self._selector.register(self._pipe("stdin"), selectors.EVENT_WRITE, "stdin")
         self._write()
 
     def read(self, timeout_seconds: float) -> list[Line]:
-        """What it wrote since the last call; waits for something up to the timeout."""
+        """Its output since the last call; waits up to the timeout for some."""
         lines: list[Line] = []
         if self.silent:
             return lines
@@ -164,11 +164,11 @@ class EngineProcess:
 
     @property
     def silent(self) -> bool:
-        """Whether no more output can come."""
+        """Whether there can be no more output."""
         return not self._open
 
     def end(self) -> None:
-        """End it and whatever it started: TERM, then KILL for those who do not listen."""
+        """End it and its children: TERM, then KILL for those still running."""
         if self.returncode is None:
             self._signal(signal.SIGTERM)
             try:
@@ -183,7 +183,7 @@ class EngineProcess:
                 pipe.close()
 
     def _write(self) -> None:
-        """Write what the pipe takes of the request."""
+        """Write as much of the request as the pipe takes."""
         pipe = self._pipe("stdin")
         try:
             written: int | None = pipe.write(self._unsent)  # None: the pipe is full
@@ -198,7 +198,7 @@ class EngineProcess:
         splitter, pipe = self._splitters[name], self._pipe(name)
         chunk: bytes | None = pipe.read(_READ_BYTES)
         if chunk is None:
-            return []  # woken for nothing
+            return []  # spurious wake-up
         if not chunk:
             self._selector.unregister(pipe)
             self._open.discard(name)
@@ -213,14 +213,14 @@ class EngineProcess:
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            return  # nobody is left (macOS says EPERM of a group of zombies)
+            return  # no process is left (macOS gives EPERM for a group of zombies)
 
 
 class Engines:
-    """Keeps one engine warm, so that an analysis need not wait while torch is loaded.
+    """Keeps one engine warm, so that an analysis need not wait for torch to load.
 
-    A prediction's engine is kept for the next one, unless it has answered often or grown large:
-    whatever may leak in the libraries it runs ends with it.
+    A prediction's engine is reused for the next one, unless it has served many requests or grown
+    large, so that memory leaks in its libraries end with it.
 
     Attributes:
         keep_traces: Whether the engines keep the traces of the last workloads.
@@ -231,7 +231,7 @@ class Engines:
         self._warm: EngineProcess | None = None
 
     def prepare(self) -> None:
-        """See that an engine is waiting; a dead one is replaced."""
+        """Make sure that an engine is waiting; replace a dead one."""
         if self._warm is not None and self._warm.returncode is not None:
             self.close()
         if self._warm is None:
@@ -246,7 +246,7 @@ class Engines:
         return engine
 
     def give_back(self, engine: EngineProcess) -> None:
-        """Keep an engine that has answered and waits for the next request."""
+        """Keep an engine that is done and waits for the next request."""
         engine.answers += 1
         if self._warm is not None or engine.answers >= MOST_ANSWERS or engine.is_large():
             engine.end()
@@ -261,10 +261,10 @@ class Engines:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment for the engine: of the one given, what the engine and its libraries read.
+    """The environment for the engine: only the variables that it and its libraries read.
 
-    It is a list of what is let through, so that no secret of the site's, whatever its name and
-    whenever it comes to be, reaches a process that reads what members have uploaded.
+    This is an allowlist, so that no secret of the site, now or in the future, reaches a process
+    that reads members' uploads.
     """
     kept = {
         name: value
@@ -275,5 +275,5 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text(line: bytes) -> str:
-    # PostgreSQL stores no NUL in text.
+    # PostgreSQL cannot store NUL in text.
     return line.decode(errors="replace").rstrip("\r").replace("\0", "\ufffd")

@@ -1,4 +1,4 @@
-"""Follows one engine to its answer and stores what it says, for as long as the lease holds."""
+"""Follows one engine to its result and stores its events, for as long as the lease holds."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ CANCEL_CHECK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Asked:
-    """What an engine is asked.
+    """A request to an engine.
 
     Attributes:
         request: As :mod:`engine.run` reads it.
-        seconds: How long the answer may take.
-        advice: What a person may do if it takes longer.
-        keeps_engine: Whether the engine may be asked again afterwards.
+        seconds: How long it may take.
+        advice: What to do if it takes longer.
+        keeps_engine: Whether the engine may be reused afterwards.
     """
 
     request: Mapping[str, object]
@@ -49,7 +49,7 @@ class Asked:
 
 
 def asked_of(lease: Lease) -> Asked:
-    """What a job asks the engine: an analysis with what earlier workers found, or a query."""
+    """A job's request: an analysis with the trials of earlier workers, or a query."""
     if lease.kind == JobKind.ANALYSIS:
         analysis = Analysis.objects.prefetch_related("trials").get(pk=lease.subject_id)
         known = [asdict(tried_batch(trial)) for trial in analysis.trials.all()]
@@ -69,20 +69,20 @@ def asked_of(lease: Lease) -> Asked:
 
 
 def follow(renewal: Renewal, engine: EngineProcess, asked: Asked, stopping: Event) -> Outcome:
-    """Make a request to the engine and follow the answer, storing it as it comes.
+    """Send a request to the engine and store its events as they come.
 
     Args:
         renewal: Keeps the lease on the job.
-        engine: It waits for a request. It is the caller's to end.
+        engine: A waiting engine; the caller ends it.
         asked: The request.
-        stopping: Set when the worker has to stop.
+        stopping: Set when the worker must stop.
 
     Returns:
-        How it ended. Everything said before is stored, the outcome is not.
+        The outcome, which is not stored; all events before it are.
 
     Raises:
-        LeaseLost: The job is somebody else's.
-        LeaseExpired: It may be by now.
+        LeaseLost: The job belongs to another worker.
+        LeaseExpired: It may belong to another worker by now.
     """
     is_analysis = renewal.lease.kind == JobKind.ANALYSIS
     output: EngineOutput | QueryOutput = EngineOutput() if is_analysis else QueryOutput()
@@ -94,7 +94,7 @@ def follow(renewal: Renewal, engine: EngineProcess, asked: Asked, stopping: Even
 
 
 def has_answered(outcome: Outcome) -> bool:
-    """Whether the engine itself has said how it ended, and waits for the next request."""
+    """Whether the engine itself reported the outcome, and waits for the next request."""
     if isinstance(outcome, Failure):
         return outcome.code not in (DEADLINE, CRASHED)
     return isinstance(outcome, (AnalysisResult, Answer))
@@ -119,7 +119,7 @@ def _listen(
             checked_at = now
             if renewal.is_to_end():
                 return Cancelled()
-        ended = engine.returncode is not None  # asked before reading, so that nothing is missed
+        ended = engine.returncode is not None  # checked before reading, so that nothing is missed
         lines = engine.read(0 if ended else LOOK_EVERY_SECONDS)
         for line in lines:
             output.take(line)
@@ -147,7 +147,7 @@ def _late(asked: Asked) -> Failure:
 
 
 def death_of(engine: EngineProcess) -> Failure:
-    """The reason for an engine that ended without an answer."""
+    """The reason for an engine that ended without a result."""
     engine.end()
     status = engine.returncode or 0
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

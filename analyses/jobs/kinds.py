@@ -1,4 +1,4 @@
-"""The kinds of job: how they differ in all but what a worker does about them."""
+"""The kinds of job, and everything that differs between them except a worker's task."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Kind:
     """How one kind of job differs from the others.
 
     Attributes:
-        subject: The table of what it is about.
-        statuses: The subject's own words for a job's states; the same word where there is none.
-        failed: The subject's columns that say why a try has failed.
-        entering: The subject's further columns in a state.
-        pauses: Before each try after one whose worker was lost; none is left after the last.
-        retries_failures: Whether a failure is tried again like a loss, or is final.
-        stale_after: Without a heartbeat for so long, its worker counts as lost.
-        taken: The subject's columns that say where a worker has taken it.
-        after_end: What to do, in the same transaction, about subjects that have ended.
+        subject: The model of its subject.
+        statuses: The subject's own names for a job's states, where they differ.
+        failed: The subject's columns with the reason of a failed attempt.
+        entering: Other columns of the subject that change with a state.
+        pauses: Before each retry of a job whose worker was lost; there is no retry after the last.
+        retries_failures: Whether a failure is retried like a loss, or final.
+        stale_after: After this long without a heartbeat, its worker counts as lost.
+        taken: The subject's columns that say where it runs.
+        after_end: Called in the same transaction with subjects that have ended.
         say: Adds a line to the subject's log, if it has one.
     """
 
@@ -69,7 +69,7 @@ class Kind:
     say: Callable[[int, str], object] = lambda _number, _message: None
 
     def repeat(self, numbers: Collection[int], state: Status, columns: Columns) -> None:
-        """Write a state into the subjects' own rows, with further columns."""
+        """Copy a state into the subjects' own rows, with other columns."""
         values: dict[str, Any] = {"status": self.statuses.get(state, state)}
         values |= self.entering(state)
         values |= columns
@@ -107,7 +107,7 @@ _QUERY = Kind(
         Status.LOST: QueryStatus.FAILED,
     },
     entering=lambda state: {"progress": ""} if state == Status.RUNNING else {},
-    stale_after=timeouts.SILENT_AFTER,  # somebody looks at the page
+    stale_after=timeouts.SILENT_AFTER,  # someone is looking at the page
     taken=("node",),
 )
 

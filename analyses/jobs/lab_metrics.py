@@ -1,4 +1,4 @@
-"""The lab's figures: read from the database when they are asked for, so all processes agree."""
+"""Metrics of the lab, read from the database on each scrape, so that all processes agree."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PREFIX = "memorymark_"
 
 
 class LabCollector(Collector):
-    """What :func:`analyses.jobs.lab_state.lab_state` says, one metric after the other."""
+    """Exports :func:`analyses.jobs.lab_state.lab_state` as metrics."""
 
     def collect(self) -> Iterator[Metric]:
-        """Look at the lab and tell."""
+        """Read the lab's state and yield its metrics."""
         return metrics_of(lab_state())
 
 

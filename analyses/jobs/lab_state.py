@@ -1,4 +1,4 @@
-"""How the lab is right now, in figures for whoever watches it; few queries, whatever its size."""
+"""The lab's current state in numbers, for monitoring, with few queries at any size."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Ended:
 
     Attributes:
         by_status: How many, by their final status.
-        worked_on: How many of them a worker has had; the others were answered from the store, or
+        worked_on: How many of them a worker ran; the others reused a stored result, or were
             cancelled before.
-        wait_seconds: The sum of these, from when they were queued to when the last worker took it.
-        run_seconds: The sum of these, from then until the end.
+        wait_seconds: Sum of their times from queueing to the last worker's claim.
+        run_seconds: Sum of their times from then until the end.
     """
 
     by_status: Mapping[str, int]
@@ -58,14 +58,14 @@ class LabState:
     """The lab at one moment.
 
     Attributes:
-        analyses: How many there are, by status; so each of the following, by theirs.
-        oldest_wait_seconds: How long the oldest that is queued has waited; 0 where none is.
-        ended: What has ended lately.
+        analyses: Counts by status, as in the other counts below.
+        oldest_wait_seconds: Wait of the oldest queued analysis; 0 if none is queued.
+        ended: Recently ended analyses.
         nodes: By the states of :data:`NODE_STATES`.
         gpus: The GPUs of nodes that are alive.
-        gpus_busy: Those of them that something is measured on.
-        notifications: Those that are not sent.
-        lookups: Those that are still kept.
+        gpus_busy: How many of them are measuring.
+        notifications: Notifications not yet sent.
+        lookups: Queries not yet deleted.
     """
 
     analyses: Mapping[str, int]
@@ -79,7 +79,7 @@ class LabState:
 
 
 def lab_state() -> LabState:
-    """Look."""
+    """Read the lab's current state."""
     analyses, oldest = _analyses()
     nodes, gpus = _nodes()
     holding = Job.objects.filter(state__in=AT_WORK, device__in=gpus)
@@ -104,7 +104,7 @@ def lab_state() -> LabState:
 
 
 def _analyses() -> tuple[dict[str, int], datetime | None]:
-    """From an index alone: no row with its JSON is read."""
+    """Counts by status, from an index only: no row with its JSON is read."""
     rows = list(
         Analysis.objects.order_by()
         .values("status")
@@ -139,7 +139,7 @@ def _between(first: str, last: str) -> ExpressionWrapper[CombinedExpression]:
 
 
 def _nodes() -> tuple[dict[str, int], set[str]]:
-    """The nodes by their states, and the UUIDs of the GPUs of those that are alive."""
+    """Nodes by state, and the GPU UUIDs of live nodes."""
     states: Counter[str] = Counter(dict.fromkeys(NODE_STATES, 0))
     gpus = set()
     alive = Q(heartbeat_at__gte=Now() - timeouts.STALE_AFTER)
@@ -154,12 +154,12 @@ def _nodes() -> tuple[dict[str, int], set[str]]:
 
 
 def _all_of(words: Iterable[str], counts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Counts by each of the words, 0 too: what vanishes from a graph is taken for an outage."""
+    """Counts for every value, including 0: a gap in a graph would look like an outage."""
     return dict.fromkeys((f"{word}" for word in words), 0) | dict(counts)
 
 
 def queue_stands_still() -> bool:
-    """Whether an analysis is queued that a worker should have taken long ago."""
+    """Whether a queued analysis should have been claimed long ago."""
     since = Now() - STANDSTILL
     waiting = Analysis.objects.filter(status=Status.QUEUED, queued_at__lt=since)
     moving = Analysis.objects.filter(Q(status__in=AT_WORK) | Q(finished_at__gte=since))
@@ -172,7 +172,7 @@ def nodes_online() -> QuerySet[Node]:
 
 
 def nodes() -> list[tuple[Node, list[Analysis]]]:
-    """All nodes the lab has had, those online first, each with what it is running."""
+    """All nodes the lab has had, online ones first, each with its running work."""
     at_work: dict[str, list[Analysis]] = {}
     for analysis in Analysis.objects.filter(status__in=AT_WORK).select_related("owner"):
         at_work.setdefault(analysis.node, []).append(analysis)
@@ -182,5 +182,5 @@ def nodes() -> list[tuple[Node, list[Analysis]]]:
 
 
 def nodes_with_gpu() -> QuerySet[Node]:
-    """The nodes online that can measure on a GPU."""
+    """Online nodes that can measure on a GPU."""
     return nodes_online().exclude(gpu_name="")

@@ -1,9 +1,8 @@
 """A worker's lease on a job, and every write of a worker.
 
-Each is a conditional update on the lease's token, so a worker that was given up for lost can no
-longer change anything. The lease is kept by writing: a worker that could not renew it in time,
-since the database was away, ends its engine before another node takes the job, so that no GPU is
-used twice.
+Each is a conditional update on the lease's token, so a worker given up as lost can no longer change
+anything. Writing renews the lease. A worker that could not renew it in time, because the database
+was unavailable, ends its engine before another node claims the job, so that no GPU is used twice.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ _TRY_AGAIN_SECONDS = 0.5
 
 
 class LeaseLost(Exception):
-    """The job is no longer this worker's: it was given up for lost, or is final."""
+    """The job no longer belongs to this worker: it was given up as lost, or is final."""
 
 
 class LeaseExpired(Exception):
-    """The database has not taken a write for so long that the job may be another's."""
+    """The last write was so long ago that the job may belong to another worker."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A worker's hold on one running job; ``subject_id`` is the number of what it is about."""
+    """A worker's hold on one running job; ``subject_id`` is the id of its subject."""
 
     job_id: int
     token: str
@@ -56,17 +55,17 @@ class Lease:
 
 @dataclass(frozen=True)
 class Sent:
-    """The end of a notification that has been delivered."""
+    """The outcome of a delivered notification."""
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """The end of a job that somebody does not want any more."""
+    """The outcome of a cancelled job."""
 
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The worker has to stop; another one goes on."""
+    """The worker must stop; another one continues."""
 
 
 Outcome = AnalysisResult | Answer | Sent | Failure | Cancelled | Interrupted
@@ -75,17 +74,17 @@ Outcome = AnalysisResult | Answer | Sent | Failure | Cancelled | Interrupted
 def claim(
     job_id: int, node: str, device: str = "", environment: Mapping[str, str] | None = None
 ) -> Lease | None:
-    """Take a queued job: it is running from now on.
+    """Claim a queued job, which is then running.
 
     Args:
-        job_id: Which.
-        node: The name of the node that takes it.
-        device: The UUID of the GPU that it measures on; held until the job ends.
-        environment: What an analysis runs with there.
+        job_id: The job's id.
+        node: The name of the claiming node.
+        device: The UUID of the GPU it measures on, held until the job ends.
+        environment: Versions that an analysis runs with there.
 
     Returns:
-        ``None`` where it is not queued, since another worker was first or it has been delivered
-        twice, and where something else is being measured on that GPU.
+        ``None`` if it is not queued, because another worker was first or it was delivered twice, or
+        if that GPU is in use.
     """
     token = uuid.uuid4().hex
     this = Job.objects.filter(pk=job_id)
@@ -104,7 +103,7 @@ def claim(
 
 
 def renew(lease: Lease) -> None:
-    """Say that the job is still worked on.
+    """Set the heartbeat of the job.
 
     Raises:
         LeaseLost: As every write below.
@@ -114,7 +113,7 @@ def renew(lease: Lease) -> None:
 
 
 def is_to_end(lease: Lease) -> bool:
-    """Whether somebody wants the job cancelled, or has taken it away."""
+    """Whether the job is to be cancelled, or no longer belongs to this worker."""
     return not _held(lease).filter(state=Status.RUNNING).exists()
 
 
@@ -133,14 +132,14 @@ def record(lease: Lease, trials: Iterable[TriedBatch], lines: Iterable[Log]) -> 
 
 
 def record_progress(lease: Lease, progress: str) -> None:
-    """Store the last thing that the engine has said about a query."""
+    """Store the latest progress of a query."""
     with transaction.atomic():
         renew(lease)
         Query.objects.filter(pk=lease.subject_id).update(progress=progress)
 
 
 def finish(lease: Lease, outcome: Outcome) -> None:
-    """End the lease with its outcome; a job to be cancelled is cancelled whatever it is."""
+    """End the lease with an outcome; a job to be cancelled is cancelled whatever the outcome."""
     held = _held(lease)
     if not (_end(held, outcome) or move(held, Status.CANCELLING, Status.CANCELLED)):
         raise _lost(lease)
@@ -165,7 +164,7 @@ def _end(held: QuerySet[Job], outcome: Outcome) -> bool:
 
 
 def _give_back(held: QuerySet[Job]) -> bool:
-    """Queue the job again, for another worker or for this one when it is back."""
+    """Queue the job again, for any worker."""
     with transaction.atomic():
         job = held.filter(state=Status.RUNNING).select_for_update().first()
         if job is None:
@@ -185,7 +184,7 @@ def _lost(lease: Lease) -> LeaseLost:
 
 
 class Renewal:
-    """Keeps a lease by writing; writes that fail are repeated until it has run out."""
+    """Keeps a lease by writing; failed writes are retried until it expires."""
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
@@ -198,8 +197,8 @@ class Renewal:
             Whether the database took it; if not, try again later.
 
         Raises:
-            LeaseLost: The job is somebody else's.
-            LeaseExpired: It may be by now.
+            LeaseLost: The job belongs to another worker.
+            LeaseExpired: It may belong to another worker by now.
         """
         begun_at = monotonic()
         try:
@@ -211,18 +210,18 @@ class Renewal:
         return True
 
     def write_at_last(self, work: Callable[[], None]) -> None:
-        """Repeat a write until the database takes it.
+        """Retry a write until the database takes it.
 
         Raises:
-            LeaseLost: The job is somebody else's.
-            LeaseExpired: The database was away for too long.
+            LeaseLost: The job belongs to another worker.
+            LeaseExpired: The database was unavailable for too long.
         """
         pause = Event()
         while not self.write(work):
             pause.wait(_TRY_AGAIN_SECONDS)
 
     def is_to_end(self) -> bool:
-        """Whether the job is to be cancelled, as far as the database can be asked."""
+        """Whether the job is to be cancelled; false if the database is unavailable."""
         try:
             return is_to_end(self.lease)
         except db.Error as error:
@@ -230,7 +229,7 @@ class Renewal:
             return False
 
     def _endure(self, error: db.Error) -> None:
-        connection.close()  # a broken one must not be used for the next try
+        connection.close()  # do not reuse a broken connection for the retry
         if monotonic() - self.renewed_at > timeouts.LEASE_SECONDS:
             raise LeaseExpired(f"job {self.lease.job_id}: the database is away: {error}") from error
         logger.warning("job %d: trying again: %s", self.lease.job_id, error)

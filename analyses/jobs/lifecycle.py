@@ -1,15 +1,15 @@
-"""The life of a job: the states it can be in, and the only way from one to the next.
+"""The life of a job: its states, and the only function that moves it between them.
 
 ::
 
-    queued ──> running ──> succeeded | failed | lost (its workers vanished, and no more is tried)
-      │ │        │  └────> queued (its worker was stopped or vanished, or a failure is tried again)
+    queued ──> running ──> succeeded | failed | lost (its workers died, and there is no retry)
+      │ │        │  └────> queued (its worker stopped or died, or a failure is retried)
       │ │        └───────> cancelling ──> cancelled
-      │ └────────────────> cancelled (or nobody wants it any more)
-      └──────────────────> succeeded (the store had the answer, or it was pushed with the request)
+      │ └────────────────> cancelled (or no one needs it any longer)
+      └──────────────────> succeeded (a stored result was reused, or it was pushed)
 
-A final state is never left. What the job is about repeats its state in words of its own, which are
-written here too, in the same transaction.
+A final state is never left. The job's subject has a copy of the state under its own names, written
+here too, in the same transaction.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ def move(
     subject: Columns = MappingProxyType({}),
     **columns: object,
 ) -> int:
-    """Move those of the jobs that are in one state to another; the rest stay as they are.
+    """Move the jobs that are in one state to another; leave the others unchanged.
 
-    Of several who try the same at once, one succeeds. The times come from the database's clock, so
-    that machines whose clocks differ agree. With a final state of an analysis, its notifications
-    are written too, and what its savings count, all or nothing.
+    Of several concurrent attempts, one succeeds. Times come from the database's clock, so that
+    machines with different clocks agree. With the final state of an analysis, its notifications and
+    savings are written too, all or nothing.
 
     Args:
-        jobs: What to move; more conditions may stand in it.
-        start: The state they have to be in.
-        end: The state they get.
-        subject: Columns that change in what the jobs are about; a time goes before the clock's.
-        columns: Columns of the jobs that change with the state.
+        jobs: The jobs to move; the query set may have more conditions.
+        start: The state they must be in.
+        end: Their new state.
+        subject: Columns of the subjects to change; a time overrides the clock's.
+        columns: Columns of the jobs to change with the state.
 
     Returns:
-        How many were moved.
+        The number of jobs moved.
 
     Raises:
-        ValueError: If there is no way from ``start`` to ``end``.
+        ValueError: If there is no move from ``start`` to ``end``.
     """
     if end not in NEXT[start]:
         raise ValueError(f"a job never goes from {start} to {end}")
@@ -91,15 +91,15 @@ def move(
 
 
 def fail(held: QuerySet[Job], failure: Failure, end: Status = Status.FAILED) -> Job | None:
-    """End a running job that has failed or was lost, or let it be tried again after a pause.
+    """End a running job that failed or was lost, or queue it again after a pause.
 
     Args:
-        held: The job, if it still is that of the worker that has failed.
-        failure: Why, in words for whoever waits for it.
-        end: ``FAILED``, or ``LOST`` where its worker has vanished.
+        held: The job, if it still belongs to the failed worker.
+        failure: The reason, for people to read.
+        end: ``FAILED``, or ``LOST`` if its worker died.
 
     Returns:
-        The job as it was before; ``None`` where it was not running any more.
+        The job as it was before; ``None`` if it was no longer running.
     """
     job = held.filter(state=Status.RUNNING).first()
     if job is None:
@@ -121,7 +121,7 @@ def fail(held: QuerySet[Job], failure: Failure, end: Status = Status.FAILED) -> 
 
 
 def is_retried(job: Job, end: Status) -> bool:
-    """Whether a running job is tried again if it ends like this."""
+    """Whether a running job is retried if it ends like this."""
     kind = KINDS[job.kind]
     return (end == Status.LOST or kind.retries_failures) and job.losses < len(kind.pauses)
 
@@ -136,7 +136,7 @@ def _times(end: Status) -> dict[str, object]:
 
 @contextmanager
 def _savings_counted(jobs: QuerySet[Job], end: Status) -> Iterator[None]:
-    """Only an answer changes them; owners are locked before jobs and analyses, as everywhere."""
+    """Only a result changes savings; owners are locked before jobs and analyses, as everywhere."""
     if end != Status.SUCCEEDED:
         yield
         return

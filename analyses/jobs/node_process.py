@@ -1,6 +1,6 @@
-"""The node process: keeps one machine's workers alive, and tidies up after other nodes.
+"""The node process: keeps one machine's workers alive, and cleans up after other nodes.
 
-It does little, so that little can go wrong with it; a process manager starts it again if it dies.
+It does little, so that little can go wrong; a process manager restarts it if it dies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOK_EVERY_SECONDS = 0.25
 
 
 class NodeProcess:
-    """Runs the pools until it is told to stop or the node has been drained."""
+    """Runs the pools until it is stopped or the node is drained."""
 
     def __init__(self) -> None:
         self._stopping = Event()
@@ -36,7 +36,7 @@ class NodeProcess:
         ]
 
     def run(self) -> None:
-        """Work until TERM or INT, or until a draining node has nothing left to do."""
+        """Run until TERM or INT, or until a draining node has no work left."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self._stopping.set())
         while not self._stopping.is_set() and not _begin():
@@ -68,12 +68,12 @@ class NodeProcess:
                 and not queue.at_work_on(name).exists()
             )
         except db.Error:
-            connection.close()  # _beat says so
+            connection.close()  # _beat logs it
             return False
 
 
 def _begin() -> bool:
-    """Join the lab, as soon as the database lets us."""
+    """Join the lab as soon as the database is available."""
     try:
         nodes.register()
         recovery.recover()
@@ -85,10 +85,10 @@ def _begin() -> bool:
 
 
 def _beat() -> None:
-    """A sign of life, and a look at what other workers left behind."""
+    """Set the heartbeat, and recover jobs of dead workers."""
     try:
         nodes.beat()
         recovery.recover()
     except db.Error:
         logger.exception("no heartbeat: the database did not take it; trying again")
-        connection.close()  # a broken one must not be used for the next try
+        connection.close()  # do not reuse a broken connection for the retry

@@ -1,4 +1,4 @@
-"""This machine as a node of the lab: its GPU, what runs on it, and its signs of life."""
+"""This machine as a node of the lab: its GPU, its software and its heartbeat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPORTED_PACKAGES = ("torch", "transformers", "peft", "django-q2")
 
 @dataclass(frozen=True)
 class LocalGpu:
-    """The first GPU that this machine's workers may use."""
+    """The first GPU available to this machine's workers."""
 
     name: str
     uuid: str
@@ -36,7 +36,7 @@ class LocalGpu:
 
 @dataclass(frozen=True)
 class Here:
-    """This node, as its processes know it."""
+    """This node as its processes see it."""
 
     name: str
     gpu: LocalGpu | None
@@ -44,24 +44,24 @@ class Here:
 
     @property
     def gpu_name(self) -> str:
-        """Empty where there is none."""
+        """Empty without a GPU."""
         return self.gpu.name if self.gpu else ""
 
     @property
     def gpu_uuid(self) -> str:
-        """Empty where there is none."""
+        """Empty without a GPU."""
         return self.gpu.uuid if self.gpu else ""
 
 
 @cache
 def here() -> Here:
-    """This node; asked of the driver once in the life of a process and its children."""
+    """This node; the driver is queried once per process and its children."""
     name = settings.NODE_NAME or socket.gethostname()
     return Here(name, local_gpu(), settings.PREDICTION_WORKERS)
 
 
 def local_gpu() -> LocalGpu | None:
-    """What the NVIDIA driver says of the first visible GPU; ``None`` if there is none.
+    """The first visible GPU according to the NVIDIA driver; ``None`` if there is none.
 
     It creates no CUDA context, so it takes no memory on the GPU.
     """
@@ -87,18 +87,18 @@ def local_gpu() -> LocalGpu | None:
 
 
 def _first_visible() -> object | None:
-    """NVML sees every GPU of a machine; ``CUDA_VISIBLE_DEVICES`` says which are ours."""
+    """The index of our first GPU: NVML lists all, ``CUDA_VISIBLE_DEVICES`` says which are ours."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     first = "0" if visible is None else visible.split(",")[0].strip()
     if first.isdigit():
         return pynvml.nvmlDeviceGetHandleByIndex(int(first))  # type: ignore[no-any-return]  # no types
     if first.startswith("GPU-"):
         return pynvml.nvmlDeviceGetHandleByUUID(first)  # type: ignore[no-any-return]  # no types
-    return None  # none is visible: CUDA takes what it does not understand as the end of the list
+    return None  # none is visible: for CUDA, an invalid entry ends the list
 
 
 def register() -> None:
-    """Write this node's row as its processes start: what it has and what runs on it."""
+    """Write this node's row at the start of its processes: hardware and software."""
     node = here()
     Node.objects.update_or_create(
         name=node.name,
@@ -118,13 +118,13 @@ def register() -> None:
 
 
 def beat() -> None:
-    """A sign of life; a row that somebody has deleted is written anew."""
+    """Set the heartbeat; a deleted row is written again."""
     if not Node.objects.filter(name=here().name).update(heartbeat_at=Now()):
         register()
 
 
 def versions() -> dict[str, str]:
-    """What analyses run with here, read from the installed packages without loading them."""
+    """Versions that analyses run with here, read from installed packages without loading them."""
     found = {"python": platform.python_version()}
     for package in _REPORTED_PACKAGES:
         try:
@@ -140,10 +140,10 @@ def _text(value: str | bytes) -> str:
 
 @cache
 def engine_version() -> str:
-    """The fingerprint of the engine and the libraries it traces; read once in a process's life."""
+    """The fingerprint of the engine and the libraries it traces, computed once per process."""
     return fingerprint()
 
 
 def environment_here() -> dict[str, str]:
-    """This node's name and the versions that an analysis taken now runs with."""
+    """This node's name and the versions that an analysis claimed now runs with."""
     return {"node": nodes.here().name, "engine": engine_version(), **nodes.versions()}

@@ -1,7 +1,7 @@
 """Notifications: written and queued with the final state, sent by a worker.
 
-A notification is sent twice only if its worker dies between sending it and noting that, or if the
-receiver takes it without a response. Both have the same id.
+A notification is sent twice only if its worker dies between sending and storing that, or if the
+receiver accepts it without a response. Both have the same id.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from analyses.notifications.webhook import NotDelivered
 def note_ended(numbers: Collection[int]) -> None:
     """Write a notification for each channel that the owners of these analyses have chosen.
 
-    Call it in the transaction in which the analyses end. Left out is what owners know already:
-    analyses answered from the store, pushed, or cancelled by themselves.
+    Call it in the transaction in which the analyses end. It skips what owners know already: results
+    that were reused or pushed, and analyses they cancelled themselves.
     """
     ended = (
         Analysis.objects.filter(pk__in=numbers, owner__is_active=True, answered_from=None)
@@ -49,7 +49,7 @@ NOT_DELIVERED = "not_delivered"
 
 
 def deliver(pk: int) -> Failure | None:
-    """Send a notification by its channel; why that failed, if it did."""
+    """Send a notification on its channel; returns the reason if that failed."""
     notification = Notification.objects.select_related("analysis__owner__notification_choices").get(
         pk=pk
     )

@@ -1,10 +1,10 @@
 """The queue: the table of jobs, and the broker that hands them to django-q2's workers.
 
-A job is its own queue entry, so none can be lost or left over, and the queue is read by an index
-without unpickling anything. django-q2 fetches ahead: with its own broker a task may wait in one
-node's memory behind a long measurement while another node has nothing to do. This one hands out
-only what a worker that is free can start at once. It also sends a heartbeat task through the
-workers, since only a task that arrives shows that they are not stuck.
+A job is its own queue entry, so none can be lost or left over, and the queue is read from an index
+without unpickling anything. django-q2 prefetches: with its own broker a task may wait in one node's
+memory behind a long measurement while another node is idle. This broker only hands out jobs that a
+free worker can start immediately. It also sends heartbeat tasks through the workers, since only a
+task that arrives shows that they are not stuck.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MEASUREMENTS = "measurements/"
 WORKERS = "workers"
 POOLS = (WORKERS, INTERACTIVE)
 """The pools of a node. The interactive one has a single worker, so the engine that has traced a
-workload for somebody who types is also the one that is asked next."""
+workload while someone types also gets their next query."""
 
 RUN_JOB = "analyses.jobs.worker.run"
 
@@ -56,12 +56,12 @@ WRONG_KEY = (
 
 
 def lane_for(measured_gpu: str) -> str:
-    """The lane of an analysis: that of a kind of GPU, or of all predictions."""
+    """The lane of an analysis: for a kind of GPU, or for all predictions."""
     return f"{MEASUREMENTS}{measured_gpu}" if measured_gpu else PREDICTIONS
 
 
 def enqueue(subject: Analysis | Query | Notification) -> Job:
-    """Queue what is to be done about a row, in the caller's transaction."""
+    """Queue a job for a row, in the caller's transaction."""
     match subject:
         case Analysis():
             job = Job(kind=JobKind.ANALYSIS, analysis=subject, lane=lane_for(subject.measured_gpu))
@@ -77,12 +77,12 @@ def enqueue(subject: Analysis | Query | Notification) -> Job:
 
 @cache
 def key_fingerprint() -> str:
-    """Tells one ``SECRET_KEY`` from another, and does not tell the key."""
+    """Distinguishes one ``SECRET_KEY`` from another without revealing it."""
     return salted_hmac("analyses.jobs.queue", "key").hexdigest()[:16]
 
 
 def lanes_of(pool: str, here: nodes.Here) -> dict[str, int]:
-    """The lanes that a pool of a node serves, and how many jobs of each it runs at once."""
+    """The lanes that a node's pool serves, and how many jobs of each run at the same time."""
     if pool == INTERACTIVE:
         return {INTERACTIVE: 1}
     lanes = {PREDICTIONS: here.prediction_workers, PLANS: 1}
@@ -92,13 +92,13 @@ def lanes_of(pool: str, here: nodes.Here) -> dict[str, int]:
 
 
 def workers_of(pool: str, here: nodes.Here) -> int:
-    """How many workers a pool of a node has: notifications are sent by whoever is free."""
+    """The number of workers in a node's pool; any free worker sends notifications."""
     lanes = lanes_of(pool, here)
     return lanes.get(NOTIFICATIONS, sum(lanes.values()))
 
 
 def at_work_on(node: str) -> QuerySet[Job]:
-    """What the workers of a node are doing; not what a worker held that is gone."""
+    """The running jobs of a node's live workers."""
     fresh = Now() - timeouts.SILENT_AFTER
     return Job.objects.filter(node=node, state__in=AT_WORK, heartbeat_at__gte=fresh)
 
@@ -111,7 +111,7 @@ def has_free_worker(pool: str) -> bool:
 
 
 class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
-    """Hands a worker a job when one is free for it, or else a heartbeat task now and then."""
+    """Hands jobs to free workers, and otherwise a heartbeat task now and then."""
 
     def __init__(self, list_key: str | None = None) -> None:
         super().__init__(list_key)
@@ -123,14 +123,14 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         return True
 
     def dequeue(self) -> list[Package] | None:
-        """What the next free worker is to do; ``None`` after a short sleep if there is nothing."""
+        """The next free worker's task; ``None`` after a short sleep if there is none."""
         try:
             if db.transaction.get_autocommit():  # a test's transaction keeps its connection
-                db.close_old_connections()  # one may have grown stale since the last look
+                db.close_old_connections()  # one may be stale since the last query
             package = self._next_job() or self._heartbeat()
         except db.Error:
             logger.exception("the queue could not be read; trying again")
-            db.connections.close_all()  # a broken one must not be used for the next look
+            db.connections.close_all()  # do not reuse a broken connection for the next query
             sleep(1)
             return None
         if package is None:
@@ -156,7 +156,7 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         return _package(f"job-{job.pk}", RUN_JOB, job.pk)
 
     def _is_being_taken(self) -> bool:
-        """Whether a worker has not yet taken what it was handed, so it does not show as busy."""
+        """Whether a worker has not yet claimed its job, so that it does not count as busy."""
         if self._handed is None or monotonic() - self._handed_at > HANDED_OVER.total_seconds():
             return False
         if not Job.objects.filter(pk=self._handed, state=Status.QUEUED).exists():
@@ -164,7 +164,7 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         return self._handed is not None
 
     def _free(self, waiting: Collection[str], here: nodes.Here) -> list[str]:
-        """Those of the lanes that a worker could take a job from now."""
+        """The lanes from which a worker could take a job now."""
         limits = lanes_of(self.list_key, here)
         running = at_work_on(here.name).filter(lane__in=limits)
         busy = Counter(running.values_list("lane", flat=True))
@@ -184,7 +184,7 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
             return None
         self._sent_at = monotonic()
         if not has_free_worker(self.list_key):
-            return None  # it would wait behind a job; what that does shows enough
+            return None  # it would wait behind a job, which shows as much
         return _package("heartbeat", supervisor.HEARTBEAT_TASK)
 
     def _compare_key(self, key: str) -> None:
@@ -196,12 +196,12 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
 
 
 def _is_measured_on(device: str) -> bool:
-    """Whether a measurement holds a GPU; whose worker it is does not matter."""
+    """Whether any worker is measuring on a GPU."""
     return Job.objects.filter(device=device, state__in=AT_WORK).exists()
 
 
 def _package(name: str, function: str, *arguments: int) -> Package:
-    """A task as django-q2 reads it. A job keeps its own record, so nothing is to be saved."""
+    """A task in django-q2's format. A job keeps its own record, so the result is not saved."""
     task = {
         "id": uuid4().hex,
         "name": name,

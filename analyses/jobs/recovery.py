@@ -1,4 +1,4 @@
-"""Takes jobs from workers that have gone."""
+"""Takes jobs from dead workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LOST = "worker_lost"
 
 @dataclass(frozen=True)
 class Released:
-    """What was being worked on in another instance, and what it is in this one.
+    """Jobs that were running in another instance, and their state in this one.
 
     Attributes:
-        analyses: The numbers of the analyses that were running; they wait for a worker again.
-        cancelled: How many were being cancelled; they are.
-        queries: How many queries were being answered; they wait again.
+        analyses: Ids of analyses that were running; they are queued again.
+        cancelled: How many were being cancelled; they now are.
+        queries: How many queries were running; they are queued again.
         notifications: How many notifications were being sent; they are sent again.
     """
 
@@ -38,7 +38,7 @@ class Released:
     notifications: int
 
     def messages(self) -> Iterator[str]:
-        """A sentence on each, and nothing on what there was none of."""
+        """One sentence per kind of job that was released."""
         if self.analyses:
             numbers = ", ".join(f"{number}" for number in self.analyses)
             yield f"Queued again, since they were running when the backup was made: {numbers}."
@@ -52,9 +52,9 @@ class Released:
 
 @transaction.atomic
 def release_all() -> Released:
-    """Take every job from the workers of the instance that a backup was made of.
+    """Take every job from the workers of the instance that was backed up.
 
-    None of them works here, so it is no loss that counts; what they had reported stays.
+    None of them runs here, so this does not count as a loss; reported trials are kept.
     """
     cancelled = move(Job.objects.all(), Status.CANCELLING, Status.CANCELLED)
     running = list(Job.objects.filter(state=Status.RUNNING).order_by("pk"))
@@ -69,13 +69,13 @@ def release_all() -> Released:
 
 
 def recover() -> None:
-    """Put right what was left behind; any node may do it at any time, as often as it likes."""
+    """Clean up after dead workers; any node may do this at any time."""
     reap()
     unwanted.tidy()
 
 
 def reap() -> int:
-    """End the lease of workers without a recent heartbeat; returns how many jobs that were."""
+    """End the leases of workers without a recent heartbeat; returns the number of jobs."""
     stale = Q()
     for name, kind in KINDS.items():
         stale |= Q(kind=name, heartbeat_at__lt=Now() - kind.stale_after)
@@ -83,14 +83,14 @@ def reap() -> int:
 
 
 def release(node: str, lane: str) -> int:
-    """End the lease of workers that a node had in a lane, and that have gone for certain."""
+    """End the leases of a node's workers in a lane, which are known to be gone."""
     return _lose(Job.objects.filter(node=node, lane=lane, state__in=AT_WORK))
 
 
 def _lose(held: QuerySet[Job]) -> int:
-    """A job to be cancelled is cancelled. Others are tried again, or lost if that was too often.
+    """Cancel a job that was being cancelled; retry any other, or set it to lost after retries.
 
-    What their workers had reported stays, and the next ones go on from there.
+    Reported trials are kept, and the next worker continues from there.
     """
     if not held.exists():
         return 0
@@ -107,7 +107,7 @@ def _lose(held: QuerySet[Job]) -> int:
         with transaction.atomic():
             this = held.filter(pk=job.pk, token=job.token)
             if lifecycle.fail(this, Failure(LOST, reason), Status.LOST) is None:
-                continue  # it was finished just now, or has been deleted
+                continue  # it has just finished, or was deleted
             KINDS[job.kind].say(job.subject_id, reason)
         logger.warning("%s was lost by its worker on %s", job, job.node)
         count += 1

@@ -1,6 +1,6 @@
-"""Deletes old rows, after as many days as the environment variables say; by default, never.
+"""Deletes old rows after the number of days in the environment variables; by default, never.
 
-Whatever is set, analyses that succeeded stay, and so do those with a tag or a note.
+Succeeded analyses, and those with a tag or a note, are always kept.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Housekeeper:
             all_done = all(count < rule.at_once for count, rule in zip(counts, RULES, strict=True))
         except db.Error:
             logger.exception("what is to be removed stays for a while")
-            connection.close()  # a broken one must not be used for the next try
+            connection.close()  # do not reuse a broken connection for the retry
             all_done = True
         if all_done:
             self._look_at = monotonic() + LOOK_EVERY_SECONDS

@@ -1,12 +1,12 @@
-"""Keeps the children of the node process alive: starts one again when it dies or hangs.
+"""Keeps the children of the node process alive: restarts one when it dies or hangs.
 
-Each child is the first of a group of processes of its own. Both ends of the bond are pipes, which
-the operating system closes however a process ends: the group ends when the node process does, and
-the node process hears the workers' heartbeat.
+Each child leads its own process group. Node process and group are connected by pipes, which the
+operating system closes however a process ends: the group ends when the node process does, and the
+node process hears the workers' heartbeat.
 
-A worker killed while it waits takes the lock of django-q2's inner queue with it. The workers after
-it look alive and never get anything; only a task that arrives proves otherwise. Any task does: one
-for this alone is sent where there is no other, and all of them report.
+A worker killed while waiting takes the lock of django-q2's internal queue with it. Later workers
+look alive but never get a task; only a task that arrives proves otherwise. All tasks report, and
+heartbeat tasks are sent when there are no others.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Supervisor:
 
     Attributes:
         pool: Its name.
-        should_be_heard: Whether silence means that it hangs; a database error means that nobody
-            can tell.
+        should_be_heard: Whether silence means that it hangs; a database error means that this is
+            unknown.
     """
 
     pool: str
@@ -61,10 +61,10 @@ class Supervisor:
     _not_before: float = field(default=0.0, init=False)
 
     def look_after(self) -> None:
-        """Start it, or start it again; after each failure it waits a while longer."""
+        """Start or restart it, with a longer pause after each failure."""
         if self._process is None:
             if monotonic() >= self._not_before:
-                connections.close_all()  # a connection must not be shared with a child
+                connections.close_all()  # a child must not share a connection
                 self._process = ChildProcess("pool", self.pool)
             return
         self._process.listen()
@@ -76,18 +76,18 @@ class Supervisor:
             self._failures = 0
 
     def ask_to_end(self) -> None:
-        """Let it begin to end; :meth:`stop` waits for it."""
+        """Ask it to end; :meth:`stop` waits for it."""
         if self._process is not None:
             self._process.ask_to_end()
 
     def stop(self, grace_seconds: float) -> None:
-        """End it, by KILL if the grace is not enough."""
+        """End it, with KILL after the grace period."""
         if self._process is not None:
             self._process.stop(grace_seconds)
             self._process = None
 
     def _hangs(self, process: ChildProcess) -> bool:
-        """Whether its workers should have been heard."""
+        """Whether its workers should have been heard by now."""
         if monotonic() - process.heard_at < timeouts.HEARTBEAT_SILENCE_SECONDS:
             return False
         try:
@@ -109,13 +109,13 @@ class Supervisor:
 
 
 class ChildProcess:
-    """A running management command and its group, seen from the node process."""
+    """A running management command and its process group, seen from the node process."""
 
     def __init__(self, *command: str) -> None:
         lifeline, self._lifeline = os.pipe()
         self._heartbeat, report = os.pipe()
         os.set_blocking(self._heartbeat, False)
-        os.set_blocking(report, False)  # a report that nobody hears must not block a worker
+        os.set_blocking(report, False)  # an unread report must not block a worker
         self._process = subprocess.Popen(
             [sys.executable, "manage.py", *command],
             cwd=settings.BASE_DIR,
@@ -129,12 +129,12 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Of its first process, and of its process group."""
+        """The process id of its first process, and of its process group."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """How its first process ended; ``None`` while it runs."""
+        """The exit status of its first process; ``None`` while it runs."""
         return self._process.poll()
 
     def listen(self) -> None:
@@ -150,7 +150,7 @@ class ChildProcess:
         self._signal(signal.SIGTERM)
 
     def stop(self, grace_seconds: float) -> None:
-        """End all of its processes: TERM, and KILL after the grace."""
+        """End all of its processes: TERM, then KILL after the grace period."""
         self.ask_to_end()
         until = monotonic() + grace_seconds
         while self._has_members() and monotonic() < until:
@@ -161,7 +161,7 @@ class ChildProcess:
             os.close(pipe)
 
     def _has_members(self) -> bool:
-        """Whether any of its processes holds the heartbeat's pipe, which each of them inherits."""
+        """Whether any of its processes holds the heartbeat pipe, which all of them inherit."""
         try:
             return os.read(self._heartbeat, 4096) != b""
         except BlockingIOError:
@@ -171,24 +171,24 @@ class ChildProcess:
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            return  # nobody is left (macOS says EPERM of a group of zombies)
+            return  # no process is left (macOS gives EPERM for a group of zombies)
 
 
 def report_alive() -> None:
     """Tell the node process, if there is one, that a worker of this pool got a task."""
     if HEARTBEAT_PIPE not in os.environ:
         return
-    with suppress(BlockingIOError):  # nobody has listened for so long that the pipe is full
+    with suppress(BlockingIOError):  # unread for so long that the pipe is full
         os.write(int(os.environ[HEARTBEAT_PIPE]), b".")
 
 
 def end_with_node_process() -> None:
-    """End this process and its group when the node process has gone.
+    """End this process and its group when the node process is gone.
 
-    Workers do that too: the first process of their group may have died or be frozen at that moment.
+    Workers do this too, since the first process of their group may be dead or frozen by then.
     """
     if LIFELINE not in os.environ:
-        return  # one of a test, whose process nobody keeps
+        return  # in a test, without a node process
     lifeline = int(os.environ[LIFELINE])
 
     def wait() -> None:

@@ -1,7 +1,7 @@
-"""How soon the loss of a process is noticed: everything in proportion to one heartbeat.
+"""How soon a dead process is noticed: all timeouts are in proportion to the heartbeat.
 
-The order matters: a worker that could not renew its lease has ended its engine before an analysis
-counts as lost, and its place is given away before that.
+The order matters: a worker that cannot renew its lease must end its engine before the analysis
+counts as lost; its place is free before that.
 """
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Queries that no page waits for: dropped while they are queued, deleted when they are old."""
+"""Queries no page waits for: dropped while queued, deleted when old."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ KEPT_FOR = timedelta(days=settings.LOOKUPS_KEPT_DAYS)
 
 @transaction.atomic
 def drop(unwanted: QuerySet[Query]) -> int:
-    """Drop queries that still wait and are still unwanted once they are locked.
+    """Drop queries that are still queued and unwanted once they are locked.
 
-    Jobs are locked before what they are about, as by every move.
+    Jobs are locked before their subjects, as in every move.
     """
     jobs = Job.objects.filter(query__in=unwanted, state=Status.QUEUED).order_by("pk")
     count = 0

@@ -1,7 +1,7 @@
-"""The one task of the queue: a job, seen through in a process of a pool.
+"""The one task of the queue: running a job in a process of a pool.
 
-The queue may deliver a job twice or lose it with its worker; the lease makes the first harmless and
-:mod:`analyses.jobs.recovery` the second. Whatever happens here, the job ends in a final state.
+The queue may deliver a job twice or lose it with its worker. The lease makes the first harmless and
+:mod:`analyses.jobs.recovery` the second. Whatever happens, the job ends in a final state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _busy = threading.Event()
 
 
 def run(job_id: int) -> None:
-    """See one job to its end. Never raises, so that the queue has nothing to repeat."""
+    """Run one job to its end. Never raises, so that the queue has nothing to retry."""
     with _seen_through():
         try:
             taken = None if _stopping.is_set() else _claim(job_id)
@@ -60,8 +60,8 @@ def run(job_id: int) -> None:
 
 @contextmanager
 def _seen_through() -> Iterator[None]:
-    """Keep TERM from ending the process before the job is done or given back."""
-    supervisor.report_alive()  # where one task follows another, none is sent for this alone
+    """Keep TERM from ending the process before the job is done or queued again."""
+    supervisor.report_alive()  # busy workers get no heartbeat tasks
     _busy.set()
     try:
         yield
@@ -72,7 +72,7 @@ def _seen_through() -> Iterator[None]:
 
 
 def _claim(job_id: int) -> Lease | None:
-    job = Job.objects.filter(pk=job_id).first()  # none, where its subject has been deleted
+    job = Job.objects.filter(pk=job_id).first()  # none if its subject was deleted
     if job is None:
         return None
     if job.query_id:
@@ -83,7 +83,7 @@ def _claim(job_id: int) -> Lease | None:
 
 
 def _named_in_log(taken: Lease) -> AbstractContextManager[None]:
-    """What is logged about an analysis is found by its number and that of its request."""
+    """Add the analysis id and the request id to log lines about an analysis."""
     if taken.kind != JobKind.ANALYSIS:
         return nullcontext()
     this = Analysis.objects.filter(pk=taken.subject_id)
@@ -99,7 +99,7 @@ def _work_safely(renewal: Renewal) -> None:
         outcome = _work(renewal)
         renewal.write_at_last(lambda: lease.finish(taken, outcome))
     except (LeaseLost, LeaseExpired) as error:
-        # Whoever has taken it goes on with it; if nobody has, recovery finds it.
+        # Another worker has it and continues, or recovery will find it.
         logger.warning("%s; its engine was ended", error)
     else:
         logger.info("ended: %s", type(outcome).__name__)
@@ -120,7 +120,7 @@ def _work(renewal: Renewal) -> Outcome:
 
 
 def _ask_engine(renewal: Renewal) -> Outcome:
-    """Ask an engine, which is kept for the next request only if it has answered this one."""
+    """Run an engine, which is kept for the next request only if it completes this one."""
     asked = engine_session.asked_of(renewal.lease)
     engine = engines.take()
     keeps_engine = False
@@ -136,7 +136,7 @@ def _ask_engine(renewal: Renewal) -> Outcome:
 
 
 def keep_warm() -> None:
-    """Have an engine ready; where that fails, the next job tells the person why."""
+    """Have an engine ready; if that fails, the next job reports the reason."""
     try:
         engines.prepare()
     except OSError:
@@ -144,7 +144,7 @@ def keep_warm() -> None:
 
 
 def start() -> None:
-    """Make a fresh worker process stoppable and have its first engine ready."""
+    """Prepare a new worker process: handle TERM, and have an engine ready."""
     signal.signal(signal.SIGTERM, stop)
     if Conf.CLUSTER_NAME == queue.INTERACTIVE:
         engines.keep_traces = True
@@ -153,7 +153,7 @@ def start() -> None:
 
 
 def _release_predecessor() -> None:
-    """A node has one interactive worker: what another one had in hand is free at once."""
+    """Release the queries of this node's previous interactive worker: there is only one."""
     try:
         recovery.release(nodes.here().name, queue.INTERACTIVE)
     except db.Error:
@@ -162,7 +162,7 @@ def _release_predecessor() -> None:
 
 
 def stop(_number: int, _frame: FrameType | None) -> None:
-    """On TERM: an idle worker ends at once, a busy one after giving its job back."""
+    """On TERM, an idle worker ends immediately, a busy one after queueing its job again."""
     _stopping.set()
     if not _busy.is_set():
         engines.close()

@@ -1,4 +1,4 @@
-"""``manage.py drain NODE``: lets a node finish its work, take nothing new, and end."""
+"""``manage.py drain NODE``: lets a node finish its work, take nothing new, and stop."""
 
 from argparse import ArgumentParser
 from time import monotonic, sleep

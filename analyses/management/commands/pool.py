@@ -34,12 +34,12 @@ class Command(BaseCommand):
         Conf.WORKERS = queue.workers_of(pool, nodes.here())
         if pool == queue.INTERACTIVE:
             Conf.POLL = INTERACTIVE_POLL_SECONDS
-        connections.close_all()  # a connection must not be shared with the processes below
+        connections.close_all()  # child processes must not share a connection
         cluster = Cluster()
         cluster.start()
-        # The signal goes to the whole group; each ends by itself, and the node process waits.
+        # The signal goes to the whole group; each process ends itself, and the node process waits.
         signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
         cluster.sentinel.join()
         self.stderr.write("The guard of the workers has died.")
         sys.stderr.flush()
-        os._exit(1)  # the usual way out would wait for the guard's children
+        os._exit(1)  # a normal exit would wait for the guard's children

@@ -1,4 +1,4 @@
-"""``manage.py recover``: does by hand what the cluster does when it starts."""
+"""``manage.py recover``: does manually what the cluster does at its start."""
 
 from django.core.management.base import BaseCommand
 

@@ -1,4 +1,4 @@
-"""``manage.py retention``: removes now what the workers would remove within the hour."""
+"""``manage.py retention``: deletes now what the workers would delete within the hour."""
 
 from django.core.management.base import BaseCommand, CommandParser
 
@@ -6,7 +6,7 @@ from analyses.jobs.retention import RULES, Rule
 
 
 class Command(BaseCommand):
-    """Prints each rule with its number of days and how many rows it removes."""
+    """Prints each rule with its number of days and how many rows it deletes."""
 
     help = "Remove rows older than the settings allow; without settings, nothing."
 

@@ -10,7 +10,7 @@ from memorymark_site.operations.backup import CannotBackUp, back_up
 
 
 class Command(BaseCommand):
-    """Writes a file; nothing has to be stopped, and nobody waits."""
+    """Writes a file without stopping or blocking anything."""
 
     help = "Back up the lab into a new file: members, tokens' digests, analyses, settings."
 
