@@ -69,7 +69,7 @@ def _verdicts(page: Page, found: Seconds, times: int) -> None:
         name = "another workload" if number else "the first since the site started"
         _add(found, f"verdict: {name}", _verdict_seconds(page, length))
     for _ in range(times):
-        _add(found, "verdict: a workload asked before", _verdict_seconds(page, lengths[-1]))
+        _add(found, "verdict: a workload analyzed before", _verdict_seconds(page, lengths[-1]))
 
 
 def _verdict_seconds(page: Page, sequence_length: str) -> float:

@@ -59,7 +59,7 @@ def analyze(
         request: What to analyse.
         emit: Receives log lines and trials as they come.
         known: Trials from an earlier attempt at the same request, which are not repeated.
-        traced: Returns the traces of a prediction; ``None`` traces anew each time.
+        traced: Returns the traces of a prediction; ``None`` traces again each time.
 
     Raises:
         InvalidInput: If the model's config cannot be fetched or trained.

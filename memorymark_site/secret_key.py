@@ -29,5 +29,5 @@ def read_or_create(path: Path) -> str:
             Path(draft).unlink()
     key = path.read_text().strip()
     if not key:
-        raise RuntimeError(f"{path} is empty; delete it and start again (members sign in anew)")
+        raise RuntimeError(f"{path} is empty; delete it and restart (members must sign in again)")
     return key

@@ -33,7 +33,7 @@ def accuracy(read: Read) -> str:
         _errors_row("all published GPU measurements", summary["every"], verdicts),
         _errors_row("real steps on a CPU", asdict(real), f"{sum(over)} of {len(over)}"),
     ]
-    headings = ["predicted vs.", "figures", "median error", "95th percentile", "worst"]
+    headings = ["predicted vs.", "numbers", "median error", "95th percentile", "worst"]
     return _table([*headings, "false safe"], rows)
 
 
@@ -70,7 +70,7 @@ def _published_row(one: dict[str, Any]) -> list[str]:
 def interval(read: Read) -> str:
     summary = read("accuracy").figures["summary"]
     return (
-        f"Of the {summary['known']['compared']} published figures whose setup is fully known, "
+        f"Of the {summary['known']['compared']} published numbers whose setup is fully known, "
         f"those of the A10 among them, {summary['within_range']} lie within it."
     )
 
@@ -178,7 +178,7 @@ def recording(read: Read) -> str:
             for one in figures["overheads"]
         ],
     )
-    return f"{table}\n\n`recording.step()` by itself: {1e6 * figures['step_call_seconds']:.1f} µs."
+    return f"{table}\n\n`recording.step()` alone: {1e6 * figures['step_call_seconds']:.1f} µs."
 
 
 def curve(read: Read) -> str:
@@ -217,7 +217,7 @@ def workers(read: Read) -> str:
         [
             "workers",
             "from queued to started",
-            "from asked to cancelled",
+            "from cancel request to cancelled",
             "worker's CPU time for an event",
         ],
         rows,

@@ -45,7 +45,7 @@ ENDED = "This invitation has expired, was revoked or was already used. Ask an ad
 
 
 class Refused(Exception):
-    """This identity lets nobody in; the message says why, to its owner."""
+    """This identity may not sign in; the message tells its owner why."""
 
 
 class AlreadyLinked(Exception):

@@ -156,7 +156,7 @@ def name_is_taken(name: str) -> bool:
     """Whether an account has this name, or one that folds to the same.
 
     Wrong passwords are counted by folded name and forgotten at a right one: the owner of a second
-    account with the same folded name could guess the first one's password for ever.
+    account with the same folded name could guess the first one's password forever.
     """
     names = User.objects.values_list("username", flat=True)
     return folded(name) in {folded(taken) for taken in names}

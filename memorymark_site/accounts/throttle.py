@@ -92,7 +92,7 @@ def take(limits: Sequence[Limit]) -> int:
     Attempt.objects.filter(at__lte=now - WINDOW).delete()
     made = Attempt.objects.bulk_create(Attempt(key=limit.key, at=now) for limit in limits)
     wait = max(_wait_seconds(limit) for limit in limits)
-    if wait:  # refused attempts do not count: else someone who keeps trying would wait for ever
+    if wait:  # refused attempts do not count: or someone who keeps trying would wait forever
         Attempt.objects.filter(pk__in=[attempt.pk for attempt in made]).delete()
     return wait
 
@@ -101,7 +101,7 @@ def was_right(limits: Sequence[Limit]) -> None:
     """Undo the attempt just counted, since the password was right.
 
     The account's count restarts. The address's does not: otherwise anyone with an account could
-    guess other members' passwords for ever, signing in to their own in between.
+    guess other members' passwords forever, signing in to their own in between.
     """
     account, *others = limits
     forget(account)

@@ -8,7 +8,7 @@ from analyses.jobs.recovery import recover
 class Command(BaseCommand):
     """Cleans up after workers that were killed; silent if there is nothing to do."""
 
-    help = "Take jobs from workers that have gone, and drop what nobody wants any more."
+    help = "Take jobs from dead workers, and drop queries that no page waits for."
 
     def handle(self, **_options: object) -> None:
         recover()
