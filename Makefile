@@ -86,7 +86,8 @@ test-all: $(STAMP)
 test-postgres: $(STAMP)
 	@if python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
 		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
-		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest $(PARALLEL) analyses memorymark_site; \
+		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest $(PARALLEL) \
+			-m 'database and not slow and not full and not e2e' analyses memorymark_site; \
 	else echo 'No PostgreSQL at $(TEST_POSTGRES_URL): these tests are skipped.'; fi
 
 test-properties: $(STAMP)

@@ -27,6 +27,17 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a database: make test-postgres runs only those."""
+    for item in items:
+        fixtures = {"db", "transactional_db", "live_server"} & set(
+            getattr(item, "fixturenames", ())
+        )
+        if fixtures or item.get_closest_marker("django_db"):
+            item.add_marker(pytest.mark.database)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, line in report.user_properties:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,22 @@ from drills.lab import Lab
 
 StartLab = Callable[..., Lab]
 
+DATABASES = ["sqlite", "postgres"]
+
 POSTGRES_URL = os.environ.get("TEST_POSTGRES_URL", "postgres://postgres@127.0.0.1:5432/test")
+
+
+def checkerboard(*axes: Sequence[object]) -> list[pytest.ParameterSet]:
+    """Every combination; each second one, as on a chessboard, only in ``make test-all``.
+
+    So each value still meets each value of the first axis, with half the drills.
+    """
+    return [
+        pytest.param(*values, marks=pytest.mark.full if sum(squares) % 2 else ())
+        for squares, values in zip(
+            product(*(range(len(axis)) for axis in axes)), product(*axes), strict=True
+        )
+    ]
 
 
 @pytest.fixture
@@ -45,7 +61,7 @@ def postgres_url() -> Iterator[str]:
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest) -> str:
     """Runs the test on both databases; an empty URL means SQLite in the lab's folder."""
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else ""

@@ -29,6 +29,11 @@ def _empty_lab(folder: Path, database_url: str = "", *, migrated: bool = True) -
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "database_url",
+    ["postgres", pytest.param("sqlite", marks=pytest.mark.full)],
+    indirect=True,
+)
 def test_a_backup_under_load_restores_into_sqlite(
     start_lab: StartLab, database_url: str, tmp_path: Path
 ) -> None:
@@ -65,6 +70,11 @@ def test_a_snapshot_is_consistent_and_does_not_block_writes(
     assert seen == {"at first": 0, "after a write": 0, "afterwards": 1}
 
 
+@pytest.mark.parametrize(
+    "database_url",
+    ["sqlite", pytest.param("postgres", marks=pytest.mark.full)],
+    indirect=True,
+)
 def test_an_older_backup_is_migrated_on_restore(
     start_lab: StartLab, database_url: str, tmp_path: Path
 ) -> None:

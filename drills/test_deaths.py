@@ -6,12 +6,13 @@ import signal
 
 import pytest
 
-from drills.conftest import StartLab
+from drills.conftest import DATABASES, StartLab, checkerboard
 from drills.lab import Lab, until
 from drills.node import STOP_SECONDS, Node, alive
 
 pytestmark = pytest.mark.slow
 
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]
 TRIALS, BEFORE = 20, 5
 WHOLE = list(range(1, TRIALS + 1))
 
@@ -35,8 +36,11 @@ def _strike(lab: Lab, node: Node, role: str, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
-@pytest.mark.parametrize("role", ["staff", "guard", "pool", "node"])
+@pytest.mark.parametrize(
+    ("database_url", "role", "number"),
+    checkerboard(DATABASES, ["staff", "guard", "pool", "node"], SIGNALS),
+    indirect=["database_url"],
+)
 def test_an_analysis_finishes_whichever_process_dies(
     start_lab: StartLab, database_url: str, role: str, number: signal.Signals
 ) -> None:

@@ -6,11 +6,13 @@ import signal
 
 import pytest
 
-from drills.conftest import StartLab
+from drills.conftest import DATABASES, StartLab, checkerboard
 from drills.lab import Lab
 from drills.node import Node, alive
 
 pytestmark = pytest.mark.slow
+
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]
 
 
 def _busy(start_lab: StartLab, url: str = "") -> tuple[Lab, Node, int]:
@@ -24,8 +26,11 @@ def _busy(start_lab: StartLab, url: str = "") -> tuple[Lab, Node, int]:
     return lab, node, pk
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
-@pytest.mark.parametrize("role", ["staff", "guard", "pool"])
+@pytest.mark.parametrize(
+    ("database_url", "role", "number"),
+    checkerboard(DATABASES, ["staff", "guard", "pool"], SIGNALS),
+    indirect=["database_url"],
+)
 def test_a_query_is_answered_when_the_interactive_worker_is_struck(
     start_lab: StartLab, database_url: str, role: str, number: signal.Signals
 ) -> None:

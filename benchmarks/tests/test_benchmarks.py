@@ -229,7 +229,9 @@ def test_accelerate_recognises_our_out_of_memory() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize(("mode", "answer"), [("power", 64), ("binsearch", 95)])
+@pytest.mark.parametrize(
+    ("mode", "answer"), [("power", 64), pytest.param("binsearch", 95, marks=pytest.mark.full)]
+)
 def test_lightning_searches_the_training(mode: str, answer: int) -> None:
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("Lightning is not installed")

@@ -99,7 +99,7 @@ def wait_until(true: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads the processes of Linux")
 def test_a_killed_run_leaves_no_process_and_resumes(tmp_path: Path) -> None:
