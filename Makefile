@@ -38,7 +38,7 @@ export PYTHONUNBUFFERED := 1
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties mutants e2e screenshots results browser lint audit format openapi dist install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties compat mutants e2e screenshots results browser lint audit format openapi dist install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo 'make test-all  run all tests but e2e, with every model, setting and drill (an hour)'
 	@echo 'make test-postgres  run the site tests on PostgreSQL (TEST_POSTGRES_URL), if reachable'
 	@echo 'make test-properties  search for new examples that break the property tests (minutes)'
+	@echo 'make compat   compare traces with real steps under other releases of transformers (an hour)'
 	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
 	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make screenshots  save screenshots of every page of the demo to var/screenshots'
@@ -93,6 +94,9 @@ test-postgres: $(STAMP)
 test-properties: $(STAMP)
 	@python -m pytest $(PARALLEL) -m 'hypothesis and not slow and not full' \
 		--hypothesis-profile=new-examples
+
+compat: $(STAMP)
+	@python -m benchmarks.compat
 
 e2e: $(STAMP) browser
 	@python -m pytest -p pytest_playwright.pytest_playwright $(PARALLEL) --dist loadfile \

@@ -109,8 +109,9 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
-        mode = stack.enter_context(KnownValues())
+        mode = KnownValues()
         stack.enter_context(known_masks(lambda tensor: mode.values(tensor) is not None))
+        stack.enter_context(mode)
         stack.enter_context(_known_values())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
@@ -30,6 +29,7 @@ from .transformers_versions import (
     building_on_any_device,
     enable_checkpointing,
     from_config,
+    new_config,
 )
 
 TASKS: dict[Task, Any] = {
@@ -57,7 +57,7 @@ def new_model(workload: Workload) -> torch.nn.Module:
     """The workload's model on the current device, its parameters in the workload's format."""
     fields = config_fields(workload)
     fields["use_cache"] = caches_keys_and_values(workload)
-    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    config = new_config(fields.pop("model_type"), **fields)
     dtype = torch.bfloat16 if workload.precision is Precision.BF16_TRUE else torch.float32
     eager = workload.attention is Attention.EAGER
     with building_on_any_device():

@@ -82,3 +82,18 @@ def test_the_dead_are_forgotten() -> None:
         del mask
         assert not mode._values
         assert not mode._storages
+
+
+def test_the_gradient_of_a_layer_norm_is_laid_out_as_by_the_real_kernel() -> None:
+    def strides() -> tuple[int, ...]:
+        x, w = torch.rand(2, 5, 3), torch.ones(3)
+        _out, mean, deviation = torch.native_layer_norm(x, (3,), w, w, 1e-5)
+        incoming = torch.rand(2, 3, 5).transpose(1, 2)
+        gradient = torch.ops.aten.native_layer_norm_backward(
+            incoming, x, (3,), mean, deviation, w, w, [True] * 3
+        )[0]
+        return tuple(gradient.stride())
+
+    real = strides()
+    with KnownValues():
+        assert strides() == real

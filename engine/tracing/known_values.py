@@ -43,6 +43,7 @@ _COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
     getattr(_aten, name).Scalar: getattr(operator, name)
     for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
+_LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
 _COPIED = (_aten.clone.default, _aten._to_copy.default)
 _REDUCED: dict[Any, Callable[[Values], bool]] = {_aten.all.default: all, _aten.any.default: any}
 _ZERO: Values = frozenset({0})
@@ -50,7 +51,10 @@ _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
 
 
 class KnownValues(FakeTensorMode):
-    """A mode for fake tensors that answers for their values where it knows them."""
+    """A mode for fake tensors that answers for their values where it knows them.
+
+    It also lays out the gradients of layer norm as real kernels do.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +87,8 @@ class KnownValues(FakeTensorMode):
             if asked is not None and len(asked) == 1:
                 return next(iter(asked))
         output: Any = super().dispatch(func, types, args, kwargs)
+        if func is _LAYER_NORM_BACKWARD:
+            output = (_contiguous(output[0]), *output[1:])
         if func in _FILLED:
             self._know(output, frozenset({_FILLED[func](*args)}))
         elif self._values:
@@ -137,6 +143,16 @@ class KnownValues(FakeTensorMode):
     def _died(self, address: int) -> None:
         self._values.pop(address, None)
         self._storages.pop(address, None)
+
+
+def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """Layer norm's gradient as the real kernels lay it out.
+
+    It is contiguous on every device (``native_layer_norm_backward`` in native/layer_norm.cpp and
+    cuda/layer_norm_kernel.cu). The fake one has the strides of what comes in; after pooling that is
+    a transposed view, which the next matrix product would copy.
+    """
+    return gradient if gradient is None else gradient.contiguous()
 
 
 @cache

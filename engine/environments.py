@@ -1,0 +1,105 @@
+"""Python environments with other versions of what is traced, made with pip.
+
+An environment shares the packages of the Python that makes it and installs before them only what
+differs, so it takes seconds and some hundred megabytes; another torch takes gigabytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import software
+from .errors import EngineError
+
+_VERSIONS_FILE = "versions.json"
+_READ_VERSIONS = """
+import json, sys, torch, transformers
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for package in sys.argv[1:]:
+    try:
+        found[package] = version(package)
+    except PackageNotFoundError:
+        continue
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment that the engine can run in.
+
+    Attributes:
+        name: Of its folder: the versions that were asked for.
+        python: Its interpreter.
+        versions: Those of :data:`engine.software.PACKAGES` that it has.
+    """
+
+    name: str
+    python: Path
+    versions: Mapping[str, str]
+
+
+def make(folder: Path, wanted: Mapping[str, str]) -> Environment:
+    """Make an environment with these versions in a folder of its own below ``folder``.
+
+    Raises:
+        EngineError: If pip finds no such version, or it cannot be loaded.
+    """
+    home = folder / software.as_text(wanted)
+    python = home / "bin" / "python"
+    try:
+        venv.create(home, clear=True, symlinks=True)
+        _share_packages(python)
+        pins = [f"{package}=={number}" for package, number in wanted.items()]
+        _run(sys.executable, "-m", "pip", "--python", os.fspath(python), "install", "--quiet",
+             "--disable-pip-version-check", *pins)  # fmt: skip
+        # Loaded, since versions that pip takes together may not run together.
+        found = json.loads(_run(os.fspath(python), "-c", _READ_VERSIONS, *software.PACKAGES))
+    except EngineError:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    (home / _VERSIONS_FILE).write_text(json.dumps(found))
+    return Environment(home.name, python, found)
+
+
+def offered(folder: Path) -> list[Environment]:
+    """The complete environments in a folder, by name."""
+    return [
+        Environment(file.parent.name, file.parent / "bin" / "python", json.loads(file.read_text()))
+        for file in sorted(folder.glob(f"*/{_VERSIONS_FILE}"))
+    ]
+
+
+def remove(folder: Path, name: str) -> bool:
+    """Delete an environment; returns whether there was one."""
+    found = [environment for environment in offered(folder) if environment.name == name]
+    for environment in found:
+        shutil.rmtree(environment.python.parent.parent)
+    return bool(found)
+
+
+def _share_packages(python: Path) -> None:
+    """Let an environment find the packages of this one after its own."""
+    shared = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    own = _run(
+        os.fspath(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
+    ).strip()
+    Path(own, "shared.pth").write_text("\n".join(shared) + "\n")
+
+
+def _run(*command: str) -> str:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        last = ran.stderr.strip().rpartition("\n")[2]
+        raise EngineError(f"the environment cannot be made: {last[:500]}")
+    return ran.stdout
