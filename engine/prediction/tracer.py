@@ -10,12 +10,14 @@ from unittest.mock import patch
 
 import torch
 
+from ..errors import InvalidInput
 from ..models.kinds import Task
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..step.batches import make_batch
 from ..step.training import build_model, prepare, step_of
 from ..step.transformers_versions import known_masks
+from ..tracing.attention import NoKernel
 from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.trace import (
@@ -26,13 +28,18 @@ from ..tracing.trace import (
     batch_norm_refuses,
     one_sample,
 )
-from ..workload import Workload
+from ..workload import Attention, Workload
 
 TraceAt = Callable[[int], Trace]
 """Returns the trace at a batch size."""
 
 STEPS = 2
 """The peak comes in the second step, when the optimizer's state exists."""
+
+_NO_FLASH = (
+    "FlashAttention does not take this model's attention: it needs compute capability 8.0 or "
+    "newer, heads at most 256 wide, and batches without a padding mask; choose sdpa"
+)
 
 LOW, HIGH = 2, 3
 # The two batch sizes that give all others from 2 up. A batch of 1 is traced by itself: with a
@@ -56,6 +63,7 @@ def trace(
 
     Raises:
         NeedsTwoSamples: If PyTorch refuses a batch of 1.
+        InvalidInput: If the attention asked for does not take the model's tensors.
     """
     # Not on fake tensors: an image processor needs real pixels.
     make_batch(workload, 1)
@@ -69,9 +77,13 @@ def trace(
         recorder = group.recorder(training, batch_size, temporaries)
         batch = make_batch(workload, batch_size)
         step = step_of(forward_only)
+        # The CPU's FlashAttention takes other tensors.
+        training.flash_only = behaviour is not None and workload.attention is Attention.FLASH
         try:
             for _ in range(STEPS):
                 recorder.record_step(lambda: step(training, batch))
+        except NoKernel as error:
+            raise InvalidInput({"attention": _NO_FLASH}) from error
         except ValueError as error:
             if batch_norm_refuses(error):
                 raise NeedsTwoSamples from error

@@ -39,7 +39,7 @@ def test_a_model_without_checkpointing_says_so() -> None:
     assert "ResNet-50" in raised.value.fields["gradient_checkpointing"]
 
 
-def test_cached_keys_and_values_are_kept_for_backward_unless_layers_are_recomputed() -> None:
+def test_cached_keys_and_values_are_saved_unless_layers_are_recomputed() -> None:
     def each(**fields: Any) -> int:
         """Bytes a sample adds to the peak."""
         workload = small_workload("gpt2", sequence_length=64, optimizer="none", **fields)

@@ -8,31 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.tracing.lowering import AttentionKernel, cuda_behaviour, cuda_lowering
-
-A10 = cuda_behaviour(8.6)
-H100 = cuda_behaviour(9.0)
-T4 = cuda_behaviour(7.5)
-HALF = torch.float16
-BRAIN = torch.bfloat16
-FULL = torch.float32
-
-
-def saved(run: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors that a forward pass saves for backward."""
-    kept: list[torch.Tensor] = []
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept.append(tensor)
-        return tensor
-
-    with (
-        FakeTensorMode(),
-        cuda_lowering(A10),
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-    ):
-        run()
-    return kept
+from engine.tests.lowered import A10, BRAIN, FULL, HALF, saved
+from engine.tracing.lowering import cuda_behaviour, cuda_lowering
 
 
 def test_dropout_saves_a_mask_of_one_byte_per_element() -> None:
@@ -45,43 +22,6 @@ def test_dropout_saves_a_mask_of_one_byte_per_element() -> None:
 @pytest.mark.parametrize(("p", "train"), [(0.0, True), (0.1, False)])
 def test_dropout_with_probability_zero_saves_nothing(p: float, train: bool) -> None:
     assert saved(lambda: torch.dropout(torch.ones(9, requires_grad=True), p, train)) == []
-
-
-@pytest.mark.parametrize("has_mask", [True, False])
-@pytest.mark.parametrize("dtype", [FULL, HALF])
-def test_attention_saves_no_score_matrix(dtype: torch.dtype, has_mask: bool) -> None:
-    length = 256
-
-    def run() -> torch.Tensor:
-        query = torch.ones(2, 4, length, 16, dtype=dtype, requires_grad=True)
-        mask = torch.ones(2, 1, length, length, dtype=torch.bool) if has_mask else None
-        attend = torch.nn.functional.scaled_dot_product_attention
-        return attend(query, query, query, attn_mask=mask, dropout_p=0.1)
-
-    scores = 2 * 4 * length * length
-    for kept in saved(run):  # an expanded mask may have that shape but not that storage
-        assert kept.untyped_storage().nbytes() < scores * kept.element_size()
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "dtype", "has_mask", "dropout", "kernel"),
-    [
-        (A10, FULL, False, 0.0, AttentionKernel.EFFICIENT),
-        (A10, HALF, False, 0.1, AttentionKernel.FLASH),
-        (A10, BRAIN, True, 0.0, AttentionKernel.EFFICIENT),
-        (H100, FULL, False, 0.0, AttentionKernel.EFFICIENT),
-        (H100, BRAIN, True, 0.0, AttentionKernel.CUDNN),
-        (H100, BRAIN, False, 0.1, AttentionKernel.FLASH),
-        (H100, BRAIN, False, 0.125, AttentionKernel.CUDNN),
-        (H100, BRAIN, True, 0.1, AttentionKernel.EFFICIENT),
-        (T4, HALF, False, 0.0, AttentionKernel.EFFICIENT),
-        (cuda_behaviour(12.0), BRAIN, False, 0.0, AttentionKernel.FLASH),
-    ],
-)
-def test_the_attention_kernel_is_pytorchs_choice(
-    behaviour: object, dtype: torch.dtype, has_mask: bool, dropout: float, kernel: AttentionKernel
-) -> None:
-    assert behaviour.attention_kernel(dtype, has_mask, dropout) is kernel  # type: ignore[attr-defined]  # a CudaBehaviour
 
 
 OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -142,16 +82,3 @@ def test_leaving_the_context_restores_the_cpus_behaviour() -> None:
 )
 def test_the_cublas_workspace_depends_on_the_generation(capability: float, workspace: int) -> None:
     assert cuda_behaviour(capability).cublas_workspace_bytes == workspace
-
-
-def test_grouped_queries_save_their_scores_only_in_fp32() -> None:
-    assert A10.attention_kernel(FULL, False, 0.0, grouped=True) is AttentionKernel.MATH
-    assert A10.attention_kernel(BRAIN, False, 0.0, grouped=True) is AttentionKernel.FLASH
-    with FakeTensorMode(), cuda_lowering(A10):
-        for dtype in (FULL, BRAIN):
-            query = torch.ones(2, 4, 8, 16, dtype=dtype, requires_grad=True)
-            key = torch.ones(2, 2, 8, 16, dtype=dtype, requires_grad=True)
-            attend = torch.nn.functional.scaled_dot_product_attention
-            attend(query, key, key, is_causal=True, enable_gqa=True).sum().backward()
-            assert key.grad is not None
-            assert key.grad.shape == key.shape

@@ -12,11 +12,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import torch
 
+from .attention import (
+    AttentionCall,
+    AttentionKernel,
+    attention,
+    chosen_kernel,
+    keeping_attention_kernels,
+)
 from .operations import is_matrix_product
 from .recorder import Temporary
 
@@ -35,15 +41,6 @@ _AUTOCAST_TO_FP32 = (
 _AUTOCAST_SUMS = ("cumsum", "prod", "prod.dim_int", "sum", "sum.dim_IntList")
 
 
-class AttentionKernel(StrEnum):
-    """Kernels behind ``scaled_dot_product_attention``; they differ in what they keep."""
-
-    FLASH = "flash"
-    EFFICIENT = "efficient"
-    CUDNN = "cudnn"
-    MATH = "math"
-
-
 @dataclass(frozen=True)
 class CudaBehaviour:
     """What differs between GPUs in what a training step keeps in memory.
@@ -56,23 +53,9 @@ class CudaBehaviour:
     compute_capability: float
     cublas_workspace_bytes: int
 
-    def attention_kernel(
-        self, dtype: torch.dtype, has_mask: bool, dropout: float, grouped: bool = False
-    ) -> AttentionKernel:
-        """The kernel that PyTorch picks.
-
-        Source: ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` with cuDNN above 9.15, and
-        the order of torch 2.12 and 2.13: cuDNN comes first on compute capability 9 and 10 only,
-        and refuses a dropout that is no multiple of 1/16; flash takes half precision without a
-        mask from 8.0 up; all else is for the memory-efficient kernel, which takes no grouped
-        queries, so that they are left to plain products that keep every score.
-        """
-        half = dtype in _LOW_PRECISION
-        if half and 9.0 <= self.compute_capability < 11.0 and dropout * 16 % 1 == 0:
-            return AttentionKernel.CUDNN
-        if half and self.compute_capability >= 8.0 and not has_mask:
-            return AttentionKernel.FLASH
-        return AttentionKernel.MATH if grouped else AttentionKernel.EFFICIENT
+    def attention_kernel(self, call: AttentionCall) -> AttentionKernel | None:
+        """The attention kernel that PyTorch picks; ``None`` if it has none to offer."""
+        return chosen_kernel(self.compute_capability, call)
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
@@ -94,7 +77,7 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
     library = torch.library.Library("aten", "IMPL")
     replacements: list[tuple[str, Callable[..., Any], str]] = [
         ("dropout", _dropout, "AutogradCPU"),
-        ("scaled_dot_product_attention", _attention(behaviour), "AutogradCPU"),
+        ("scaled_dot_product_attention", attention(behaviour.attention_kernel), "AutogradCPU"),
         *((name, _in_fp32(name), "AutocastCPU") for name in _AUTOCAST_TO_FP32),
         *((name, _summed_in_fp32(name), "AutocastCPU") for name in _AUTOCAST_SUMS),
         ("softmax.int", _softmax(_aten._softmax.default), "AutocastCPU"),
@@ -106,7 +89,8 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
         for name, function, key in replacements:
             library.impl(name, function, key)
     try:
-        yield
+        with keeping_attention_kernels():
+            yield
     finally:
         library._destroy()
 
@@ -117,54 +101,6 @@ def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input
     dropped: torch.Tensor = _aten.native_dropout(input, p, train)[0]
     return dropped
-
-
-def _attention(behaviour: CudaBehaviour) -> Callable[..., torch.Tensor]:
-    def scaled_dot_product_attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        *,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        bias = _additive(attn_mask, query)
-        attended: torch.Tensor
-        kernel = behaviour.attention_kernel(query.dtype, bias is not None, dropout_p, enable_gqa)
-        if bias is not None and bias.requires_grad and kernel is AttentionKernel.CUDNN:
-            kernel = AttentionKernel.EFFICIENT  # cuDNN gives a learned bias no gradient
-        match kernel:
-            case AttentionKernel.FLASH:
-                attended = _aten._scaled_dot_product_flash_attention(
-                    query, key, value, dropout_p, is_causal, scale=scale
-                )[0]
-            case AttentionKernel.CUDNN:
-                attended = _aten._scaled_dot_product_cudnn_attention(
-                    query, key, value, bias, True, dropout_p, is_causal, scale=scale
-                )[0]
-            case AttentionKernel.EFFICIENT:
-                attended = _aten._scaled_dot_product_efficient_attention(
-                    query, key, value, bias, True, dropout_p, is_causal, scale=scale
-                )[0]
-            case AttentionKernel.MATH:
-                attended = _aten._scaled_dot_product_attention_math(
-                    query, key, value, bias, dropout_p, is_causal, scale=scale, enable_gqa=True
-                )[0]
-        return attended
-
-    return scaled_dot_product_attention
-
-
-def _additive(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
-    """The mask as the kernels take it: added to the scores, in the query's number format."""
-    if mask is None:
-        return None
-    if mask.dtype is torch.bool:
-        mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
-    return mask.expand(*query.shape[:-1], mask.size(-1))
 
 
 def _in_fp32(name: str) -> Callable[..., Any]:
