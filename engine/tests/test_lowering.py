@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.tests.lowered import A10, BRAIN, FULL, HALF, saved
+from engine.tests.lowered import A10, BRAIN, saved
 from engine.tracing.lowering import cuda_behaviour, cuda_lowering
 
 
@@ -22,37 +20,6 @@ def test_dropout_saves_a_mask_of_one_byte_per_element() -> None:
 @pytest.mark.parametrize(("p", "train"), [(0.0, True), (0.1, False)])
 def test_dropout_with_probability_zero_saves_nothing(p: float, train: bool) -> None:
     assert saved(lambda: torch.dropout(torch.ones(9, requires_grad=True), p, train)) == []
-
-
-OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "pow": lambda x: x.pow(3.0),
-    "exp": torch.exp,
-    "softmax": lambda x: x.softmax(-1),
-    "log_softmax": lambda x: x.log_softmax(-1),
-    "layer_norm": lambda x: torch.nn.functional.layer_norm(x, (4,)),
-    "sum": lambda x: x.sum(),
-    "cumsum": lambda x: x.cumsum(0),
-    "mse_loss": lambda x: torch.nn.functional.mse_loss(x, x),
-}
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("half", [HALF, BRAIN])
-def test_autocast_uses_fp32_for_the_same_operations_as_on_cuda(
-    name: str, half: torch.dtype
-) -> None:
-    with FakeTensorMode(), cuda_lowering(A10), torch.autocast("cpu", dtype=half):
-        x = torch.ones(4, 4, dtype=half, requires_grad=True)
-        assert OPERATIONS[name](x).dtype is FULL
-
-
-@pytest.mark.parametrize("half", [HALF, BRAIN])
-def test_autocast_leaves_other_operations_in_their_inputs_format(half: torch.dtype) -> None:
-    with FakeTensorMode(), cuda_lowering(A10), torch.autocast("cpu", dtype=half):
-        x = torch.ones(4, 4, dtype=half)
-        assert torch.nn.functional.gelu(x).dtype is half
-        assert torch.relu(x).dtype is half
-        assert (torch.ones(4, 4) @ torch.ones(4, 4)).dtype is half
 
 
 def test_backward_runs_through_every_replacement() -> None:

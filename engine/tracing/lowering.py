@@ -23,22 +23,11 @@ from .attention import (
     chosen_kernel,
     keeping_attention_kernels,
 )
+from .autocast import autocast_operators
 from .operations import is_matrix_product
 from .recorder import Temporary
 
 _aten = torch.ops.aten
-_LOW_PRECISION = (torch.float16, torch.bfloat16)
-
-
-# The operators that ``torch.autocast("cuda")`` runs in fp32 and ``torch.autocast("cpu")`` does not
-# (``AT_FORALL_FP32`` in aten/src/ATen/autocast_mode.h, torch 2.11 to 2.13), as far as models train
-# with them.
-_AUTOCAST_TO_FP32 = (
-    "cosine_similarity", "exp", "group_norm", "kl_div", "l1_loss", "layer_norm", "log",
-    "logsumexp", "mse_loss", "native_layer_norm", "nll_loss", "nll_loss2d", "pow.Scalar",
-    "pow.Tensor_Scalar", "pow.Tensor_Tensor", "reciprocal", "rsqrt", "smooth_l1_loss", "softplus",
-)  # fmt: skip
-_AUTOCAST_SUMS = ("cumsum", "prod", "prod.dim_int", "sum", "sum.dim_IntList")
 
 
 @dataclass(frozen=True)
@@ -78,10 +67,7 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
     replacements: list[tuple[str, Callable[..., Any], str]] = [
         ("dropout", _dropout, "AutogradCPU"),
         ("scaled_dot_product_attention", attention(behaviour.attention_kernel), "AutogradCPU"),
-        *((name, _in_fp32(name), "AutocastCPU") for name in _AUTOCAST_TO_FP32),
-        *((name, _summed_in_fp32(name), "AutocastCPU") for name in _AUTOCAST_SUMS),
-        ("softmax.int", _softmax(_aten._softmax.default), "AutocastCPU"),
-        ("log_softmax.int", _softmax(_aten._log_softmax.default), "AutocastCPU"),
+        *((name, function, "AutocastCPU") for name, function in autocast_operators()),
     ]
     with warnings.catch_warnings():
         # PyTorch warns of every kernel that is overridden; that is what this is for.
@@ -101,56 +87,6 @@ def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input
     dropped: torch.Tensor = _aten.native_dropout(input, p, train)[0]
     return dropped
-
-
-def _in_fp32(name: str) -> Callable[..., Any]:
-    operator = _overload(name)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with _without_autocast():
-            return operator(*(_to_fp32(value) for value in args), **kwargs)
-
-    return run
-
-
-def _summed_in_fp32(name: str) -> Callable[..., Any]:
-    operator = _overload(name)
-
-    def run(input: torch.Tensor, *args: Any, dtype: torch.dtype | None = None, **kw: Any) -> Any:
-        if dtype is None and input.dtype in _LOW_PRECISION:
-            dtype = torch.float32
-        with _without_autocast():
-            return operator(input, *args, dtype=dtype, **kw)
-
-    return run
-
-
-def _softmax(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """CUDA reads fp16 and writes fp32 in one kernel; bf16 is copied to fp32 first (SoftMax.cpp)."""
-
-    def run(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        wanted = torch.float32 if input.dtype in _LOW_PRECISION else input.dtype
-        with _without_autocast():
-            return kernel(input.to(dtype or wanted), dim, False)
-
-    return run
-
-
-def _to_fp32(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dtype in _LOW_PRECISION:
-        return value.float()
-    return value
-
-
-def _overload(name: str) -> Callable[..., Any]:
-    packet, _, overload = name.partition(".")
-    found: Callable[..., Any] = getattr(getattr(_aten, packet), overload or "default")
-    return found
-
-
-def _without_autocast() -> Any:
-    autocast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    return torch._C._ExcludeDispatchKeyGuard(autocast)
 
 
 _SUMMING_IN_FP32 = (
