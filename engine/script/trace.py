@@ -28,6 +28,7 @@ from ..prediction.tracer import HIGH, LOW, TraceAt, fake_device
 from ..prediction.traces import by_accumulation
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorder import MemoryRecorder
+from ..tracing.recurrent import NotPredictable
 from ..tracing.trace import (
     AffineTrace,
     NeedsTwoSamples,
@@ -189,6 +190,8 @@ def _refusal(factory: Factory, error: BaseException) -> CannotTrace:
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         reason += f"{factory.where(error)}: it depends on a tensor's value ({error})"
         return CannotTrace(reason)
+    if isinstance(error, NotPredictable):
+        return CannotTrace(f"{reason}{factory.where(error)}: {error}")
     if "convert all Tensors to FakeTensors" in str(error):
         reason += f"{factory.where(error)}: it uses a tensor that the factory did not create"
         return CannotTrace(reason, "create it there, or measure it")

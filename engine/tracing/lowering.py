@@ -26,6 +26,7 @@ from .attention import (
 from .autocast import autocast_operators
 from .operations import is_matrix_product
 from .recorder import Temporary
+from .recurrent import recurrent_kernels, recurrent_operators
 
 _aten = torch.ops.aten
 
@@ -67,6 +68,8 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
     replacements: list[tuple[str, Callable[..., Any], str]] = [
         ("dropout", _dropout, "AutogradCPU"),
         ("scaled_dot_product_attention", attention(behaviour.attention_kernel), "AutogradCPU"),
+        *((name, function, "AutogradCPU") for name, function in recurrent_operators()),
+        *((name, function, "Meta") for name, function in recurrent_kernels()),
         *((name, function, "AutocastCPU") for name, function in autocast_operators()),
     ]
     with warnings.catch_warnings():
