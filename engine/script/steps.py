@@ -29,18 +29,21 @@ class FoundModules:
 
     def __init__(self) -> None:
         self._found: dict[int, weakref.ref[torch.nn.Module]] = {}
-        self._inner: set[int] = set()
 
     def see(self, module: torch.nn.Module, name: str, part: object) -> None:
         """Called when a module registers a parameter, a buffer or a submodule."""
         self._found[id(module)] = weakref.ref(module)
-        if isinstance(part, torch.nn.Module):
-            self._inner.add(id(part))
 
     def outermost(self) -> torch.nn.Module:
-        """The module that contains all others; a list where there are several."""
-        alive = [found() for key, found in self._found.items() if key not in self._inner]
-        models = [module for module in alive if module is not None and list(module.parameters())]
+        """The module that contains all others; a list where there are several.
+
+        What contains a module may have gone by now: peft wraps a model only to put adapters in.
+        """
+        alive = [module for found in self._found.values() if (module := found()) is not None]
+        inner = {id(part) for module in alive for part in module.children()}
+        models = [
+            module for module in alive if id(module) not in inner and list(module.parameters())
+        ]
         return models[0] if len(models) == 1 else torch.nn.ModuleList(models)
 
 
