@@ -273,14 +273,14 @@ KEPT_DAYS = {
     "MEMORYMARK_KEEP_FAILED_DAYS": env.keep_failed_days,
     "MEMORYMARK_KEEP_NOTIFICATION_DAYS": env.keep_notification_days,
 }
-LOOKUPS_KEPT_DAYS = env.keep_lookup_days
+QUERIES_KEPT_DAYS = env.keep_lookup_days
 
 # The engine and the queue
 
 ASKS_HUB = env.hub
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
 ENGINE_DEADLINE_SECONDS = env.engine_deadline
-LOOKUP_DEADLINE_SECONDS = {
+QUERY_DEADLINE_SECONDS = {
     "predict": env.predict_deadline,
     "plan": env.plan_deadline,
 }

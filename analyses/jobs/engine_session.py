@@ -62,7 +62,7 @@ def asked_of(lease: Lease) -> Asked:
     query = Query.objects.get(pk=lease.subject_id)
     return Asked(
         {"ask": lease.kind, "request": query.request},
-        settings.LOOKUP_DEADLINE_SECONDS[lease.kind],
+        settings.QUERY_DEADLINE_SECONDS[lease.kind],
         "An analysis has more time.",
         keeps_engine=lease.kind == JobKind.PREDICT,
     )

@@ -47,7 +47,7 @@ def metrics_of(state: LabState) -> Iterator[Metric]:
     gpus = {"busy": state.gpus_busy, "free": state.gpus - state.gpus_busy}
     yield _by("gpus", "GPUs of nodes that are alive, by whether one is measured on", "state", gpus)
     yield _by("notifications", "Notifications not sent, by status", "status", state.notifications)
-    yield _by("lookups", "Lookups that are kept, by status", "status", state.lookups)
+    yield _by("lookups", "Stored queries, by status", "status", state.lookups)
 
 
 def _one(name: str, meaning: str, value: float) -> Metric:

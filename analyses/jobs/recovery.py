@@ -45,7 +45,7 @@ class Released:
         if self.cancelled:
             yield f"Cancelled, since they were being cancelled: {self.cancelled:,} analyses."
         if self.queries:
-            yield f"To be answered again: {self.queries:,} lookups."
+            yield f"To be answered again: {self.queries:,} queries."
         if self.notifications:
             yield f"To be sent, perhaps a second time: {self.notifications:,} notifications."
 

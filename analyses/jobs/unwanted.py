@@ -15,7 +15,7 @@ from analyses.models import Job, Query, QueryStatus, Status
 WANTED_FOR = timedelta(seconds=10)
 """A page asks several times a second; after this long without a request it counts as closed."""
 
-KEPT_FOR = timedelta(days=settings.LOOKUPS_KEPT_DAYS)
+KEPT_FOR = timedelta(days=settings.QUERIES_KEPT_DAYS)
 """After the last request."""
 
 

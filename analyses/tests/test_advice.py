@@ -49,8 +49,8 @@ def section(page: Client, analysis: Analysis, **given: str) -> str:
 
 
 def advice(analysis: Analysis, **changes: Any) -> Advice:
-    lookup = Query(request=analysis.request, answer=make_plan(**changes))
-    found = advice_of(lookup, analysis)
+    query = Query(request=analysis.request, answer=make_plan(**changes))
+    found = advice_of(query, analysis)
     assert found is not None
     return found
 

@@ -33,14 +33,14 @@ def submit(
     return queries.submit(member, ask, request_of(**fields), for_page=page)
 
 
-def status_of(lookup: Query) -> str:
-    lookup.refresh_from_db()
-    return lookup.status
+def status_of(query: Query) -> str:
+    query.refresh_from_db()
+    return query.status
 
 
-def age(lookup: Query, **columns: timedelta) -> None:
+def age(query: Query, **columns: timedelta) -> None:
     now = timezone.now()
-    Query.objects.filter(pk=lookup.pk).update(**{name: now - by for name, by in columns.items()})
+    Query.objects.filter(pk=query.pk).update(**{name: now - by for name, by in columns.items()})
 
 
 def test_a_query_is_claimed_and_answered_once(member: User) -> None:
@@ -59,15 +59,15 @@ def test_a_query_is_claimed_and_answered_once(member: User) -> None:
 
 @pytest.mark.parametrize("state", ["waiting", "running", "answered"])
 def test_equal_queries_are_shared(member: User, state: str) -> None:
-    lookup = submit(member)
+    query = submit(member)
     if state != "waiting":
         taken = take_next()
         if state == "answered":
             lease.finish(taken, Answer({}))
     other = make_user("alan")
 
-    assert submit(other) == lookup
-    assert set(lookup.askers.all()) == {member, other}
+    assert submit(other) == query
+    assert set(query.askers.all()) == {member, other}
     assert Query.objects.count() == 1
 
 
@@ -122,25 +122,25 @@ def test_only_waiting_predictions_of_the_members_pages_are_dropped(member: User)
 
 
 def test_a_query_shared_with_another_member_is_not_dropped(member: User) -> None:
-    lookup = submit(member, page=True)
+    query = submit(member, page=True)
     submit(make_user("alan"), page=True)
     submit(member, page=True, current_batch_size=4)
-    assert status_of(lookup) == QueryStatus.WAITING
+    assert status_of(query) == QueryStatus.WAITING
 
 
 def test_a_query_shared_with_a_script_is_not_dropped(member: User) -> None:
-    lookup = submit(member, page=True)
+    query = submit(member, page=True)
     submit(member)
     submit(member, page=True, current_batch_size=4)
-    age(lookup, asked_at=timedelta(minutes=1))
+    age(query, asked_at=timedelta(minutes=1))
     recovery.recover()
-    assert status_of(lookup) == QueryStatus.WAITING
+    assert status_of(query) == QueryStatus.WAITING
 
 
 def test_the_query_of_a_closed_page_is_dropped(member: User) -> None:
     left, watched = submit(member, QueryKind.PLAN, page=True), submit(member, page=True)
-    for lookup in (left, watched):
-        age(lookup, asked_at=unwanted.WANTED_FOR + timedelta(seconds=1))
+    for query in (left, watched):
+        age(query, asked_at=unwanted.WANTED_FOR + timedelta(seconds=1))
     queries.keep_alive(watched)
 
     recovery.recover()
@@ -186,9 +186,9 @@ def test_a_query_requeued_by_a_stopping_worker_is_no_loss(member: User) -> None:
 
 def test_answers_are_deleted_a_week_after_their_last_use(member: User) -> None:
     forgotten, asked_again = submit(member), submit(member, current_batch_size=3)
-    for lookup in (forgotten, asked_again):
+    for query in (forgotten, asked_again):
         lease.finish(take_next(), Answer({}))
-        age(lookup, asked_at=unwanted.KEPT_FOR + timedelta(hours=1))
+        age(query, asked_at=unwanted.KEPT_FOR + timedelta(hours=1))
     submit(member, current_batch_size=3)
     recovery.recover()
     assert list(Query.objects.all()) == [asked_again]
@@ -198,9 +198,9 @@ def test_answers_are_deleted_a_week_after_their_last_use(member: User) -> None:
 
 
 def test_only_its_submitters_and_admins_see_a_query(member: User) -> None:
-    lookup = submit(member)
+    query = submit(member)
     other, admin = make_user("alan"), make_user("root", is_staff=True)
-    seen = {one: queries.visible_to(one).contains(lookup) for one in (member, other, admin)}
+    seen = {one: queries.visible_to(one).contains(query) for one in (member, other, admin)}
     assert seen == {member: True, other: False, admin: True}
     member.is_active = False
     assert not queries.visible_to(member).exists()

@@ -94,7 +94,7 @@ def test_a_dead_engine_fails_its_query_and_the_next_gets_a_new_engine(
 def test_a_query_that_takes_too_long_fails_and_its_engine_is_ended(
     member: User, fake_engine: Behave, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.LOOKUP_DEADLINE_SECONDS = {"predict": 0.3}
+    settings.QUERY_DEADLINE_SECONDS = {"predict": 0.3}
     monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
     fake_engine("hang")
     worker.keep_warm()
@@ -193,7 +193,7 @@ def test_a_new_interactive_worker_takes_over_its_predecessors_query(
 def test_the_real_engine_answers_one_batch_size_after_another(
     member: User, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.LOOKUP_DEADLINE_SECONDS = {"predict": 600}
+    settings.QUERY_DEADLINE_SECONDS = {"predict": 600}
     monkeypatch.setattr(worker.engines, "keep_traces", True)
     used = []
     for size in (8, 512):

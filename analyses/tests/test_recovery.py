@@ -233,8 +233,8 @@ def test_the_messages_list_and_count_released_jobs() -> None:
     assert [message.split(":")[-1].strip() for message in messages] == [
         "4, 7.",
         "1,000 analyses.",
-        "2,000 lookups.",
+        "2,000 queries.",
         "3,000 notifications.",
     ]
     (only,) = recovery.Released([], 0, 1, 0).messages()
-    assert "1 lookups" in only
+    assert "1 queries" in only

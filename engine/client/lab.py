@@ -338,11 +338,11 @@ def _read(answer: Answer) -> Analysis:
     return Analysis.of(answer.body, answer.version)
 
 
-def _check_alive(lookup: Mapping[str, Any]) -> None:
+def _check_alive(query: Mapping[str, Any]) -> None:
     """Raise the failure of a query that ended without an answer."""
-    if lookup["status"] in ("waiting", "running"):
+    if query["status"] in ("waiting", "running"):
         return
-    failure = lookup["failure"] or {}
+    failure = query["failure"] or {}
     if wrong := failure.get("fields"):
         raise InvalidInput(wrong)
-    raise LabError(failure.get("reason") or f"The lab has {lookup['status']} this; try again.")
+    raise LabError(failure.get("reason") or f"The lab has {query['status']} this; try again.")

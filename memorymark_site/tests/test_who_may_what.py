@@ -209,15 +209,15 @@ class Lab:
         owner = self.people["owner"]
         analysis = make_analysis(owner, Status.SUCCEEDED, make_result())
         asked = predictable({"model": "bert", "gpu": "a10", "current_batch_size": 16})
-        lookup = queries.submit(owner, QueryKind.PREDICT, asked, for_page=True)
+        query = queries.submit(owner, QueryKind.PREDICT, asked, for_page=True)
         view = views.save_view(owner, "mine", "", is_shared=True)
         link, self.share_token = sharing.create_link(analysis, owner, 7)
         invitation, _ = invitations.invite(self.people["admin"], Role.MEMBER)
         self.pks = {
             "members/invitations/": invitation.pk,
             "members/": self.people["other"].pk,
-            "new/preview/": lookup.pk,
-            "api/v1/lookups/": lookup.pk,
+            "new/preview/": query.pk,
+            "api/v1/lookups/": query.pk,
             "history/views/": view.pk,
             "share-links/": link.pk,
         }

@@ -177,7 +177,7 @@ def test_running_jobs_are_queued_again(lab: User, tmp_path: Path) -> None:
     assert Query.objects.get().status == QueryStatus.WAITING
     assert Notification.objects.get().status == Delivery.WAITING
     assert f"running when the backup was made: {running.pk}." in told
-    assert "1 lookups" in told
+    assert "1 queries" in told
     assert "1 notifications" in told
 
 

@@ -158,8 +158,8 @@ def test_another_members_idempotency_key(lab: Lab) -> None:
 
 def test_another_members_query_by_its_id(lab: Lab) -> None:
     """Only members who submit the same query share it."""
-    lookup = Query.objects.get()
-    for path in (f"/api/v1/lookups/{lookup.pk}/", f"/new/preview/{lookup.pk}/"):
+    query = Query.objects.get()
+    for path in (f"/api/v1/lookups/{query.pk}/", f"/new/preview/{query.pk}/"):
         assert lab.by_session("other").get(path).status_code == 404
         assert lab.by_session("owner").get(path).status_code == 200
 
