@@ -93,6 +93,7 @@ class MemoryRecorder(TorchDispatchMode):
         temporaries: Bytes that a kernel takes besides its result, given the phase, the operator,
             its arguments and its result.
         limit_bytes: Raise :class:`MemoryLimitExceeded` when live tensors exceed it.
+        counted: Which tensors take memory of the device; all of them by default.
 
     Attributes:
         trace: What was recorded so far.
@@ -106,6 +107,7 @@ class MemoryRecorder(TorchDispatchMode):
         batch_size: int,
         temporaries: Temporaries | None = None,
         limit_bytes: int | None = None,
+        counted: Callable[[torch.Tensor], bool] | None = None,
     ) -> None:
         super().__init__()
         self.trace = Trace(batch_size)
@@ -114,6 +116,7 @@ class MemoryRecorder(TorchDispatchMode):
         self._training = training
         self._temporaries = temporaries
         self._limit_bytes = limit_bytes
+        self._counted = counted
         self._ids: dict[int, int] = {}  # address of each storage alive -> tensor id
         # To be told of their deaths. Kept here and not in a registry of the process, so that a
         # recorder that is done goes away, and the model that it recorded with it.
@@ -171,6 +174,8 @@ class MemoryRecorder(TorchDispatchMode):
         for tensor in tensors_in(output):
             if tensor.untyped_storage()._cdata not in self._ids:
                 self._see(tensor, self._category(phase, func, args), module, operator)
+        if not self._on_device((args, kwargs, output)):
+            return output
         if self._temporaries is not None:
             for temporary in self._temporaries(phase, func, args):
                 size = temporary.size
@@ -181,6 +186,10 @@ class MemoryRecorder(TorchDispatchMode):
         if operation is not None:
             self.trace.operations.append(operation)
         return output
+
+    def _on_device(self, value: Any) -> bool:
+        """Whether an operator with these arguments and results runs on the device."""
+        return self._counted is None or any(map(self._counted, tensors_in(value)))
 
     def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
         """What a new tensor is for, as far as its birth tells."""
@@ -196,7 +205,7 @@ class MemoryRecorder(TorchDispatchMode):
         """Record a tensor's storage, unless it is known."""
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address in self._ids:
+        if address in self._ids or (self._counted is not None and not self._counted(tensor)):
             return
         tensor_id = self._allocate(storage.nbytes(), category, module, operator)
         self._ids[address] = tensor_id
