@@ -124,7 +124,7 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[None]:
         mode = KnownValues()
         stack.enter_context(known_masks(lambda tensor: mode.values(tensor) is not None))
         stack.enter_context(mode)
-        stack.enter_context(_known_values())
+        stack.enter_context(known_values())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))
         yield
@@ -162,7 +162,7 @@ def warm_up() -> None:
 
 
 @contextmanager
-def _known_values() -> Iterator[None]:
+def known_values() -> Iterator[None]:
     """Provide the values that some code reads from tensors, which fake tensors do not have.
 
     Transformers 5.17 draws a number to skip a layer even where none is skipped. Optimizers read the

@@ -1,32 +1,28 @@
-"""Traces a script's training step on fake tensors, with CUDA's behaviour on top.
+"""Traces a script's training step on fake tensors, on a machine that seems to have the GPU.
 
-Fake tensors have shapes but no values. A script that reads values (``.item()``, a branch on a loss)
-or runs kernels of its own cannot be traced; the error then names the line.
+Fake tensors have shapes but no values. A script may read values as long as its memory does not
+depend on them; where it does, or where the script runs kernels of its own, it cannot be traced, and
+the error names the line.
 """
 
 from __future__ import annotations
 
-import importlib
-import logging
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
-from unittest.mock import patch
 
-import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
 )
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import EngineError
-from ..prediction.tracer import HIGH, LOW, TraceAt, fake_device
+from ..gpus import Gpu
+from ..prediction.tracer import HIGH, LOW, TraceAt
 from ..prediction.traces import by_accumulation
-from ..tracing.lowering import CudaBehaviour, CudaTemporaries
+from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.recurrent import NotPredictable
 from ..tracing.trace import (
@@ -39,8 +35,10 @@ from ..tracing.trace import (
     one_sample,
 )
 from .factory import Factory, ScriptFailed
+from .machine import pretended_machine
 from .request import ScriptRequest
 from .steps import ScriptSteps
+from .values import DependsOnValues, Values, check_values, first_that_runs
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of
@@ -50,9 +48,6 @@ memory where a factory creates its data without PyTorch."""
 _STEPS = 3
 """Gradients may live on into the next step, so the third is the first that starts like all later
 ones."""
-
-_CPU_ONLY = "(?s).*CUDA is not available"
-_FAKE_TENSORS_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class CannotTrace(EngineError):
@@ -71,57 +66,121 @@ class CannotTrace(EngineError):
         )
 
 
-def trace_script(factory: Factory, batch_size: int, behaviour: CudaBehaviour | None) -> Trace:
+def trace_script(
+    factory: Factory, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None = None
+) -> Trace:
     """Trace the factory, then three of its steps.
 
     Args:
-        factory: It must create model, optimizer and data on the CPU where there is no GPU.
+        factory: It creates model, optimizer and data, on the GPU or, without one, on the CPU.
         batch_size: Samples per step.
         behaviour: The GPU's; ``None`` traces what the CPU does.
+        gpu: What the script sees of the GPU; by default one that behaves so.
 
     Raises:
         CannotTrace: If the script cannot be followed.
         ScriptFailed: If the factory does not return training steps.
         InvalidInput: If there is no such factory, or PyTorch refuses a batch of 1.
     """
-    with _no_gpu_in_sight(), closing(ScriptSteps(factory, batch_size)) as steps:
-        steps.build("cpu")
-        with fake_device(behaviour), _movable_modules(), _copies(), ExitStack() as on_cuda:
-            temporaries = None
-            if behaviour is not None:
-                temporaries = CudaTemporaries(behaviour)
-                on_cuda.enter_context(_optimizers_as_on_cuda())
-            recorder = MemoryRecorder(steps, batch_size, temporaries)
-            try:
-                for move in (steps.begin, *[steps.step] * _STEPS):
-                    recorder.record_step(move)
-            except EngineError:
-                raise
-            except (Exception, SystemExit) as error:
-                if batch_size == 1 and batch_norm_refuses(error):
-                    raise NeedsTwoSamples from error
-                raise _refusal(factory, error) from error
+    return _follow(factory, batch_size, behaviour, gpu).trace
+
+
+@dataclass(frozen=True)
+class _Followed:
+    """A script's steps at one batch size, and how they were followed.
+
+    Attributes:
+        trace: Of the steps.
+        values: What the script read, and got.
+        shows_gpu: Whether it saw the GPU; not if it puts nothing there, and is traced as if all
+            that it puts on the CPU were there.
+    """
+
+    trace: Trace
+    values: Values
+    shows_gpu: bool
+
+
+def _follow(
+    factory: Factory, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None
+) -> _Followed:
+    """Trace some steps without knowing what they read."""
+    for shows_gpu in (True, False) if behaviour is not None else (False,):
+
+        def trace_with(values: Values, shows_gpu: bool = shows_gpu) -> Trace:
+            return _trace(factory, batch_size, behaviour, gpu, values, shows_gpu)
+
+        trace, values = first_that_runs(trace_with)
+        if trace.sizes:
+            break
+    try:
+        check_values(trace_with, trace, values)
+    except DependsOnValues as error:
+        raise CannotTrace(f"{factory.name} cannot be traced without running it: {error}") from error
+    return _Followed(trace, values, shows_gpu)
+
+
+def _trace(
+    factory: Factory,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    gpu: Gpu | None,
+    values: Values,
+    shows_gpu: bool,
+) -> Trace:
+    """Trace the factory, then three of its steps, with these values."""
+    with (
+        pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine,
+        closing(ScriptSteps(factory, batch_size)) as steps,
+    ):
+        with _disable_current_modes():  # what a module creates outlives the trace
+            steps.build("cpu")
+        recorder = machine.recorder(steps, batch_size)
+        try:
+            for move in (steps.begin, *[steps.step] * _STEPS):
+                recorder.record_step(move)
+        except EngineError:
+            raise
+        except (Exception, SystemExit) as error:
+            if batch_size == 1 and batch_norm_refuses(error):
+                raise NeedsTwoSamples from error
+            raise _refusal(factory, error) from error
+    if recorder.trace.sizes or not machine.shows_gpu:
         _check(steps, recorder, factory)
-        return recorder.trace
+    return recorder.trace
 
 
 def trace_script_at_every_batch_size(
-    factory: Factory, behaviour: CudaBehaviour | None, warn: Callable[[str], None]
+    factory: Factory,
+    behaviour: CudaBehaviour | None,
+    warn: Callable[[str], None],
+    gpu: Gpu | None = None,
 ) -> TraceAt:
     """A few traces that give every batch size from 2 up, or one trace for each where that fails.
 
     An unknown script may do anything with its batch: compare each sample with every other, halve
-    it, split it. So what two or three traces predict is checked against one more.
+    it, split it. So what two or three traces predict is checked against one more. That memory does
+    not depend on values is checked at one batch size, and holds for the others as far as their
+    steps are alike.
 
     Args:
         factory: The script's.
         behaviour: The GPU's; ``None`` for the CPU.
         warn: Receives a sentence if every batch size has to be traced.
+        gpu: What the script sees of the GPU; by default one that behaves so.
 
     Raises:
         ScriptFailed: If the batch size makes no difference. Also what :func:`trace_script` raises.
     """
-    each = cache(lambda batch_size: trace_script(factory, batch_size, behaviour))
+    low = _follow(factory, LOW, behaviour, gpu)
+
+    @cache
+    def each(batch_size: int) -> Trace:
+        if batch_size == LOW:
+            return low.trace
+        values = Values(low.values.placeholders)
+        return _trace(factory, batch_size, behaviour, gpu, values, low.shows_gpu)
+
     if each(LOW).sizes == each(HIGH).sizes:
         raise ScriptFailed(
             f"a step of {factory.name} creates the same tensors at batch {LOW} and {HIGH}; its "
@@ -218,74 +277,3 @@ def _check(steps: ScriptSteps, recorder: MemoryRecorder, factory: Factory) -> No
             f"a step of {factory.name} does nothing with tensors created by the factory; create "
             "model, optimizer and data inside it, not while its module is imported"
         )
-
-
-@contextmanager
-def _no_gpu_in_sight() -> Iterator[None]:
-    """Make code that looks for a device find the CPU; asking for CUDA by name is an error."""
-    with (
-        patch.object(torch.cuda, "is_available", lambda: False),
-        patch.object(torch.backends.mps, "is_available", lambda: False),
-        warnings.catch_warnings(),
-    ):
-        # torch.autocast("cuda") only warns and then does nothing, which would go unnoticed.
-        warnings.filterwarnings("error", message=_CPU_ONLY)
-        # It would write a traceback to stderr for an error that is reported anyway.
-        _FAKE_TENSORS_LOG.addFilter(_drop_record)
-        try:
-            yield
-        finally:
-            _FAKE_TENSORS_LOG.removeFilter(_drop_record)
-
-
-def _drop_record(record: logging.LogRecord) -> bool:
-    return False
-
-
-@contextmanager
-def _optimizers_as_on_cuda() -> Iterator[None]:
-    """Make optimizers choose their foreach kernels, which by default they do on CUDA only."""
-    module = importlib.import_module("torch.optim.optimizer")  # hidden from torch.optim
-    devices = [*module._get_foreach_kernels_supported_devices(), "cpu"]
-    types = [*module._foreach_supported_types, FakeTensor]
-    with (
-        patch.object(module, "_get_foreach_kernels_supported_devices", lambda: devices),
-        patch.object(module, "_foreach_supported_types", types),
-    ):
-        yield
-
-
-@contextmanager
-def _copies() -> Iterator[None]:
-    """Make ``copy.deepcopy`` work on fake tensors, whose device it would copy too.
-
-    ``nn.TransformerEncoder`` copies its layers that way, for one.
-    """
-
-    def copy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-        if id(tensor) not in memo:
-            clone = tensor.detach().clone()
-            if isinstance(tensor, torch.nn.Parameter):
-                clone = torch.nn.Parameter(clone, tensor.requires_grad)
-            if tensor.grad is not None:
-                clone.grad = copy(tensor.grad, memo)
-            memo[id(tensor)] = clone.requires_grad_(tensor.requires_grad)
-        copied: torch.Tensor = memo[id(tensor)]
-        return copied
-
-    with patch.object(FakeTensor, "__deepcopy__", copy, create=True):
-        yield
-
-
-@contextmanager
-def _movable_modules() -> Iterator[None]:
-    """Make ``Module.to`` work on fake tensors, which it would try to swap and cannot."""
-
-    def take_over(parameter: torch.Tensor, moved: torch.Tensor) -> None:
-        if moved.device != parameter.device:
-            raise RuntimeError(f"there is no {moved.device} while a prediction runs")
-        if parameter.untyped_storage()._cdata != moved.untyped_storage()._cdata:
-            parameter.data = moved.data
-
-    with patch("torch.utils.swap_tensors", take_over):
-        yield

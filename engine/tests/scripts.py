@@ -28,6 +28,9 @@ def make_step(batch_size):
 """
 ADAM = "AdamW(model.parameters())"
 
+BY_VALUE = "torch.zeros(int(loss.item()))"
+"""Memory that depends on a value, so that no trace tells what it is."""
+
 ACCUMULATING = """
 import torch
 from torch import nn

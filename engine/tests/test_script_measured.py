@@ -19,7 +19,7 @@ from engine.result import AnalysisResult, Source, Trial
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.trace import trace_script
-from engine.tests.scripts import ACCUMULATING, ADAM, EXAMPLE, LINEAR, linear, written
+from engine.tests.scripts import ACCUMULATING, ADAM, BY_VALUE, EXAMPLE, LINEAR, linear, written
 
 CPU = DeviceFacts("cpu", "CPU (test)", 2**36, 0, 0.0)
 
@@ -73,7 +73,7 @@ class TestMeasured:
     ) -> None:
         followed = linear(folder)
         limit = self.needed(followed, 2003)
-        (folder / "values.py").write_text(LINEAR.format(optimizer=ADAM, last="loss.item()"))
+        (folder / "values.py").write_text(LINEAR.format(optimizer=ADAM, last=BY_VALUE))
         log: list[Event] = []
         from engine.analysis import analyze_script
 

@@ -14,7 +14,7 @@ from engine.result import Source, Trial
 from engine.script.factory import ScriptFailed
 from engine.script.request import ScriptRequest
 from engine.script.trace import CannotTrace, trace_script, trace_script_at_every_batch_size
-from engine.tests.scripts import A10, ADAM, LINEAR, linear, written
+from engine.tests.scripts import A10, ADAM, BY_VALUE, LINEAR, linear, written
 
 WHOLE = LINEAR.format(optimizer=ADAM, last="pass")
 
@@ -29,7 +29,7 @@ WHOLE = LINEAR.format(optimizer=ADAM, last="pass")
         ("loss.backward()", "pass", ScriptFailed, "runs no backward pass; it must run a whole"),
         ("(batch_size, 64)", "(8, 64)", ScriptFailed, "same tensors at batch 2 and 3; its data"),
         ("(batch_size, 64)", "(batch_size, 65)", CannotTrace, "RuntimeError: .*: fix that"),
-        ("loss.backward()", "loss[loss > 0].backward()", CannotTrace, "depends on .*: measure it"),
+        ("optimizer.step()", BY_VALUE, CannotTrace, "depends on .*: measure it"),
     ],
 )
 def test_a_mistake_is_reported_with_what_to_do(
@@ -82,7 +82,7 @@ def test_measured_steps_that_ignore_the_batch_size_are_refused(
         return Trial(size, True, Source.MEASURED, peak_allocated_bytes=2**20)
 
     monkeypatch.setattr(analysis, "measure", always_the_same)
-    factory = linear(folder, last="loss.item()")
+    factory = linear(folder, last=BY_VALUE)
     request = ScriptRequest.parse(factory, {"memory_limit_bytes": 2**30})
     with pytest.raises(ScriptFailed, match=r"as much memory at batch 65,536 as at 16; its data"):
         analysis.measure_script(request, lambda _: None)

@@ -17,7 +17,7 @@ from engine.result import AnalysisResult, Source
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.trace import CannotTrace, trace_script
-from engine.tests.scripts import A10, ACCUMULATING, EXAMPLE, linear, written
+from engine.tests.scripts import A10, ACCUMULATING, BY_VALUE, EXAMPLE, linear, written
 
 
 class TestPredicted:
@@ -38,7 +38,7 @@ class TestPredicted:
     def test_code_that_cannot_be_predicted_gives_no_number(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        linear(folder, last="loss.item()")
+        linear(folder, last=BY_VALUE)
         assert main(["analyze", "--factory", "mine:make_step", "--gpu", "a10", "--json"]) == 1
         out, err = capsys.readouterr()
         assert out == ""

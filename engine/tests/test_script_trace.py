@@ -13,7 +13,7 @@ from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.factory import Factory, ScriptFailed
 from engine.script.trace import CannotTrace, trace_script, trace_script_at_every_batch_size
-from engine.tests.scripts import A10, ADAM, EXAMPLE, LINEAR, linear, written
+from engine.tests.scripts import A10, ADAM, BY_VALUE, EXAMPLE, LINEAR, linear, written
 from engine.tracing.trace import Trace
 
 
@@ -93,10 +93,9 @@ class TestTheTrace:
     @pytest.mark.parametrize(
         ("last", "says"),
         [
-            ("print(loss.item())", r"at mine\.py, line 14 \(print\(loss\.item\(\)\)\): .* value"),
-            ("loss[loss > 0]", "depends on a tensor's value"),
-            ("model.to('cuda')", "cuda"),
-            ("torch.autocast('cuda', torch.float16)", "CUDA is not available"),
+            (BY_VALUE, r"value, read at mine\.py, line 14 \(torch\.zeros\(int\(loss\.item"),
+            ("torch.bincount(x.long()[0])", r"at mine\.py, line 14 .*: it depends on a tensor's"),
+            ("model.to('cuda')", r"at mine\.py, line 11 .* at least two devices, cuda:0 and cpu"),
             ("raise KeyError('x')", "KeyError: 'x'"),
             ("exit(0)", "SystemExit"),
         ],

@@ -1,0 +1,331 @@
+"""Where each tensor would be: fake tensors on a GPU that is not there.
+
+Fake tensors on ``cuda`` do not work without a GPU: autograd asks the CUDA runtime for its devices
+and streams, and neither a build without CUDA nor one without a device has an answer. So every
+tensor stays a fake one on the CPU for the dispatcher and for autograd, and the place where it would
+be is noted on its storage, which views, ``Parameter.data`` and saved tensors share:
+
+* :class:`DeviceMode` takes ``device="cuda"`` out of every operator's arguments, notes the place of
+  its result, and refuses operands in two places as CUDA does. At the dispatcher it also sees what
+  PyTorch runs in the backward pass, in recomputation and in compiled code of its own.
+* ``device``, ``is_cuda``, ``to``, ``cuda``, ``cpu`` and the like of a fake tensor answer by its
+  place. C++ goes on reading ``cpu``, so all that moves a tensor between places is done here.
+
+Tensors without a noted place are on the host, and take no GPU memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..tracing.operations import tensors_in
+
+_aten = torch.ops.aten
+_ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+_PLACE = "_place_of_tensor"
+_GPU, _PINNED = "gpu", "pinned"
+
+
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether a tensor would be on the GPU."""
+    return getattr(tensor.untyped_storage(), _PLACE, None) == _GPU
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether a tensor would be in the host's pinned memory."""
+    return getattr(tensor.untyped_storage(), _PLACE, None) == _PINNED
+
+
+@dataclass
+class _Running:
+    """What is running.
+
+    Attributes:
+        operators: How many, one inside another; in them, every tensor is on the CPU.
+        moving: Whether a tensor is moved to the host.
+        last_on_gpu: Whether the operator before ran on the GPU.
+    """
+
+    operators: int = 0
+    moving: bool = False
+    last_on_gpu: bool = False
+
+
+_running = _Running()
+
+
+class DeviceMode(TorchDispatchMode):
+    """Notes where tensors would be, while it is the active dispatch mode."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator on the CPU, and note where its result would be."""
+        if func is _ASKING_FOR_THE_DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].fake_device
+        kwargs = dict(kwargs) if kwargs else {}
+        place = _take_out_place(func, args, kwargs)
+        if func is _aten._pin_memory.default:
+            func, kwargs = _aten.clone.default, {}
+        elif func is _aten._to_copy.default and kwargs.get("memory_format") is None:
+            kwargs["memory_format"] = torch.preserve_format  # else no copy where only places differ
+        _running.operators += 1
+        try:
+            output = func(*args, **kwargs)
+        finally:
+            _running.operators -= 1
+        if place is not None:
+            for tensor in tensors_in(output):
+                setattr(tensor.untyped_storage(), _PLACE, place)
+        return output
+
+
+def _take_out_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Where the result of an operator is; its arguments then say the CPU.
+
+    Raises:
+        RuntimeError: If the operands are in two places.
+    """
+    device = kwargs.get("device")
+    if device is not None and device.type == "cuda":
+        _check_ordinal(device)
+        kwargs["device"] = CPU
+        gpu = True
+    elif device is not None and (_running.moving or "pin_memory" in kwargs):
+        gpu = False  # Python says so; from C++ comes no word about pinned memory
+    elif any(True for _ in tensors_in((args, kwargs))):
+        gpu = _operands_on_gpu(func, args, kwargs)
+    else:
+        gpu = _running.last_on_gpu  # C++ makes it for a tensor at hand, whose device it reads
+    _running.last_on_gpu = gpu
+    pinned = kwargs.pop("pin_memory", None) or func is _aten._pin_memory.default
+    if gpu:
+        return _GPU
+    return _PINNED if pinned else None
+
+
+_MIXING = {
+    _aten.copy_,
+    _aten._foreach_copy_,
+    _aten.index,
+    _aten.index_put,
+    _aten.index_put_,
+    _aten._index_put_impl_,
+    _aten._unsafe_index,
+    _aten._unsafe_index_put,
+    _aten.set_,
+}
+"""Operators that take operands in two places; the result is where the first one is."""
+
+
+def _operands_on_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator runs on the GPU. A single number may come from the host."""
+    operands = list(tensors_in((args, kwargs)))
+    if func._overloadpacket in _MIXING:
+        return bool(operands) and on_gpu(operands[0])
+    places = [(on_gpu(tensor), tensor.dim()) for tensor in operands]
+    gpu = any(on for on, _ in places)
+    if gpu and any(not on and dimensions for on, dimensions in places):
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{CUDA} and {CPU}! ({func})"
+        )
+    return gpu
+
+
+def _check_ordinal(device: torch.device) -> None:
+    if device.index:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal ({device}): this training run has one GPU"
+        )
+
+
+class _Move(torch.autograd.Function):
+    """A copy in another place, whose gradient goes back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        ctx.back = {"dtype": tensor.dtype, "device": CUDA if on_gpu(tensor) else CPU}
+        return _copy(tensor, options)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _copy(gradient, ctx.back), None
+
+
+def _copy(tensor: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    _running.moving = options["device"].type == "cpu"
+    try:
+        return cast(torch.Tensor, _aten._to_copy.default(tensor, **options))
+    finally:
+        _running.moving = False
+
+
+def move(
+    tensor: torch.Tensor,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """A tensor's copy in the other place.
+
+    Args:
+        tensor: A fake one.
+        device: ``cuda`` or ``cpu``.
+        dtype: Of the copy; the tensor's own by default.
+        memory_format: Of the copy; the tensor's own by default.
+    """
+    options = {"device": device, "dtype": dtype, "memory_format": memory_format}
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return cast(torch.Tensor, _Move.apply(tensor, options))
+    return _copy(tensor, options)
+
+
+def _wanted(
+    args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[torch.device | None, dict[str, Any]]:
+    """The device that ``Tensor.to`` is given, and its other arguments by name."""
+    rest, given = list(args), dict(kwargs)
+    other = given.pop("other", None)
+    if rest and isinstance(rest[0], torch.Tensor):
+        other = rest.pop(0)
+    if other is not None:
+        given |= {"device": other.device, "dtype": other.dtype}
+    elif rest and not isinstance(rest[0], torch.dtype):
+        given["device"] = rest.pop(0)
+        if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
+            given["dtype"] = rest.pop(0)
+    elif rest:
+        given["dtype"] = rest.pop(0)
+    given |= dict(zip(("non_blocking", "copy", "memory_format"), rest, strict=False))
+    device = given.pop("device", None)
+    return None if device is None else as_device(device), given
+
+
+def as_device(device: Any) -> torch.device:
+    """A device as code names it: by a number, a text or itself."""
+    return CUDA if isinstance(device, int) else torch.device(device)
+
+
+_cpu_device: Any = FakeTensor.device
+_to, _type, _new_tensor = torch.Tensor.to, torch.Tensor.type, torch.Tensor.new_tensor
+
+
+def _device(tensor: FakeTensor) -> torch.device:
+    if _running.operators or not on_gpu(tensor):
+        return cast(torch.device, _cpu_device.__get__(tensor))
+    return CUDA
+
+
+def _moved_to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if _running.operators:
+        return _to(tensor, *args, **kwargs)
+    wanted, given = _wanted(args, kwargs)
+    if wanted is None or wanted.type == tensor.device.type:
+        if wanted is not None:
+            _check_ordinal(wanted)
+        return _to(tensor, **given) if given else tensor
+    if wanted.type not in ("cuda", "cpu"):
+        return _to(tensor, *args, **kwargs)
+    return move(tensor, wanted, given.get("dtype"), given.get("memory_format"))
+
+
+def _to_cuda(tensor: torch.Tensor, device: Any = None, *_: Any, **__: Any) -> torch.Tensor:
+    return _moved_to(tensor, CUDA if device is None else as_device(device))
+
+
+def _typed(tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """``Tensor.type``, which takes and returns names such as ``torch.cuda.FloatTensor``."""
+    if dtype is None:
+        name: str = _type(tensor)
+        return name.replace("torch.", "torch.cuda.") if tensor.is_cuda else name
+    if isinstance(dtype, torch.dtype):
+        return _type(tensor, dtype, *args, **kwargs)
+    name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+    there = CUDA if ".cuda." in name else CPU
+    return _moved_to(tensor, there, _type(torch.empty(0), name.replace(".cuda", "")).dtype)
+
+
+def _new_beside(tensor: torch.Tensor, data: Any, **options: Any) -> torch.Tensor:
+    """``Tensor.new_tensor``, which C++ would make on the host."""
+    wanted = options.pop("device", None)
+    needs_gradient = options.pop("requires_grad", False)
+    made = _new_tensor(tensor, data, **options)
+    placed = _moved_to(made, tensor.device if wanted is None else as_device(wanted))
+    return placed.requires_grad_(needs_gradient)
+
+
+_METHODS: dict[str, Any] = {
+    "device": property(_device),
+    "is_cuda": property(lambda tensor: tensor.device.type == "cuda"),
+    "is_cpu": property(lambda tensor: tensor.device.type == "cpu"),
+    "get_device": lambda tensor: 0 if tensor.is_cuda else -1,
+    "to": _moved_to,
+    "cuda": _to_cuda,
+    "cpu": lambda tensor, *_, **__: _moved_to(tensor, CPU),
+    "type": _typed,
+    "type_as": lambda tensor, other: _moved_to(tensor, other.device, other.dtype),
+    "new_tensor": _new_beside,
+    "pin_memory": lambda tensor, *_: _aten._pin_memory.default(tensor),
+    "is_pinned": lambda tensor, *_: is_pinned(tensor),
+    "record_stream": lambda tensor, stream: None,
+}
+"""What a fake tensor answers by its place."""
+
+
+def _by_place(group: Callable[..., Any]) -> Callable[..., Any]:
+    """Groups an optimizer's tensors by the places where they would be."""
+
+    def grouped(lists: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for (device, dtype), (tensors, indices) in group(lists, with_indices).items():
+            places = [on_gpu(tensor) for tensor in tensors[0]]
+            for place in dict.fromkeys(places):
+                chosen = [index for index, there in enumerate(places) if there is place]
+                result[CUDA if place else device, dtype] = (
+                    [[one[index] for index in chosen] if one else one for one in tensors],
+                    [indices[index] for index in chosen] if indices else indices,
+                )
+        return result
+
+    return grouped
+
+
+@contextmanager
+def placing_tensors() -> Iterator[None]:
+    """Let fake tensors be on the host or on the GPU, for as long as the context lasts."""
+    as_tensor = torch.as_tensor
+
+    def as_placed_tensor(data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
+        if isinstance(data, FakeTensor):  # C++ would copy what is on the GPU already
+            return data.to(device=data.device if device is None else device, dtype=dtype)
+        return as_tensor(data, dtype=dtype, device=device)
+
+    with ExitStack() as stack:
+        stack.enter_context(DeviceMode())
+        for name, method in _METHODS.items():
+            stack.enter_context(patch.object(FakeTensor, name, method))
+        stack.enter_context(patch.object(torch, "as_tensor", as_placed_tensor))
+        group = torch._C._group_tensors_by_device_and_dtype
+        name = "_group_tensors_by_device_and_dtype"
+        stack.enter_context(patch.object(torch._C, name, _by_place(group)))
+        yield

@@ -1,0 +1,273 @@
+"""What ``torch.cuda`` says on a machine with a GPU of the catalogue.
+
+Its functions answer for that GPU, streams and events do nothing, and ``torch.autocast("cuda")``
+sets the state of autocasting on the CPU, since that is where the dispatcher sees every tensor, and
+where :mod:`engine.tracing.lowering` has put CUDA's rules.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from ..gpus import Gpu
+from .cuda_device import CUDA
+
+Memory = Callable[[], tuple[int, int]]
+"""Returns the bytes allocated now, and the most there have been."""
+
+_CUDA_VERSION = "12.8"
+"""What ``torch.version.cuda`` says where a build has none: code asks only whether it is recent."""
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What the catalogue knows of what ``torch.cuda.get_device_properties`` returns."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    warp_size: int = 32
+    is_integrated: int = 0
+    is_multi_gpu_board: int = 0
+
+    @classmethod
+    def of(cls, gpu: Gpu) -> DeviceProperties:
+        major, minor = divmod(round(gpu.compute_capability * 10), 10)
+        return cls(gpu.display_name, major, minor, gpu.total_bytes)
+
+
+class Stream:
+    """A CUDA stream; all work is done at once."""
+
+    cuda_stream = stream_id = device_index = priority = 0
+    device = CUDA
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait_event(self, event: object) -> None:
+        pass
+
+    def wait_stream(self, stream: object) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        return event or Event()
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        pass
+
+
+class Event:
+    """A CUDA event; it has always happened."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def record(self, stream: object = None) -> None:
+        pass
+
+    def wait(self, stream: object = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end_event: object) -> float:
+        """Milliseconds: none is known, so a placeholder."""
+        return 1.0
+
+
+class _Current:
+    """``torch.cuda.device(…)`` and the like, on a machine with one GPU."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
+    """Takes PyTorch's own generators for instances as well."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class Generator(torch._C.Generator, metaclass=_AnyGenerator):
+    """A generator of random numbers that may say it is on the GPU."""
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        return super().__new__(cls)
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._device = torch.device(device)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # it is one there too
+        """Where it would be."""
+        return CUDA if self._device.type == "cuda" else self._device
+
+
+def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
+    """``torch.cuda``'s functions by name."""
+    properties = DeviceProperties.of(gpu)
+    stream = Stream()
+
+    def statistics(*_: Any) -> dict[str, int]:
+        now, peak = memory()
+        known = {"allocated_bytes": (now, peak), "reserved_bytes": (now, peak)}
+        return defaultdict(int) | {
+            f"{name}.all.{when}": size
+            for name, sizes in known.items()
+            for when, size in zip(("current", "peak"), sizes, strict=True)
+        }
+
+    def constant(value: Any) -> Callable[..., Any]:
+        return lambda *_, **__: value
+
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    constants = {
+        "is_available": True,
+        "_is_compiled": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": properties.name,
+        "get_device_capability": (properties.major, properties.minor),
+        "get_device_properties": properties,
+        "get_arch_list": [f"sm_{properties.major}{properties.minor}"],
+        "is_tf32_supported": properties.major >= 8,
+        "is_current_stream_capturing": False,
+        "current_stream": stream,
+        "default_stream": stream,
+        "memory_summary": "",
+        "memory_snapshot": [],
+        "initial_seed": 0,
+        "current_accelerator": torch.device("cuda"),
+        "current_device_index": 0,
+    }
+    silent = (
+        "init", "_lazy_init", "set_device", "synchronize", "ipc_collect", "empty_cache",
+        "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+        "reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_stream",
+        "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all",
+        "set_sync_debug_mode", "_lazy_call", "set_device_index",
+    )  # fmt: skip
+    return {
+        **{name: constant(value) for name, value in constants.items()},
+        **dict.fromkeys(silent, nothing),
+        "is_bf16_supported": lambda including_emulation=True: (
+            including_emulation or properties.major >= 8
+        ),
+        "mem_get_info": lambda *_: (gpu.usable_bytes - memory()[0], gpu.total_bytes),
+        "memory_allocated": lambda *_: memory()[0],
+        "max_memory_allocated": lambda *_: memory()[1],
+        "memory_reserved": lambda *_: memory()[0],
+        "max_memory_reserved": lambda *_: memory()[1],
+        "memory_cached": lambda *_: memory()[0],
+        "max_memory_cached": lambda *_: memory()[1],
+        "memory_stats": statistics,
+        "get_rng_state": lambda *_, **__: torch.zeros(16, dtype=torch.uint8, device="cpu"),
+        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8, device="cpu")],
+        "stream": lambda chosen: chosen or stream,
+        "Stream": Stream,
+        "Event": Event,
+        "device": _Current,
+        "device_of": _Current,
+        "_initialized": True,
+    }
+
+
+@contextmanager
+def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
+    """Let ``torch.cuda`` answer for this GPU, for as long as the context lasts.
+
+    Args:
+        gpu: Of the catalogue.
+        memory: What its memory statistics say.
+    """
+    answers = _answers(gpu, memory)
+    with ExitStack() as stack:
+        cuda = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs)
+        for module in (*cuda, torch.accelerator):
+            for name in answers.keys() & vars(module).keys():
+                stack.enter_context(patch.object(module, name, answers[name]))
+        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+            stack.enter_context(patch.object(torch.cuda.nvtx, name, lambda *_, **__: 0))
+        for owner, name, value in (
+            (torch.backends.cuda, "is_built", lambda: True),
+            (torch.backends.mps, "is_available", lambda: False),
+            (torch.version, "cuda", torch.version.cuda or _CUDA_VERSION),
+            (torch, "Generator", Generator),
+        ):
+            stack.enter_context(patch.object(owner, name, value))
+        stack.enter_context(_autocast_swapped())
+        yield
+
+
+_TWINS = {"cuda": "cpu", "cpu": "cuda"}
+
+
+@contextmanager
+def _autocast_swapped() -> Iterator[None]:
+    """Let ``cuda`` mean the CPU's autocasting, and the other way round.
+
+    The CPU's kind then keeps its state where it changes nothing, as what runs on the host is not
+    counted.
+    """
+
+    def swapped(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if not args or not isinstance(args[0], str):  # the old form, which means CUDA
+                args = ("cuda", *args)
+            return function(_TWINS.get(args[0], args[0]), *args[1:])
+
+        return call
+
+    names = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype")
+    functions = {name: getattr(torch, name) for name in (*names, "set_autocast_dtype")}
+    get, put = functions["get_autocast_dtype"], functions["set_autocast_dtype"]
+    before = {device: get(device) for device in _TWINS}
+    of_cuda = {name: swapped(function) for name, function in functions.items()}
+    of_cuda["get_autocast_gpu_dtype"] = lambda: get("cpu")
+    of_cuda["set_autocast_gpu_dtype"] = lambda dtype: put("cpu", dtype)
+    try:
+        put("cpu", before["cuda"])
+        put("cuda", before["cpu"])
+        with ExitStack() as stack:
+            for name, function in of_cuda.items():
+                stack.enter_context(patch.object(torch, name, function))
+            yield
+    finally:
+        for device, dtype in before.items():
+            put(device, dtype)

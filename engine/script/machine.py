@@ -1,0 +1,226 @@
+"""The machine that code seems to run on while it is traced.
+
+Its tensors are fake, so that nothing is computed and no memory is taken; a GPU of the catalogue is
+there, or none; values that nobody knows are placeholders. Code inside needs no change: it may look
+for CUDA, move models and batches, autocast, load data, read its losses.
+
+::
+
+    values = Values()
+    with pretended_machine(behaviour, gpu, values) as machine:
+        recorder = machine.recorder(training, batch_size)
+        with recorder:
+            ...  # build, load data, train
+    recorder.trace  # what was allocated on the GPU
+    values.lines()  # where placeholders were used
+
+One such run proves nothing where placeholders were used: :func:`engine.script.values.check_values`
+makes as many more as it takes. What was created before the machine was entered is real and does not
+mix with what is created in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+from ..gpus import GPUS, Gpu
+from ..prediction.tracer import known_values
+from ..step.transformers_versions import known_masks
+from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
+from ..tracing.recorder import MemoryRecorder, Recorded
+from .cuda_device import on_gpu, placing_tensors
+from .cuda_functions import catalogue_gpu
+from .values import ScriptValues, Values, answering
+
+_CPU_ONLY = "(?s).*CUDA is not available"
+_FAKE_TENSORS_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+class Machine:
+    """A machine that code is traced on.
+
+    Args:
+        behaviour: Of its GPU; ``None`` without one.
+        shows_gpu: Whether code sees the GPU. If not, the CPU stands in its place: what is created
+            on the CPU counts as on the GPU, and behaves so.
+    """
+
+    def __init__(self, behaviour: CudaBehaviour | None, shows_gpu: bool) -> None:
+        self.behaviour = behaviour
+        self.shows_gpu = shows_gpu
+        self._recorder: MemoryRecorder | None = None
+
+    def recorder(self, training: Recorded, batch_size: int) -> MemoryRecorder:
+        """A recorder of what is on the GPU; of everything, where there is none to see.
+
+        Args:
+            training: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
+            batch_size: Samples per step.
+        """
+        temporaries = CudaTemporaries(self.behaviour) if self.behaviour is not None else None
+        counted = on_gpu if self.shows_gpu else None
+        self._recorder = MemoryRecorder(training, batch_size, temporaries, counted=counted)
+        return self._recorder
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes recorded as allocated now, and the most there have been."""
+        if self._recorder is None:
+            return 0, 0
+        return self._recorder.live_bytes, self._recorder.peak_bytes
+
+
+@contextmanager
+def pretended_machine(
+    behaviour: CudaBehaviour | None,
+    gpu: Gpu | None = None,
+    values: Values | None = None,
+    *,
+    shows_gpu: bool = True,
+) -> Iterator[Machine]:
+    """Let code run on fake tensors, on a machine with a GPU, for as long as the context lasts.
+
+    Args:
+        behaviour: Of the GPU; ``None`` for a machine without, whose tensors are those of the CPU.
+        gpu: What ``torch.cuda`` says; by default one of the catalogue that behaves so.
+        values: What code gets where it reads a tensor; takes down where it does.
+        shows_gpu: Whether code sees a GPU. If not, the CPU stands in its place: for code that never
+            asks for one and trains on the CPU as if it were one.
+    """
+    shows_gpu = shows_gpu and behaviour is not None
+    machine = Machine(behaviour, shows_gpu)
+    fake = ScriptValues()
+    with ExitStack() as stack:
+        stack.enter_context(seen_gpu(behaviour, gpu, machine))
+        stack.enter_context(known_masks(lambda tensor: fake.values(tensor) is not None))
+        stack.enter_context(fake)
+        stack.enter_context(known_values())
+        stack.enter_context(answering(values or Values(), fake))
+        for context in (_quietly, _one_process, _movable_modules, _copies, _foreach_on_fakes):
+            stack.enter_context(context())
+        if behaviour is not None:
+            stack.enter_context(cuda_lowering(behaviour))
+            stack.enter_context(placing_tensors() if shows_gpu else _foreach_on_the_cpu())
+        yield machine
+
+
+@contextmanager
+def seen_gpu(behaviour: CudaBehaviour | None, gpu: Gpu | None, machine: Machine) -> Iterator[None]:
+    """Let code that looks for a GPU find this one, or none; tensors stay what they are."""
+    if behaviour is not None and machine.shows_gpu:
+        with catalogue_gpu(gpu or _like(behaviour), machine.memory):
+            yield
+        return
+    with (
+        patch.object(torch.cuda, "is_available", lambda: False),
+        patch.object(torch.backends.mps, "is_available", lambda: False),
+        warnings.catch_warnings(),
+    ):
+        # torch.autocast("cuda") only warns and then does nothing, which would go unnoticed.
+        warnings.filterwarnings("error", message=_CPU_ONLY)
+        yield
+
+
+def _like(behaviour: CudaBehaviour) -> Gpu:
+    """The catalogue's GPU whose compute capability is nearest."""
+
+    def apart(gpu: Gpu) -> float:
+        return abs(gpu.compute_capability - behaviour.compute_capability)
+
+    return min(GPUS.values(), key=apart)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep PyTorch from writing a traceback for an error that is reported anyway."""
+    _FAKE_TENSORS_LOG.addFilter(_drop_record)
+    try:
+        yield
+    finally:
+        _FAKE_TENSORS_LOG.removeFilter(_drop_record)
+
+
+def _drop_record(record: logging.LogRecord) -> bool:
+    return False
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    """Make data loaders work in this process: others would make real tensors."""
+
+    def iterate(loader: DataLoader[Any]) -> Any:
+        given = loader.num_workers, loader.timeout
+        loader.num_workers, loader.timeout = 0, 0
+        try:
+            return _SingleProcessDataLoaderIter(loader)
+        finally:
+            loader.num_workers, loader.timeout = given
+
+    with patch.object(DataLoader, "_get_iterator", iterate):
+        yield
+
+
+@contextmanager
+def _foreach_on_fakes() -> Iterator[None]:
+    """Let optimizers and the clipping of gradients choose foreach kernels for fake tensors too."""
+    with ExitStack() as stack:
+        for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
+            module = importlib.import_module(name)  # the first is hidden from torch.optim
+            types = [*module._foreach_supported_types, FakeTensor]
+            stack.enter_context(patch.object(module, "_foreach_supported_types", types))
+        yield
+
+
+@contextmanager
+def _foreach_on_the_cpu() -> Iterator[None]:
+    """Make optimizers choose their foreach kernels, which by default they do on CUDA only."""
+    module = importlib.import_module("torch.optim.optimizer")
+    devices = [*module._get_foreach_kernels_supported_devices(), "cpu"]
+    with patch.object(module, "_get_foreach_kernels_supported_devices", lambda: devices):
+        yield
+
+
+@contextmanager
+def _copies() -> Iterator[None]:
+    """Make ``copy.deepcopy`` work on fake tensors, whose device it would copy too.
+
+    ``nn.TransformerEncoder`` copies its layers that way, for one.
+    """
+
+    def copy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        if id(tensor) not in memo:
+            clone = tensor.detach().clone()
+            if isinstance(tensor, torch.nn.Parameter):
+                clone = torch.nn.Parameter(clone, tensor.requires_grad)
+            if tensor.grad is not None:
+                clone.grad = copy(tensor.grad, memo)
+            memo[id(tensor)] = clone.requires_grad_(tensor.requires_grad)
+        copied: torch.Tensor = memo[id(tensor)]
+        return copied
+
+    with patch.object(FakeTensor, "__deepcopy__", copy, create=True):
+        yield
+
+
+@contextmanager
+def _movable_modules() -> Iterator[None]:
+    """Make ``Module.to`` work on fake tensors, which it would try to swap and cannot."""
+
+    def take_over(parameter: torch.Tensor, moved: torch.Tensor) -> None:
+        if moved.device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"there is no {moved.device} while a prediction runs")
+        if parameter.untyped_storage()._cdata != moved.untyped_storage()._cdata:
+            parameter.data = moved.data
+
+    with patch("torch.utils.swap_tensors", take_over):
+        yield

@@ -1,0 +1,303 @@
+"""What a custom step sees of CUDA while it is traced for a GPU of the catalogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.gpus import GPUS
+from engine.script.machine import pretended_machine
+from engine.script.trace import CannotTrace, trace_script
+from engine.tests.scripts import A10, written
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import Trace
+
+NANOGPT = """
+import inspect
+from contextlib import nullcontext
+import torch
+from torch import nn
+
+def make_step(batch_size):
+    device = 'cuda' if torch.cuda.is_available() else 'cpu'
+    bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    dtype = 'bfloat16' if bf16 else 'float16'
+    device_type = 'cuda' if 'cuda' in device else 'cpu'
+    ptdtype = {'bfloat16': torch.bfloat16, 'float16': torch.float16}[dtype]
+    on_cpu = device_type == 'cpu'
+    ctx = nullcontext() if on_cpu else torch.amp.autocast(device_type=device_type, dtype=ptdtype)
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 64))
+    model.to(device)
+    scaler = torch.cuda.amp.GradScaler(enabled=(dtype == 'float16'))
+    fused_available = 'fused' in inspect.signature(torch.optim.AdamW).parameters
+    use_fused = fused_available and device_type == 'cuda'
+    extra_args = dict(fused=True) if use_fused else dict()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **extra_args)
+    data = torch.randn(1000, 64)
+
+    def get_batch():
+        ix = torch.randint(len(data), (batch_size,))
+        x = torch.stack([data[i] for i in ix])
+        if device_type == 'cuda':
+            return x.pin_memory().to(device, non_blocking=True)
+        return x.to(device)
+
+    def step():
+        with ctx:
+            loss = model(get_batch()).square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        print(loss.item(), torch.cuda.max_memory_allocated() if device_type == 'cuda' else 0)
+    return step
+"""
+
+
+def dtypes_of_products(trace: Trace) -> set[str]:
+    return {op.dtype for op in trace.operations if op.name in ("aten.addmm", "aten.mm")}
+
+
+class TestNanoGPTsLines:
+    """They choose precision, scaling and the optimizer's kernel by what CUDA says."""
+
+    def test_an_ampere_gpu_trains_in_bf16_with_a_fused_optimizer(self, folder: Path) -> None:
+        trace = trace_script(written(folder, NANOGPT), 8, A10)
+        assert dtypes_of_products(trace) == {"bfloat16"}
+        names = {op.name for op in trace.operations}
+        assert "aten._fused_adamw_" in names
+        assert "aten.native_dropout" in names
+        assert "aten._amp_foreach_non_finite_check_and_unscale_" not in names
+
+    def test_without_bf16_it_scales_fp16(self, folder: Path) -> None:
+        code = NANOGPT.replace("is_bf16_supported()", "is_bf16_supported(False)")
+        trace = trace_script(written(folder, code), 8, cuda_behaviour(7.5))
+        assert dtypes_of_products(trace) == {"float16"}
+        names = {op.name for op in trace.operations}
+        assert "aten._amp_foreach_non_finite_check_and_unscale_" in names
+
+    def test_the_cpu_takes_its_own_branch(self, folder: Path) -> None:
+        code = NANOGPT.replace("torch.cuda.amp.GradScaler(", "torch.amp.GradScaler('cpu', ")
+        code = code.replace("enabled=(dtype == 'float16')", "enabled=False")
+        trace = trace_script(written(folder, code), 8, None)
+        assert dtypes_of_products(trace) == {"float32"}
+
+    def test_only_what_is_on_the_gpu_is_counted(self, folder: Path) -> None:
+        """Not the data set of 256,000 bytes, nor the batch before it is moved."""
+        trace = trace_script(written(folder, NANOGPT), 8, A10)
+        assert 1000 * 64 * 4 not in trace.sizes
+        moved = [op for op in trace.operations if op.name == "aten._to_copy"]
+        assert moved
+
+
+def on_a10(code: str) -> dict[str, object]:
+    """The names that code leaves behind which runs on a machine with an A10."""
+    names: dict[str, object] = {"torch": torch}
+    with pretended_machine(A10, GPUS["a10"]):
+        exec(code, names)  # noqa: S102 - the test's own code
+    return names
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = torch.ones(3).cuda()",
+        "x = torch.ones(3).to('cuda')",
+        "x = torch.ones(3).to(torch.device('cuda:0'), torch.float16)",
+        "x = torch.ones(3).to(device='cuda', non_blocking=True, copy=True)",
+        "x = torch.ones(3, device='cuda')",
+        "x = torch.tensor([1, 2], device='cuda')",
+        "x = torch.as_tensor([1, 2], device='cuda')",
+        "x = torch.randn(3, device='cuda', generator=torch.Generator(device='cuda'))",
+        "x = torch.zeros_like(torch.ones(3), device='cuda')",
+        "x = torch.ones(3).cuda().new_tensor([1.0])",
+        "x = torch.ones(3).cuda().new_zeros(2)",
+        "x = torch.ones(3).type_as(torch.ones(1, device='cuda'))",
+        "x = torch.ones(3).to(torch.ones(1, device='cuda'))",
+        "x = torch.ones(3).type('torch.cuda.HalfTensor')",
+        "x = torch.ones(3).cuda()[1:].view(2).t().detach() + 1",
+        "x = torch.nn.Linear(2, 2).cuda().weight",
+        "x = torch.nn.Linear(2, 2, device='cuda')(torch.ones(1, 2, device='cuda'))",
+        "torch.set_default_device('cuda'); x = torch.ones(3); torch.set_default_device(None)",
+        "with torch.device('cuda'): x = torch.nn.Linear(2, 2).bias",
+        "x = torch.ones(3, device='cuda'); x = x.cpu().to(x.device)",
+        "w = torch.ones(3, device='cuda', requires_grad=True); w.sum().backward(); x = w.grad",
+        "x = torch.ones(3).pin_memory().cuda(non_blocking=True)",
+        "import copy; x = copy.deepcopy(torch.nn.Linear(2, 2).cuda()).weight",
+    ],
+)
+def test_a_tensor_knows_that_it_is_on_the_gpu(code: str) -> None:
+    check = "seen = (str(x.device), x.is_cuda, x.is_cpu, x.get_device(), '.cuda.' in x.type())"
+    assert on_a10(f"{code}\n{check}")["seen"] == ("cuda:0", True, False, 0, True)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = torch.ones(3)",
+        "x = torch.ones(3, device='cuda').cpu()",
+        "x = torch.ones(3, device='cuda').to('cpu', torch.float64)",
+        "x = torch.empty(3, pin_memory=True)",
+        "x = torch.ones(3).pin_memory()",
+        "w = torch.ones(3, requires_grad=True); w.cuda().sum().backward(); x = w.grad",
+        "x = torch.from_numpy(__import__('numpy').ones(3))",
+    ],
+)
+def test_a_tensor_knows_that_it_is_on_the_host(code: str) -> None:
+    check = "seen = (x.device.type, x.is_cuda, x.is_cpu, x.get_device())"
+    names = on_a10(f"{code}\n{check}\npinned = x.is_pinned()")
+    assert names["seen"] == ("cpu", False, True, -1)
+    assert names["pinned"] is ("pin_memory" in code)
+
+
+def test_moving_to_where_it_is_makes_no_copy() -> None:
+    names = on_a10(
+        "x = torch.ones(3, device='cuda')\n"
+        "same = [x.to('cuda') is x, x.cuda() is x, torch.as_tensor(x, device='cuda') is x]"
+    )
+    assert names["same"] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.ones(3) + torch.ones(3, device='cuda')",
+        "torch.nn.Linear(2, 2).cuda()(torch.ones(1, 2))",
+        "torch.nn.functional.embedding(torch.tensor([1]), torch.ones(3, 2, device='cuda'))",
+    ],
+)
+def test_operands_in_two_places_are_refused_as_by_cuda(code: str) -> None:
+    with pytest.raises(RuntimeError, match="at least two devices, cuda:0 and cpu"):
+        on_a10(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.ones(3, device='cuda') * torch.tensor(2.0)",
+        "torch.ones(3, device='cuda')[torch.tensor([0, 2])]",
+        "torch.ones(3, device='cuda').copy_(torch.ones(3))",
+        "torch.ones(3).copy_(torch.ones(3, device='cuda'))",
+    ],
+)
+def test_what_cuda_allows_to_be_in_two_places_works(code: str) -> None:
+    on_a10(code)
+
+
+def test_numpy_takes_no_tensor_from_the_gpu() -> None:
+    with pytest.raises(TypeError, match=r"Use Tensor\.cpu"):
+        on_a10("torch.ones(3, device='cuda').numpy()")
+    assert on_a10("x = torch.ones(3, device='cuda').cpu().numpy().shape")["x"] == (3,)
+
+
+def test_torch_cuda_answers_for_the_chosen_gpu() -> None:
+    asked = """
+properties = torch.cuda.get_device_properties(0)
+seen = (
+    torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.current_device(),
+    torch.cuda.get_device_name(), torch.cuda.get_device_capability(), properties.total_memory,
+    properties.major, torch.cuda.is_bf16_supported(), torch.cuda.memory_allocated(),
+    torch.cuda.mem_get_info()[1], torch.backends.cuda.is_built(), torch.cuda.is_initialized(),
+)
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream), torch.cuda.device(0):
+    stream.wait_stream(torch.cuda.current_stream())
+    x = torch.ones(3, device='cuda')
+    x.record_stream(stream)
+start = torch.cuda.Event(enable_timing=True)
+start.record()
+torch.cuda.synchronize(); torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats()
+torch.manual_seed(0); torch.cuda.manual_seed_all(0)
+torch.cuda.set_rng_state(torch.cuda.get_rng_state())
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32
+"""
+    gpu = GPUS["a10"]
+    assert on_a10(asked)["seen"] == (
+        *(True, 1, 0, "NVIDIA A10", (8, 6), gpu.total_bytes, 8, True, 0, gpu.total_bytes),
+        *(True, True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("autocast", "dtype"),
+    [
+        ("torch.autocast('cuda')", torch.float16),
+        ("torch.autocast(device_type='cuda', dtype=torch.bfloat16)", torch.bfloat16),
+        ("torch.cuda.amp.autocast()", torch.float16),
+        ("torch.amp.autocast('cuda', enabled=False)", torch.float32),
+        ("torch.autocast('cpu')", torch.float32),
+    ],
+)
+def test_autocast_casts_what_is_on_the_gpu(autocast: str, dtype: torch.dtype) -> None:
+    code = f"""
+model, x = torch.nn.Linear(2, 2).cuda(), torch.ones(1, 2, device='cuda')
+with {autocast}:
+    y = model(x).dtype
+    inside = torch.is_autocast_enabled('cuda')
+"""
+    names = on_a10(code)
+    assert names["y"] is dtype
+    assert names["inside"] is (dtype is not torch.float32)
+
+
+def test_offloaded_activations_take_no_gpu_memory(folder: Path) -> None:
+    code = """
+import torch
+from torch import nn
+from contextlib import nullcontext
+
+def make_step(batch_size):
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.Sigmoid()) for _ in range(8)]
+    model = nn.Sequential(*layers).cuda()
+    def step():
+        with {hooks}:
+            model(torch.randn(batch_size, 64, device='cuda')).sum().backward()
+        model.zero_grad()
+    return step
+"""
+
+    def peak(hooks: str) -> int:
+        factory = written(folder, code.replace("{hooks}", hooks), f"mine{len(hooks)}")
+        return trace_script(factory, 512, A10).peak_by_category()[0]
+
+    kept, offloaded = 512 * 64 * 4, peak("torch.autograd.graph.save_on_cpu(pin_memory=True)")
+    assert peak("nullcontext()") - offloaded > 4 * kept
+
+
+def test_checkpointing_finds_the_gpus_generator_and_autocast(folder: Path) -> None:
+    code = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+def make_step(batch_size):
+    block = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.1)).cuda()
+    def step():
+        x = torch.randn(batch_size, 64, device='cuda', requires_grad=True)
+        with torch.autocast('cuda', torch.bfloat16):
+            loss = checkpoint(block, x, use_reentrant={reentrant}).sum()
+        loss.backward()
+    return step
+"""
+    for reentrant in ("True", "False"):
+        factory = written(folder, code.replace("{reentrant}", reentrant), f"mine{reentrant}")
+        operations = trace_script(factory, 8, A10).operations
+        again = [op for op in operations if op.phase == "backward" and op.name == "aten.addmm"]
+        assert [op.dtype for op in again] == ["bfloat16"]
+
+
+def test_a_second_gpu_is_not_there(folder: Path) -> None:
+    code = "import torch\ndef make_step(b):\n    torch.ones(b, device='cuda:1')"
+    with pytest.raises(CannotTrace, match="invalid device ordinal"):
+        trace_script(written(folder, code), 2, A10)
+
+
+def test_nothing_of_it_stays_behind() -> None:
+    before = (torch.cuda.is_available, torch.Generator, torch.get_autocast_dtype("cpu"))
+    on_a10("torch.ones(3).cuda()")
+    assert before == (torch.cuda.is_available, torch.Generator, torch.get_autocast_dtype("cpu"))
+    assert torch.Generator().device.type == "cpu"

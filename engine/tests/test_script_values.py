@@ -1,0 +1,107 @@
+"""What a custom step gets where it reads values of tensors that have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.script.factory import Factory
+from engine.script.trace import CannotTrace, trace_script
+from engine.tests.scripts import A10, linear, written
+
+READING = """
+import torch
+from torch import nn
+
+def make_step(batch_size):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    x, y = torch.randn(64, 16), torch.ones(64)
+    def step():
+        optimizer.zero_grad()
+        {body}
+        loss.backward()
+        optimizer.step()
+    return step
+"""
+PLAIN = "loss = model(x[:batch_size]).sum()"
+
+SAME_EITHER_WAY = {
+    "logging": f"{PLAIN}; print(f'{{loss:.3f}}', loss.item(), loss.tolist(), loss.data.numpy())",
+    "a guard against NaN": f"{PLAIN}\n        assert torch.isfinite(loss).all()",
+    "a guard that raises": f"{PLAIN}\n        if torch.isnan(loss): raise ValueError('NaN')",
+    "a random order": "order = torch.randperm(64)[:batch_size].tolist()\n"
+    "        loss = model(torch.stack([x[i] for i in order])).sum()",
+    "a loader": "loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), "
+    "batch_size, shuffle=True, num_workers=2)\n"
+    "        batch, target = next(iter(loader))\n"
+    "        loss = (model(batch).squeeze(1) - target).square().mean()",
+    "a mask that is all true": "mask = torch.ones(batch_size, dtype=torch.bool)\n"
+    "        loss = model(x[:batch_size][mask]).sum()",
+    "the norm of the gradients": f"{PLAIN}\n"
+    "        print(nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())",
+    "numbers that are written down": "length = torch.tensor([batch_size]).max().item()\n"
+    "        loss = model(x[:length]).sum()",
+    "truncated initial weights": f"{PLAIN}; nn.init.trunc_normal_(model[0].weight, std=0.02)",
+}
+
+
+@pytest.mark.parametrize("body", SAME_EITHER_WAY.values(), ids=SAME_EITHER_WAY)
+def test_reading_values_leaves_memory_equal_to_a_real_step(folder: Path, body: str) -> None:
+    factory = written(folder, READING.replace("{body}", body))
+    measured = cpu.run_trial(TrialOrder(factory, 8))
+    peak, breakdown = trace_script(factory, 8, None).peak_by_category()
+    assert peak == measured.peak_allocated_bytes
+    assert breakdown == measured.breakdown
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (f"{PLAIN}\n        if loss > 0: keep = torch.ones(9)", "if loss > 0"),
+        (f"{PLAIN}\n        for _ in range(int(loss)): loss = loss + 1", r"range\(int\(loss"),
+        (f"{PLAIN}\n        if loss.item() > 5: loss = loss * 2", r"loss\.item\(\) > 5"),
+    ],
+)
+def test_memory_that_depends_on_a_value_is_refused_with_the_line(
+    folder: Path, body: str, line: str
+) -> None:
+    factory = written(folder, READING.replace("{body}", body))
+    with pytest.raises(CannotTrace, match=f"a tensor's value, read at mine.py, line 1.*{line}"):
+        trace_script(factory, 8, A10)
+
+
+def test_of_several_lines_the_one_that_matters_is_told(folder: Path) -> None:
+    body = f"{PLAIN}\n        print(loss.item())\n        if loss < 3: loss = loss.exp()"
+    factory = written(folder, READING.replace("{body}", body))
+    with pytest.raises(CannotTrace, match=r"read at mine.py, line 14 \(if loss < 3"):
+        trace_script(factory, 8, A10)
+
+
+def test_an_optimizer_that_searches_by_values_is_refused(folder: Path) -> None:
+    last = "torch.optim.LBFGS([w], line_search_fn='strong_wolfe').step(closure)"
+    code = "w = torch.randn(4, requires_grad=True)\n        def closure():\n"
+    code += "            l = (w * w).sum(); l.backward(); return l\n        "
+    with pytest.raises(CannotTrace, match="depends on a tensor's value"):
+        trace_script(linear(folder, last=code + last), 2, A10)
+
+
+@pytest.mark.parametrize(
+    "select", ["t[t > 0]", "t.masked_select(t > 0)", "t.nonzero()", "torch.unique(t)"]
+)
+def test_what_is_selected_by_value_is_at_its_largest(folder: Path, select: str) -> None:
+    """As on a real step that selects all."""
+    body = f"t = 1.0 + torch.arange(32.0) * batch_size\n        kept = {select}\n        {PLAIN}"
+    factory = written(folder, READING.replace("{body}", body))
+    measured = cpu.run_trial(TrialOrder(factory, 8))
+    assert trace_script(factory, 8, None).peak_by_category()[0] == measured.peak_allocated_bytes
+
+
+def test_a_loop_that_only_values_end_is_followed_where_they_end_it(folder: Path) -> None:
+    body = f"{PLAIN}\n        while (torch.rand(4) > 2).any(): pass"
+    factory: Factory = written(folder, READING.replace("{body}", body))
+    assert trace_script(factory, 8, A10).sizes
