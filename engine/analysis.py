@@ -11,6 +11,7 @@ from functools import cache
 
 import torch
 
+from . import software
 from .allocator.options import AllocatorOptions
 from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
@@ -67,10 +68,21 @@ def analyze(
         MeasurementFailed: If a measured trial failed for a reason other than memory.
     """
     request = replace(request, workload=resolve(request.workload))
+    used = software.of_workload(request.workload)
+    for caveat in software.caveat(request.workload.software, used):
+        emit(Log(caveat, "warning"))
     with blaming_the_config(request.workload):
         if request.gpu == LOCAL:
-            return analyze_measured(request, emit, _by_size(known, Source.MEASURED))
-        return analyze_predicted(request, emit, _by_size(known, Source.PREDICTED), traced)
+            result = analyze_measured(request, emit, _by_size(known, Source.MEASURED))
+        else:
+            result = analyze_predicted(request, emit, _by_size(known, Source.PREDICTED), traced)
+    return _with_versions(result, request.workload.software, used)
+
+
+def _with_versions(result: AnalysisResult, wanted: str, used: dict[str, str]) -> AnalysisResult:
+    """The result with the versions that it is for, and a warning where these are not wanted."""
+    caveats = [*software.caveat(wanted, used), *result.caveats]
+    return replace(result, software=used, caveats=caveats)
 
 
 def _by_size(known: Sequence[Trial], source: Source) -> dict[int, Trial]:
@@ -104,7 +116,11 @@ def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
     changed = {name: value for name, value in settings.items() if value}
     trained = ["--factory", request.factory.name]
     commands = repeat_commands(request, trained, changed, found.source, found.sides)
-    return answer(request, found, request.factory.name, commands)
+    result = answer(request, found, request.factory.name, commands)
+    used = software.loaded()
+    for caveat in software.caveat(request.software, used):
+        emit(Log(caveat, "warning"))
+    return _with_versions(result, request.software, used)
 
 
 def predict_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, Trial]:

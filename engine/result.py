@@ -231,6 +231,8 @@ class AnalysisResult:
         comparison: The basis of a measured speedup; ``None`` if the two batches are the same, one
             does not fit, or nothing was measured.
         measured_on: ``None`` if nothing was measured.
+        software: The versions that memory depends on, by package (torch, transformers, peft, …);
+            empty if an older version of MemoryMark made it.
     """
 
     model_name: str
@@ -259,6 +261,7 @@ class AnalysisResult:
     speedup_high: float | None = None
     comparison: Comparison | None = None
     measured_on: MeasuredOn | None = None
+    software: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

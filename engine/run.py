@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
+from . import software
 from .border import read_json
 from .errors import EngineError, InvalidInput
 from .events import Answer, Event, to_json_line
@@ -52,10 +53,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The answer to ``predict``."""
+    """The answer to ``predict``; ``software`` is that of an analysis's result."""
 
     gpu: GpuFacts
     trial: Trial
+    software: dict[str, str] = field(default_factory=dict)
 
 
 def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int:
@@ -124,7 +126,7 @@ def _predict(
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
     gpu, trial = predict_batch(request, emit, traced)
-    return Answer(asdict(Predicted(gpu, trial)))
+    return Answer(asdict(Predicted(gpu, trial, software.of_workload(request.workload))))
 
 
 def _plan(

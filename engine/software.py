@@ -5,14 +5,24 @@ They are written as ``transformers=4.51.3,torch=2.6.0``. Nothing here loads thes
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import InvalidInput
 from .parsing import shown
 
-PACKAGES = ("transformers", "torch", "peft", "accelerate", "bitsandbytes")
+if TYPE_CHECKING:
+    from .workload import Workload
+
+PACKAGES = (
+    "transformers", "torch", "peft", "accelerate", "bitsandbytes", "lightning", "trl", "diffusers",
+    "timm", "torchvision",
+)  # fmt: skip
 """Those that decide what a training step keeps in memory, the most important first."""
 
 _PIN = re.compile(r"\s*([A-Za-z0-9_.-]+?)\s*={1,2}\s*([0-9][A-Za-z0-9.+!-]{0,40})\s*")
@@ -49,6 +59,35 @@ def parse(text: str) -> dict[str, str]:
     return {package: given[package] for package in PACKAGES if package in given}
 
 
+def of_workload(workload: Workload) -> dict[str, str]:
+    """The versions here that the memory of a workload depends on."""
+    used = {"transformers", "torch"} | ({"peft"} if workload.lora_rank is not None else set())
+    return {package: number for package, number in installed().items() if package in used}
+
+
+def loaded() -> dict[str, str]:
+    """The versions of what this process has loaded, which a script may have asked for."""
+    return {package: number for package, number in installed().items() if package in sys.modules}
+
+
+def of_project(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The versions in the environment of a project, where that is not the one running now.
+
+    Args:
+        folder: The project's; its ``.venv`` or ``venv`` counts.
+        environ: Where an active environment has its name (``VIRTUAL_ENV``, ``CONDA_PREFIX``).
+    """
+    active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
+    for home in (*map(Path, active), folder / ".venv", folder / "venv"):
+        if home.resolve() == Path(sys.prefix).resolve():
+            return {}
+        places = [os.fspath(place) for place in home.glob("lib/python3*/site-packages")]
+        found = {one.name: one.version for one in distributions(path=places)} if places else {}
+        if "torch" in found or "transformers" in found:
+            return {package: found[package] for package in PACKAGES if package in found}
+    return {}
+
+
 def as_text(versions: Mapping[str, str]) -> str:
     """Versions as :func:`parse` reads them."""
     return ",".join(f"{package}={number}" for package, number in versions.items())
@@ -57,6 +96,25 @@ def as_text(versions: Mapping[str, str]) -> str:
 def in_words(versions: Mapping[str, str]) -> str:
     """Versions as people read them: ``transformers 4.51.3, torch 2.6.0``."""
     return ", ".join(f"{package} {number}" for package, number in versions.items())
+
+
+def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
+    """What to know where an answer is not for the versions wanted.
+
+    The range is that of transformers 4.x against 5.x; see docs/methods.md.
+
+    Args:
+        wanted: As :func:`parse` reads them.
+        here: The versions that the answer is for.
+    """
+    missing = unlike(parse(wanted), here)
+    if not missing:
+        return []
+    used = {package: here.get(package, "missing") for package in missing}
+    differs = "may differ between versions"
+    if "transformers" in missing:
+        differs = "differs by 2% to 11% between versions, most for T5 and GPT models"
+    return [f"These numbers are for {in_words(used)}, not {in_words(missing)}. Memory {differs}."]
 
 
 def is_offered(wanted: Mapping[str, str], available: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
+from . import software
 from .border import read, settle
 from .errors import InvalidInput
 from .fields import Choice, Described, Group, Interval, described_fields
@@ -252,6 +253,18 @@ class Workload:
             Group.SEVERAL,
         ),
     ] = False
+    software: Annotated[
+        str,
+        Described(
+            "Software",
+            "The versions your training runs with, such as transformers=4.51.3,torch=2.6.0. Memory "
+            "depends on them.",
+            Group.OPTIONS,
+            empty="the versions MemoryMark runs with",
+            metavar="VERSIONS",
+            is_column=True,
+        ),
+    ] = ""
     config: Annotated[
         dict[str, Any] | None,
         Described(
@@ -264,8 +277,9 @@ class Workload:
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        settle(self, wrong, but=("model", "config", "task", "label_count", *_SIZES))
+        settle(self, wrong, but=("model", "config", "task", "label_count", "software", *_SIZES))
         self._settle_model(wrong)
+        self._settle_software(wrong)
         if not wrong:
             wrong = self._contradictions()
         if wrong:
@@ -304,6 +318,14 @@ class Workload:
         if self.config is not None:
             self._set("config", parse_config(self.config))
         return find_model(self.model, self.config)
+
+    def _settle_software(self, wrong: dict[str, str]) -> None:
+        if self.software == "":
+            return
+        self._read("software", wrong)
+        if "software" not in wrong:
+            versions = collect(lambda: software.parse(self.software), wrong)
+            self._set("software", software.as_text(versions or {}))
 
     def _settle_task(self, model: Model, wrong: dict[str, str]) -> None:
         if self.task is None and model.kind is not Kind.UNKNOWN:

@@ -23,6 +23,7 @@ from analyses.pages.settings import command_of, settings_of
 from analyses.stored_result import result_of, source_at, trial_at
 from engine.answer.certificate import measured_on_rows
 from engine.result import AnalysisResult, Source
+from engine.software import caveat, in_words
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _ENGINE_DIGITS = 12
@@ -34,12 +35,17 @@ class Verdict:
     """Everything below the headline of an analysis that succeeded.
 
     Attributes:
+        software: The versions it is for, in words; empty if an older version did not store them.
+        software_warning: Why these are not the versions that the member trains with; empty if they
+            are, or none were given.
         global_batch: How the global batch is kept, in a sentence; empty if none was set.
         breakdown_chart: ``None`` where memory by category is known at one batch size at most.
         timeline: ``None`` where memory along the step is not known, as in older results.
     """
 
     result: AnalysisResult
+    software: str
+    software_warning: str
     key_figures: list[Figure]
     global_batch: str
     bars: list[MemoryBar]
@@ -63,6 +69,8 @@ def verdict_of(analysis: Analysis) -> Verdict | None:
     bars = memory_bars(result)
     return Verdict(
         result=result,
+        software=in_words(result.software),
+        software_warning=_software_warning(result),
         key_figures=key_figures(result),
         global_batch=global_batch_advice(result),
         bars=bars,
@@ -77,6 +85,11 @@ def verdict_of(analysis: Analysis) -> Verdict | None:
         timeline_note=timeline_note(result),
         timeline_source=source_at(result, result.recommended_batch_size),
     )
+
+
+def _software_warning(result: AnalysisResult) -> str:
+    wanted = result.workload.software if result.workload and result.software else ""
+    return " ".join(caveat(wanted, result.software))
 
 
 def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
@@ -115,11 +128,12 @@ def environment_rows(analysis: Analysis, verdict: Verdict | None) -> list[tuple[
     """Where and with what it ran, as label and value; what an older analysis lacks is left out."""
     stored = analysis.environment
     measured_on = verdict and verdict.result.measured_on
-    libraries = [f"{name} {stored[name]}" for name in _LIBRARIES if name in stored]
+    used = verdict.result.software if verdict else {}
+    used = used or {name: stored[name] for name in _LIBRARIES if name in stored}
     rows = [("Node", stored.get("node") or analysis.node)]
     rows += measured_on_rows(measured_on) if measured_on else []
     rows += [
-        ("Libraries", "" if measured_on else ", ".join(libraries)),
+        ("Libraries", "" if measured_on else in_words(used)),
         ("Python", stored.get("python", "")),
         ("Engine", stored.get("engine", "")[:_ENGINE_DIGITS]),
     ]

@@ -222,6 +222,28 @@ def test_a_prediction_shows_node_libraries_and_engine(member: User) -> None:
     ]
 
 
+def test_a_result_of_other_versions_than_the_nodes_shows_its_own(member: User) -> None:
+    result = make_result(software={"transformers": "4.51.3", "torch": "2.13.0"})
+    analysis = make_analysis(member, Status.SUCCEEDED, result, environment=STORED)
+    rows = dict(environment_rows(analysis, verdict_of(analysis)))
+    assert rows["Libraries"] == "transformers 4.51.3, torch 2.13.0"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_warned"), [("", False), ("torch=2.13.0", False), ("transformers=4.51.3", True)]
+)
+def test_the_page_names_the_versions_and_warns_of_others(
+    client: Client, member: User, wanted: str, is_warned: bool
+) -> None:
+    used = {"transformers": "5.23.0", "torch": "2.13.0+cpu"}
+    result = make_result(software=used, workload=Workload("bert", software=wanted))
+    analysis = make_analysis(member, Status.SUCCEEDED, result)
+    client.force_login(member)
+    page = client.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
+    assert "For transformers 5.23.0, torch 2.13.0+cpu." in page
+    assert ("not transformers 4.51.3" in page) is is_warned
+
+
 def test_a_measurement_shows_its_device_and_each_version_once(member: User) -> None:
     result = make_result(
         source=Source.MEASURED, measured_on=MeasuredOn("NVIDIA A10", "2.13.0", "5.23.0", 4)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .. import software
 from ..answer.check import KEYS, Description, check, nothing_fits, read_description
 from ..client import Delivery, Lab
 from ..errors import DoesNotFit, InvalidInput
@@ -72,14 +74,19 @@ def predict(options: argparse.Namespace) -> int:
             from ..analysis import predict_script_batch  # loads torch
 
             gpu, trial = predict_script_batch(script, emit)
-        answer(options, asdict(trial), lambda: render_trial(trial, script.factory.name, gpu))
+        used = software.loaded()
+        name = script.factory.name
+        plain = asdict(trial) | {"software": used}
+        answer(options, plain, lambda: render_trial(trial, name, gpu, software=used))
         return OK
     request = request_of(options)
     with progress() as emit:
         from ..prediction.analysis import predict_batch  # loads torch
 
         gpu, trial = predict_batch(request, emit)
-    answer(options, asdict(trial), lambda: render_trial(trial, request.workload, gpu))
+    used, workload = software.of_workload(request.workload), request.workload
+    plain = asdict(trial) | {"software": used}
+    answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
     return OK
 
 
@@ -163,6 +170,9 @@ def given_fields(options: argparse.Namespace) -> dict[str, object]:
     given: dict[str, object] = {name: getattr(options, name) for name in options.names}
     if path := given.get("config"):
         given["config"] = read_config_file(Path(str(path)))
+    if "software" in given and given["software"] is None:
+        project = software.of_project(Path.cwd(), os.environ)
+        given["software"] = software.as_text(software.unlike(project, software.installed()))
     return given
 
 

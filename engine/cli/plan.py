@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ..gpus import GIB, GPUS
 from ..result import Source
+from ..software import in_words
 from .terminal import bullets, section, table
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ _NOT_KNOWN = "-"
 
 def render_plan(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [
-        Text(f"{plan.model_name}, {plan.workload.precision}, {plan.workload.optimizer} optimizer"),
+        Text(
+            f"{plan.model_name}, {plan.workload.precision}, {plan.workload.optimizer} optimizer\n"
+            f"With {in_words(plan.software)}"
+        ),
         Text(_verdict(plan), style="bold green" if plan.cheapest else "bold red"),
         section(f"GPUs (speed {Source.PREDICTED}, prices {Source.ASSUMED})", _gpus(plan)),
     ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,6 +14,7 @@ from ..gpus import GIB, LOCAL, Gpu
 from ..models.kinds import SizeLimits
 from ..models.presets import Preset
 from ..result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
+from ..software import in_words
 from ..workload import Optimizer, Workload
 from . import terminal
 
@@ -27,7 +29,7 @@ _RANGE_OF_TIMES = {
 def render_analysis(result: AnalysisResult) -> RenderableType:
     recommended = _trial_of(result, result.recommended_batch_size)
     parts: list[RenderableType] = [
-        _settings(result.workload or result.model_name, result.gpu),
+        _settings(result.workload or result.model_name, result.gpu, result.software),
         Text(result.verdict, style="bold green"),
         terminal.section("Key numbers", _key_numbers(result)),
         terminal.section("Trials", _trials(result)),
@@ -44,7 +46,11 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
 
 
 def render_trial(
-    trial: Trial, workload: Workload | str, gpu: GpuFacts, measured_on: MeasuredOn | None = None
+    trial: Trial,
+    workload: Workload | str,
+    gpu: GpuFacts,
+    measured_on: MeasuredOn | None = None,
+    software: Mapping[str, str] = MappingProxyType({}),
 ) -> RenderableType:
     """One batch size on one GPU: whether it fits, its memory and step time.
 
@@ -53,6 +59,7 @@ def render_trial(
         workload: What is trained; for a script, the name of its factory.
         gpu: Where it is trained.
         measured_on: What a measured trial ran on, if known.
+        software: The versions that it is for, by package.
     """
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
@@ -79,7 +86,7 @@ def render_trial(
         figures.add_row("Allocator retries", f"{trial.alloc_retries:,}", trial.source)
     title = "Memory at the peak of a step"
     parts: list[RenderableType] = [
-        _settings(workload, gpu),
+        _settings(workload, gpu, software),
         Text(head, style="bold green" if trial.fits else "bold red"),
         *([Text(_sentence(trial.failure))] if trial.failure else []),
         terminal.section("Numbers" if trial.fits else "What it would need", figures),
@@ -274,11 +281,12 @@ def figures_table() -> Table:
     return table
 
 
-def _settings(workload: Workload | str, gpu: GpuFacts) -> Text:
+def _settings(workload: Workload | str, gpu: GpuFacts, software: Mapping[str, str]) -> Text:
     memory = gib(gpu.total_bytes)
     # A limited GPU already has its memory in its name.
     where = gpu.name if memory in gpu.name else f"{gpu.name} ({memory})"
-    return Text(f"{describe(workload)}, on {where}")
+    versions = f"\nWith {in_words(software)}" if software else ""
+    return Text(f"{describe(workload)}, on {where}{versions}")
 
 
 def describe(workload: Workload | str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
+from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
 from ..answer.search import SearchOutcome
@@ -168,6 +169,9 @@ def predict_batch(
         InvalidInput: If the model's config is not available, or does not give a model.
     """
     request = replace(request, workload=resolve(request.workload))
+    used = software.of_workload(request.workload)
+    for caveat in software.caveat(request.workload.software, used):
+        emit(Log(caveat, "warning"))
     gpu = catalogue_gpu(request)
     behaviour = cuda_behaviour(gpu.compute_capability)
     batch_size = request.current_batch_size

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
+from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.economics import usd_per_million_samples
 from ..answer.recommendation import kept_global_batch
@@ -190,6 +191,7 @@ class Plan:
         fastest: The one with the most samples per second.
         changes: On the current GPU; empty if none is set.
         global_batch: How the global batch is kept on the current GPU; ``None`` if there is none.
+        software: As in :class:`~engine.result.AnalysisResult`.
     """
 
     model_name: str
@@ -204,6 +206,7 @@ class Plan:
     changes: list[Change]
     global_batch: GlobalBatch | None
     caveats: list[str]
+    software: dict[str, str]
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -230,6 +233,9 @@ def _plan(request: AnalysisRequest, emit: Emit) -> Plan:
     here = None if request.gpu == LOCAL else GPUS[request.gpu]
     if here is None and request.assumptions.price_per_hour_usd is not None:
         raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})
+    used = software.of_workload(request.workload)
+    for caveat in software.caveat(request.workload.software, used):
+        emit(Log(caveat, "warning"))
     predict = _predictor(request, emit)
     speed_today = None
     if here is not None:
@@ -254,7 +260,11 @@ def _plan(request: AnalysisRequest, emit: Emit) -> Plan:
             if own is not None and own.recommended_batch_size is not None
             else None
         ),
-        caveats=_caveats(request, here, speed_today),
+        caveats=[
+            *software.caveat(request.workload.software, used),
+            *_caveats(request, here, speed_today),
+        ],
+        software=used,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .. import software
 from ..border import read
 from ..errors import InvalidInput
 from ..fields import described_fields
@@ -24,11 +25,13 @@ from .factory import Factory
 class ScriptRequest(Request):
     """One request about a script; ``factory`` creates its training steps.
 
-    To keep a global batch, the factory has to accept the number of micro-batches.
+    To keep a global batch, the factory has to accept the number of micro-batches. ``software`` is
+    that of :class:`~engine.workload.Workload`.
     """
 
     factory: Factory
     gpu: str = field(default=LOCAL, kw_only=True)
+    software: str = field(default="", kw_only=True)
 
     @property
     def gradient_accumulation(self) -> int:
@@ -51,7 +54,8 @@ class ScriptRequest(Request):
 
         Args:
             factory: Creates the steps.
-            given: Values by field name, ``gradient_accumulation`` included. Empty text and ``None``
+            given: Values by field name, ``gradient_accumulation`` and ``software``
+                included. Empty text and ``None``
                 mean the default.
 
         Raises:
@@ -59,6 +63,7 @@ class ScriptRequest(Request):
         """
         filled: dict[str, Any] = {n: value for n, value in given.items() if value not in (None, "")}
         accumulation = filled.pop("gradient_accumulation", 1)
+        pins = str(filled.pop("software", ""))
         assumed = described_fields(Assumptions).keys() & filled.keys()
         requested = described_fields(Request).keys() & filled.keys()
         message = "the factory's code decides this; leave it out"
@@ -67,10 +72,12 @@ class ScriptRequest(Request):
             lambda: Assumptions(**{name: filled[name] for name in assumed}), wrong
         )
         accumulated = read(FIELDS["gradient_accumulation"], accumulation, wrong)
+        versions = collect(lambda: software.parse(pins), wrong) or {}
         request = collect(
             lambda: cls(
                 replace(factory, gradient_accumulation=accumulated or 1),
                 assumptions=assumptions or Assumptions(),
+                software=software.as_text(versions),
                 **{name: filled[name] for name in requested},
             ),
             wrong,
