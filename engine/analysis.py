@@ -178,9 +178,11 @@ def _precision() -> Precision:
 
 def _about_the_trace(trace: Trace) -> list[str]:
     caveats = [
+        *trace.caveats,
         "Nothing was run: the script was traced on fake tensors, and memory comes from a replay "
         "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
         "operators are not seen.",
+        "What later steps do besides, such as evaluation or saving, was not traced.",
         "Memory is attributed from the outside: whatever the factory creates besides parameters "
         "and optimizer state counts as inputs.",
     ]

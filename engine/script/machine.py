@@ -39,6 +39,7 @@ from ..prediction.tracer import known_values
 from ..step.transformers_versions import known_masks
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.recorder import MemoryRecorder, Recorded
+from .compiled import uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
 from .values import ScriptValues, Values, answering
@@ -54,9 +55,13 @@ class Machine:
         behaviour: Of its GPU; ``None`` without one.
         shows_gpu: Whether code sees the GPU. If not, the CPU stands in its place: what is created
             on the CPU counts as on the GPU, and behaves so.
+
+    Attributes:
+        caveats: What an answer has to say about what ran, in sentences.
     """
 
     def __init__(self, behaviour: CudaBehaviour | None, shows_gpu: bool) -> None:
+        self.caveats: list[str] = []
         self.behaviour = behaviour
         self.shows_gpu = shows_gpu
         self._recorder: MemoryRecorder | None = None
@@ -72,6 +77,11 @@ class Machine:
         counted = on_gpu if self.shows_gpu else None
         self._recorder = MemoryRecorder(training, batch_size, temporaries, counted=counted)
         return self._recorder
+
+    def note(self, caveat: str) -> None:
+        """Say something about what runs, once."""
+        if caveat not in self.caveats:
+            self.caveats.append(caveat)
 
     def memory(self) -> tuple[int, int]:
         """Bytes recorded as allocated now, and the most there have been."""
@@ -106,6 +116,7 @@ def pretended_machine(
         stack.enter_context(fake)
         stack.enter_context(known_values())
         stack.enter_context(answering(values or Values(), fake))
+        stack.enter_context(uncompiled(machine.note))
         for context in (_quietly, _one_process, _movable_modules, _copies, _foreach_on_fakes):
             stack.enter_context(context())
         if behaviour is not None:

@@ -7,6 +7,7 @@ the error names the line.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -145,9 +146,32 @@ def _trace(
             if batch_size == 1 and batch_norm_refuses(error):
                 raise NeedsTwoSamples from error
             raise _refusal(factory, error) from error
-    if recorder.trace.sizes or not machine.shows_gpu:
-        _check(steps, recorder, factory)
-    return recorder.trace
+        trace = _with_one_more(recorder, steps) if batch_size == LOW else recorder.trace
+    if trace.sizes or not machine.shows_gpu:
+        _check(steps, trace, factory)
+    return replace(trace, caveats=[*trace.caveats, *machine.caveats])
+
+
+_ALIKE_BYTES = 4096
+"""By so much a step may differ from the one before: a script may keep some numbers of each."""
+
+
+def _with_one_more(recorder: MemoryRecorder, steps: ScriptSteps) -> Trace:
+    """The trace so far; it says so where the next step needs other memory."""
+    trace = copy.deepcopy(recorder.trace)
+    try:
+        recorder.record_step(steps.step)
+    except Exception as error:
+        trace.caveats.append(f"Step {_STEPS + 1} fails with {type(error).__name__}: {error}.")
+        return trace
+    before, after = trace.peak_of_last_step(), recorder.trace.peak_of_last_step()
+    if abs(after - before) > _ALIKE_BYTES:
+        trace.caveats.append(
+            f"Steps differ: at batch {trace.batch_size:,} the tensors of step {_STEPS} take "
+            f"{before:,} bytes and those of step {_STEPS + 1} {after:,}, as where batches have "
+            "their own lengths or a script keeps what it computes. Give it the longest inputs."
+        )
+    return trace
 
 
 def trace_script_at_every_batch_size(
@@ -192,7 +216,12 @@ def trace_script_at_every_batch_size(
     except NotAffine as error:
         warn(f"{error}; tracing each batch size separately")
     single = cache(lambda: one_sample(each, each(LOW)))
-    return lambda batch_size: single() if batch_size == 1 else at(batch_size)
+
+    def told(batch_size: int) -> Trace:
+        trace = single() if batch_size == 1 else at(batch_size)
+        return replace(trace, caveats=low.trace.caveats)
+
+    return told
 
 
 def _checked_traces(checked: Trace, each: TraceAt) -> AffineTrace | QuadraticTrace:
@@ -259,7 +288,7 @@ def _refusal(factory: Factory, error: BaseException) -> CannotTrace:
     return CannotTrace(f"{reason}{factory.describe(error)}", advice)
 
 
-def _check(steps: ScriptSteps, recorder: MemoryRecorder, factory: Factory) -> None:
+def _check(steps: ScriptSteps, trace: Trace, factory: Factory) -> None:
     """Refuse a trace that is not of a whole training step."""
     devices = {parameter.device.type for parameter in steps.model.parameters()}
     if devices - {"cpu"}:
@@ -267,12 +296,12 @@ def _check(steps: ScriptSteps, recorder: MemoryRecorder, factory: Factory) -> No
             f"{factory.name} puts its model on {', '.join(sorted(devices))} while a prediction "
             "runs on the CPU; choose the device inside the factory by torch.cuda.is_available()"
         )
-    if recorder.trace.operations and "backward" not in (name for _, name in recorder.trace.phases):
+    if trace.operations and "backward" not in (name for _, name in trace.phases):
         raise ScriptFailed(
             f"a step of {factory.name} runs no backward pass; it must run a whole training step: "
             "forward, loss, loss.backward(), optimizer"
         )
-    if not recorder.trace.operations:
+    if not trace.operations:
         raise ScriptFailed(
             f"a step of {factory.name} does nothing with tensors created by the factory; create "
             "model, optimizer and data inside it, not while its module is imported"

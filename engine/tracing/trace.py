@@ -74,6 +74,7 @@ class Trace:
         operations: The work of the last step.
         stands_in: Whether it is that of batch 2, in the place of a batch 1 that PyTorch refuses: a
             search may pass through it, but no answer may be about it.
+        caveats: What one has to know about it, in sentences.
     """
 
     batch_size: int
@@ -87,6 +88,7 @@ class Trace:
     last_step: int = 0
     operations: list[Operation] = field(default_factory=list)
     stands_in: bool = False
+    caveats: list[str] = field(default_factory=list)
 
     @property
     def repeatable(self) -> bool:
@@ -125,6 +127,14 @@ class Trace:
         """
         if self.stands_in:
             raise NeedsTwoSamples
+
+    def peak_of_last_step(self) -> int:
+        """Most bytes alive at once in the last step."""
+        live = peak = 0
+        for index, (kind, tensor) in enumerate(self.events):
+            live += -self.sizes[tensor] if kind == FREE else self.sizes[tensor]
+            peak = max(peak, live) if index >= self.last_step else live
+        return peak
 
     def peak_by_category(self) -> tuple[int, dict[str, int]]:
         """Most bytes alive at once, and which category held how much of them."""

@@ -1,0 +1,53 @@
+"""``torch.compile`` in a script that is traced: the same code runs uncompiled.
+
+What a compiled step keeps is decided by the compiler, for one GPU, once it runs. So the trace is of
+the step as it is written, and says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._dynamo import eval_frame
+
+COMPILED = (
+    "The script compiles its step (torch.compile). What is predicted is the same step uncompiled: "
+    "compiled, it may need less memory or more. Measure it to be sure."
+)
+
+
+_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks on modules"
+
+
+@contextmanager
+def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
+    """Run compiled code as it was written, for as long as the context lasts.
+
+    Args:
+        note: Receives :data:`COMPILED` whenever compiled code runs.
+    """
+    choose = eval_frame._callback_from_stance
+    make = torch.compile
+
+    def choose_eager(callback: Any) -> Any:
+        if callback not in (None, False):
+            note(COMPILED)
+        return choose(callback)
+
+    def make_eager(model: Any = None, *, disable: bool = False, **_: Any) -> Any:
+        # Any other backend may look for a GPU, or take seconds to load; it is never called.
+        return make(model, backend="eager", disable=disable)
+
+    with (
+        torch.compiler.set_stance("force_eager"),
+        warnings.catch_warnings(),
+        patch.object(eval_frame, "_callback_from_stance", choose_eager),
+        patch.object(torch, "compile", make_eager),
+    ):
+        warnings.filterwarnings("ignore", message=_HOOKS)
+        yield
