@@ -173,8 +173,10 @@ def known_values() -> Iterator[None]:
     def draw_one(*size: Any, **options: Any) -> Any:
         return 1.0 if size == ([],) else draw(*size, **options)
 
-    def step(scaler: Any, optimizer: torch.optim.Optimizer, state: Any) -> Any:
-        return optimizer.step()
+    def step(
+        scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        return optimizer.step(*args, **kwargs)
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.amp.GradScaler, "_maybe_opt_step", step))

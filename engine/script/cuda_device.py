@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..tracing.operations import tensors_in
@@ -223,7 +224,7 @@ def _wanted(
 
 def as_device(device: Any) -> torch.device:
     """A device as code names it: by a number, a text or itself."""
-    return CUDA if isinstance(device, int) else torch.device(device)
+    return torch.device(_by_name(device))
 
 
 _cpu_device: Any = FakeTensor.device
@@ -310,21 +311,68 @@ def _by_place(group: Callable[..., Any]) -> Callable[..., Any]:
     return grouped
 
 
+class _AnyDevice(type):
+    """Stands in for ``torch.device``, which takes a number only where there is a GPU."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _torch_device)
+
+    def __call__(cls, device: Any = None, *index: int, **named: Any) -> torch.device:
+        return _torch_device(_by_name(device), *index, **named)
+
+
+class _Device(metaclass=_AnyDevice):
+    pass
+
+
+_torch_device = torch.device
+
+
+def _by_name(device: Any) -> Any:
+    return f"cuda:{device}" if isinstance(device, int) else device
+
+
+def _numbers_as_devices() -> Iterator[tuple[Any, str, Any]]:
+    """Functions that take a device, and what takes a number for one in their place."""
+
+    def taking_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if isinstance(kwargs.get("device"), int):
+                kwargs["device"] = _by_name(kwargs["device"])
+            return function(*args, **kwargs)
+
+        return call
+
+    def parse_to(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = _by_name(kwargs["device"])
+        return parse(*(_by_name(value) for value in args[:1]), *args[1:], **kwargs)
+
+    parse, constructors = torch._C._nn._parse_to, _device_constructors()
+    yield torch, "device", _Device
+    yield torch._C._nn, "_parse_to", parse_to
+    for name, function in vars(torch).items():
+        if callable(function) and function in constructors:
+            yield torch, name, taking_numbers(function)
+
+
 @contextmanager
 def placing_tensors() -> Iterator[None]:
     """Let fake tensors be on the host or on the GPU, for as long as the context lasts."""
+    numbers = list(_numbers_as_devices())
     as_tensor = torch.as_tensor
 
     def as_placed_tensor(data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
         if isinstance(data, FakeTensor):  # C++ would copy what is on the GPU already
             return data.to(device=data.device if device is None else device, dtype=dtype)
-        return as_tensor(data, dtype=dtype, device=device)
+        return as_tensor(data, dtype=dtype, device=_by_name(device))
 
     with ExitStack() as stack:
         stack.enter_context(DeviceMode())
         for name, method in _METHODS.items():
             stack.enter_context(patch.object(FakeTensor, name, method))
-        stack.enter_context(patch.object(torch, "as_tensor", as_placed_tensor))
+        for owner, name, stand_in in (*numbers, (torch, "as_tensor", as_placed_tensor)):
+            stack.enter_context(patch.object(owner, name, stand_in))
         group = torch._C._group_tensors_by_device_and_dtype
         name = "_group_tensors_by_device_and_dtype"
         stack.enter_context(patch.object(torch._C, name, _by_place(group)))

@@ -28,12 +28,16 @@ _CUDA_VERSION = "12.8"
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What the catalogue knows of what ``torch.cuda.get_device_properties`` returns."""
+    """What the catalogue knows of what ``torch.cuda.get_device_properties`` returns.
+
+    It does not know the number of multiprocessors, which ``nn.DataParallel`` compares between GPUs.
+    """
 
     name: str
     major: int
     minor: int
     total_memory: int
+    multi_processor_count: int = 1
     warp_size: int = 32
     is_integrated: int = 0
     is_multi_gpu_board: int = 0
@@ -204,6 +208,7 @@ def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
         "Event": Event,
         "device": _Current,
         "device_of": _Current,
+        "device_index": _Current,
         "_initialized": True,
     }
 
@@ -229,6 +234,9 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
             (torch.backends.mps, "is_available", lambda: False),
             (torch.version, "cuda", torch.version.cuda or _CUDA_VERSION),
             (torch, "Generator", Generator),
+            (torch, "Stream", Stream),
+            (torch, "Event", Event),
+            (torch.nn.parallel.comm, "scatter", lambda tensor, *_, **__: (tensor.cuda(),)),
         ):
             stack.enter_context(patch.object(owner, name, value))
         stack.enter_context(_autocast_swapped())

@@ -26,11 +26,13 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._device import _device_constructors
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
@@ -107,6 +109,7 @@ def pretended_machine(
         shows_gpu: Whether code sees a GPU. If not, the CPU stands in its place: for code that never
             asks for one and trains on the CPU as if it were one.
     """
+    _device_constructors()  # it keeps a list of functions, which must not be of those patched here
     shows_gpu = shows_gpu and behaviour is not None
     machine = Machine(behaviour, shows_gpu)
     fake = ScriptValues()
@@ -117,7 +120,10 @@ def pretended_machine(
         stack.enter_context(known_values())
         stack.enter_context(answering(values or Values(), fake))
         stack.enter_context(uncompiled(machine.note))
-        for context in (_quietly, _one_process, _movable_modules, _copies, _foreach_on_fakes):
+        for context in (
+            *(_quietly, _one_process, _fresh_accelerate),
+            *(_movable_modules, _copies, _foreach_on_fakes),
+        ):
             stack.enter_context(context())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))
@@ -178,6 +184,20 @@ def _one_process() -> Iterator[None]:
             loader.num_workers, loader.timeout = given
 
     with patch.object(DataLoader, "_get_iterator", iterate):
+        yield
+
+
+@contextmanager
+def _fresh_accelerate() -> Iterator[None]:
+    """Let Accelerate find out device and precision anew, as in a process of its own.
+
+    It keeps them for as long as the process lives, and refuses another precision.
+    """
+    with ExitStack() as stack:
+        if find_spec("accelerate") is not None:
+            state = importlib.import_module("accelerate.state")
+            for owner in (state.PartialState, state.AcceleratorState, state.GradientState):
+                stack.enter_context(patch.dict(owner._shared_state, clear=True))
         yield
 
 

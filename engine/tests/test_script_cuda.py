@@ -128,6 +128,11 @@ def on_a10(code: str) -> dict[str, object]:
         "w = torch.ones(3, device='cuda', requires_grad=True); w.sum().backward(); x = w.grad",
         "x = torch.ones(3).pin_memory().cuda(non_blocking=True)",
         "import copy; x = copy.deepcopy(torch.nn.Linear(2, 2).cuda()).weight",
+        "x = torch.ones(3).to(0)",
+        "x = torch.ones(3, device=torch.cuda.current_device())",
+        "x = torch.nn.Linear(2, 2).to(0).weight",
+        "x = torch.ones(3).to(torch.device(0))",
+        "x = torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(torch.ones(1, 2))",
     ],
 )
 def test_a_tensor_knows_that_it_is_on_the_gpu(code: str) -> None:
@@ -301,3 +306,63 @@ def test_nothing_of_it_stays_behind() -> None:
     on_a10("torch.ones(3).cuda()")
     assert before == (torch.cuda.is_available, torch.Generator, torch.get_autocast_dtype("cpu"))
     assert torch.Generator().device.type == "cpu"
+
+
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def make_step(batch_size):
+    accelerator = Accelerator(mixed_precision="{precision}")
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader(TensorDataset(torch.randn(256, 64)), batch_size, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    def step():
+        (x,) = next(iter(loader))
+        loss = model(x).square().mean()
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        print(accelerator.gather(loss).item())
+    return step
+"""
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", "float16"), ("bf16", "bfloat16")])
+def test_accelerate_finds_the_gpu_and_its_precision(
+    folder: Path, precision: str, dtype: str
+) -> None:
+    """Each time anew, though it remembers both for as long as a process lives."""
+    factory = written(folder, ACCELERATED.replace("{precision}", precision), precision)
+    assert dtypes_of_products(trace_script(factory, 8, A10)) == {dtype}
+
+
+def test_what_is_all_on_the_gpu_is_traced_like_the_cpu_in_its_place(folder: Path) -> None:
+    """Two ways to trace the same step: tensors that say where they are, and the CPU as a GPU."""
+    code = """
+import torch
+from torch import nn
+
+def make_step(batch_size):
+    with torch.device({device}):
+        model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Dropout(0.1))
+        x = torch.randn(batch_size, 64)
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast({device}, torch.bfloat16):
+            loss = model(x).float().square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return step
+"""
+    gpu, cpu = (
+        trace_script(written(folder, code.replace("{device}", repr(device)), device), 8, A10)
+        for device in ("cuda", "cpu")
+    )
+    assert (gpu.events, gpu.sizes, gpu.operations) == (cpu.events, cpu.sizes, cpu.operations)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .operations import tensors_in
 
@@ -65,7 +66,8 @@ class KnownValues(FakeTensorMode):
     def values(self, tensor: torch.Tensor) -> Values | None:
         """The values in a fake tensor; ``None`` where they are not known."""
         if isinstance(tensor, FakeTensor) and tensor.constant is not None:
-            return frozenset(tensor.constant.flatten().tolist())
+            with _disable_current_modes():
+                return frozenset(tensor.constant.flatten().tolist())
         storage = tensor.untyped_storage()
         values = self._values.get(storage._cdata)
         if values is None or len(values) == 1:
