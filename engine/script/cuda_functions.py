@@ -157,9 +157,6 @@ def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
     def constant(value: Any) -> Callable[..., Any]:
         return lambda *_, **__: value
 
-    def nothing(*_: Any, **__: Any) -> None:
-        pass
-
     constants = {
         "is_available": True,
         "_is_compiled": True,
@@ -189,7 +186,8 @@ def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
     )  # fmt: skip
     return {
         **{name: constant(value) for name, value in constants.items()},
-        **dict.fromkeys(silent, nothing),
+        # A function for each: torch.compile looks functions up by identity, and refuses doubles.
+        **{name: constant(None) for name in silent},
         "is_bf16_supported": lambda including_emulation=True: (
             including_emulation or properties.major >= 8
         ),
