@@ -55,7 +55,8 @@ def trial(**fields: Any) -> Trial:
 # Real processes, over Gloo
 
 
-@pytest.mark.parametrize("as_view", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("as_view", [False, True])
 def test_measured_ddp_equals_predicted_ddp_to_the_byte(as_view: bool) -> None:
     workload = shared("ddp", gradient_accumulation=2, gradient_as_bucket_view=as_view)
     found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**30))
