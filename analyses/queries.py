@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from analyses.jobs import lab_state, queue, unwanted
 from analyses.models import SHARED, Analysis, Query, QueryKind, QueryStatus, Status
 from analyses.permissions import may_administer, may_see_lab
-from analyses.services import check_storable, measured_gpu, split_gpu
+from analyses.services import check_software, check_storable, measured_gpu, split_gpu
 from analyses.store import request_hash
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
@@ -134,6 +134,7 @@ def predictable(fields: Mapping[str, object]) -> AnalysisRequest:
     given, wanted = split_gpu(fields)
     request = AnalysisRequest.parse(given)
     check_storable(request.workload.config)
+    check_software(request.workload.software)
     if request.gpu != LOCAL:
         return request
     return AnalysisRequest.parse({**given, "gpu": catalogue_gpu(measured_gpu(wanted))})

@@ -21,6 +21,7 @@ from analyses.lab import settle
 from analyses.models import Analysis, Job, Status
 from analyses.savings.aggregation import recounting
 from analyses.store import request_columns
+from engine import software
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
 from engine.request import AnalysisRequest
@@ -51,6 +52,7 @@ def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> 
     request = AnalysisRequest.parse(given)
     kind = measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
     check_storable(request.workload.config)
+    check_software(request.workload.software, kind)
     settled = settle(request, given, kind)
     with transaction.atomic():
         analysis = Analysis.objects.create(
@@ -100,6 +102,27 @@ def check_storable(config: Mapping[str, object] | None) -> None:
     text = json.dumps(config, ensure_ascii=False)
     if "\\u0000" in text or storable(text) != text:
         raise InvalidInput({"config": "it contains a NUL or half a surrogate pair; remove it"})
+
+
+def check_software(wanted: str, gpu_name: str = "") -> None:
+    """Refuse versions that no node online offers.
+
+    Args:
+        wanted: The software of a workload.
+        gpu_name: The GPU to measure on; empty for a prediction.
+    """
+    if not wanted:
+        return
+    pins = software.parse(wanted)
+    offered = lab_state.software_offered(gpu_name)
+    if not any(software.is_offered(pins, versions) for versions in offered.values()):
+        choices = " or ".join(sorted(filter(None, offered))) or "the lab's own"
+        raise InvalidInput(
+            {
+                "software": f"no machine online has {software.in_words(pins)}; choose {choices}, "
+                "or ask an admin to add it (manage.py environment add)"
+            }
+        )
 
 
 def cancel(analysis: Analysis, member: User) -> bool:

@@ -32,6 +32,7 @@ def request_columns(settled: Settled, measured_gpu: str = "") -> dict[str, objec
         "gpu": request.gpu,
         "precision": workload.precision,
         "optimizer": workload.optimizer,
+        "software": workload.software,
         "current_batch_size": request.current_batch_size,
         "request_hash": request_hash(request),
         "measured_gpu": measured_gpu,

@@ -278,6 +278,7 @@ QUERIES_KEPT_DAYS = env.keep_lookup_days
 # The engine and the queue
 
 ASKS_HUB = env.hub
+ENVIRONMENTS_DIR = DATA_DIR / "environments"
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
 ENGINE_DEADLINE_SECONDS = env.engine_deadline
 QUERY_DEADLINE_SECONDS = {

@@ -49,6 +49,10 @@ class NodeSerializer(serializers.Serializer[Any]):
     gpu = NodeGpuSerializer(allow_null=True)
     memory_bytes = serializers.IntegerField(allow_null=True)
     versions = serializers.DictField(help_text="Of the software on it, by name.")
+    environments = serializers.DictField(
+        child=serializers.DictField(child=serializers.CharField()),
+        help_text="Other software that it offers: values of the field `software`, and versions.",
+    )
     draining = serializers.BooleanField(help_text="Whether it takes no new work.")
     problem = serializers.CharField(help_text="Why it cannot work; empty if it can.")
     analyses = serializers.ListField(
@@ -76,6 +80,7 @@ def _node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
         "gpu": gpu if node.gpu_name else None,
         "memory_bytes": node.memory_bytes,
         "versions": node.versions,
+        "environments": node.environments,
         "draining": node.draining,
         "problem": node.problem,
         "analyses": [analysis.pk for analysis in at_work],

@@ -171,13 +171,14 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         model = Analysis
         fields: tuple[str, ...] = (
             "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
-            "measured_gpu", "current_batch_size", "queued_at", "started_at", "finished_at", "node",
-            "attempt", "answered_from", "pushed_from", "source",
+            "software", "measured_gpu", "current_batch_size", "queued_at", "started_at",
+            "finished_at", "node", "attempt", "answered_from", "pushed_from", "source",
             "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year",
             "gpu_hours_per_year", "adopted_at", "adopted_by", "failure", "tags",
         )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
+            "software": {"help_text": FIELDS["software"].described.help},
             "measured_gpu": {"help_text": "The GPU it is measured on; empty for a prediction."},
             "attempt": {"help_text": "How many workers have started it so far."},
             "answered_from": {"help_text": "The earlier analysis whose result was reused, if any."},

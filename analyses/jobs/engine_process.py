@@ -16,6 +16,8 @@ from typing import IO
 import psutil
 from django.conf import settings
 
+from analyses.jobs.environments import OWN
+from engine.environments import Environment
 from engine.hub import SWITCH
 
 logger = logging.getLogger(__name__)
@@ -92,7 +94,8 @@ class EngineProcess:
     is gone, since its standard input then ends.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], software: str = OWN) -> None:
+        self.software = software
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -217,8 +220,9 @@ class EngineProcess:
 
 
 class Engines:
-    """Keeps one engine warm, so that an analysis need not wait for torch to load.
+    """Keeps engines warm, so that an analysis need not wait for torch to load.
 
+    One waits with the node's own software, and one with the other software that was last asked for.
     A prediction's engine is reused for the next one, unless it has served many requests or grown
     large, so that memory leaks in its libraries end with it.
 
@@ -228,36 +232,47 @@ class Engines:
 
     def __init__(self, *, keep_traces: bool = False) -> None:
         self.keep_traces = keep_traces
-        self._warm: EngineProcess | None = None
+        self._warm: dict[str, EngineProcess] = {}  # by the name of the environment
 
-    def prepare(self) -> None:
-        """Make sure that an engine is waiting; replace a dead one."""
-        if self._warm is not None and self._warm.returncode is not None:
-            self.close()
-        if self._warm is None:
+    def prepare(self, environment: Environment | None = None) -> None:
+        """Make sure that an engine is waiting; replace a dead one.
+
+        Args:
+            environment: Its software; the node's own by default.
+        """
+        name = environment.name if environment else OWN
+        if name in self._warm and self._warm[name].returncode is not None:
+            self._end(name)
+        if name not in self._warm:
+            command = list(settings.ENGINE_COMMAND)
+            if environment is not None and name != OWN:
+                command[0] = str(environment.python)
             options = ["--keep-traces"] if self.keep_traces else []
-            self._warm = EngineProcess([*settings.ENGINE_COMMAND, *options])
+            self._warm[name] = EngineProcess([*command, *options], software=name)
 
-    def take(self) -> EngineProcess:
+    def take(self, environment: Environment | None = None) -> EngineProcess:
         """The waiting engine, now the caller's; a new one if none is alive."""
-        self.prepare()
-        engine, self._warm = self._warm, None
-        assert engine is not None  # noqa: S101  # prepare() made sure
-        return engine
+        self.prepare(environment)
+        return self._warm.pop(environment.name if environment else OWN)
 
     def give_back(self, engine: EngineProcess) -> None:
         """Keep an engine that is done and waits for the next request."""
         engine.answers += 1
-        if self._warm is not None or engine.answers >= MOST_ANSWERS or engine.is_large():
+        if engine.software in self._warm or engine.answers >= MOST_ANSWERS or engine.is_large():
             engine.end()
-        else:
-            self._warm = engine
+            return
+        if engine.software != OWN:
+            for other in self._warm.keys() - {OWN}:
+                self._end(other)
+        self._warm[engine.software] = engine
 
     def close(self) -> None:
-        """End the waiting engine, if there is one."""
-        if self._warm is not None:
-            self._warm.end()
-            self._warm = None
+        """End the waiting engines."""
+        for name in list(self._warm):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        self._warm.pop(name).end()
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:

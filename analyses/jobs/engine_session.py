@@ -40,12 +40,14 @@ class Asked:
         seconds: How long it may take.
         advice: What to do if it takes longer.
         keeps_engine: Whether the engine may be reused afterwards.
+        software: What the workload has to run with.
     """
 
     request: Mapping[str, object]
     seconds: float
     advice: str
     keeps_engine: bool
+    software: str
 
 
 def asked_of(lease: Lease) -> Asked:
@@ -58,6 +60,7 @@ def asked_of(lease: Lease) -> Asked:
             settings.ENGINE_DEADLINE_SECONDS,
             "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
             keeps_engine=not analysis.measured_gpu,
+            software=analysis.software,
         )
     query = Query.objects.get(pk=lease.subject_id)
     return Asked(
@@ -65,6 +68,7 @@ def asked_of(lease: Lease) -> Asked:
         settings.QUERY_DEADLINE_SECONDS[lease.kind],
         "An analysis has more time.",
         keeps_engine=lease.kind == JobKind.PREDICT,
+        software=query.request.get("software") or "",
     )
 
 

@@ -181,6 +181,21 @@ def nodes() -> list[tuple[Node, list[Analysis]]]:
     return [(node, at_work.get(node.name, [])) for node in every]
 
 
+def software_offered(gpu_name: str = "") -> dict[str, dict[str, str]]:
+    """The versions that the nodes online offer, by the name of the environment.
+
+    The nodes' own software has the empty name.
+
+    Args:
+        gpu_name: Only of nodes with this GPU; empty for any.
+    """
+    nodes = nodes_online().filter(gpu_name=gpu_name) if gpu_name else nodes_online()
+    found: dict[str, dict[str, str]] = {}
+    for node in nodes:
+        found |= {"": node.versions} | node.environments
+    return found
+
+
 def nodes_with_gpu() -> QuerySet[Node]:
     """Online nodes that can measure on a GPU."""
     return nodes_online().exclude(gpu_name="")

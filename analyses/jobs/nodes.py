@@ -15,7 +15,7 @@ import pynvml
 from django.conf import settings
 from django.db.models.functions import Now
 
-from analyses.jobs import nodes
+from analyses.jobs import environments
 from analyses.models import Node
 from engine.fingerprint import fingerprint
 
@@ -109,6 +109,7 @@ def register() -> None:
             "driver": node.gpu.driver if node.gpu else "",
             "memory_bytes": psutil.virtual_memory().total,
             "versions": versions(),
+            "environments": _environments(),
             "started_at": Now(),
             "heartbeat_at": Now(),
             "draining": False,
@@ -119,8 +120,13 @@ def register() -> None:
 
 def beat() -> None:
     """Set the heartbeat; a deleted row is written again."""
-    if not Node.objects.filter(name=here().name).update(heartbeat_at=Now()):
+    row = Node.objects.filter(name=here().name)
+    if not row.update(heartbeat_at=Now(), environments=_environments()):
         register()
+
+
+def _environments() -> dict[str, dict[str, str]]:
+    return {one.name: dict(one.versions) for one in environments.here()}
 
 
 def versions() -> dict[str, str]:
@@ -144,6 +150,12 @@ def engine_version() -> str:
     return fingerprint()
 
 
-def environment_here() -> dict[str, str]:
-    """This node's name and the versions that an analysis claimed now runs with."""
-    return {"node": nodes.here().name, "engine": engine_version(), **nodes.versions()}
+def environment_here(wanted: str = environments.OWN) -> dict[str, str]:
+    """This node's name and the versions that an analysis claimed now runs with.
+
+    Args:
+        wanted: The software of its workload.
+    """
+    found = environments.find(wanted)
+    others = found.versions if found and found.name else {}
+    return {"node": here().name, "engine": engine_version(), **versions(), **others}

@@ -26,7 +26,7 @@ from django_q.brokers import Broker
 from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
-from analyses.jobs import nodes, supervisor, timeouts
+from analyses.jobs import environments, nodes, supervisor, timeouts
 from analyses.models import AT_WORK, Analysis, Job, JobKind, Node, Notification, Query, Status
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,8 @@ def enqueue(subject: Analysis | Query | Notification) -> Job:
         case Notification():
             job = Job(kind=JobKind.NOTIFICATION, notification=subject, lane=NOTIFICATIONS)
     job.key = key_fingerprint()
+    if not isinstance(subject, Notification):
+        job.software = subject.request.get("software") or ""
     job.save()
     return job
 
@@ -144,11 +146,17 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         here = nodes.here()
         lanes = lanes_of(self.list_key, here)
         due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now(), lane__in=lanes)
-        waiting = set(due.order_by().values_list("lane", flat=True).distinct())
-        free = self._free(waiting, here) if waiting else []
+        waiting = {
+            (lane, software)
+            for lane, software in due.order_by().values_list("lane", "software").distinct()
+            if not software or environments.find(software)
+        }
+        free = self._free({lane for lane, _ in waiting}, here) if waiting else []
         if not free or Node.objects.filter(name=here.name, draining=True).exists():
             return None
-        job = due.filter(lane__in=free).order_by("-priority", "pk").first()
+        offered = {software for _, software in waiting}
+        due = due.filter(lane__in=free, software__in=offered)
+        job = due.order_by("-priority", "pk").first()
         if job is None or not due.filter(pk=job.pk).update(not_before=Now() + HANDED_OVER):
             return None  # another node was faster
         self._handed, self._handed_at = job.pk, monotonic()

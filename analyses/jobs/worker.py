@@ -21,6 +21,7 @@ from django_q.conf import Conf
 
 from analyses.jobs import (
     engine_session,
+    environments,
     lease,
     nodes,
     notifications,
@@ -79,7 +80,7 @@ def _claim(job_id: int) -> Lease | None:
         unwanted.drop_unwanted()
     here = nodes.here()
     device = here.gpu_uuid if job.lane.startswith(queue.MEASUREMENTS) else ""
-    return lease.claim(job_id, here.name, device, nodes.environment_here())
+    return lease.claim(job_id, here.name, device, nodes.environment_here(job.software))
 
 
 def _named_in_log(taken: Lease) -> AbstractContextManager[None]:
@@ -122,7 +123,10 @@ def _work(renewal: Renewal) -> Outcome:
 def _ask_engine(renewal: Renewal) -> Outcome:
     """Run an engine, which is kept for the next request only if it completes this one."""
     asked = engine_session.asked_of(renewal.lease)
-    engine = engines.take()
+    environment = environments.find(asked.software)
+    if environment is None:
+        return Failure("no_software", f"This node no longer offers {asked.software}.")
+    engine = engines.take(environment)
     keeps_engine = False
     try:
         outcome = engine_session.follow(renewal, engine, asked, _stopping)

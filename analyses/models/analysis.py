@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from analyses.models.jobs import FINAL_STATUSES, Status
+from analyses.models.jobs import FINAL_STATUSES, LONGEST_SOFTWARE, Status
 from memorymark_site.operations.log import LONGEST_REQUEST_ID
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ FILTERED_BY = (
     ("status",),
     ("owner",),
     ("queued_at",),
+    ("software",),
     ("precision",),
     ("model",),
     ("gpu", "measured_gpu"),
@@ -46,14 +47,15 @@ FILTERED_BY = (
 """What the history filters and sorts by; the first index is for no filter at all.
 
 The order matters: of several indexes that fit, SQLite, which has no statistics here, takes the one
-created last. So status, which most analyses share, comes before model, GPU and precision.
+created last. So status, which most analyses share, comes before software, precision, model and GPU.
 
 Each index covers all columns of a list, so a page with any filters is found and counted within one
 index. A row has up to 70 kB of JSON; reading ten thousand rows took half a second.
 """
 
 _LISTED = (
-    "model", "gpu", "measured_gpu", "precision", "status", "owner", "queued_at", "adopted_at",
+    "model", "gpu", "measured_gpu", "precision", "software", "status", "owner", "queued_at",
+    "adopted_at",
     *(column for columns in SORTED_BY for column in columns),
 )  # fmt: skip
 
@@ -90,6 +92,7 @@ class Analysis(models.Model):
     model = models.CharField(max_length=500)
     gpu = models.CharField(max_length=100)
     precision = models.CharField(max_length=20)
+    software = models.CharField(max_length=LONGEST_SOFTWARE, blank=True)
     optimizer = models.CharField(max_length=20)
     current_batch_size = models.PositiveIntegerField()
 

@@ -35,6 +35,10 @@ class JobKind(models.TextChoices):
     NOTIFICATION = "notification", "Notification"
 
 
+LONGEST_SOFTWARE = 500
+"""In characters: more than a version of each package takes."""
+
+
 class Job(models.Model):
     """One piece of work: both the entry in the queue and the record of the worker that holds it.
 
@@ -43,7 +47,8 @@ class Job(models.Model):
     ``token``, which every later write must match, and renews ``heartbeat_at``. ``attempts`` counts
     the workers that took it; ``losses`` those that vanished with it, and failures that were tried
     again. ``device`` is the UUID of the GPU that it measures on. ``key`` is a fingerprint of the
-    ``SECRET_KEY`` of the process that queued it.
+    ``SECRET_KEY`` of the process that queued it. ``software`` is what its workload has to run with,
+    as ``engine.workload.Workload`` has it; only nodes that offer it take the job.
     """
 
     kind = models.CharField(max_length=20, choices=JobKind)
@@ -52,6 +57,7 @@ class Job(models.Model):
     state = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
     not_before = models.DateTimeField(db_default=Now())
     key = models.CharField(max_length=16, blank=True)
+    software = models.CharField(max_length=LONGEST_SOFTWARE, blank=True)
 
     token = models.CharField(max_length=32, blank=True)
     node = models.CharField(max_length=200, blank=True)
@@ -166,7 +172,8 @@ class Query(models.Model):
 class Node(models.Model):
     """A machine whose worker runs analyses, with its GPU and its last heartbeat.
 
-    ``versions`` are those of its software. A node that is ``draining`` takes no new work and
+    ``versions`` are those of its own software, ``environments`` those of others that it offers, by
+    the name of the environment. A node that is ``draining`` takes no new work and
     restarts when it has none left. ``problem`` is what keeps it from working, for admins to read.
     """
 
@@ -177,6 +184,7 @@ class Node(models.Model):
     driver = models.CharField(max_length=100, blank=True)
     memory_bytes = models.BigIntegerField(null=True, blank=True)
     versions = models.JSONField(default=dict, blank=True)
+    environments = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField()
     draining = models.BooleanField(default=False)

@@ -18,6 +18,7 @@ from analyses.jobs.engine_process import (
     LineSplitter,
     environment,
 )
+from analyses.jobs.environments import OWN
 
 Behave = Callable[[str], list[str]]
 
@@ -45,16 +46,16 @@ def test_the_engine_is_started_ahead_of_its_request(engines: Engines, fake_engin
 def test_preparing_twice_starts_one_engine(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
     engines.prepare()
-    waiting = engines._warm
+    waiting = engines._warm.get(OWN)
     engines.prepare()
 
-    assert engines._warm is waiting
+    assert engines._warm.get(OWN) is waiting
 
 
 def test_a_dead_warm_engine_is_replaced(engines: Engines, fake_engine: Behave) -> None:
     fake_engine("success")
     engines.prepare()
-    dead = engines._warm
+    dead = engines._warm.get(OWN)
     assert dead is not None
     os.kill(dead.pid, 9)
     dead._process.wait()

@@ -15,6 +15,7 @@ from pytest_django import Settings
 from analyses import queries
 from analyses.jobs import engine_session, lease, nodes, queue, unwanted, worker
 from analyses.jobs.engine_output import Failure
+from analyses.jobs.environments import OWN
 from analyses.models import Job, Query, QueryKind, QueryStatus
 from engine.request import AnalysisRequest
 
@@ -39,7 +40,7 @@ def failure_of(query: Query) -> dict[str, Any]:
 
 
 def engine_pid() -> int:
-    warm = worker.engines._warm
+    warm = worker.engines._warm.get(OWN)
     assert warm is not None
     return warm.pid
 

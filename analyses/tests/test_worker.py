@@ -16,6 +16,7 @@ from pytest_django import Settings
 from analyses import services
 from analyses.jobs import engine_output, engine_session, lease, supervisor, timeouts, worker
 from analyses.jobs.engine_process import TERM_GRACE_SECONDS
+from analyses.jobs.environments import OWN
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_trial, make_analysis, make_trial
 
@@ -172,7 +173,7 @@ def test_the_deadline_ends_the_engine_and_its_children(
     monkeypatch.setattr(lease, "record", an_hour_passes)
     monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
-    monkeypatch.setattr(worker.engines, "take", lambda: engine)
+    monkeypatch.setattr(worker.engines, "take", lambda _environment: engine)
     analysis = _run(member)
 
     assert analysis.failure_code == "deadline"
@@ -303,7 +304,7 @@ def test_a_cancelled_analysis_ends_its_engine_soon(
     fake_engine("hang")
     monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
-    monkeypatch.setattr(worker.engines, "take", lambda: engine)
+    monkeypatch.setattr(worker.engines, "take", lambda _environment: engine)
     check = lease.is_to_end
 
     def cancelled_by_then(claim: lease.Lease) -> bool:
@@ -333,7 +334,7 @@ def test_one_engine_serves_one_prediction_after_another(member: User, fake_engin
     engines = []
     for _ in range(3):
         assert _run(member).status == Status.SUCCEEDED
-        engines.append(worker.engines._warm)
+        engines.append(worker.engines._warm.get(OWN))
 
     assert len({engine.pid for engine in engines if engine}) == 1
 
@@ -345,12 +346,12 @@ def test_an_engine_without_a_result_is_not_reused(
     fake_engine(behaviour)
     settings.ENGINE_DEADLINE_SECONDS = 0.5
     worker.keep_warm()
-    first = worker.engines._warm
+    first = worker.engines._warm.get(OWN)
     assert _run(member).status == Status.FAILED
 
     assert first is not None
     assert first.returncode is not None
-    assert worker.engines._warm is not first
+    assert worker.engines._warm.get(OWN) is not first
 
 
 def test_an_idle_worker_stops_immediately(
@@ -360,7 +361,7 @@ def test_an_idle_worker_stops_immediately(
     monkeypatch.setattr(worker, "_stopping", threading.Event())
     worker.keep_warm()
     engine = worker.engines.take()
-    worker.engines._warm = engine
+    worker.engines._warm[OWN] = engine
     with pytest.raises(SystemExit):
         worker.stop(15, None)
 

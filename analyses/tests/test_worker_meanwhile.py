@@ -81,7 +81,7 @@ def test_a_frozen_engine_with_an_unread_request_ends_at_the_deadline(
     monkeypatch.setattr("analyses.jobs.engine_process.TERM_GRACE_SECONDS", 0.2)
     engine = worker.engines.take()
     os.kill(engine.pid, signal.SIGSTOP)
-    monkeypatch.setattr(worker.engines, "take", lambda: engine)
+    monkeypatch.setattr(worker.engines, "take", lambda _environment: engine)
     analysis = make_analysis(member)
     for size in range(1, 400):  # more than fits into a pipe
         add_trial(analysis, make_trial(size))

@@ -18,6 +18,7 @@ from analyses.models import Analysis, Note, Status
 from analyses.pages.history import columns
 from analyses.pages.history.labels import TAGGINGS, tags_in_use
 from engine.gpus import LOCAL
+from engine.software import in_words, parse
 
 LONGEST_SEARCH = 200
 """In characters; each word of it costs a query."""
@@ -56,6 +57,7 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     gpu = django_filters.CharFilter(label="GPU", method="on_gpu")
     status = django_filters.ChoiceFilter(label="Status", choices=Status.choices, empty_label="any")
     precision = django_filters.CharFilter(label="Precision", field_name="precision")
+    software = django_filters.CharFilter(label="Software", field_name="software")
     tag = django_filters.CharFilter(label="Tag", method="with_tag")
     adopted = django_filters.ChoiceFilter(
         label="Adopted", choices=YES_OR_NO, empty_label="any", method="is_adopted"
@@ -126,6 +128,7 @@ def offer_choices(form: forms.Form) -> None:
         "model": [(model, model_name(model)) for model in _models_in_use()],
         "gpu": [(_gpu_key(*gpu), _gpu_title(*gpu)) for gpu in _gpus_in_use()],
         "precision": [(name, name) for name in _precisions_in_use()],
+        "software": [(name, in_words(parse(name))) for name in _software_in_use()],
     }.items():
         _offer(form, name, choices)
     _offer(form, "tag", [(name, name) for name in tags_in_use()])
@@ -182,6 +185,11 @@ def _models_in_use() -> list[str]:
 
 def _precisions_in_use() -> list[str]:
     return _values("precision")
+
+
+def _software_in_use() -> list[str]:
+    """Without the lab's own, which has no name."""
+    return list(filter(None, _values("software")))
 
 
 def _gpus_in_use() -> list[tuple[str, str]]:

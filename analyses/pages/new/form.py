@@ -31,6 +31,7 @@ from analyses.pages.new.widgets import (
     model_facts,
     select,
     size_help,
+    software_choices,
     text,
 )
 from engine.errors import InvalidInput
@@ -78,6 +79,7 @@ class AnalysisForm(forms.Form):
                 self.fields[name] = input_for(described)
         gpu = FIELDS["gpu"]
         self.fields["gpu"] = select(gpu.label, gpu_choices(), gpu.described.help)
+        self._offer_software()
         chosen = str(self["model"].value())
         for name in SIZES:
             self.fields[name].help_text = size_help(chosen, name)
@@ -86,6 +88,12 @@ class AnalysisForm(forms.Form):
             value = exact(getattr(lab, name))
             self.fields[name].help_text += f" Your lab's default: {value}."
             self.fields[name].widget.attrs["placeholder"] = value
+
+    def _offer_software(self) -> None:
+        described = FIELDS["software"]
+        self.fields["software"] = select(described.label, [], described.described.help)
+        chosen = str(self["software"].value() or "")
+        self.fields["software"].widget.choices = software_choices(chosen)
 
     def _model_inputs(self) -> dict[str, forms.Field]:
         config = FIELDS["config"]

@@ -11,6 +11,8 @@ from analyses.formatting import gib_with_unit, local_gpu, usd
 from analyses.jobs import lab_state
 from analyses.lab import HeldPrice, key_of, prices
 from analyses.models import Node
+from engine import software
+from engine.errors import InvalidInput
 from engine.fields import Field
 from engine.gpus import GPUS, Gpu
 from engine.models.kinds import Kind, Task
@@ -21,6 +23,9 @@ Groups = list[tuple[str, Choices]]
 
 OTHER_MODEL = "other"
 """The choice of a model that is no preset; its ID or config is then in two other fields."""
+
+_NAMED = ("transformers", "torch")
+"""Of the lab's own versions."""
 
 SIZES = ("sequence_length", "image_size")
 """The fields that only some models take."""
@@ -141,6 +146,27 @@ def gpu_choices() -> Groups:
         (local_gpu(kind), _kind_label(nodes, held[key_of(kind)])) for kind, nodes in kinds.items()
     ]
     return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
+
+
+def software_choices(chosen: str = "") -> Choices:
+    """The lab's own versions, then those of its environments.
+
+    Args:
+        chosen: Offered too, so that a stored analysis with other versions is shown as it is.
+    """
+    offered = lab_state.software_offered()
+    known = offered.get("") or software.installed()
+    own = {name: known[name] for name in _NAMED if name in known}
+    names = dict.fromkeys([*sorted(filter(None, offered)), *([chosen] if chosen else [])])
+    labels = [(name, _software_label(name)) for name in names]
+    return [("", f"The lab's own: {software.in_words(own)}"), *labels]
+
+
+def _software_label(name: str) -> str:
+    try:
+        return software.in_words(software.parse(name))
+    except InvalidInput:  # typed into an address
+        return name
 
 
 def _kind_label(nodes: Sequence[Node], price: HeldPrice) -> str:
