@@ -44,6 +44,7 @@ from ..tracing.recorder import MemoryRecorder, Recorded
 from .compiled import uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
+from .pretrained import without_weights
 from .values import ScriptValues, Values, answering
 
 _CPU_ONLY = "(?s).*CUDA is not available"
@@ -120,6 +121,7 @@ def pretended_machine(
         stack.enter_context(known_values())
         stack.enter_context(answering(values or Values(), fake))
         stack.enter_context(uncompiled(machine.note))
+        stack.enter_context(without_weights(machine.note))
         for context in (
             *(_quietly, _one_process, _fresh_accelerate),
             *(_movable_modules, _copies, _foreach_on_fakes),

@@ -1,0 +1,151 @@
+"""Pretrained models in a custom step: built from their configs while it is traced."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.script.machine import Machine, pretended_machine
+from engine.script.trace import CannotTrace, trace_script
+from engine.tests.scripts import A10, written
+
+LOADING = """
+import torch
+from transformers import AutoModelForSequenceClassification
+
+def make_step(batch_size):
+    model = AutoModelForSequenceClassification.from_pretrained({name}, num_labels=5{options})
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters())
+    ids = torch.randint(0, 100, (batch_size, 8)).to(model.device)
+    labels = torch.zeros(batch_size, dtype=torch.long).to(model.device)
+    def step():
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+"""
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A small pretrained model in a folder of its own."""
+    config = BertConfig(
+        num_hidden_layers=2,
+        hidden_size=64,
+        num_attention_heads=4,
+        intermediate_size=128,
+        vocab_size=100,
+    )
+    BertModel(config).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def loading(folder: Path, name: str, options: str = "") -> str:
+    return LOADING.replace("{name}", repr(name)).replace("{options}", options)
+
+
+def run(code: str) -> tuple[dict[str, object], Machine]:
+    """The names that code leaves behind which runs on a machine with an A10."""
+    names: dict[str, object] = {"torch": torch}
+    with pretended_machine(A10) as machine:
+        exec(code, names)  # noqa: S102 - the test's own code
+    return names, machine
+
+
+@pytest.mark.parametrize("options", ["", ", dtype=torch.bfloat16", ", attn_implementation='eager'"])
+def test_a_model_from_a_folder_equals_a_real_step_to_the_byte(
+    folder: Path, saved: Path, options: str
+) -> None:
+    factory = written(folder, loading(folder, str(saved), options))
+    measured = cpu.run_trial(TrialOrder(factory, 4))
+    peak, breakdown = trace_script(factory, 4, None).peak_by_category()
+    assert peak == measured.peak_allocated_bytes
+    assert breakdown == measured.breakdown
+
+
+def test_it_is_ready_to_be_evaluated_and_on_the_device_asked_for(saved: Path) -> None:
+    names, _ = run(
+        "from transformers import AutoModel\n"
+        f"model = AutoModel.from_pretrained({str(saved)!r}, device_map='auto')\n"
+        "seen = (model.training, model.device.type, model.dtype)"
+    )
+    assert names["seen"] == (False, "cuda", torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("google-bert/bert-base-uncased", torch.float32), ("bert-base-uncased", torch.float32)],
+)
+def test_known_ids_are_built_from_our_presets_and_the_format_is_stated(
+    name: str, dtype: torch.dtype
+) -> None:
+    names, machine = run(
+        "from transformers import AutoModelForMaskedLM\n"
+        f"model = AutoModelForMaskedLM.from_pretrained({name!r})\n"
+        "seen = (model.dtype, model.config.num_hidden_layers)"
+    )
+    assert names["seen"] == (dtype, 12)
+    assert machine.caveats == [
+        "The config of bert does not say in which format its weights were saved; float32 is "
+        "assumed."
+    ]
+
+
+def test_an_unknown_id_is_refused_with_its_line(folder: Path) -> None:
+    factory = written(folder, loading(folder, "someone/something"))
+    says = (
+        r"at mine\.py, line 6 .* the config of someone/something cannot be reached, .*hf download"
+    )
+    with pytest.raises(CannotTrace, match=says):
+        trace_script(factory, 4, A10)
+
+
+def test_quantized_weights_are_refused(folder: Path, saved: Path) -> None:
+    options = ", quantization_config={'load_in_4bit': True}"
+    with pytest.raises(CannotTrace, match="quantized weights"):
+        trace_script(written(folder, loading(folder, str(saved), options)), 4, A10)
+
+
+def test_downloaded_weights_are_not_loaded() -> None:
+    names, _ = run(
+        "state = torch.hub.load_state_dict_from_url('https://example.org/resnet.pth')\n"
+        "del state['fc.weight']\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "result = model.load_state_dict(state['model'])\n"
+        "own = model.load_state_dict(model.state_dict())"
+    )
+    assert "matched" in str(names["result"])
+    assert "matched" in str(names["own"])
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["imported before", "imported by the script"])
+def test_libraries_that_load_weights_themselves_do_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """timm, whose functions of that name are replaced wherever the import stands."""
+    package = folder / "timm" / "models"
+    package.mkdir(parents=True)
+    (folder / "timm" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "_builder.py").write_text(
+        "def load_pretrained(model): raise OSError('no network')\n"
+        "def build(model): load_pretrained(model); return model\n"
+    )
+    for name in ("timm", "timm.models", "timm.models._builder"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    code = "from timm.models import _builder\nbuilt = _builder.build(1)"
+    if before:
+        exec("from timm.models import _builder", {})  # noqa: S102 - the test's own code
+    names, _ = run(code)
+    assert names["built"] == 1
+    with pytest.raises(OSError, match="no network"):
+        names["_builder"].build(1)  # type: ignore[attr-defined]  # the module
+    for name in ("timm", "timm.models", "timm.models._builder"):
+        sys.modules.pop(name, None)
