@@ -45,7 +45,7 @@ class QuerySerializer(serializers.ModelSerializer[Query]):
     request = RequestField()
     answer = serializers.DictField(
         allow_null=True,
-        help_text="For predict: gpu, trial and caveats. For plan: changes to the workload and "
+        help_text="For predict: gpu, trial and software. For plan: changes to the workload and "
         "other GPUs for it, each with what it would gain.",
     )
     failure = QueryFailureSerializer(allow_null=True)
