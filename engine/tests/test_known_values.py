@@ -29,6 +29,26 @@ def test_a_padded_mask_says_so() -> None:
         assert (~mask.bool()).any()
 
 
+def test_a_mask_padded_row_by_row_says_so() -> None:
+    with KnownValues() as mode:
+        mask = torch.ones(2, 3, dtype=torch.int64)
+        for row, length in ((0, 2), (1, 1)):
+            mask[row, length:] = 0
+        assert not torch.all(mask == 1)
+        assert mode.values(mask) is None  # the last one may be gone
+        with pytest.raises(DataDependentOutputException):
+            bool((mask == 1).any())
+
+
+def test_a_mask_filled_row_by_row_may_be_full() -> None:
+    with KnownValues():
+        mask = torch.zeros(2, 3, dtype=torch.int64)
+        for row in range(2):
+            mask[row, :3] = 1
+        with pytest.raises(DataDependentOutputException):
+            bool(torch.all(mask == 1))
+
+
 def test_what_is_written_over_counts_no_more() -> None:
     with KnownValues():
         mask = torch.ones(2, 3)
@@ -78,9 +98,9 @@ def test_the_values_of_running_statistics_are_forgotten() -> None:
 def test_the_dead_are_forgotten() -> None:
     with KnownValues() as mode:
         mask = torch.ones(2, 3)
-        assert mode._values
+        assert mode._held
         del mask
-        assert not mode._values
+        assert not mode._held
         assert not mode._storages
 
 

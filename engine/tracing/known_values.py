@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,27 @@ from .operations import tensors_in
 
 Scalar = bool | int | float
 Values = frozenset[Scalar]
-"""The different values in a tensor, each of which occurs in it."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a tensor may hold.
+
+    Attributes:
+        possible: No other value occurs in it.
+        sure: Each of these does.
+    """
+
+    possible: Values
+    sure: Values
+
+    def mapped(self, function: Callable[[Scalar], Scalar]) -> Held:
+        return Held(frozenset(map(function, self.possible)), frozenset(map(function, self.sure)))
+
+
+def _exactly(*values: Scalar) -> Held:
+    return Held(frozenset(values), frozenset(values))
+
 
 _aten = torch.ops.aten
 _ASKING = _aten._local_scalar_dense.default
@@ -46,8 +67,6 @@ _COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
 }
 _LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
 _COPIED = (_aten.clone.default, _aten._to_copy.default)
-_REDUCED: dict[Any, Callable[[Values], bool]] = {_aten.all.default: all, _aten.any.default: any}
-_ZERO: Values = frozenset({0})
 _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
 
 
@@ -60,20 +79,23 @@ class KnownValues(FakeTensorMode):
     def __init__(self) -> None:
         super().__init__()
         # By address of the storage; what a view shows of several values is not known.
-        self._values: dict[int, Values] = {}
+        self._held: dict[int, Held] = {}
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def values(self, tensor: torch.Tensor) -> Values | None:
-        """The values in a fake tensor; ``None`` where they are not known."""
+        """The different values in a fake tensor; ``None`` where they are not known."""
+        held = self._in(tensor)
+        return held.sure if held is not None and held.sure == held.possible else None
+
+    def _in(self, tensor: torch.Tensor) -> Held | None:
         if isinstance(tensor, FakeTensor) and tensor.constant is not None:
             with _disable_current_modes():
-                return frozenset(tensor.constant.flatten().tolist())
+                return _exactly(*tensor.constant.flatten().tolist())
         storage = tensor.untyped_storage()
-        values = self._values.get(storage._cdata)
-        if values is None or len(values) == 1:
-            return values
-        whole = tensor.numel() * tensor.element_size() >= storage.nbytes()
-        return values if whole else None
+        held = self._held.get(storage._cdata)
+        if held is None or len(held.possible) == 1 or _is_whole(tensor, storage):
+            return held
+        return Held(held.possible, frozenset())
 
     def dispatch(
         self,
@@ -92,8 +114,8 @@ class KnownValues(FakeTensorMode):
         if func is _LAYER_NORM_BACKWARD:
             output = (_contiguous(output[0]), *output[1:])
         if func in _FILLED:
-            self._know(output, frozenset({_FILLED[func](*args)}))
-        elif self._values:
+            self._know(output, _exactly(_FILLED[func](*args)))
+        elif self._held:
             self._follow(func, args, kwargs, output)
         return output
 
@@ -103,48 +125,59 @@ class KnownValues(FakeTensorMode):
         if func._schema.is_mutable:
             self._write(func, args, kwargs)
             return
-        known = self.values(args[0]) if args and isinstance(args[0], torch.Tensor) else None
-        if known is None:
+        held = self._in(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+        if held is None:
             return
         if func in _COMPARED:
-            self._know(output, frozenset(_COMPARED[func](value, args[1]) for value in known))
+            self._know(output, held.mapped(lambda value: _COMPARED[func](value, args[1])))
         elif func in _NEGATED and output.dtype is torch.bool:
-            self._know(output, frozenset(not value for value in known))
-        elif func in _REDUCED:
-            self._know(output, frozenset({_REDUCED[func](known)}))
-        elif func in _COPIED and known <= {0, 1}:  # which every number format has
-            self._know(output, known)
+            self._know(output, held.mapped(operator.not_))
+        elif func in _COPIED and held.possible <= {0, 1}:  # which every number format has
+            self._know(output, held)
+        elif func is _aten.all.default:
+            if not all(held.sure) or all(held.possible):
+                self._know(output, _exactly(all(held.sure)))
+        elif func is _aten.any.default and (any(held.sure) or not any(held.possible)):
+            self._know(output, _exactly(any(held.sure)))
 
     def _write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        values = None
+        written = None
         if func in (_aten.copy_.default, _aten.fill_.Tensor):
-            values = self.values(args[1])
+            written = self._in(args[1])
         elif func is _aten.fill_.Scalar:
-            values = frozenset({args[1]})
+            written = _exactly(args[1])
         elif func is _aten.zero_.default:
-            values = _ZERO
-        if values is None:
+            written = _exactly(0)
+        if written is None:
             for name in _written(func):
-                written = args[name] if isinstance(name, int) else kwargs.get(name)
-                for tensor in tensors_in(written):
-                    self._values.pop(tensor.untyped_storage()._cdata, None)
+                target = args[name] if isinstance(name, int) else kwargs.get(name)
+                for tensor in tensors_in(target):
+                    self._held.pop(tensor.untyped_storage()._cdata, None)
             return
         target = args[0]
         storage = target.untyped_storage()
-        if target.numel() * target.element_size() >= storage.nbytes():
-            self._know(target, values)
-        elif storage._cdata in self._values:  # a view of what is known
-            self._know(target, self._values[storage._cdata] | values)
+        before = self._held.get(storage._cdata)
+        if _is_whole(target, storage):
+            self._know(target, written)
+        elif before is not None:
+            # Around the part that is written, one value is left as it was; of several, any may go.
+            left = before.sure if len(before.possible) == 1 else frozenset()
+            self._know(target, Held(before.possible | written.possible, left | written.sure))
 
-    def _know(self, tensor: torch.Tensor, values: Values) -> None:
+    def _know(self, tensor: torch.Tensor, held: Held) -> None:
         storage = tensor.untyped_storage()
         address = storage._cdata
-        self._values[address] = values
+        self._held[address] = held
         self._storages[address] = weakref.ref(storage, lambda _: self._died(address))
 
     def _died(self, address: int) -> None:
-        self._values.pop(address, None)
+        self._held.pop(address, None)
         self._storages.pop(address, None)
+
+
+def _is_whole(tensor: torch.Tensor, storage: torch.UntypedStorage) -> bool:
+    """Whether a tensor shows all of its storage."""
+    return tensor.numel() * tensor.element_size() >= storage.nbytes()
 
 
 def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
