@@ -135,7 +135,8 @@ def predict_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, 
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
     trace_at(request.current_batch_size).check_runnable()
-    return gpu_facts(gpu), _prediction(request, gpu, trace_at, request.current_batch_size)
+    trial = _prediction(request, gpu, trace_at, request.current_batch_size, careful=True)
+    return gpu_facts(gpu), trial
 
 
 def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
@@ -144,8 +145,8 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
     trace_at = _traces(request, gpu, emit)
 
     @cache
-    def predict(batch_size: int) -> Trial:
-        return _prediction(request, gpu, trace_at, batch_size)
+    def predict(batch_size: int, *, careful: bool = False) -> Trial:
+        return _prediction(request, gpu, trace_at, batch_size, careful=careful)
 
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu.display_name)
@@ -161,9 +162,12 @@ def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
     return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
 
 
-def _prediction(request: ScriptRequest, gpu: Gpu, trace_at: TraceAt, batch_size: int) -> Trial:
+def _prediction(
+    request: ScriptRequest, gpu: Gpu, trace_at: TraceAt, batch_size: int, *, careful: bool
+) -> Trial:
     trace = trace_at(batch_size)
-    trial = predict_memory(gpu_facts(gpu), trace, AllocatorOptions.parse(request.allocator))
+    allocator = AllocatorOptions.parse(request.allocator)
+    trial = predict_memory(gpu_facts(gpu), trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     accumulated = request.accumulation_at(batch_size)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
+from typing import Protocol
 
 from .. import software
 from ..allocator.options import AllocatorOptions
@@ -24,9 +25,9 @@ from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
 from .intervals import memory_range, step_time_range
 from .limits import find_limits
-from .probe import predict_trial
+from .probe import convolves, predict_trial
 from .timeline import largest_tensors, timeline
-from .tracer import TraceAt, trace
+from .tracer import TraceAt
 from .traces import Emit, TraceRequest, trace_request
 
 _NOTHING_RUN = (
@@ -40,6 +41,12 @@ _CONVOLUTIONS = (
 _CURVE_POINTS = 24
 
 Probe = Callable[[int], Trial]
+
+
+class Predict(Protocol):
+    """Predicts the trial of a batch size; ``careful`` as in :func:`predict_trial`."""
+
+    def __call__(self, batch_size: int, *, careful: bool = False) -> Trial: ...
 
 
 def analyze_predicted(
@@ -64,9 +71,9 @@ def analyze_predicted(
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache
-    def predict(batch_size: int) -> Trial:
+    def predict(batch_size: int, *, careful: bool = False) -> Trial:
         workload = request.workload_at(batch_size)
-        return predict_trial(workload, gpu, trace_at(batch_size), allocator)
+        return predict_trial(workload, gpu, trace_at(batch_size), allocator, careful=careful)
 
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu_facts(gpu))
@@ -85,7 +92,7 @@ def analyze_predicted(
 def predict_findings(
     request: Request,
     gpu: Gpu,
-    predict: Probe,
+    predict: Predict,
     trace_at: TraceAt,
     refusal: Callable[[Trial], DoesNotFit],
     emit: Emit,
@@ -108,9 +115,10 @@ def predict_findings(
         NeedsTwoSamples: If no step runs at the current batch.
     """
     trace_at(request.current_batch_size).check_runnable()
-    probe = reporting_probe(predict, emit, known)
+    careful = partial(predict, careful=True)
+    probe = reporting_probe(careful, emit, known)
     current = probe(request.current_batch_size)
-    limits = find_limits(request, gpu, predict, probe=probe, known=[current])
+    limits = find_limits(request, gpu, predict, careful=careful, probe=probe, known=[current])
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
         raise refusal(probe(request.batch_multiple))
@@ -162,8 +170,7 @@ def predict_batch(
     Args:
         request: Its GPU is one of the catalogue.
         emit: Receives log lines.
-        traced: Traces the workload at every batch size; by default only this one is traced, which
-            is quicker.
+        traced: Traces the workload at every batch size; by default :func:`trace_request`.
 
     Raises:
         InvalidInput: If the model's config is not available, or does not give a model.
@@ -177,13 +184,10 @@ def predict_batch(
     batch_size = request.current_batch_size
     workload = request.workload_at(batch_size)
     with blaming_the_config(workload):
-        if traced is None:
-            emit(Log(f"Tracing batch {batch_size:,}"))
-            step = trace(workload, batch_size, behaviour)
-        else:
-            step = traced(request, behaviour, emit)(batch_size)
+        step = (traced or trace_request)(request, behaviour, emit)(batch_size)
     step.check_runnable()
-    trial = predict_trial(workload, gpu, step, AllocatorOptions.parse(request.allocator))
+    allocator = AllocatorOptions.parse(request.allocator)
+    trial = predict_trial(workload, gpu, step, allocator, careful=True)
     return gpu_facts(gpu), trial
 
 
@@ -277,7 +281,7 @@ def _caveats(step: Trace, outcome: SearchOutcome, safe: int) -> list[str]:
         caveats.append(f"{off}. No batch is certain to fit on this GPU.")
     elif safe < outcome.largest_batch_size:
         caveats.append(f"{off}. Batch {safe:,} fits even at the high end.")
-    if any("convolution" in operation.name for operation in step.operations):
+    if convolves(step.operations):
         caveats.append(_CONVOLUTIONS)
     if not outcome.next_batch_size_fails:
         caveats.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")

@@ -29,6 +29,10 @@ LEAST_MEMORY_SHARE = 0.02
 LEAST_TIME_SHARE = 0.10
 """The same for step times: clocks, temperature and drivers alone differ by this much."""
 
+WORKSPACE_SHARE = 0.15
+"""How much more than predicted a step with convolutions may take, since cuDNN's workspaces are not
+predicted. In published runs of six networks (``benchmarks/data``) MobileNetV2 took most, 15%."""
+
 _FARTHEST = 10.0  # a value further off is a mistake in the file, such as a wrong unit
 
 
@@ -134,6 +138,28 @@ def range_of(
     under = max(least_share, 1 - min(ratios)) * factor
     over = max(least_share, max(ratios) - 1) * factor
     return RelativeRange(max(1 - under, 0.0), 1 + over)
+
+
+def device_used_interval(
+    used_bytes: int, total_bytes: int, *, jumps: Iterable[int] = (), convolves: bool = False
+) -> tuple[int, int]:
+    """Where the device memory lies that a batch really uses.
+
+    Args:
+        used_bytes: As predicted.
+        total_bytes: Of the GPU. cuDNN takes smaller workspaces where memory is short, so they alone
+            do not exceed it.
+        jumps: How many bytes more the allocator would hold unused at batch sizes nearby, or fewer
+            below 0. Where it does, small differences decide how it packs.
+        convolves: Whether the step has convolutions.
+    """
+    span, packings = memory_range(), (0, *jumps)
+    low = span.low_bytes(used_bytes + min(packings))
+    high = span.high_bytes(used_bytes + max(packings))
+    if convolves:
+        with_workspaces = RelativeRange(1.0, 1.0 + WORKSPACE_SHARE).high_bytes(used_bytes)
+        high = max(high, min(with_workspaces, total_bytes))
+    return low, high
 
 
 def memory_range() -> RelativeRange:

@@ -34,6 +34,7 @@ def find_limits(
     gpu: Gpu,
     predict: Callable[[int], Trial],
     *,
+    careful: Callable[[int], Trial] | None = None,
     probe: Callable[[int], Trial] | None = None,
     known: Sequence[Trial] = (),
 ) -> Limits:
@@ -43,6 +44,7 @@ def find_limits(
         request: The batch multiple and the global batch.
         gpu: Where.
         predict: The trial of a batch size there.
+        careful: The same with a careful interval, for the safe batch.
         probe: The same, for trials that are shown to the user.
         known: Trials made before.
     """
@@ -52,7 +54,7 @@ def find_limits(
     largest = outcome.largest_batch_size
     if largest == 0:
         return Limits(outcome)
-    safe = largest_safe(predict, largest, gpu.total_bytes, request.batch_multiple)
+    safe = largest_safe(careful or predict, largest, gpu.total_bytes, request.batch_multiple)
     choice = recommend_batch(
         micro_batches(request, largest),
         lambda batch_size: predict(batch_size).samples_per_second or 0.0,

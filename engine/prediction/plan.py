@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, Protocol
 
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
@@ -109,11 +109,11 @@ def _predicted(change: Change, request: AnalysisRequest, gpu: Gpu) -> Change:
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache
-    def predict(batch_size: int) -> Trial:
+    def predict(batch_size: int, *, careful: bool = False) -> Trial:
         workload = request.workload_at(batch_size)
-        return predict_trial(workload, gpu, trace_at(batch_size), allocator)
+        return predict_trial(workload, gpu, trace_at(batch_size), allocator, careful=careful)
 
-    limits: Limits = find_limits(request, gpu, predict)
+    limits: Limits = find_limits(request, gpu, predict, careful=partial(predict, careful=True))
     change = replace(
         change,
         largest_batch_size=limits.outcome.largest_batch_size,
@@ -268,16 +268,23 @@ def _plan(request: AnalysisRequest, emit: Emit) -> Plan:
     )
 
 
-def _predictor(request: AnalysisRequest, emit: Emit) -> Callable[[Gpu, int], Trial]:
+class _Predict(Protocol):
+    """Predicts the trial of a batch size on a GPU; ``careful`` as in :func:`predict_trial`."""
+
+    def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
+
+
+def _predictor(request: AnalysisRequest, emit: Emit) -> _Predict:
     """A function that predicts a batch size on a GPU; GPUs that are traced alike share traces."""
     traces = SharedTraces(lambda behaviour: trace_request(request, behaviour, emit))
     allocator = AllocatorOptions.parse(request.allocator)
 
-    def predict(gpu: Gpu, batch_size: int) -> Trial:
+    def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
         step = traces.of(cuda_behaviour(gpu.compute_capability))(batch_size)
         if batch_size == request.current_batch_size:
             step.check_runnable()
-        return predict_trial(request.workload_at(batch_size), gpu, step, allocator)
+        workload = request.workload_at(batch_size)
+        return predict_trial(workload, gpu, step, allocator, careful=careful)
 
     return predict
 
@@ -285,7 +292,7 @@ def _predictor(request: AnalysisRequest, emit: Emit) -> Callable[[Gpu, int], Tri
 def _option(
     request: AnalysisRequest,
     gpu: Gpu,
-    predict: Callable[[Gpu, int], Trial],
+    predict: _Predict,
     speed_today: float | None,
 ) -> GpuOption:
     own = request.assumptions.price_per_hour_usd if gpu.name == request.gpu else None
@@ -295,7 +302,9 @@ def _option(
         there = replace(request, gpu=gpu.name)
     except InvalidInput as error:
         return replace(option, why_not="; ".join(error.fields.values()))
-    limits = find_limits(there, gpu, lambda batch_size: predict(gpu, batch_size))
+    limits = find_limits(
+        there, gpu, partial(predict, gpu), careful=partial(predict, gpu, careful=True)
+    )
     if limits.choice is None:
         smallest = predict(gpu, request.batch_multiple)
         needed = (smallest.device_used_bytes or 0) / GIB

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from ..allocator.caching import DEFAULT_OPTIONS
+from ..allocator.caching import DEFAULT_OPTIONS, ReplayResult
 from ..allocator.options import AllocatorOptions
 from ..gpus import Gpu
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
-from ..tracing.trace import Trace
+from ..tracing.trace import Operation, Trace
 from ..workload import Workload
-from .intervals import memory_range, step_time_range
+from .intervals import device_used_interval, step_time_range
 from .step_time import predict_step_seconds
+
+NEARBY = 3
+"""So many samples more and fewer tell whether the allocator packs alike."""
 
 
 def predict_trial(
-    workload: Workload, gpu: Gpu, trace: Trace, allocator: AllocatorOptions = DEFAULT_OPTIONS
+    workload: Workload,
+    gpu: Gpu,
+    trace: Trace,
+    allocator: AllocatorOptions = DEFAULT_OPTIONS,
+    *,
+    careful: bool = False,
 ) -> Trial:
     """Predict memory and time of one batch size on a catalogue GPU.
 
@@ -25,10 +34,12 @@ def predict_trial(
         gpu: Where.
         trace: Of that workload at that batch size, with that GPU's behaviour.
         allocator: The options of the caching allocator.
+        careful: Whether its interval is widened where the allocator packs other batches nearby
+            otherwise, which takes three times as long.
     """
     usable = max(0, gpu.usable_bytes - nccl_bytes(workload))
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
-    trial = predict_memory(facts, trace, allocator)
+    trial = predict_memory(facts, trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     accumulated = workload.gradient_accumulation
@@ -55,15 +66,21 @@ def timed(trial: Trial, seconds: float, samples: int) -> Trial:
 
 
 def predict_memory(
-    gpu: GpuFacts, trace: Trace, allocator: AllocatorOptions = DEFAULT_OPTIONS
+    gpu: GpuFacts,
+    trace: Trace,
+    allocator: AllocatorOptions = DEFAULT_OPTIONS,
+    *,
+    careful: bool = False,
 ) -> Trial:
     """Predict the memory of one batch size on a GPU with PyTorch's caching allocator.
 
     It fits if the step's allocations, replayed through a model of the allocator, stay within what
-    the CUDA context leaves. Where it does not, the memory figures say what it would need.
+    the CUDA context leaves. Where it does not, the memory figures say what it would need. See
+    :func:`predict_trial` for ``careful``.
     """
     live, categories = trace.peak_by_category()
     need = within = trace.replay(None, allocator)
+    jumps = _packing_jumps(trace, need, allocator) if careful else ()
     fits = need.peak_reserved_bytes <= gpu.usable_bytes
     if not fits and live <= gpu.usable_bytes:  # returning unused memory may be enough
         within = trace.replay(gpu.usable_bytes, allocator)
@@ -74,6 +91,9 @@ def predict_memory(
     # difference goes to the activations, which are most of the tensors.
     categories["activations"] += need.peak_allocated_bytes - live
     used = need.peak_reserved_bytes + gpu.total_bytes - gpu.usable_bytes
+    low, high = device_used_interval(
+        used, gpu.total_bytes, jumps=jumps, convolves=convolves(trace.operations)
+    )
     return Trial(
         batch_size=trace.batch_size,
         fits=fits,
@@ -81,12 +101,28 @@ def predict_memory(
         peak_allocated_bytes=need.peak_allocated_bytes,
         peak_reserved_bytes=need.peak_reserved_bytes,
         device_used_bytes=used,
-        device_used_low_bytes=memory_range().low_bytes(used),
-        device_used_high_bytes=memory_range().high_bytes(used),
+        device_used_low_bytes=low,
+        device_used_high_bytes=high,
         breakdown=categories,
         alloc_retries=within.retries if fits else None,
         failure="" if fits else _failure(need.peak_reserved_bytes, gpu),
     )
+
+
+def convolves(operations: Iterable[Operation]) -> bool:
+    """Whether there is a convolution among the operations."""
+    return any("convolution" in operation.name for operation in operations)
+
+
+def _packing_jumps(trace: Trace, need: ReplayResult, allocator: AllocatorOptions) -> list[int]:
+    """What the allocator holds unused at batches nearby, less what it does at this one."""
+    nearby = (trace.nearby(more) for more in (-NEARBY, NEARBY))
+    replays = [other.replay(None, allocator) for other in nearby if other is not None]
+    return [_unused_bytes(replay) - _unused_bytes(need) for replay in replays]
+
+
+def _unused_bytes(replay: ReplayResult) -> int:
+    return replay.peak_reserved_bytes - replay.peak_allocated_bytes
 
 
 def predict_live_memory(limit_bytes: int, trace: Trace) -> Trial:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.allocator.caching import ALLOCATE, FREE
 from engine.errors import EngineError
 from engine.gpus import GPUS
 from engine.measurement.checks import validate_known
@@ -18,17 +20,21 @@ from engine.prediction.intervals import (
     RelativeRange,
     Residual,
     append_residuals,
+    device_used_interval,
     memory_range,
     range_of,
     read_residuals,
     step_time_range,
 )
-from engine.prediction.probe import predict_live_memory, predict_trial
+from engine.prediction.probe import predict_live_memory, predict_memory, predict_trial
 from engine.prediction.tracer import trace
+from engine.result import GpuFacts
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import AffineTrace, Category, Trace
 
 ASSUMED = RelativeRange(0.5, 2.0)
+MIB = 2**20
 
 
 def residual(ratio: float, gpu: str = "a10", model: str = "bert", **fields: object) -> Residual:
@@ -80,6 +86,65 @@ def test_the_ends_in_bytes_are_on_the_safe_side(predicted: int) -> None:
 
 
 @pytest.mark.slow
+@given(
+    used=st.integers(1, 2**40),
+    headroom=st.integers(0, 2**40),
+    jumps=st.lists(st.integers(-(2**30), 2**30), max_size=2),
+    convolves=st.booleans(),
+)
+def test_an_interval_is_only_ever_widened(
+    used: int, headroom: int, jumps: list[int], convolves: bool
+) -> None:
+    total, span = used + headroom, memory_range()
+    low, high = device_used_interval(used, total, jumps=jumps, convolves=convolves)
+    plain = span.low_bytes(used), span.high_bytes(used)
+    assert low <= plain[0] <= used <= plain[1] <= high
+    if all(jump >= 0 for jump in jumps):
+        assert low == plain[0]
+    if not convolves:
+        assert (high > plain[1]) == any(jump > 0 for jump in jumps)
+    for jump in jumps:
+        assert low <= max(0, used + jump) * span.low
+        assert high >= used + jump
+
+
+def test_convolutions_may_take_more_but_no_more_than_there_is() -> None:
+    used = 1000 * 2**20
+    plain = memory_range().high_bytes(used)
+    assert device_used_interval(used, 2 * used, convolves=True)[1] == 1150 * 2**20
+    assert device_used_interval(used, 1100 * 2**20, convolves=True)[1] == 1100 * 2**20
+    assert device_used_interval(used, used, convolves=True)[1] == plain
+    assert device_used_interval(used, 2 * used, convolves=True)[0] == memory_range().low_bytes(used)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "low_jump", "high_jump"),
+    # The second tensor finds room where the first one was, from batch 5 on.
+    [(5, 0, 40), (4, -60, 0), (20, 0, 0)],
+)
+def test_a_careful_interval_covers_how_batches_nearby_are_packed(
+    batch_size: int, low_jump: int, high_jump: int
+) -> None:
+    def traced(size: int) -> Trace:
+        events = [(ALLOCATE, 0), (FREE, 0), (ALLOCATE, 1), (FREE, 1)]
+        sizes = [(20 + 10 * size) * MIB, 65 * MIB]
+        return Trace(size, events, sizes, [Category.ACTIVATIONS] * 2, last_step=len(events))
+
+    gpu = GpuFacts("a GPU", 2**40, 2**40)
+    trace = AffineTrace(traced(2), traced(3)).at(batch_size)
+    plain, careful = (predict_memory(gpu, trace, careful=value) for value in (False, True))
+    used = plain.device_used_bytes
+    assert used is not None
+    assert (plain.device_used_low_bytes, plain.device_used_high_bytes) == device_used_interval(
+        used, gpu.total_bytes
+    )
+    assert careful == replace(
+        plain,
+        device_used_low_bytes=memory_range().low_bytes(used + low_jump * MIB),
+        device_used_high_bytes=memory_range().high_bytes(used + high_jump * MIB),
+    )
+
+
 def test_the_calibration_in_the_repository_matches_current_predictions() -> None:
     # Update these rows when you change the predictor: `validate prediction` prints them.
     stored = read_residuals(intervals.PUBLISHED)

@@ -31,10 +31,10 @@ def quiet(event: Event) -> None:
     """Ignores events."""
 
 
-def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[[Gpu, int], Trial]:
+def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
     """A predictor whose speed rises with the batch and with the GPU's bandwidth."""
 
-    def predict(gpu: Gpu, batch_size: int) -> Trial:
+    def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
         used = int((fixed_gib + gib_per_sample * batch_size) * GIB)
         fits = used <= gpu.total_bytes
         speed = gpu.memory_bytes_per_second / 1e9 * batch_size / (batch_size + 4)

@@ -65,6 +65,24 @@ def test_two_traces_give_every_batch_size(
     assert_alike(affine.at(batch_size), at(batch_size, coefficients))
 
 
+@given(coefficients=COEFFICIENTS, batch_size=st.integers(2, 1000), more=st.integers(-5, 5))
+def test_a_trace_knows_the_sizes_of_batches_nearby(
+    coefficients: list[tuple[int, int, int]], batch_size: int, more: int
+) -> None:
+    traces = AffineTrace(at(2, coefficients), at(3, coefficients))
+    nearby = traces.at(batch_size).nearby(more)
+    if batch_size + more < 2:
+        assert nearby is None
+    else:
+        assert nearby is not None
+        assert nearby.batch_size == batch_size + more
+        assert nearby.sizes == at(batch_size + more, coefficients).sizes
+
+
+def test_a_batch_traced_by_itself_knows_none_nearby() -> None:
+    assert at(4, [(1, 1, 0)]).nearby(1) is None
+
+
 @given(coefficients=COEFFICIENTS, first=st.integers(1, 100), batch_size=st.integers(1, 65_536))
 def test_three_traces_give_every_size_of_a_step_that_compares_samples(
     coefficients: list[tuple[int, int, int]], first: int, batch_size: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
 from ..allocator.options import AllocatorOptions
@@ -72,6 +73,8 @@ class Trace:
             where all were made in that one.
         last_step: Index of the event that begins the last step.
         operations: The work of the last step.
+        slopes: Bytes that each tensor takes more with one sample more, by id; empty where that is
+            not known, such as of a batch size traced by itself.
         stands_in: Whether it is that of batch 2, in the place of a batch 1 that PyTorch refuses: a
             search may pass through it, but no answer may be about it.
         caveats: What one has to know about it, in sentences.
@@ -87,6 +90,7 @@ class Trace:
     streams: list[int] = field(default_factory=list)
     last_step: int = 0
     operations: list[Operation] = field(default_factory=list)
+    slopes: list[int] = field(default_factory=list)
     stands_in: bool = False
     caveats: list[str] = field(default_factory=list)
 
@@ -118,6 +122,17 @@ class Trace:
         again = self.events[self.last_step :] if self.repeatable else []
         times = 1 if capacity_bytes is None else MOST_STEPS
         return replay(self.events, self.sizes, capacity_bytes, options, self.streams, again, times)
+
+    def nearby(self, more: int) -> Trace | None:
+        """The allocations of a batch with so many samples more, or fewer below 0.
+
+        Returns:
+            ``None`` where they are not known, as for no more than one sample.
+        """
+        if not self.slopes or self.batch_size + more < 2:
+            return None
+        sizes = [size + more * slope for size, slope in zip(self.sizes, self.slopes, strict=True)]
+        return replace(self, batch_size=self.batch_size + more, sizes=sizes)
 
     def check_runnable(self) -> None:
         """Refuse an answer about a batch size that no step runs at.
@@ -217,7 +232,15 @@ class AffineTrace:
             batch_size=batch_size,
             sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
             operations=with_work(low, flops, moved),
+            slopes=self._slopes,
         )
+
+    @cached_property
+    def _slopes(self) -> list[int]:
+        apart = self.high.batch_size - self.low.batch_size
+        return [
+            (high - low) // apart for low, high in zip(self.low.sizes, self.high.sizes, strict=True)
+        ]
 
     def _at(self, batch_size: int, low: Sequence[int], high: Sequence[int]) -> list[int]:
         apart = self.high.batch_size - self.low.batch_size
