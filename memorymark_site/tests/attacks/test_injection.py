@@ -65,7 +65,7 @@ OURS = ("accounts", "analyses", "auth")
 NOT_TYPED = {
     "digest", "password", "session_key", "token_key", "key", "salt", "workload_key", "gpu", "query",
     "source", "measured_gpu", "precision", "optimizer", "codename", "app_label", "webhook_url",
-    "failure_code", "pushed_id", "question", "claim", "token", "request_id",
+    "software", "failure_code", "pushed_id", "question", "claim", "token", "request_id",
 }  # fmt: skip
 """Names of fields that hold no text of a person or a machine: digests, choices, addresses."""
 
