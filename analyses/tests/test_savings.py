@@ -141,6 +141,15 @@ def test_totals_are_broken_down_by_member_model_gpu_and_month(member: User) -> N
     }
 
 
+def test_the_largest_part_comes_first_and_the_newest_month(member: User) -> None:
+    march, may = datetime(2026, 3, 31, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
+    succeeded(make_user("alan"), 5.0, finished_at=may)
+    succeeded(make_user("bob"), 1.0, finished_at=may)
+    succeeded(member, 7.0, finished_at=march)
+    assert list(by("member")) == [("grace",), ("alan",), ("bob",)]
+    assert list(by("month")) == [(date(2026, 5, 1),), (date(2026, 3, 1),)]
+
+
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
@@ -283,7 +292,7 @@ def test_the_csv_has_what_the_page_shows(page: Client, member: User) -> None:
     grace = {line["member"]: line for line in lines(page, "savings-totals-csv")}["grace"]
     assert (grace["potential_usd_per_year"], grace["realised_usd_per_year"]) == ("5.0", "0.0")
     (line,) = lines(page, "savings-analyses-csv", "?kind=potential")
-    assert line["analysis"] == str(analysis.pk)
+    assert (line["analysis"], line["savings"]) == (str(analysis.pk), "potential")
     assert line["gpu_hours_per_year"] == "2.5"
     assert line["runs_per_year_assumed"] == "100.0"
     assert line["speedup_source"] == "predicted"
