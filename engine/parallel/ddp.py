@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 import torch.distributed as dist
@@ -18,8 +19,6 @@ from torch._C._distributed_c10d import (
 from torch.autograd import Variable
 
 from ..tracing.trace import Category
-from ..workload import Workload
-from .group_recorder import GroupRecorder
 
 FIRST_BUCKET_BYTES = _DEFAULT_FIRST_BUCKET_BYTES
 BUCKET_BYTES = 25 * 2**20
@@ -31,27 +30,49 @@ class Buckets:
 
     By default every gradient exists twice: as the parameter's and in a bucket. With
     ``gradient_as_bucket_view`` it is copied into the bucket when it is computed, and from then on
-    that place is the parameter's gradient. ``find_unused_parameters`` is off. In the first step one
-    bucket holds all gradients; before the second they are distributed over smaller ones in the
-    order in which they were computed (``Reducer::initialize_buckets`` and ``rebuild_buckets`` in
-    torch/csrc/distributed/c10d/reducer.cpp). The broadcasts of the model at construction and of its
-    buffers in forward are left out: they never take memory at the peak.
+    that place is the parameter's gradient. In the first step one bucket holds all gradients; before
+    the second they are distributed over smaller ones in the order in which they were computed
+    (``Reducer::initialize_buckets`` and ``rebuild_buckets`` in
+    torch/csrc/distributed/c10d/reducer.cpp); where it looks for unused parameters, they are small
+    from the beginning. The broadcasts of the model at construction and of its buffers in forward
+    are left out: they never take memory at the peak.
 
     Args:
         model: Its trainable parameters get buckets.
-        workload: The number of GPUs, and whether gradients are views of the buckets.
-        recorder: Returns the current recorder.
+        world_size: GPUs that share the work.
+        as_view: Whether gradients are views of the buckets.
+        making: Says what the tensors are for that are made while its context lasts.
+        cap_mb: ``bucket_cap_mb``; ``None`` for the default.
+        finds_unused: ``find_unused_parameters``.
+
+    Attributes:
+        reducing: Whether the next backward pass reduces gradients; not under ``no_sync``.
     """
 
     def __init__(
-        self, model: torch.nn.Module, workload: Workload, recorder: Callable[[], GroupRecorder]
+        self,
+        model: torch.nn.Module,
+        world_size: int,
+        as_view: bool,
+        making: Callable[[Category], AbstractContextManager[None]],
+        cap_mb: float | None = None,
+        finds_unused: bool = False,
     ) -> None:
+        self.reducing = True
         self._parameters = [
             parameter for parameter in model.parameters() if parameter.requires_grad
         ]
-        self._share = 1 / workload.world_size
-        self._as_view = workload.gradient_as_bucket_view
-        self._recorder = recorder
+        self._share = 1 / world_size
+        self._as_view = as_view
+        self._making = making
+        self._limits = [FIRST_BUCKET_BYTES, BUCKET_BYTES]
+        if cap_mb is not None:
+            self._limits = [int(cap_mb * 2**20)]
+        self._finds_unused = finds_unused
+        self._used: list[torch.Tensor] = []
+        if finds_unused:  # a mark for each parameter, on the host and on the device
+            marks = torch.zeros(len(self._parameters), dtype=torch.int32)
+            self._used = [marks, self._parameters[0].new_zeros(len(marks), dtype=torch.int32)]
         self._places: dict[torch.Tensor, torch.Tensor] = {}  # parameter -> its place in a bucket
         self._buckets: list[_Bucket] = []
         self._order: list[torch.Tensor] = []  # of the first backward pass
@@ -72,17 +93,17 @@ class Buckets:
         The reducer does so at construction, and at the start of its second forward pass.
         """
         if not self._buckets:
-            self._make(self._parameters, [sys.maxsize])
+            self._make(self._parameters, self._limits if self._finds_unused else [sys.maxsize])
             self._buckets.reverse()
         elif not self._rebuilt and len(self._order) == len(self._parameters):
-            self._make(self._order, [FIRST_BUCKET_BYTES, BUCKET_BYTES])
+            self._make(self._order, self._limits)
             self._rebuilt = True
 
     def _make(self, parameters: Sequence[torch.Tensor], limits: list[int]) -> None:
         assigned, _ = _compute_bucket_assignment_by_size(list(parameters), limits)
         self._places.clear()
         self._buckets.clear()  # freed before the new ones are made
-        with self._recorder().making(Category.GRADIENTS):
+        with self._making(Category.GRADIENTS):
             self._buckets += [_Bucket([parameters[index] for index in one]) for one in assigned]
         for bucket in self._buckets:
             self._places |= bucket.places
@@ -90,12 +111,12 @@ class Buckets:
     @torch.no_grad()
     def _reduce(self, parameter: torch.Tensor) -> None:
         """Copy a gradient into its bucket; reduce each bucket when it is complete."""
-        if parameter.grad is None:
+        if parameter.grad is None or not self.reducing:
             return
         torch.mul(parameter.grad, self._share, out=self._places[parameter])
         if self._as_view:
             parameter.grad = self._places[parameter]
-        if not self._rebuilt:
+        if not self._rebuilt and not self._finds_unused:
             self._order.append(parameter)
         for bucket in self._buckets:
             if bucket.completed_by(parameter):

@@ -58,7 +58,12 @@ class Together(Alone):
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model with gradient buckets, or a shard of it."""
         if self._workload.parallelism is Parallelism.DDP:
-            self._buckets = Buckets(model, self._workload, self.current_recorder)
+            self._buckets = Buckets(
+                model,
+                self._workload.world_size,
+                self._workload.gradient_as_bucket_view,
+                lambda category: self.current_recorder().making(category),
+            )
             return model
         with only_the_first():
             return shard(model, self._workload)

@@ -27,6 +27,7 @@ class GroupRecorder(MemoryRecorder):
         world_size: GPUs that share the work.
         before_step: Called before each step, and recorded ahead of it.
         limit_bytes: As above.
+        counted: As above.
     """
 
     def __init__(
@@ -37,13 +38,14 @@ class GroupRecorder(MemoryRecorder):
         world_size: int,
         before_step: Callable[[], None],
         limit_bytes: int | None = None,
+        counted: Callable[[torch.Tensor], bool] | None = None,
     ) -> None:
         self._world_size = world_size
         self._before_step = before_step
         self._made_for: Category | None = None
         self._streams = {torch.cpu.current_stream(): 0}
         self._emptied: set[int] = set()  # addresses of storages that were resized to nothing
-        super().__init__(training, batch_size, temporaries, limit_bytes)
+        super().__init__(training, batch_size, temporaries, limit_bytes, counted)
 
     def record_step(self, step: Callable[[], None]) -> None:
         """Record one training step, and what comes before it."""

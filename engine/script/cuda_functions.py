@@ -18,6 +18,7 @@ import torch
 
 from ..gpus import Gpu
 from .cuda_device import CUDA
+from .process_group import gpus_here
 
 Memory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated now, and the most there have been."""
@@ -161,7 +162,7 @@ def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
         "is_available": True,
         "_is_compiled": True,
         "is_initialized": True,
-        "device_count": 1,
+        "device_count": gpus_here(),
         "current_device": 0,
         "get_device_name": properties.name,
         "get_device_capability": (properties.major, properties.minor),

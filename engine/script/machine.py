@@ -25,7 +25,7 @@ import importlib
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
@@ -37,14 +37,17 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from ..gpus import GPUS, Gpu
+from ..parallel.group_recorder import GroupRecorder
 from ..prediction.tracer import known_values
 from ..step.transformers_versions import known_masks
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.recorder import MemoryRecorder, Recorded
+from ..tracing.trace import Category
 from .compiled import uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
 from .pretrained import without_weights
+from .process_group import pretended_processes, world_size
 from .values import ScriptValues, Values, answering
 
 _CPU_ONLY = "(?s).*CUDA is not available"
@@ -67,7 +70,7 @@ class Machine:
         self.caveats: list[str] = []
         self.behaviour = behaviour
         self.shows_gpu = shows_gpu
-        self._recorder: MemoryRecorder | None = None
+        self._recorder: GroupRecorder | None = None
 
     def recorder(self, training: Recorded, batch_size: int) -> MemoryRecorder:
         """A recorder of what is on the GPU; of everything, where there is none to see.
@@ -78,8 +81,14 @@ class Machine:
         """
         temporaries = CudaTemporaries(self.behaviour) if self.behaviour is not None else None
         counted = on_gpu if self.shows_gpu else None
-        self._recorder = MemoryRecorder(training, batch_size, temporaries, counted=counted)
+        self._recorder = GroupRecorder(
+            training, batch_size, temporaries, world_size(), _nothing, counted=counted
+        )
         return self._recorder
+
+    def making(self, category: Category) -> AbstractContextManager[None]:
+        """Say what the tensors are for that are made while the context lasts."""
+        return nullcontext() if self._recorder is None else self._recorder.making(category)
 
     def note(self, caveat: str) -> None:
         """Say something about what runs, once."""
@@ -91,6 +100,10 @@ class Machine:
         if self._recorder is None:
             return 0, 0
         return self._recorder.live_bytes, self._recorder.peak_bytes
+
+
+def _nothing() -> None:
+    pass
 
 
 @contextmanager
@@ -122,6 +135,7 @@ def pretended_machine(
         stack.enter_context(answering(values or Values(), fake))
         stack.enter_context(uncompiled(machine.note))
         stack.enter_context(without_weights(machine.note))
+        stack.enter_context(pretended_processes(machine.making, machine.note))
         for context in (
             *(_quietly, _one_process, _fresh_accelerate),
             *(_movable_modules, _copies, _foreach_on_fakes),

@@ -1,0 +1,162 @@
+"""Several GPUs that a script shares its training with: what it sees of ``torch.distributed``.
+
+A script that ``torchrun`` starts is one of ``WORLD_SIZE`` processes. It is traced as the first of
+them, or as the only one where that variable is not set: its process group answers at once, and
+``DistributedDataParallel`` gets the gradient buckets of :mod:`engine.parallel.ddp`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
+
+from ..parallel.ddp import Buckets
+from ..parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
+from ..tracing.recurrent import NotPredictable
+from ..tracing.trace import Category
+
+Making = Callable[[Category], AbstractContextManager[None]]
+
+
+def world_size() -> int:
+    """How many processes share the training run; one, if nothing is said about it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def gpus_here() -> int:
+    """How many GPUs the machine of these processes has."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", str(world_size())))
+
+
+@contextmanager
+def pretended_processes(making: Making, note: Callable[[str], None]) -> Iterator[None]:
+    """Let code find other processes, for as long as the context lasts.
+
+    Args:
+        making: Says what the tensors are for that are made while its context lasts.
+        note: Receives a sentence about what is left out.
+    """
+    begin, processes = dist.init_process_group, world_size()
+    opened: list[Buckets] = []
+
+    def join(*args: Any, world_size: int = -1, **kwargs: Any) -> None:
+        count = world_size if world_size > 0 else processes
+        if count > 1:
+            pair, group = NCCL_PAIR_BYTES // 2**20, NCCL_GROUP_BYTES // 2**20
+            note(
+                f"The script is traced as one of {count:,} processes. NCCL takes some {pair} to "
+                f"{group} MiB on each GPU, which is not counted, nor is the time it takes."
+            )
+        with _disable_current_modes():  # a process group needs real tensors
+            begin("fake", store=FakeStore(), rank=0, world_size=count)
+
+    def spawn(function: Callable[..., Any], args: tuple[Any, ...] = (), *_: Any, **__: Any) -> None:
+        function(0, *args)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotPredictable(
+            "a model that a script shards by itself (FSDP) is not traced; predict it as a "
+            "workload (--model with --parallelism fsdp), or measure it"
+        )
+
+    with ExitStack() as stack:
+        if "WORLD_SIZE" in os.environ:
+            first = {**_FIRST, "LOCAL_WORLD_SIZE": str(processes)}
+            stack.enter_context(patch.dict(os.environ, first | dict(os.environ)))
+        for owner in (dist, dist.distributed_c10d):
+            stack.enter_context(patch.object(owner, "init_process_group", join))
+            stack.enter_context(patch.object(owner, "is_nccl_available", lambda: True))
+        stack.enter_context(patch.object(torch.multiprocessing, "spawn", spawn))
+        for name, method in _data_parallel(making, opened).items():
+            stack.enter_context(patch.object(DistributedDataParallel, name, method))
+        stack.enter_context(patch("torch.distributed.fsdp.fully_shard", refuse))
+        stack.enter_context(
+            patch("torch.distributed.fsdp.FullyShardedDataParallel.__init__", refuse)
+        )
+        joined = dist.is_initialized()
+        try:
+            yield
+        finally:
+            for buckets in opened:
+                buckets.close()
+            if dist.is_initialized() and not joined:
+                dist.destroy_process_group()
+
+
+_FIRST = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+"""What ``torchrun`` tells the first process."""
+
+
+def _data_parallel(making: Making, opened: list[Buckets]) -> dict[str, Any]:
+    """What ``DistributedDataParallel`` does, with buckets in the place of its compiled reducer."""
+
+    def init(
+        self: Any,
+        module: torch.nn.Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        **options: Any,
+    ) -> None:
+        torch.nn.Module.__init__(self)
+        self.module = module
+        self.dim, self.device_ids, self.output_device = dim, device_ids, output_device
+        self.broadcast_buffers, self.static_graph = broadcast_buffers, static_graph
+        self.find_unused_parameters = find_unused_parameters
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.process_group = process_group or dist.distributed_c10d._get_default_group()
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        self._delay_all_reduce_params = []
+        self._use_python_reducer = False
+        size = dist.get_world_size(process_group)
+        self.device = next(module.parameters()).device
+        self._buckets = Buckets(
+            module,
+            size,
+            gradient_as_bucket_view,
+            making,
+            bucket_cap_mb,
+            find_unused_parameters and not static_graph,
+        )
+        opened.append(self._buckets)
+        self._buckets.prepare()
+
+    def forward(self: Any, *inputs: Any, **named: Any) -> Any:
+        if torch.is_grad_enabled():
+            self._buckets.reducing = self.require_backward_grad_sync
+            if self._buckets.reducing:
+                self._buckets.prepare()
+        if self.device_ids:
+            inputs, named = tree_map_only(
+                torch.Tensor, lambda tensor: tensor.to(self.device), (inputs, named)
+            )
+        return self.module(*inputs, **named)
+
+    def refuse_hook(*_: Any, **__: Any) -> Any:
+        raise NotPredictable("DistributedDataParallel's communication hooks are not traced")
+
+    return {"__init__": init, "forward": forward, "register_comm_hook": refuse_hook}
