@@ -29,6 +29,7 @@ from analyses.savings.estimate import estimate_of
 from analyses.selectors import can_be_adopted
 from analyses.training_runs.side_by_side import side_by_side
 from engine.errors import InvalidInput
+from engine.software import in_words, parse
 
 SHOWN_LOG_LINES = 200
 LONG_WAIT_SECONDS = 15.0
@@ -162,7 +163,10 @@ def state_of(analysis: Analysis, now: datetime) -> State:
     seconds = (now - begun).total_seconds()
     hint = ""
     if analysis.status == Status.QUEUED and seconds > LONG_WAIT_SECONDS:
-        hint = "No worker has picked it up yet. It will start as soon as one is free."
+        with_software = f" with {in_words(parse(analysis.software))}" if analysis.software else ""
+        hint = (
+            f"No worker{with_software} has picked it up yet. It will start as soon as one is free."
+        )
     return State("for", seconds, duration(seconds), ticks=True, hint=hint)
 
 

@@ -23,6 +23,7 @@ from analyses.jobs import environments, lab_state, nodes, worker
 from analyses.jobs.engine_process import Engines
 from analyses.jobs.queue import WORKERS, LabBroker
 from analyses.models import Node, Status
+from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
 from analyses.tests.factories import make_analysis, make_request
 from analyses.tests.queueing import next_job
 from engine import software
@@ -108,6 +109,12 @@ def test_an_analysis_stores_its_software_and_its_job_waits_for_it(
     assert next_job(LabBroker(WORKERS)) == plain.job
     settings.ENVIRONMENTS_DIR = offered
     assert next_job(LabBroker(WORKERS)) == analysis.job
+
+
+def test_a_long_wait_names_the_software(member: User, online: Node) -> None:
+    analysis = services.submit(member, make_request(software=OLD))
+    late = analysis.queued_at + timedelta(seconds=LONG_WAIT_SECONDS + 1)
+    assert state_of(analysis, late).hint.startswith("No worker with transformers 4.51.3 has picked")
 
 
 def test_other_software_is_another_answer(member: User, online: Node, fake_engine: Behave) -> None:

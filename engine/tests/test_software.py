@@ -89,6 +89,18 @@ def test_a_project_in_the_environment_that_runs_has_no_versions_of_its_own(
 
 
 @pytest.mark.torch
+def test_an_architecture_that_a_release_lacks_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from engine.step import transformers_versions
+    from engine.step.building import new_model
+
+    monkeypatch.setattr(transformers_versions, "CONFIG_MAPPING", {"bert": object})
+    with pytest.raises(InvalidInput, match=r"transformers [0-9.]+ has no models of the type qwen3"):
+        new_model(Workload("qwen3-0.6b"))
+
+
+@pytest.mark.torch
 def test_an_answer_names_its_versions_and_warns_of_others() -> None:
     from engine.analysis import analyze
 
