@@ -125,9 +125,9 @@ class SightingRecorder(MemoryRecorder):
     def seen(self) -> Seen:
         return Seen(self.trace, self._sightings, self._marks, self._begun)
 
-    def record_step(self, step: Callable[[], None]) -> None:
+    def begin_step(self) -> None:
         self._begun = self._position()
-        super().record_step(step)
+        super().begin_step()
 
     def __torch_dispatch__(
         self,

@@ -23,6 +23,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.hooks import RemovableHandle
 
 from ..allocator.caching import ALLOCATE, FREE
 from .operations import cost, operator_name, tensors_in
@@ -121,6 +122,7 @@ class MemoryRecorder(TorchDispatchMode):
         # To be told of their deaths. Kept here and not in a registry of the process, so that a
         # recorder that is done goes away, and the model that it recorded with it.
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._hooks: list[RemovableHandle] = []
         self._modules = ModuleNames()
         self._modules.learn(training.model)
         for tensor in _in_order_of_moving(training.model):
@@ -128,29 +130,55 @@ class MemoryRecorder(TorchDispatchMode):
 
     def record_step(self, step: Callable[[], None]) -> None:
         """Run one training step and record it."""
-        begin = self.trace.last_step = len(self.trace.events)
-        self.trace.operations.clear()
-        hooks = [
-            parameter.register_post_accumulate_grad_hook(self._see_gradient)
-            for parameter in self._training.model.parameters()
-            if parameter.requires_grad
-        ]
+        with self.recording():
+            step()
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what runs in the context: one step, or more.
+
+        Where there are more, :meth:`end_step` and :meth:`begin_step` stand between two of them.
+        """
+        self.begin_step()
         # Cycles would be freed whenever the collector happens to come by; a trace must not depend
         # on it.
         gc.disable()
         try:
             with self._modules.watching(), self:
-                step()
+                yield
+        except BaseException:
+            self._remove_hooks()
+            raise
         finally:
             gc.enable()
-            for hook in hooks:
-                hook.remove()
-        self._modules.learn(self._training.model)  # made in this step, it may be
-        for tensor in _in_order_of_moving(self._training.model):
+        self.end_step()
+
+    def end_step(self) -> None:
+        """Sort what the step made: only at its end is it all there."""
+        self._remove_hooks()
+        model = self._training.model
+        self._modules.learn(model)  # made in this step, it may be
+        for tensor in _in_order_of_moving(model):
             self._sort_into(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
+        for parameter in model.parameters():
+            self._see_gradient(parameter)
         if self._training.optimizer is not None:
             self._sort_state(self._training.optimizer.state)
-        self._tidy(begin)
+        self._tidy(self.trace.last_step)
+
+    def begin_step(self) -> None:
+        """Let a step begin with what is recorded from now on."""
+        self.trace.last_step = len(self.trace.events)
+        self.trace.operations.clear()
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._see_gradient)
+            for parameter in self._training.model.parameters()
+            if parameter.requires_grad
+        ]
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
