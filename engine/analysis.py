@@ -39,9 +39,10 @@ from .prediction.tracer import TraceAt
 from .prediction.traces import TraceRequest
 from .request import LARGEST_BATCH_SIZE, AnalysisRequest
 from .result import AnalysisResult, GpuFacts, Source, Trial
-from .script.factory import ScriptFailed, refuse_while_loading
-from .script.request import ScriptRequest
-from .script.trace import CannotTrace, trace_request
+from .script.factory import Factory, ScriptFailed, refuse_while_loading
+from .script.program import Program
+from .script.request import Script, ScriptRequest
+from .script.trace import CannotTrace, found_loaders, trace_request
 from .step.building import blaming_the_config
 from .tracing.lowering import CudaBehaviour, cuda_behaviour
 from .tracing.trace import Category, Trace
@@ -108,15 +109,15 @@ def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
         MeasurementFailed: If a measured trial failed for a reason other than memory.
     """
     refuse_while_loading()
-    if request.global_batch_size is not None:
+    request = _fed(request, emit)
+    if request.global_batch_size is not None and isinstance(request.script, Factory):
         # Otherwise the error would come only when the search reaches a batch that accumulates.
-        replace(request.factory, gradient_accumulation=2).load()
+        replace(request.script, gradient_accumulation=2).load()
     found = (measure_script if request.gpu == LOCAL else _predicted)(request, emit)
     settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
     changed = {name: value for name, value in settings.items() if value}
-    trained = ["--factory", request.factory.name]
-    commands = repeat_commands(request, trained, changed, found.source, found.sides)
-    result = answer(request, found, request.factory.name, commands)
+    commands = repeat_commands(request, request.script.words(), changed, found.source, found.sides)
+    result = answer(request, found, request.script.name, commands)
     used = software.loaded()
     for caveat in software.caveat(request.software, used):
         emit(Log(caveat, "warning"))
@@ -132,11 +133,31 @@ def predict_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, 
         CannotTrace: If it cannot be predicted.
     """
     refuse_while_loading()
+    request = _fed(request, emit)
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
     trace_at(request.current_batch_size).check_runnable()
     trial = _prediction(request, gpu, trace_at, request.current_batch_size, careful=True)
     return gpu_facts(gpu), trial
+
+
+def _fed(request: ScriptRequest, emit: Emit) -> ScriptRequest:
+    """The request with the loaders that feed a program, where these set its batch size.
+
+    Raises:
+        InvalidInput: For ``batch_flag``, if there are none.
+        ScriptFailed, CannotTrace: If the program cannot be followed to its first step.
+    """
+    program = request.script
+    if not isinstance(program, Program) or not program.automatic:
+        return request
+    behaviour = None
+    if request.gpu != LOCAL:
+        behaviour = cuda_behaviour(catalogue_gpu(request).compute_capability)
+    fed, batch_size = found_loaders(program, behaviour)
+    emit(Log(f"The batch size of {program.name} is that of its DataLoader, {batch_size:,} now"))
+    own = request.current_batch_size if request.batch_given else batch_size
+    return replace(request, script=fed, current_batch_size=own)
 
 
 def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
@@ -157,7 +178,7 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
 
 
 def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
-    emit(Log(f"Tracing {request.factory.name} on fake tensors; none of its steps are run"))
+    emit(Log(f"Tracing {request.script.name} on fake tensors; none of its steps are run"))
     behaviour = cuda_behaviour(gpu.compute_capability)
     return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
 
@@ -171,13 +192,10 @@ def _prediction(
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     accumulated = request.accumulation_at(batch_size)
-    seconds = predict_step_seconds(trace.operations, gpu, _precision(), accumulated)
+    traced = 1 if isinstance(request.script, Program) else accumulated  # all were traced
+    precision = Precision.TF32 if trace.tf32 else Precision.FP32
+    seconds = predict_step_seconds(trace.operations, gpu, precision, traced)
     return timed(trial, seconds, batch_size * accumulated)
-
-
-def _precision() -> Precision:
-    """Whether fp32 matrix products may use TF32, as the script has set it."""
-    return Precision.TF32 if torch.backends.cuda.matmul.allow_tf32 else Precision.FP32
 
 
 def _about_the_trace(trace: Trace) -> list[str]:
@@ -187,12 +205,12 @@ def _about_the_trace(trace: Trace) -> list[str]:
         "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
         "operators are not seen.",
         "What later steps do besides, such as evaluation or saving, was not traced.",
-        "Memory is attributed from the outside: whatever the factory creates besides parameters "
+        "Memory is attributed from the outside: whatever the script creates besides parameters "
         "and optimizer state counts as inputs.",
     ]
     if Category.PARAMETERS not in trace.categories:
         caveats.append(
-            "The factory created no torch.nn.Module with parameters, so parameters and gradients "
+            "The script created no torch.nn.Module with parameters, so parameters and gradients "
             "cannot be told apart from inputs and activations."
         )
     if "optimizer" not in (phase for _, phase in trace.phases):
@@ -229,9 +247,9 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
 
     def order(batch_size: int) -> TrialOrder:
-        factory = request.factory_at(batch_size)
+        script = request.script_at(batch_size)
         limit = request.memory_limit_bytes
-        return TrialOrder(factory, batch_size, limit, allocator=request.allocator)
+        return TrialOrder(script, batch_size, limit, allocator=request.allocator)
 
     probe = reporting_probe(lambda batch_size: measure(order(batch_size)), emit)
     outcome = _search(request, gpu, probe, predict)
@@ -244,9 +262,22 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     return replace(found, curve=points, caveats=caveats)
 
 
+def measure_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, Trial]:
+    """Measure one batch size, the request's current one, on the local device.
+
+    Raises:
+        InvalidInput: If the script does not exist, or the memory limit is missing or too high.
+        MeasurementFailed: If the trial failed for a reason other than memory.
+    """
+    gpu = device_for(request, local_device(), None)
+    request = _fed(request, emit)
+    size, limit = request.current_batch_size, request.memory_limit_bytes
+    return gpu, measure(TrialOrder(request.script, size, limit, allocator=request.allocator))
+
+
 def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNotFit:
     return DoesNotFit(
-        f"{request.factory.name} does not fit on {device}: batch {smallest.batch_size} ends with "
+        f"{request.script.name} does not fit on {device}: batch {smallest.batch_size} ends with "
         f"{smallest.failure}. Use a GPU with more memory, or make the step smaller."
     )
 
@@ -280,22 +311,25 @@ def _search(
             predict, batch_multiple=multiple, limit_bytes=limit
         ).largest_batch_size
     else:
-        guess = _approach(known, probe, multiple, limit)
+        guess = _approach(request, known, probe, limit)
     return find_largest(probe, batch_multiple=multiple, guess=guess, limit_bytes=limit, known=known)
 
 
-def _approach(known: list[Trial], probe: Probe, multiple: int, limit_bytes: int) -> int | None:
+def _approach(
+    request: ScriptRequest, known: list[Trial], probe: Probe, limit_bytes: int
+) -> int | None:
     """Try growing batches until a line through the last two meets the limit close by.
 
     Args:
+        request: Its batch multiple is that of the sizes tried.
         known: The first trial; receives the others.
         probe: Tries a batch size.
-        multiple: Of the sizes tried.
         limit_bytes: Memory that a step may use.
 
     Returns:
         Where the line meets the limit; ``None`` if a batch failed before that.
     """
+    multiple = request.batch_multiple
     largest = LARGEST_BATCH_SIZE // multiple * multiple
     while known[-1].fits:
         size = known[-1].batch_size
@@ -303,21 +337,20 @@ def _approach(known: list[Trial], probe: Probe, multiple: int, limit_bytes: int)
         if crossing is not None and crossing <= _STRIDE * size:
             return crossing
         if size >= largest:
-            _check_growth(known)
+            _check_growth(request.script, known)
             return largest
         known.append(probe(min(-(-_STRIDE * size // multiple) * multiple, largest)))
     return None
 
 
-def _check_growth(trials: list[Trial]) -> None:
+def _check_growth(script: Script, trials: list[Trial]) -> None:
     """Refuse steps that use the same memory at the smallest and the largest possible batch."""
     first, last = trials[0], trials[-1]
     peaks = (first.peak_allocated_bytes, last.peak_allocated_bytes)
     if len(trials) > 1 and None not in peaks and peaks[0] == peaks[1]:
         raise ScriptFailed(
             f"a step uses as much memory at batch {last.batch_size:,} as at "
-            f"{first.batch_size:,}; its data must have as many samples as the batch_size passed "
-            "to the factory"
+            f"{first.batch_size:,}; {script.wants_data}"
         )
 
 
@@ -342,6 +375,6 @@ def _in_order(trials: Sequence[Trial]) -> list[Trial]:
 def _caveats(predicted: bool) -> list[str]:
     curve_too = " The curve between the trials is predicted." if predicted else ""
     return [
-        "Each trial ran in its own process: the factory, two warm-up steps and up to five timed "
+        "Each trial ran in its own process: the script, its warm-up steps and up to five timed "
         f"ones, with torch {torch.__version__}.{curve_too}"
     ]

@@ -20,7 +20,7 @@ def end_with(stream: IO[str]) -> None:
 
     The operating system closes the pipe however the parent ends, SIGKILL included.
     """
-    _die_with_parent()
+    die_with_parent()
 
     def wait() -> None:
         while stream.readline():
@@ -35,7 +35,7 @@ def lines_of(stream: IO[str]) -> Iterator[str]:
 
     If the pipe ends before a line is done, this process ends at once.
     """
-    _die_with_parent()
+    die_with_parent()
     lines: SimpleQueue[str | None] = SimpleQueue()
     begun = done = 0
 
@@ -54,7 +54,7 @@ def lines_of(stream: IO[str]) -> Iterator[str]:
         done += 1
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the kernel kill this process with its parent, even if frozen; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -17,12 +17,12 @@ def model_commands(
     plain = Workload(request.workload.model, config=request.workload.config)
     defaults = AnalysisRequest(plain, gpu=request.gpu).to_dict() | {"config": None}
     changed = {n: value for n, value in request.to_dict().items() if value != defaults.get(n)}
-    return repeat_commands(request, [request.workload.model], changed, source, batch_sizes)
+    return repeat_commands(request, ([request.workload.model], []), changed, source, batch_sizes)
 
 
 def repeat_commands(
     request: Request,
-    trained: Sequence[str],
+    trained: tuple[Sequence[str], Sequence[str]],
     changed: Mapping[str, object],
     source: Source,
     batch_sizes: tuple[int, ...],
@@ -31,7 +31,7 @@ def repeat_commands(
 
     Args:
         request: The GPU and the accumulation.
-        trained: The arguments that name the model or the factory.
+        trained: The arguments that name the model or the script: before the flags, and after them.
         changed: The request's fields that are not at their defaults; those without a flag are left
             out.
         source: ``measured`` gives commands that measure, anything else commands that predict.
@@ -41,7 +41,8 @@ def repeat_commands(
     known = TRIAL_FIELDS if measured else ("gpu", *TRIAL_FIELDS)
 
     def command(batch_size: int) -> str:
-        words = ["memorymark", "measure" if measured else "predict", *trained]
+        before, after = trained
+        words = ["memorymark", "measure" if measured else "predict", *before]
         # The number that keeps the global batch at this size, not today's.
         accumulated = min(request.accumulation_at(batch_size), LARGEST_ACCUMULATION)
         given = {
@@ -51,7 +52,7 @@ def repeat_commands(
             "current_batch_size": None,
         }
         words += as_flags({name: value for name, value in given.items() if name in known})
-        return shlex.join([*words, "--batch-size", str(batch_size)])
+        return shlex.join([*words, "--batch-size", str(batch_size), *after])
 
     return [command(size) for size in batch_sizes]
 

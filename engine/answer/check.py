@@ -49,11 +49,11 @@ class Description:
 
     Attributes:
         given: Fields of an :class:`~engine.request.AnalysisRequest`, not checked yet.
-        factory: The custom step's factory, ``module:function``; ``None`` for a model.
+        script: What names a custom step or a script, by key of the file; empty for a model.
     """
 
     given: Mapping[str, object]
-    factory: str | None
+    script: Mapping[str, object]
     limits: Limits
 
 
@@ -92,8 +92,9 @@ def read_description(path: Path) -> Description:
 
     Args:
         path: A TOML file: the fields of a request, with ``batch_size`` for the current one, or
-            ``factory`` for a custom step, and a table ``check`` with the fields of
-            :class:`Limits`. ``config`` may name a ``config.json`` next to the file.
+            ``factory`` for a custom step, or a ``script`` with its ``arguments`` and its
+            ``batch_flag`` or ``batch_env``, and a table ``check`` with the fields of
+            :class:`Limits`. ``config`` and ``script`` name files next to it.
 
     Raises:
         InvalidInput: If there is no such file (for ``file``), or with a message for each key that
@@ -119,9 +120,11 @@ def read_description(path: Path) -> Description:
         raise InvalidInput(wrong)
     if isinstance(config := table.get("config"), str):
         table["config"] = read_config_file(path.parent / config)
-    factory = table.pop("factory", None)
+    script = {name: table.pop(name) for name in _OF_A_SCRIPT if name in table}
+    if "script" in script:
+        script["script"] = str(path.parent / str(script["script"]))
     table["current_batch_size"] = table.pop("batch_size")
-    return Description(table, None if factory is None else str(factory), Limits(**limits))
+    return Description(table, script, Limits(**limits))
 
 
 def _unknown(keys: Any, known: set[str], prefix: str) -> dict[str, str]:
@@ -220,6 +223,8 @@ _LIMITS = {field.name for field in fields(Limits)}
 _OF_A_REQUEST = {
     field.name for kind in (AnalysisRequest, Assumptions, Workload) for field in fields(kind)
 } - {"workload", "assumptions", "current_batch_size"}
-_KEYS = _OF_A_REQUEST | {"batch_size", "factory", _TABLE}
-KEYS = {name: name for name in (*_OF_A_REQUEST, "factory")} | {"current_batch_size": "batch_size"}
+_OF_A_SCRIPT = ("factory", "script", "arguments", "batch_flag", "batch_env")
+_KEYS = _OF_A_REQUEST | {"batch_size", *_OF_A_SCRIPT, _TABLE}
+KEYS = {name: name for name in (*_OF_A_REQUEST, *_OF_A_SCRIPT)}
+KEYS |= {"current_batch_size": "batch_size"}
 """The key of each field of a request, for messages."""

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,12 +25,18 @@ from ..models.presets import PRESETS
 from ..request import AnalysisRequest
 from ..result import AnalysisResult
 from ..script.factory import Factory
-from ..script.request import ScriptRequest
+from ..script.program import SUFFIX, Program
+from ..script.request import Script, ScriptRequest
 from .sample import FLAGS, size_by_sample
 from .terminal import answer, progress
 
 OK, FAILED = 0, 1
-OTHER_FLAGS = {"factory": "--factory", "push": "--push"}
+OTHER_FLAGS = {
+    "factory": "--factory",
+    "batch_flag": "--batch-flag",
+    "batch_env": "--batch-env",
+    "push": "--push",
+}
 """Flags that are not fields of a request, for messages."""
 
 _SEND_AGAIN = "`memorymark push` sends it again"
@@ -38,10 +45,9 @@ _SEND_AGAIN = "`memorymark push` sends it again"
 def analyze(options: argparse.Namespace) -> int:
     from .render import render_analysis
 
-    if _names_factory(options):
+    if (script := _script_request(options)) is not None:
         if options.push:
             raise InvalidInput({"push": "the lab keeps models that it knows, not your own script"})
-        script = _script_request(options)
         with progress() as emit:
             from ..analysis import analyze_script  # loads torch
 
@@ -68,14 +74,13 @@ def predict(options: argparse.Namespace) -> int:
         raise InvalidInput(
             {"gpu": f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"}
         )
-    if _names_factory(options):
-        script = _script_request(options)
+    if (script := _script_request(options)) is not None:
         with progress() as emit:
             from ..analysis import predict_script_batch  # loads torch
 
             gpu, trial = predict_script_batch(script, emit)
         used = software.loaded()
-        name = script.factory.name
+        name = script.script.name
         plain = asdict(trial) | {"software": used}
         answer(options, plain, lambda: render_trial(trial, name, gpu, software=used))
         return OK
@@ -94,8 +99,8 @@ def measure(options: argparse.Namespace) -> int:
     """Measure one batch size. The status is 0 whether it fits or not: either is an answer."""
     from .render import render_trial
 
-    if _names_factory(options):
-        return _measure_script(options)
+    if (script := _script_request(options)) is not None:
+        return _measure_script(options, script)
     request = AnalysisRequest.parse(given_fields(options) | {"gpu": LOCAL})
     with progress() as emit:
         from ..measurement.analysis import measure_batch  # loads torch
@@ -106,19 +111,14 @@ def measure(options: argparse.Namespace) -> int:
     return OK
 
 
-def _measure_script(options: argparse.Namespace) -> int:
+def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     from .render import render_trial
 
-    script = _script_request(options)
-    with progress():
-        from ..measurement.device import device_for
-        from ..measurement.parent import local_device, measure
-        from ..measurement.protocol import TrialOrder
+    with progress() as emit:
+        from ..analysis import measure_script_batch  # loads torch
 
-        gpu = device_for(script, local_device(), None)
-        size, limit = script.current_batch_size, script.memory_limit_bytes
-        trial = measure(TrialOrder(script.factory, size, limit, allocator=script.allocator))
-    answer(options, asdict(trial), lambda: render_trial(trial, script.factory.name, gpu))
+        gpu, trial = measure_script_batch(script, emit)
+    answer(options, asdict(trial), lambda: render_trial(trial, script.script.name, gpu))
     return OK
 
 
@@ -176,23 +176,44 @@ def given_fields(options: argparse.Namespace) -> dict[str, object]:
     return given
 
 
-def add_factory_flag(parser: Any) -> None:
-    """Add ``--factory``, which stands for a MODEL. Giving neither is a usage error."""
+def add_script_flags(parser: Any) -> None:
+    """Add what names a script, which stands for a MODEL. Giving neither is a usage error."""
     about = "module:function that creates your own training steps, instead of a MODEL"
     parser.add_argument("--factory", metavar="NAME", help=about)
+    about = "the flag of your script that sets its batch size; default: its DataLoader is found"
+    parser.add_argument("--batch-flag", metavar="NAME", help=about)
+    about = "the environment variable of your script that sets its batch size"
+    parser.add_argument("--batch-env", metavar="NAME", help=about)
     parser.set_defaults(usage_error=parser.error)
 
 
-def _names_factory(options: argparse.Namespace) -> bool:
-    if options.model is None and options.factory is None:
-        options.usage_error("the following arguments are required: MODEL or --factory")
-    return options.factory is not None
+def _script_request(options: argparse.Namespace) -> ScriptRequest | None:
+    """The request for a script; ``None`` for one for a model.
 
-
-def _script_request(options: argparse.Namespace) -> ScriptRequest:
-    """The request for a script; it gets every flag, to refuse those that the code decides."""
+    It gets every flag, to refuse those that the code decides.
+    """
+    script = _script_of(options)
+    if script is None:
+        return None
     given = given_fields(options) | {name: getattr(options, name, None) for name in FLAGS}
-    return ScriptRequest.parse(_factory(options.factory), given)
+    if isinstance(script, Program):
+        given["model"] = None
+    return ScriptRequest.parse(script, given)
+
+
+def _script_of(options: argparse.Namespace) -> Script | None:
+    """The script that a command names; ``None`` if it names a model."""
+    if options.model is None and options.factory is None:
+        options.usage_error("the following arguments are required: MODEL, SCRIPT.py or --factory")
+    if options.model is not None and options.model.endswith(SUFFIX):
+        if options.factory is not None:
+            options.usage_error("give a script or --factory, not both")
+        flags = options.batch_flag, options.batch_env
+        return Program.of(options.model, options.script_arguments, *flags)
+    for name in ("batch_flag", "batch_env", "script_arguments"):
+        if getattr(options, name):
+            options.usage_error("--batch-flag, --batch-env and -- belong to a SCRIPT.py")
+    return None if options.factory is None else _factory(options.factory)
 
 
 def _factory(name: str) -> Factory:
@@ -243,8 +264,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _analysed(described: Description, given: dict[str, object]) -> AnalysisResult:
-    if described.factory is not None:
-        script = ScriptRequest.parse(_factory(described.factory), given)
+    if described.script:
+        script = ScriptRequest.parse(_described_script(described.script), given)
         with progress() as emit:
             from ..analysis import analyze_script  # loads torch
 
@@ -254,6 +275,21 @@ def _analysed(described: Description, given: dict[str, object]) -> AnalysisResul
         from ..analysis import analyze  # loads torch
 
         return analyze(request, emit)
+
+
+def _described_script(keys: Mapping[str, object]) -> Script:
+    """The script that a file describes by these keys."""
+    if "script" not in keys:
+        return _factory(str(keys.get("factory")))
+    if "factory" in keys:
+        raise InvalidInput({"factory": "give a script or a factory, not both"})
+    arguments = keys.get("arguments", [])
+    if not isinstance(arguments, list):
+        raise InvalidInput({"arguments": 'write a list, such as ["--lr", "1e-4"]'})
+    flag, variable = (
+        str(keys[name]) if name in keys else None for name in ("batch_flag", "batch_env")
+    )
+    return Program.of(str(keys["script"]), [str(word) for word in arguments], flag, variable)
 
 
 def add_push_flag(parser: Any) -> None:

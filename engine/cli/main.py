@@ -35,6 +35,7 @@ from .flags import (
 from .sample import FLAGS, add_sample_command, add_sample_flags
 
 BAD_INPUT, INTERRUPTED = 2, 130
+_BATCH_FLAG = commands.OTHER_FLAGS["batch_flag"]
 
 OF_THE_EXTRA = frozenset(
     {"PIL", "huggingface_hub", "numpy", "peft", "pydantic", "rich", "torch", "transformers"}
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return _run_command(_parser().parse_args(arguments))
+            return _run_command(_parsed(sys.argv[1:] if arguments is None else arguments))
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -69,6 +70,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # that must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command; what comes after ``--`` belongs to the user's script."""
+    ours, dashes, scripts = list(arguments), "--", []
+    if dashes in ours:
+        at = ours.index(dashes)
+        ours, scripts = ours[:at], ours[at + 1 :]
+    for index, word in enumerate(ours[:-1]):
+        if word == _BATCH_FLAG and ours[index + 1].startswith("-"):  # argparse takes no such value
+            ours[index : index + 2] = [f"{word}={ours[index + 1]}"]
+            break
+    parser = _parser()
+    options = parser.parse_args(ours)
+    options.script_arguments = scripts
+    if scripts and not hasattr(options, "batch_flag"):
+        parser.error("-- and what follows belong to a SCRIPT.py, which this command does not take")
+    return options
 
 
 def _run_command(options: argparse.Namespace) -> int:
@@ -120,16 +139,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     about = "find the largest and the recommended batch"
     analyze = _add(group, "analyze", commands.analyze, about, ANALYZE, model="[MODEL]")
-    commands.add_factory_flag(analyze)
+    commands.add_script_flags(analyze)
     add_sample_flags(analyze)
     commands.add_push_flag(analyze)
     about = "predict memory and time of one batch size"
     predict = _add(group, "predict", commands.predict, about, PREDICT, model="[MODEL]")
-    commands.add_factory_flag(predict)
+    commands.add_script_flags(predict)
     add_sample_flags(predict)
     about = "measure one batch size on this machine"
     measure = _add(group, "measure", commands.measure, about, MEASURE, model="[MODEL]")
-    commands.add_factory_flag(measure)
+    commands.add_script_flags(measure)
     add_sample_command(group)
     _add(group, "plan", commands.plan, "compare all GPUs for a model, and changes to it", PLAN)
     commands.add_check_command(group)
@@ -196,6 +215,8 @@ def _add(
         names["model"] = "model"
         nargs = "?" if model.startswith("[") else None
         about = f"{', '.join(PRESETS)}, or org/name on the Hugging Face Hub"
+        if nargs:
+            about += ", or your own SCRIPT.py, its arguments after --"
         parser.add_argument("model", metavar="MODEL", nargs=nargs, help=about)
     for flag in flags:
         parser.add_argument(

@@ -17,16 +17,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
+from typing import NoReturn
 
 from ..errors import EngineError, MeasurementFailed, report_unexpected
 from ..parallel.group import join_group
 from ..process import end_with
 from ..result import MeasuredOn, Trial
 from ..script.factory import Factory, ScriptFailed
-from . import cpu, cuda, mps
+from ..script.program import Program
+from ..workload import Workload
+from . import cpu, cuda, mps, programs
 from .compilation import FirstRun, first_run
-from .environment import device_kind, measured_on
-from .protocol import GAVE_UP, RecordedStep, TrialOrder
+from .environment import device_kind, here, measured_on
+from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
 
 Answer = Trial | RecordedStep | FirstRun | MeasuredOn
 
@@ -43,12 +46,25 @@ def main() -> None:
     end_with(orders)
     what = sys.argv[1]
     order = None if what == "facts" else TrialOrder.from_json(line)
-    status = 1
-    try:
-        answer = device.facts() if order is None else _work(what, order, device)
+
+    def send(answer: Answer | DeviceFacts) -> int:
+        """Hand the answer over; returns the exit status."""
         with answers:
             answers.write(json.dumps(asdict(answer)) + "\n")
-        status = GAVE_UP if isinstance(answer, Trial) and not answer.fits else 0
+        return GAVE_UP if isinstance(answer, Trial) and not answer.fits else 0
+
+    def done(answer: Answer) -> NoReturn:
+        """Hand the answer over in the middle of a program, and end this process at once."""
+        os._exit(send(answer))
+
+    status = 1
+    try:
+        if order is None:
+            status = send(device.facts())
+        elif isinstance(order.workload, Program):
+            _run_program(what, order, device, done)
+        else:
+            status = send(_work(what, order, device))
     except EngineError as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
     except Exception as error:
@@ -58,6 +74,18 @@ def main() -> None:
     # At its end PyTorch would wait for group members that are still in the middle of a step.
     sys.stderr.flush()
     os._exit(status)
+
+
+def _run_program(
+    what: str, order: TrialOrder, device: ModuleType, done: Callable[[Answer], NoReturn]
+) -> NoReturn:
+    """Carry out an order for a program, which runs by itself."""
+    match what:
+        case "recording":
+            programs.record_program(order, device.program_recorder, done)
+        case "environment":
+            programs.run_to_first_step(order, lambda: done(here()))
+    programs.run_program(order, device.ProgramWatch(order), done)
 
 
 def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
@@ -89,7 +117,8 @@ def _run(work: Callable[[TrialOrder], Answer], order: TrialOrder) -> Answer:
         if isinstance(order.workload, Factory):
             message = f"{order.workload.name} failed{order.workload.describe(error)}"
             raise ScriptFailed(message) from error
-        if order.workload.compile and _is_compiler_error(error):
+        compiled = isinstance(order.workload, Workload) and order.workload.compile
+        if compiled and _is_compiler_error(error):
             raise MeasurementFailed(f"torch.compile failed: {_summary(error)}") from error
         raise
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from ..parallel.group import recording
 from ..result import Source, Trial
-from ..script.factory import Factory
+from ..script.running import ProgramSteps
+from ..script.unlike_steps import STEPS
 from ..tracing.recorder import MemoryLimitExceeded, MemoryRecorder
+from ..tracing.trace import Trace
+from ..workload import Workload
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .steps import (
     WARM_UP_STEPS,
     Steps,
     agreement,
+    enough,
     recorded_step,
     steps_of,
     time_steps,
+    times_of,
     with_times,
 )
 
@@ -39,12 +46,7 @@ def run_trial(order: TrialOrder) -> Trial:
     try:
         recorder = _record(steps, order, order.memory_limit_bytes)
     except MemoryLimitExceeded as error:
-        return Trial(
-            batch_size=order.batch_size,
-            fits=False,
-            source=Source.MEASURED,
-            failure=f"{steps.out_of_memory(error)}: {error}",
-        )
+        return _too_much(order, error, steps.out_of_memory(error))
 
     def timed_step() -> float:
         begin = time.perf_counter()
@@ -52,15 +54,74 @@ def run_trial(order: TrialOrder) -> Trial:
         return time.perf_counter() - begin
 
     times = time_steps(timed_step, agreement(order, "cpu"))
+    return with_times(_fits(order, recorder), times, order.samples_per_step)
+
+
+def _fits(order: TrialOrder, recorder: MemoryRecorder) -> Trial:
     peak, breakdown = recorder.trace.peak_by_category()
-    trial = Trial(
+    return Trial(
         batch_size=order.batch_size,
         fits=True,
         source=Source.MEASURED,
         peak_allocated_bytes=peak,
         breakdown=breakdown,
     )
-    return with_times(trial, times, order.samples_per_step)
+
+
+def _too_much(order: TrialOrder, error: MemoryLimitExceeded, where: str) -> Trial:
+    return Trial(
+        batch_size=order.batch_size,
+        fits=False,
+        source=Source.MEASURED,
+        failure=f"{where}: {error}",
+    )
+
+
+class ProgramWatch:
+    """Counts the bytes of every tensor of a program's first steps, and times those after them.
+
+    Args:
+        order: For the trial of a program.
+    """
+
+    recorded = True
+
+    def __init__(self, order: TrialOrder) -> None:
+        self._order = order
+        self._recording = ExitStack()
+        self._seconds: list[float] = []
+        self._begin = 0.0
+
+    @contextmanager
+    def around(self, steps: ProgramSteps) -> Iterator[None]:
+        order = self._order
+        self._recorder = MemoryRecorder(steps, order.batch_size, None, order.memory_limit_bytes)
+        with self._recording:
+            self._recording.enter_context(self._recorder.recording())
+            yield
+
+    def step_ended(self, number: int) -> bool:
+        now = time.perf_counter()
+        if number > STEPS:
+            self._seconds.append(now - self._begin)
+        elif number == STEPS:
+            self._recording.close()
+        else:
+            self._recorder.end_step()
+            self._recorder.begin_step()
+        self._begin = time.perf_counter()
+        return enough(self._seconds)
+
+    def trial(self) -> Trial | None:
+        if not self._seconds:
+            return None
+        fits = _fits(self._order, self._recorder)
+        return with_times(fits, times_of(self._seconds), self._order.samples_per_step)
+
+    def out_of_memory(self, error: BaseException, where: str) -> Trial | None:
+        if not isinstance(error, MemoryLimitExceeded):
+            return None
+        return _too_much(self._order, error, f"out of memory{where}")
 
 
 def record(order: TrialOrder) -> RecordedStep:
@@ -70,8 +131,16 @@ def record(order: TrialOrder) -> RecordedStep:
     return recorded_step(_record(steps, order, None).trace)
 
 
+def program_recorder(
+    order: TrialOrder, steps: ProgramSteps
+) -> tuple[MemoryRecorder, Callable[[], Trace]]:
+    """A recorder of a program's steps, and what gives the trace of all that it saw."""
+    recorder = MemoryRecorder(steps, order.batch_size)
+    return recorder, lambda: recorder.trace
+
+
 def _record(steps: Steps, order: TrialOrder, limit_bytes: int | None) -> MemoryRecorder:
-    workload = None if isinstance(order.workload, Factory) else order.workload
+    workload = order.workload if isinstance(order.workload, Workload) else None
     with recording(steps.recorded, order.batch_size, workload, limit_bytes) as recorder:
         for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
             recorder.record_step(move)

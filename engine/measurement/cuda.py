@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 
 from ..result import Source, Trial
+from ..script.running import ProgramSteps
+from ..tracing.recorder import MemoryRecorder, Recorded
+from ..tracing.trace import Trace
 from .history import SightingRecorder, trace_of
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .steps import (
     WARM_UP_STEPS,
     agreement,
+    enough,
     recorded_step,
     steps_of,
     time_steps,
+    times_of,
     with_times,
 )
 
@@ -53,10 +59,56 @@ def run_trial(order: TrialOrder) -> Trial:
     except RuntimeError as error:
         if not _out_of_memory(error):
             raise
-        where = steps.out_of_memory(error)
-        reason = str(error).removeprefix("CUDA out of memory. ").partition("\n")[0].split(". ")[0]
-        return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
+        return _gave_up(order, error, steps.out_of_memory(error))
     return with_times(_trial(order), times, order.samples_per_step)
+
+
+class ProgramWatch:
+    """Reads the caching allocator's counters once the steps of a program have been timed.
+
+    Args:
+        order: For the trial of a program.
+    """
+
+    recorded = False
+
+    def __init__(self, order: TrialOrder) -> None:
+        self._order = order
+        self._seconds: list[float] = []
+        self._begin: torch.cuda.Event | None = None
+
+    @contextmanager
+    def around(self, steps: ProgramSteps) -> Iterator[None]:
+        if self._order.memory_limit_bytes is not None:
+            emulate_a_smaller_gpu(self._order.memory_limit_bytes)
+        yield
+
+    def step_ended(self, number: int) -> bool:
+        if number < WARM_UP_STEPS:
+            return False
+        now = torch.cuda.Event(enable_timing=True)
+        now.record()
+        now.synchronize()
+        if self._begin is not None:
+            self._seconds.append(float(self._begin.elapsed_time(now)) / 1000)
+        self._begin = now
+        return enough(self._seconds)
+
+    def trial(self) -> Trial | None:
+        if not self._seconds:
+            return None
+        times = times_of(self._seconds)
+        return with_times(_trial(self._order), times, self._order.samples_per_step)
+
+    def out_of_memory(self, error: BaseException, where: str) -> Trial | None:
+        if not (isinstance(error, RuntimeError) and _out_of_memory(error)):
+            return None
+        return _gave_up(self._order, error, f"out of memory{where}")
+
+
+def _gave_up(order: TrialOrder, error: RuntimeError, where: str) -> Trial:
+    reason = str(error).removeprefix("CUDA out of memory. ").partition("\n")[0].split(". ")[0]
+    return replace(_trial(order), fits=False, failure=f"{where}: {reason}")
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
@@ -81,16 +133,38 @@ def record(order: TrialOrder) -> RecordedStep:
 
     Nothing is timed here, since recording slows steps down.
     """
-    torch.cuda.init()
-    torch.cuda.memory._record_memory_history("all", context=None)
-    begin = _events_so_far()
+    history = _History()
     steps = steps_of(order)
     steps.build("cuda")
-    recorder = SightingRecorder(steps.recorded, order.batch_size, lambda: _events_so_far() - begin)
+    recorder = history.recorder(steps.recorded, order)
     for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
         recorder.record_step(move)
-    history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
-    return recorded_step(trace_of(history, recorder.seen))
+    return recorded_step(history.trace(recorder))
+
+
+def program_recorder(
+    order: TrialOrder, steps: ProgramSteps
+) -> tuple[MemoryRecorder, Callable[[], Trace]]:
+    """A recorder of a program's steps, and what gives the trace of all that it saw."""
+    history = _History()
+    recorder = history.recorder(steps, order)
+    return recorder, lambda: history.trace(recorder)
+
+
+class _History:
+    """The caching allocator's history, from now on."""
+
+    def __init__(self) -> None:
+        torch.cuda.init()
+        torch.cuda.memory._record_memory_history("all", context=None)
+        self._begin = _events_so_far()
+
+    def recorder(self, training: Recorded, order: TrialOrder) -> SightingRecorder:
+        return SightingRecorder(training, order.batch_size, lambda: _events_so_far() - self._begin)
+
+    def trace(self, recorder: SightingRecorder) -> Trace:
+        history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+        return trace_of(history, recorder.seen)
 
 
 def _events_so_far() -> int:

@@ -29,8 +29,13 @@ def measured_on(order: TrialOrder) -> MeasuredOn:
     Args:
         order: A trial that fits.
     """
+    steps_of(order).build(device_kind())
+    return here()
+
+
+def here() -> MeasuredOn:
+    """What this process runs on, with its settings as they are now."""
     device = device_kind()
-    steps_of(order).build(device)
     libraries = MeasuredOn(
         device=device,
         torch=torch.__version__,

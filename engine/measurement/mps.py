@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..result import Source, Trial
+from ..script.running import ProgramSteps
 from .protocol import DeviceFacts, TrialOrder
-from .steps import WARM_UP_STEPS, steps_of, time_steps, with_times
+from .steps import WARM_UP_STEPS, enough, steps_of, time_steps, times_of, with_times
 
 
 class PeakSampler(TorchDispatchMode):
@@ -43,10 +45,7 @@ def facts() -> DeviceFacts:
 
 def run_trial(order: TrialOrder) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result."""
-    # Beyond the recommended memory Metal swaps, and a step takes forever instead of failing.
-    recommended = torch.mps.recommended_max_memory()
-    limit = min(order.memory_limit_bytes or recommended, recommended)
-    torch.mps.set_per_process_memory_fraction(limit / recommended)
+    _limit(order)
     steps = steps_of(order)
     sampler = PeakSampler()
     try:
@@ -62,6 +61,58 @@ def run_trial(order: TrialOrder) -> Trial:
         where = steps.out_of_memory(error)
         return replace(_trial(order, sampler), fits=False, failure=where)
     return with_times(_trial(order, sampler), times, order.samples_per_step)
+
+
+class ProgramWatch:
+    """Reads MPS's counters while the first steps of a program run, and times those after them.
+
+    Args:
+        order: For the trial of a program.
+    """
+
+    recorded = False
+
+    def __init__(self, order: TrialOrder) -> None:
+        self._order = order
+        self._sampler = PeakSampler()
+        self._sampling = ExitStack()
+        self._seconds: list[float] = []
+        self._begin = 0.0
+
+    @contextmanager
+    def around(self, steps: ProgramSteps) -> Iterator[None]:
+        _limit(self._order)
+        with self._sampling:
+            self._sampling.enter_context(self._sampler)
+            yield
+
+    def step_ended(self, number: int) -> bool:
+        torch.mps.synchronize()
+        if number > WARM_UP_STEPS:
+            self._seconds.append(time.perf_counter() - self._begin)
+        elif number == WARM_UP_STEPS:
+            self._sampling.close()
+        self._begin = time.perf_counter()
+        return enough(self._seconds)
+
+    def trial(self) -> Trial | None:
+        if not self._seconds:
+            return None
+        trial = _trial(self._order, self._sampler)
+        return with_times(trial, times_of(self._seconds), self._order.samples_per_step)
+
+    def out_of_memory(self, error: BaseException, where: str) -> Trial | None:
+        if not (isinstance(error, RuntimeError) and "out of memory" in str(error)):
+            return None
+        failure = f"out of memory{where}"
+        return replace(_trial(self._order, self._sampler), fits=False, failure=failure)
+
+
+def _limit(order: TrialOrder) -> None:
+    """Limit the allocator; beyond the recommended memory Metal swaps, and steps take forever."""
+    recommended = torch.mps.recommended_max_memory()
+    limit = min(order.memory_limit_bytes or recommended, recommended)
+    torch.mps.set_per_process_memory_fraction(limit / recommended)
 
 
 def _timed(step: Callable[[], None]) -> float:

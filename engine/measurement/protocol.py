@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..result import LargeTensor, TimelinePoint
 from ..script.factory import Factory
+from ..script.program import Program
 from ..workload import Workload
 
 GAVE_UP = 3
@@ -64,7 +65,7 @@ class TrialOrder:
     """An order to run one trial.
 
     Attributes:
-        workload: What is trained, or the factory of a script.
+        workload: What is trained: a model, the factory of a script, or a program.
         batch_size: Samples per step.
         memory_limit_bytes: Memory the trial may use; ``None`` for all.
         forward_only: Whether to run only the forward pass, for comparison.
@@ -74,7 +75,7 @@ class TrialOrder:
         meeting_file: The file through which their processes find each other.
     """
 
-    workload: Workload | Factory
+    workload: Workload | Factory | Program
     batch_size: int
     memory_limit_bytes: int | None = None
     forward_only: bool = False
@@ -84,29 +85,29 @@ class TrialOrder:
 
     @property
     def world_size(self) -> int:
-        return 1 if isinstance(self.workload, Factory) else self.workload.world_size
+        return self.workload.world_size if isinstance(self.workload, Workload) else 1
 
     @property
     def samples_per_step(self) -> int:
         return self.batch_size * self.workload.gradient_accumulation * self.world_size
 
     def to_json(self) -> str:
-        if isinstance(self.workload, Factory):
-            trained = {"script": True, "workload": asdict(self.workload)}
+        if isinstance(self.workload, Workload):
+            trained = {"kind": "workload", "workload": self.workload.to_dict()}
         else:
-            trained = {"script": False, "workload": self.workload.to_dict()}
+            kind = "factory" if isinstance(self.workload, Factory) else "program"
+            trained = {"kind": kind, "workload": asdict(self.workload)}
         return json.dumps(vars(self) | trained)
 
     @classmethod
     def from_json(cls, text: str) -> TrialOrder:
         fields = json.loads(text)
-        trained = fields["workload"]
-        own = fields.pop("script")
-        return cls(
-            **fields
-            | {
-                "workload": Factory(**trained | {"search_path": tuple(trained["search_path"])})
-                if own
-                else Workload.parse(trained)
-            }
-        )
+        read = _READ[fields.pop("kind")]
+        return cls(**fields | {"workload": read(fields["workload"])})
+
+
+_READ: Mapping[str, Callable[[Mapping[str, Any]], Workload | Factory | Program]] = {
+    "workload": Workload.parse,
+    "factory": Factory.from_fields,
+    "program": Program.from_fields,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -12,6 +12,7 @@ from ..parallel.group import place, slowest
 from ..prediction.timeline import largest_tensors, timeline
 from ..result import Trial
 from ..script.factory import Factory
+from ..script.program import Program
 from ..script.steps import ScriptSteps
 from ..step.batches import make_batch
 from ..step.training import Training, build_model, prepare, step_of
@@ -53,8 +54,18 @@ def time_steps(
         agree: Turns them into the seconds that all GPUs sharing the step agree on.
     """
     seconds: list[float] = []
-    while len(seconds) < TIMED_STEPS and (not seconds or sum(seconds) < ENOUGH_SECONDS):
+    while not enough(seconds):
         seconds.append(agree(timed_step()))
+    return times_of(seconds)
+
+
+def enough(seconds: Sequence[float]) -> bool:
+    """Whether so many steps, of so many seconds each, are enough."""
+    return len(seconds) >= TIMED_STEPS or sum(seconds) >= ENOUGH_SECONDS
+
+
+def times_of(seconds: Sequence[float]) -> StepTimes:
+    """The times of these steps, at least one."""
     if len(seconds) == 1:
         return StepTimes(seconds[0], None, None)
     low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
@@ -109,6 +120,8 @@ class Steps(Protocol):
 def steps_of(order: TrialOrder) -> Steps:
     if isinstance(order.workload, Factory):
         return ScriptSteps(order.workload, order.batch_size)
+    if isinstance(order.workload, Program):
+        raise TypeError("a program runs by itself; see engine.measurement.programs")
     return WorkloadSteps(order.workload, order.batch_size, forward_only=order.forward_only)
 
 

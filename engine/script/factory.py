@@ -13,10 +13,11 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..errors import EngineError, InvalidInput
 from ..parsing import shown
@@ -75,6 +76,16 @@ class Factory:
             )
         return factory
 
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Factory:
+        """The inverse of ``dataclasses.asdict``, after JSON."""
+        return cls(**{**fields, "search_path": tuple(fields["search_path"])})
+
+    @property
+    def wants_data(self) -> str:
+        """What to do where the batch size that it gets changes nothing."""
+        return "its data must have as many samples as the batch_size passed to the factory"
+
     @property
     def module(self) -> str:
         return self.name.partition(":")[0]
@@ -119,27 +130,43 @@ class Factory:
         make_step: Callable[..., Step] = found
         return make_step
 
+    def words(self) -> tuple[list[str], list[str]]:
+        """What names it on our own command line: before our flags, and after them."""
+        return ["--factory", self.name], []
+
     def describe(self, error: BaseException) -> str:
         """An error of the script as text: where it came from, and what it was."""
-        lines = str(error).strip().splitlines()
-        what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-        return f"{self.where(error)}: {what}"
+        return f"{self.where(error)}: {summary(error)}"
 
     def where(self, error: BaseException) -> str:
-        """``at FILE, line N (code)`` for the innermost line of the script in an error's traceback.
-
-        Empty if there is none. The script is whatever lies in the folder of the factory's module.
-        """
+        """``at FILE, line N (code)`` in the folder of the factory's module; see :func:`line_in`."""
         file = getattr(sys.modules.get(self.module), "__file__", None)
-        if file is None:
-            return ""
-        folder = Path(file).resolve().parent
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            path = Path(frame.filename).resolve()
-            if path.is_relative_to(folder) and "site-packages" not in path.parts:
-                code = f" ({frame.line})" if frame.line else ""
-                return f" at {path.relative_to(folder)}, line {frame.lineno}{code}"
-        return ""
+        return line_in(Path(file).parent, error) if file else ""
+
+
+def summary(error: BaseException) -> str:
+    """The kind of an error and its first line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def line_in(folder: Path, error: BaseException) -> str:
+    """`` at FILE, line N (code)`` for the innermost line in a folder of an error's traceback.
+
+    Empty if there is none. Installed packages do not count, though they may lie in it.
+    """
+    return innermost(folder, traceback.extract_tb(error.__traceback__))
+
+
+def innermost(folder: Path, frames: traceback.StackSummary) -> str:
+    """The same for a stack, its outermost frame first."""
+    folder = folder.resolve()
+    for frame in reversed(frames):
+        path = Path(frame.filename).resolve()
+        if path.is_relative_to(folder) and "site-packages" not in path.parts:
+            code = f" ({frame.line})" if frame.line else ""
+            return f" at {path.relative_to(folder)}, line {frame.lineno}{code}"
+    return ""
 
 
 def refuse_while_loading() -> None:

@@ -19,41 +19,48 @@ from ..parsing import collect
 from ..request import FIELDS, Assumptions, Request
 from ..workload import LARGEST_ACCUMULATION
 from .factory import Factory
+from .program import Program
+
+Script = Factory | Program
 
 
 @dataclass(frozen=True)
 class ScriptRequest(Request):
-    """One request about a script; ``factory`` creates its training steps.
+    """One request about a script: a factory of training steps, or a program.
 
-    To keep a global batch, the factory has to accept the number of micro-batches. ``software`` is
+    To keep a global batch, a factory has to accept the number of micro-batches. ``software`` is
     that of :class:`~engine.workload.Workload`.
+
+    Attributes:
+        batch_given: Whether somebody gave the current batch size; else it may be found out.
     """
 
-    factory: Factory
+    script: Script
+    batch_given: bool = True
     gpu: str = field(default=LOCAL, kw_only=True)
     software: str = field(default="", kw_only=True)
 
     @property
     def gradient_accumulation(self) -> int:
-        """Micro-batches per step of the factory today."""
-        return self.factory.gradient_accumulation
+        """Micro-batches per step of the script today."""
+        return self.script.gradient_accumulation
 
     @property
     def world_size(self) -> int:
-        """One: a factory's steps run on one GPU."""
+        """One: a script's steps run on one GPU."""
         return 1
 
-    def factory_at(self, batch_size: int) -> Factory:
-        """The factory, accumulating as many micro-batches of that size as the request needs."""
+    def script_at(self, batch_size: int) -> Script:
+        """The script, accumulating as many micro-batches of that size as the request needs."""
         accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)
-        return replace(self.factory, gradient_accumulation=accumulated)
+        return replace(self.script, gradient_accumulation=accumulated)
 
     @classmethod
-    def parse(cls, factory: Factory, given: Mapping[str, object]) -> ScriptRequest:
+    def parse(cls, script: Script, given: Mapping[str, object]) -> ScriptRequest:
         """Build a request from untrusted fields, including those of :class:`Assumptions`.
 
         Args:
-            factory: Creates the steps.
+            script: What trains.
             given: Values by field name, ``gradient_accumulation`` and ``software``
                 included. Empty text and ``None``
                 mean the default.
@@ -66,16 +73,22 @@ class ScriptRequest(Request):
         pins = str(filled.pop("software", ""))
         assumed = described_fields(Assumptions).keys() & filled.keys()
         requested = described_fields(Request).keys() & filled.keys()
-        message = "the factory's code decides this; leave it out"
+        code = "factory's code" if isinstance(script, Factory) else "script"
+        message = f"the {code} decides this; leave it out"
         wrong = dict.fromkeys(filled.keys() - requested - assumed, message)
         assumptions = collect(
             lambda: Assumptions(**{name: filled[name] for name in assumed}), wrong
         )
         accumulated = read(FIELDS["gradient_accumulation"], accumulation, wrong)
         versions = collect(lambda: software.parse(pins), wrong) or {}
+        if isinstance(script, Program) and "global_batch_size" in filled:
+            wrong["global_batch_size"] = (
+                "a script cannot be told to accumulate; leave this out, or give a factory"
+            )
         request = collect(
             lambda: cls(
-                replace(factory, gradient_accumulation=accumulated or 1),
+                replace(script, gradient_accumulation=accumulated or 1),
+                "current_batch_size" in filled,
                 assumptions=assumptions or Assumptions(),
                 software=software.as_text(versions),
                 **{name: filled[name] for name in requested},

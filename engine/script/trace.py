@@ -11,8 +11,9 @@ import copy
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
+import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -36,19 +37,19 @@ from ..tracing.trace import (
     one_sample,
 )
 from .factory import Factory, ScriptFailed
+from .loaders import Feeding
 from .machine import pretended_machine
-from .request import ScriptRequest
+from .program import Program
+from .program_trace import find_loaders, trace_program
+from .request import Script, ScriptRequest
 from .steps import ScriptSteps
+from .unlike_steps import STEPS, unlike
 from .values import DependsOnValues, Values, check_values, first_that_runs
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of
 the sizes that code splits a batch by, and lies above most of them. A larger one would need real
 memory where a factory creates its data without PyTorch."""
-
-_STEPS = 3
-"""Gradients may live on into the next step, so the third is the first that starts like all later
-ones."""
 
 
 class CannotTrace(EngineError):
@@ -68,7 +69,7 @@ class CannotTrace(EngineError):
 
 
 def trace_script(
-    factory: Factory, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None = None
+    factory: Script, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None = None
 ) -> Trace:
     """Trace the factory, then three of its steps.
 
@@ -103,7 +104,7 @@ class _Followed:
 
 
 def _follow(
-    factory: Factory, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None
+    factory: Script, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None
 ) -> _Followed:
     """Trace some steps without knowing what they read."""
     for shows_gpu in (True, False) if behaviour is not None else (False,):
@@ -122,14 +123,27 @@ def _follow(
 
 
 def _trace(
-    factory: Factory,
+    factory: Script,
     batch_size: int,
     behaviour: CudaBehaviour | None,
     gpu: Gpu | None,
     values: Values,
     shows_gpu: bool,
 ) -> Trace:
-    """Trace the factory, then three of its steps, with these values."""
+    """Trace three steps of the script, with these values."""
+
+    def worded(error: BaseException) -> EngineError:
+        if batch_size == 1 and batch_norm_refuses(error):
+            return NeedsTwoSamples()
+        return _refusal(factory, error)
+
+    if isinstance(factory, Program):
+        one_more = batch_size == LOW
+        trace = trace_program(
+            factory, batch_size, behaviour, gpu, values, shows_gpu, worded, one_more
+        )
+        _check_whole(trace, factory)
+        return trace
     with (
         pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine,
         closing(ScriptSteps(factory, batch_size)) as steps,
@@ -138,22 +152,17 @@ def _trace(
             steps.build("cpu")
         recorder = machine.recorder(steps, batch_size)
         try:
-            for move in (steps.begin, *[steps.step] * _STEPS):
+            for move in (steps.begin, *[steps.step] * STEPS):
                 recorder.record_step(move)
         except EngineError:
             raise
         except (Exception, SystemExit) as error:
-            if batch_size == 1 and batch_norm_refuses(error):
-                raise NeedsTwoSamples from error
-            raise _refusal(factory, error) from error
+            raise worded(error) from error
         trace = _with_one_more(recorder, steps) if batch_size == LOW else recorder.trace
     if trace.sizes or not machine.shows_gpu:
         _check(steps, trace, factory)
-    return replace(trace, caveats=[*trace.caveats, *machine.caveats])
-
-
-_ALIKE_BYTES = 4096
-"""By so much a step may differ from the one before: a script may keep some numbers of each."""
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    return replace(trace, tf32=tf32, caveats=[*trace.caveats, *machine.caveats])
 
 
 def _with_one_more(recorder: MemoryRecorder, steps: ScriptSteps) -> Trace:
@@ -162,20 +171,14 @@ def _with_one_more(recorder: MemoryRecorder, steps: ScriptSteps) -> Trace:
     try:
         recorder.record_step(steps.step)
     except Exception as error:
-        trace.caveats.append(f"Step {_STEPS + 1} fails with {type(error).__name__}: {error}.")
+        trace.caveats.append(f"Step {STEPS + 1} fails with {type(error).__name__}: {error}.")
         return trace
-    before, after = trace.peak_of_last_step(), recorder.trace.peak_of_last_step()
-    if abs(after - before) > _ALIKE_BYTES:
-        trace.caveats.append(
-            f"Steps differ: at batch {trace.batch_size:,} the tensors of step {_STEPS} take "
-            f"{before:,} bytes and those of step {_STEPS + 1} {after:,}, as where batches have "
-            "their own lengths or a script keeps what it computes. Give it the longest inputs."
-        )
+    trace.caveats += unlike(trace, recorder.trace)
     return trace
 
 
 def trace_script_at_every_batch_size(
-    factory: Factory,
+    factory: Script,
     behaviour: CudaBehaviour | None,
     warn: Callable[[str], None],
     gpu: Gpu | None = None,
@@ -207,8 +210,8 @@ def trace_script_at_every_batch_size(
 
     if each(LOW).sizes == each(HIGH).sizes:
         raise ScriptFailed(
-            f"a step of {factory.name} creates the same tensors at batch {LOW} and {HIGH}; its "
-            "data must have as many samples as the batch_size passed to the factory"
+            f"a step of {factory.name} creates the same tensors at batch {LOW} and {HIGH}; "
+            f"{factory.wants_data}"
         )
     at: TraceAt = each
     try:
@@ -251,15 +254,15 @@ def trace_request(
     """
 
     def traces(accumulation: int) -> TraceAt:
-        factory = replace(request.factory, gradient_accumulation=accumulation)
-        if accumulation > 1:
+        factory = replace(request.script, gradient_accumulation=accumulation)
+        if accumulation > 1 and isinstance(factory, Factory):
             _check_micro_batches(factory, behaviour)
         return trace_script_at_every_batch_size(factory, behaviour, warn)
 
     return by_accumulation(request, traces)
 
 
-def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> None:
+def _check_micro_batches(factory: Script, behaviour: CudaBehaviour | None) -> None:
     """Refuse a script whose memory with many micro-batches does not follow from that with two."""
     one_more = replace(factory, gradient_accumulation=factory.gradient_accumulation + 1)
     peak, more = (
@@ -272,7 +275,7 @@ def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> N
         )
 
 
-def _refusal(factory: Factory, error: BaseException) -> CannotTrace:
+def _refusal(factory: Script, error: BaseException) -> CannotTrace:
     """Why a step cannot be traced, and what to do about it."""
     reason = f"{factory.name} cannot be traced without running it"
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
@@ -288,7 +291,7 @@ def _refusal(factory: Factory, error: BaseException) -> CannotTrace:
     return CannotTrace(f"{reason}{factory.describe(error)}", advice)
 
 
-def _check(steps: ScriptSteps, trace: Trace, factory: Factory) -> None:
+def _check(steps: ScriptSteps, trace: Trace, factory: Script) -> None:
     """Refuse a trace that is not of a whole training step."""
     devices = {parameter.device.type for parameter in steps.model.parameters()}
     if devices - {"cpu"}:
@@ -296,13 +299,35 @@ def _check(steps: ScriptSteps, trace: Trace, factory: Factory) -> None:
             f"{factory.name} puts its model on {', '.join(sorted(devices))} while a prediction "
             "runs on the CPU; choose the device inside the factory by torch.cuda.is_available()"
         )
-    if trace.operations and "backward" not in (name for _, name in trace.phases):
-        raise ScriptFailed(
-            f"a step of {factory.name} runs no backward pass; it must run a whole training step: "
-            "forward, loss, loss.backward(), optimizer"
-        )
+    _check_whole(trace, factory)
     if not trace.operations:
         raise ScriptFailed(
             f"a step of {factory.name} does nothing with tensors created by the factory; create "
             "model, optimizer and data inside it, not while its module is imported"
+        )
+
+
+def found_loaders(
+    program: Program, behaviour: CudaBehaviour | None, gpu: Gpu | None = None
+) -> tuple[Program, int]:
+    """A program whose batch size is that of its ``DataLoader``, and what that is now.
+
+    Raises:
+        InvalidInput: For ``batch_flag``, if no loader feeds its steps, or several that differ.
+        ScriptFailed, CannotTrace: As for :func:`trace_script`.
+    """
+
+    def find(values: Values) -> Feeding:
+        return find_loaders(program, behaviour, gpu, values, partial(_refusal, program))
+
+    found, _ = first_that_runs(find)
+    return replace(program, loaders=found.positions), found.batch_size
+
+
+def _check_whole(trace: Trace, script: Script) -> None:
+    """Refuse steps that train nothing."""
+    if trace.operations and "backward" not in (name for _, name in trace.phases):
+        raise ScriptFailed(
+            f"a step of {script.name} runs no backward pass; it must run a whole training step: "
+            "forward, loss, loss.backward(), optimizer"
         )

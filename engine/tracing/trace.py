@@ -77,6 +77,7 @@ class Trace:
             not known, such as of a batch size traced by itself.
         stands_in: Whether it is that of batch 2, in the place of a batch 1 that PyTorch refuses: a
             search may pass through it, but no answer may be about it.
+        tf32: Whether fp32 matrix products may use TF32.
         caveats: What one has to know about it, in sentences.
     """
 
@@ -92,6 +93,7 @@ class Trace:
     operations: list[Operation] = field(default_factory=list)
     slopes: list[int] = field(default_factory=list)
     stands_in: bool = False
+    tf32: bool = False
     caveats: list[str] = field(default_factory=list)
 
     @property

@@ -1,0 +1,214 @@
+"""The ``DataLoader`` that feeds a program's steps, and data of which there is always enough."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import chain, count, islice
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..errors import InvalidInput
+
+ENOUGH_BATCHES = 64
+"""So many batches an epoch has at least while a script is traced; it needs a few."""
+
+_AT_HOME = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "pin_memory": False,
+    "timeout": 0,
+    "multiprocessing_context": None,
+}
+"""What a ``DataLoader`` gets instead of processes and threads of its own: a batch is made when it
+is needed, by the process that needs it."""
+
+_NAMED = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """The loaders that feed the steps of a program.
+
+    Attributes:
+        positions: Of each, among all loaders that the script makes.
+        batch_size: Theirs.
+    """
+
+    positions: tuple[int, ...]
+    batch_size: int
+
+
+class Loaders:
+    """The loaders of a script, while :meth:`followed`.
+
+    Args:
+        positions: Of those that get another batch size, among all that the script makes.
+        batch_size: That batch size; ``None`` leaves them as they are.
+    """
+
+    def __init__(self, positions: Sequence[int] = (), batch_size: int | None = None) -> None:
+        self._positions = positions
+        self._batch_size = batch_size
+        self._made: list[DataLoader[Any]] = []
+        self._read: dict[int, object] = {}  # data by id, read since the last step
+        self._ever: set[int] = set()
+
+    @contextmanager
+    def followed(self, *, at_home: bool) -> Iterator[None]:
+        """See every loader that is made and every batch that is read.
+
+        Args:
+            at_home: Whether they load in this process, unseen by a recorder until a batch arrives,
+                and never run out of full batches.
+        """
+        init, read = DataLoader.__init__, _BaseDataLoaderIter.__next__
+
+        def made(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
+            named = dict(zip(_NAMED, args, strict=False)) | kwargs
+            if len(self._made) in self._positions and self._batch_size is not None:
+                _resize(named, self._batch_size)
+            if at_home:
+                named |= _AT_HOME
+            self._made.append(loader)
+            init(loader, **named)
+
+        def next_batch(iterator: Any) -> Any:
+            data = iterator._dataset
+            self._read[id(data)] = data
+            self._ever.add(id(data))
+            if not at_home:
+                return read(iterator)
+            with _disable_current_modes():
+                batch = read(iterator)
+            return arrived(batch)
+
+        with (
+            patch.object(DataLoader, "__init__", made),
+            patch.object(_BaseDataLoaderIter, "__next__", next_batch),
+            _endless_batches() if at_home else nullcontext(),
+        ):
+            yield
+
+    def step_ended(self) -> None:
+        """What was read until now fed the step."""
+        self._read.clear()
+
+    def feeding(self) -> Feeding:
+        """The loaders that were read since the last step.
+
+        A library may make a loader of its own from the script's, with the same data: the first one
+        with that data is the script's.
+
+        Raises:
+            InvalidInput: For ``batch_flag``, if there are none, or of several batch sizes.
+        """
+        firsts = {
+            next(n for n, made in enumerate(self._made) if made.dataset is data)
+            for data in self._read.values()
+        }
+        sizes = {_batch_size(self._made[position]) for position in firsts}
+        size = sizes.pop() if len(sizes) == 1 else None
+        if size is None:
+            why = "several DataLoaders feed" if firsts else "no DataLoader feeds"
+            raise InvalidInput(
+                {
+                    "batch_flag": f"{why} the steps of this script, so its batch size cannot be "
+                    "found; name the flag that sets it (--batch-flag), or an environment variable "
+                    "that the script reads (--batch-env)"
+                }
+            )
+        return Feeding(tuple(sorted(firsts)), size)
+
+    @property
+    def unread(self) -> int:
+        """How many data sets have loaders that nothing was read of: for evaluation, most likely."""
+        return len({id(loader.dataset) for loader in self._made} - self._ever)
+
+
+def arrived(batch: Any) -> Any:
+    """A batch as it comes to a script: every tensor in it is new, made where a recorder sees it.
+
+    Fake tensors keep the values of token ids and masks, where their mode allows it.
+    """
+    if isinstance(batch, torch.Tensor):
+        return _arrived(batch)
+    if isinstance(batch, Mapping):
+        return _filled(batch, {key: arrived(value) for key, value in batch.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(arrived, batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(map(arrived, batch))
+    fields = getattr(batch, "__dict__", None)
+    if fields and any(isinstance(value, torch.Tensor) for value in fields.values()):
+        copied = copy.copy(batch)
+        vars(copied).update({name: arrived(value) for name, value in fields.items()})
+        return copied
+    return batch
+
+
+def _filled(batch: Mapping[Any, Any], content: dict[Any, Any]) -> Any:
+    """A mapping of the same kind with other content; ``BatchEncoding``, for one."""
+    if type(batch) is dict or not isinstance(batch, MutableMapping):
+        return content
+    copied = copy.copy(batch)
+    copied.update(content)
+    return copied
+
+
+def _arrived(tensor: torch.Tensor) -> torch.Tensor:
+    new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    if not isinstance(new, FakeTensor):
+        return new.copy_(tensor)
+    mode = new.fake_mode
+    known = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+    if known is not None and mode.may_turn_const(known):
+        with _disable_current_modes():
+            new.constant = known.detach().clone()
+        mode.fake_tensor_converter.add_constant_storage_mapping(new)
+    return new
+
+
+def _resize(named: dict[str, Any], batch_size: int) -> None:
+    """Give a loader another batch size, before it is made."""
+    sampler = named.get("batch_sampler")
+    if sampler is not None:
+        sampler.batch_size = batch_size
+    else:
+        named["batch_size"] = batch_size
+
+
+def _batch_size(loader: DataLoader[Any]) -> int | None:
+    size = getattr(loader.batch_sampler, "batch_size", loader.batch_size)
+    return size if isinstance(size, int) else None
+
+
+def _batches(sampler: BatchSampler) -> Iterator[list[int]]:
+    """Full batches, over the data again and again."""
+    indices = chain.from_iterable(sampler.sampler for _ in count())
+    if next(iter(sampler.sampler), None) is None:
+        return  # no data, so nothing would ever come
+    for _ in range(len(sampler)):
+        yield list(islice(indices, sampler.batch_size))
+
+
+def _how_many(sampler: BatchSampler) -> int:
+    try:
+        samples = len(sampler.sampler)  # type: ignore[arg-type]  # it need not have a length
+    except (TypeError, NotImplementedError):
+        return ENOUGH_BATCHES
+    return max(ENOUGH_BATCHES, samples // sampler.batch_size)
+
+
+def _endless_batches() -> AbstractContextManager[object]:
+    return patch.multiple(BatchSampler, __iter__=_batches, __len__=_how_many)

@@ -1,0 +1,249 @@
+"""Traces a program: it runs in a fork, on a pretended machine, until enough steps have ended."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from ..errors import EngineError
+from ..gpus import Gpu
+from ..tracing.lowering import CudaBehaviour
+from ..tracing.trace import Trace
+from .factory import ScriptFailed
+from .fork import Done, in_a_fork, last_words, watch
+from .loaders import Feeding, Loaders
+from .machine import Machine, pretended_machine
+from .program import Program
+from .quiet import keep_quiet
+from .running import ProgramSteps
+from .unlike_steps import STEPS, unlike
+from .values import Values
+
+PATIENCE_SECONDS = 600.0
+"""So long a script may take to its first step, and from one to the next. It loads its data, and
+computes nothing on tensors."""
+
+_Found = TypeVar("_Found")
+End = Callable[[_Found | EngineError], NoReturn]
+Refuse = Callable[[BaseException], EngineError]
+
+
+def trace_program(
+    program: Program,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    gpu: Gpu | None,
+    values: Values,
+    shows_gpu: bool,
+    refuse: Refuse,
+    one_more: bool,
+) -> Trace:
+    """Trace the steps of a program.
+
+    Args:
+        program: What to run.
+        batch_size: Samples per step.
+        behaviour: Of the GPU; ``None`` traces what the CPU does.
+        gpu: What the script sees of it.
+        values: What it gets where it reads tensors; takes down where it does.
+        shows_gpu: Whether it sees a GPU.
+        refuse: Words an error of the script.
+        one_more: Whether to compare one more step with the last, and tell if they differ.
+
+    Raises:
+        ScriptFailed: If it ends or hangs before enough steps have ended.
+        EngineError: What ``refuse`` makes of an error of the script.
+    """
+
+    def work(end: End[Trace]) -> None:
+        with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+            _Tracing(program, batch_size, machine, end, STEPS + one_more).run(refuse)
+
+    return _apart(values, work)
+
+
+def find_loaders(
+    program: Program,
+    behaviour: CudaBehaviour | None,
+    gpu: Gpu | None,
+    values: Values,
+    refuse: Refuse,
+) -> Feeding:
+    """Find the loaders that feed the steps of a program, which runs until two have ended.
+
+    Args:
+        program: What to run, at its own batch size.
+        behaviour: Of the GPU; ``None`` without one.
+        gpu: What the script sees of it.
+        values: What it gets where it reads tensors.
+        refuse: Words an error of the script.
+
+    Raises:
+        InvalidInput: For ``batch_flag``, if no loader feeds it, or several that differ.
+        ScriptFailed: If it ends or hangs before that.
+        EngineError: What ``refuse`` makes of an error of the script.
+    """
+
+    def work(end: End[Feeding]) -> None:
+        loaders = Loaders()
+
+        def step_ended() -> None:
+            if steps.ended == 2:  # what was read before the first may have been for anything
+                end(loaders.feeding())
+            loaders.step_ended()
+
+        with pretended_machine(behaviour, gpu, values, shows_gpu=behaviour is not None):
+            _Patience(program, end)
+            steps = ProgramSteps(program, None, step_ended)
+            try:
+                with loaders.followed(at_home=True):
+                    steps.run()
+            except EngineError as error:
+                end(error)
+            except SystemExit as error:
+                end(ScriptFailed(ended_with(steps, error)))
+            except Exception as error:
+                end(refuse(error))
+
+    return _apart(values, work)
+
+
+def _apart(values: Values, work: Callable[[End[_Found]], None]) -> _Found:
+    """Do something in a fork that is kept quiet, and take over what it read there.
+
+    Args:
+        values: What the script gets where it reads tensors; what it read is taken down in them.
+        work: What to do. It hands over what it found, or an error, and ends the process so.
+    """
+
+    def with_values(done: Done[tuple[_Found, dict[str, Any]]]) -> None:
+        scratch = keep_quiet()
+
+        def end(found: _Found | EngineError) -> NoReturn:
+            scratch.remove()
+            if isinstance(found, EngineError):
+                vars(found)[_VALUES] = vars(values)
+                done(found)
+            done((found, vars(values)))
+
+        work(end)
+
+    try:
+        found, read = in_a_fork(with_values)
+    except EngineError as error:
+        vars(values).update(vars(error).pop(_VALUES, {}))
+        raise
+    vars(values).update(read)
+    return found
+
+
+_VALUES = "values_read"
+
+
+def ended_with(steps: ProgramSteps, error: SystemExit) -> str:
+    """Why a script that ended itself cannot be predicted."""
+    if error.code in (None, 0):
+        return steps.ended_early()
+    said = error.code if isinstance(error.code, str) else last_words()
+    return f"{steps.program.name} ended with an error{steps.program.where(error)}: {said}"
+
+
+class _Tracing:
+    """One trace of a program, in the fork."""
+
+    def __init__(
+        self,
+        program: Program,
+        batch_size: int,
+        machine: Machine,
+        end: End[Trace],
+        steps: int,
+    ) -> None:
+        self._program, self._end, self._wanted = program, end, steps
+        self._steps = ProgramSteps(program, batch_size, self._step_ended)
+        self._loaders = Loaders(program.loaders, batch_size)
+        self._machine = machine
+        self._recorder = machine.recorder(self._steps, batch_size)
+        self._found: Trace | None = None
+        self._patience = _Patience(program, end)
+
+    def run(self, refuse: Refuse) -> None:
+        """Run the program; ends the process."""
+        try:
+            with self._loaders.followed(at_home=True), self._recorder.recording():
+                self._steps.run()
+        except ScriptFailed as error:
+            self._end(self._found or error)
+        except EngineError as error:
+            self._end(error)
+        except SystemExit as error:
+            self._end(self._found or ScriptFailed(ended_with(self._steps, error)))
+        except Exception as error:
+            self._end(self._found or refuse(error))
+
+    def _step_ended(self) -> None:
+        self._patience.renew()
+        self._recorder.end_step()
+        if self._found is not None:
+            self._found.caveats += unlike(self._found, self._recorder.trace)
+            self._end(self._found)
+        elif self._steps.ended == STEPS:
+            self._found = copy.deepcopy(self._recorder.trace)
+            self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
+            self._found.caveats += [*self._machine.caveats, *caveats(self._loaders)]
+            if self._wanted == STEPS:
+                self._end(self._found)
+        self._loaders.step_ended()
+        self._recorder.begin_step()
+
+
+def caveats(loaders: Loaders) -> list[str]:
+    """What a script will do later that was not traced, as far as that can be seen."""
+    trainers = sys.modules.get("transformers.trainer")
+    evaluates = bool(loaders.unread) or any(
+        str(getattr(found.args, "eval_strategy", "no")) not in ("no", "IntervalStrategy.NO")
+        for found in gc.get_objects()
+        if trainers is not None and isinstance(found, trainers.Trainer)
+    )
+    if not evaluates:
+        return []
+    return [
+        "The script also evaluates, which was not traced: it takes no gradients, but with a larger "
+        "batch or generated text it may need more memory than a training step."
+    ]
+
+
+class _Patience:
+    """Ends the process, with the line that runs, where a step takes too long.
+
+    Args:
+        program: What runs.
+        end: Takes the error.
+    """
+
+    def __init__(self, program: Program, end: Callable[[EngineError], object]) -> None:
+        self._program, self._end = program, end
+        self._steps = 0
+        self._stop = watch(PATIENCE_SECONDS, self._too_late)
+
+    def renew(self) -> None:
+        """A step has ended."""
+        self._stop()
+        self._steps += 1
+        self._stop = watch(PATIENCE_SECONDS, self._too_late)
+
+    def _too_late(self, stack: traceback.StackSummary) -> None:
+        where = self._program.line(stack)
+        step = "the first training step" if not self._steps else f"step {self._steps + 1}"
+        self._end(
+            ScriptFailed(
+                f"{self._program.name} did not get to the end of {step} within "
+                f"{PATIENCE_SECONDS:,.0f} s; it is{where}. Give it less data to prepare"
+            )
+        )

@@ -1,0 +1,188 @@
+"""Runs a program as ``__main__`` and tells when a training step of it ends.
+
+A script decides itself when it trains, so nothing can call its step: PyTorch's hooks tell what it
+is doing. Whoever runs it ends the process once it has seen enough.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import torch
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_forward_pre_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from .factory import ScriptFailed
+from .program import Program
+from .steps import FoundModules, FoundOptimizers
+from .unlike_steps import STEPS
+
+_PATIENCE = 10
+"""Where an optimizer has not stepped while another did so often, it is taken to be unused. A GAN's
+critic usually steps 5 times as often as its generator."""
+
+
+class Turns:
+    """Finds where a training step ends, in which several optimizers may take turns.
+
+    It ends when the last of them has stepped: one optimizer's every step, and in a GAN the step of
+    the generator, after those of the discriminator.
+    """
+
+    def __init__(self) -> None:
+        self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._used: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._since: dict[int, int] = {}  # steps by optimizer, since the last training step ended
+        self._impatient = False
+
+    def made(self, optimizer: Optimizer) -> None:
+        self._made.add(optimizer)
+
+    def stepped(self, optimizer: Optimizer) -> bool:
+        """Whether a training step ends with this step of an optimizer."""
+        self._used.add(optimizer)
+        self._since[id(optimizer)] = self._since.get(id(optimizer), 0) + 1
+        self._impatient |= max(self._since.values()) >= _PATIENCE
+        expected = self._used if self._impatient else {*self._used, *filter(_trains, self._made)}
+        ended = all(id(one) in self._since for one in expected)
+        if ended:
+            self._since.clear()
+        return ended
+
+
+def _trains(optimizer: Optimizer) -> bool:
+    return any(p.requires_grad for group in optimizer.param_groups for p in group["params"])
+
+
+class ProgramSteps:
+    """The steps of a program at one batch size, observed from outside.
+
+    Args:
+        program: The script.
+        batch_size: Samples per step; ``None`` leaves the script's own.
+        step_ended: Called where a training step ends.
+
+    Attributes:
+        program: The script.
+        model: The model that the script trains, or a list of several; known once a step has ended.
+        optimizer: All optimizers of the script.
+        ended: How many training steps have ended.
+    """
+
+    def __init__(
+        self, program: Program, batch_size: int | None, step_ended: Callable[[], None]
+    ) -> None:
+        self.model: torch.nn.Module = torch.nn.ModuleList()
+        self.optimizer = FoundOptimizers()
+        self.ended = 0
+        self.program = program
+        self._batch_size = batch_size
+        self._step_ended = step_ended
+        self._modules = FoundModules()
+        self._turns = Turns()
+        self._stepping: list[Optimizer] = []  # one may wrap another
+        self._forward = self._backward = False  # whether this step has got there
+
+    @property
+    def phase(self) -> str:
+        """What the script is doing now, as far as that can be seen from outside."""
+        if torch._C._current_graph_task_id() != -1:  # autograd runs in this thread
+            self._backward = True
+            return "backward"
+        if self._stepping and (self._backward or not self._forward):
+            return "optimizer"  # a closure may run the forward pass first
+        if self._backward:
+            return "idle"
+        return "forward" if self._forward else "inputs"
+
+    def run(self) -> NoReturn:
+        """Run the script.
+
+        Raises:
+            ScriptFailed: When it ends.
+            BaseException: What it raises.
+        """
+        with self._watched(), as_main(self.program, self._batch_size):
+            runpy.run_path(self.program.path, run_name="__main__")
+        raise ScriptFailed(self.ended_early())
+
+    def ended_early(self) -> str:
+        """Why a script that has come to its end cannot be predicted."""
+        name = self.program.name
+        if not self.ended:
+            return (
+                f"{name} ended without a step of a torch.optim.Optimizer; give the script that "
+                "trains, with the arguments that make it train (after --)"
+            )
+        return (
+            f"{name} ended after {self.ended} of the {STEPS} training steps that are needed; let "
+            "it run longer: more epochs, or more data"
+        )
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Follow modules and optimizers for as long as the context lasts."""
+        init, turns = Optimizer.__init__, self._turns
+
+        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            init(optimizer, *args, **kwargs)
+            turns.made(optimizer)
+
+        with ExitStack() as hooks:
+            hooks.enter_context(patch.object(Optimizer, "__init__", made))
+            for hook in (
+                register_optimizer_step_pre_hook(self._before),
+                register_optimizer_step_post_hook(self._after),
+                register_module_parameter_registration_hook(self._modules.see),
+                register_module_buffer_registration_hook(self._modules.see),
+                register_module_module_registration_hook(self._modules.see),
+                register_module_forward_pre_hook(self._enter),
+            ):
+                hooks.callback(hook.remove)
+            yield
+
+    def _enter(self, module: torch.nn.Module, args: object) -> None:
+        self._forward = True
+        if torch._C._current_graph_task_id() == -1:
+            self._backward = False
+
+    def _before(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
+        self._stepping.append(optimizer)
+
+    def _after(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
+        self._stepping.pop()
+        self.optimizer.after(optimizer, args, kwargs)
+        if self._turns.stepped(optimizer) and not self._stepping:
+            self.ended += 1
+            self.model = self._modules.outermost()
+            self._forward = self._backward = False
+            self._step_ended()
+
+
+@contextmanager
+def as_main(program: Program, batch_size: int | None) -> Iterator[None]:
+    """Let Python look as it does to a script: arguments, variables and where modules are found."""
+    arguments = [program.path, *program.command_line(batch_size)]
+    path = [str(program.folder), *sys.path]
+    with (
+        patch.object(sys, "argv", arguments),
+        patch.object(sys, "path", path),
+        patch.dict(os.environ, program.environment(batch_size)),
+    ):
+        yield
