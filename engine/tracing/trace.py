@@ -90,8 +90,8 @@ class Trace:
     phases: list[tuple[int, str]] = field(default_factory=list)
     streams: list[int] = field(default_factory=list)
     last_step: int = 0
-    operations: list[Operation] = field(default_factory=list)
-    slopes: list[int] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list, compare=False)
+    slopes: list[int] = field(default_factory=list, compare=False)
     stands_in: bool = False
     tf32: bool = False
     caveats: list[str] = field(default_factory=list)
