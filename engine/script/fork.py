@@ -6,6 +6,7 @@ exit. A fork has everything loaded already, so it starts in milliseconds.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -125,6 +126,7 @@ def _be_the_child(
 
     try:
         die_with_parent()
+        gc.freeze()  # to look through all that was loaded before would copy its memory
         _redirect(printed)
         work(end)
         end(EngineError("the forked process ended without an answer"))
