@@ -19,8 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
-import torch
-
 from ..errors import EngineError
 
 _OFFLINE = {
@@ -90,7 +88,6 @@ def keep_quiet() -> Scratch:
         (socket.socket, "connect"): _refuse_the_network,
         (socket.socket, "connect_ex"): _refuse_the_network,
         (socket, "getaddrinfo"): _no_such_name,
-        (torch.multiprocessing, "spawn"): _refuse_to_spawn,
         (subprocess.Popen, "__init__"): _launching(subprocess.Popen.__init__),
     }
     for (holder, name), function in patches.items():
@@ -215,10 +212,6 @@ def _refuse_the_network(connection: socket.socket, address: Any) -> NoReturn:
 
 def _no_such_name(host: Any, *_: Any, **__: Any) -> NoReturn:
     raise socket.gaierror(f"{_NO_NETWORK} (it wanted {host})")
-
-
-def _refuse_to_spawn(*_: Any, **__: Any) -> NoReturn:
-    raise EngineError(_ELSEWHERE.format("torch.multiprocessing.spawn"))
 
 
 def _launching(start: Callable[..., None]) -> Callable[..., None]:
