@@ -111,5 +111,6 @@ def test_an_unwritable_outbox_is_reported(
 
 
 def test_a_script_cannot_be_pushed(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", "--factory", "mine:make", "--gpu", "a10", "--push"]) == 2
+    factory = "engine.examples.my_training:make_step"
+    assert main(["analyze", "--factory", factory, "--gpu", "a10", "--push"]) == 2
     assert "--push: the lab keeps models that it knows" in capsys.readouterr().err
