@@ -27,9 +27,6 @@ EVERY_TASK = [
     if name in ("roberta", "gpt2", "deberta-v3") or task is PRESETS[name].task
 ]
 
-COPIED_BYTES = {"swin-t": 3 * 49 * 128 * 4}
-"""Where one window is all of the last stage, a real tensor is viewed and a fake one is copied."""
-
 
 @every_preset
 def test_a_preset_has_as_many_parameters_as_its_source_says(name: str) -> None:
@@ -102,7 +99,7 @@ def test_the_peak_of_every_task_is_equal_to_the_byte(name: str, task: Task) -> N
     for _ in range(2):
         recorder.record_step(lambda: training_step(training, batch))
     predicted = trace(workload, 3, None).peak_by_category()[0]
-    assert predicted - recorder.trace.peak_by_category()[0] == COPIED_BYTES.get(name, 0)
+    assert predicted == recorder.trace.peak_by_category()[0]
 
 
 @pytest.mark.slow
