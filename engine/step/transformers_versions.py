@@ -99,6 +99,11 @@ def known_masks(known: Callable[[torch.Tensor], bool]) -> Iterator[None]:
     with ExitStack() as stack:
         if hasattr(PreTrainedModel, _WARNING):  # of padding in what is given without a mask
             stack.enter_context(patch.object(PreTrainedModel, _WARNING, lambda *given: None))
+        if find_spec("transformers.modeling_attn_mask_utils") is not None:  # OPT's in 5.0
+            masks = import_module("transformers.modeling_attn_mask_utils")
+            if is_tracing := getattr(masks, "is_tracing", None):
+                # It asks for the embeddings' values, and then reads only the mask's.
+                stack.enter_context(patch.object(masks, "is_tracing", lambda _: is_tracing()))
         if find_spec("transformers.masking_utils") is not None:
             masks = import_module("transformers.masking_utils")
             for name, answer in _answers(masks, known).items():
