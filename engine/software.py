@@ -94,8 +94,13 @@ def as_text(versions: Mapping[str, str]) -> str:
 
 
 def in_words(versions: Mapping[str, str]) -> str:
-    """Versions as people read them: ``transformers 4.51.3, torch 2.6.0``."""
-    return ", ".join(f"{package} {number}" for package, number in versions.items())
+    """Versions as people read them: ``transformers 4.51.3, torch 2.6.0``.
+
+    In the order of :data:`PACKAGES`: PostgreSQL's JSON keeps none of its own.
+    """
+    known = [package for package in PACKAGES if package in versions]
+    others = [package for package in versions if package not in PACKAGES]
+    return ", ".join(f"{package} {versions[package]}" for package in (*known, *others))
 
 
 def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:

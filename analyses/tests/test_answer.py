@@ -216,7 +216,7 @@ def test_a_prediction_shows_node_libraries_and_engine(member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED, environment=STORED)
     assert environment_rows(analysis, verdict_of(analysis)) == [
         ("Node", "gpu-1"),
-        ("Libraries", "torch 2.13.0, transformers 5.23.0"),
+        ("Libraries", "transformers 5.23.0, torch 2.13.0"),
         ("Python", "3.13.1"),
         ("Engine", "a" * 12),
     ]
