@@ -23,6 +23,8 @@ COSMIC_RAY := cosmic-ray==8.7.0
 
 # One test process per core; idle ones take over tests from the others
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
+# Drills mostly wait for processes, so a third one pays on two cores too
+PARALLEL_SLOW := -n 3 --dist worksteal
 
 VENV := .venv
 STAMP := $(VENV)/installed
@@ -53,7 +55,7 @@ help:
 	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
 	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make screenshots  save screenshots of every page of the demo to var/screenshots'
-	@echo 'make results  reproduce the numbers in README and docs (half an hour; PostgreSQL, Chromium)'
+	@echo 'make results  reproduce the numbers in README and docs (an hour; PostgreSQL, Chromium)'
 	@echo 'make lint     check style, types and layers'
 	@echo 'make audit    check the requirements for known vulnerabilities, if online'
 	@echo 'make format   fix the style'
@@ -79,10 +81,10 @@ test: $(STAMP)
 	@python -m pytest $(PARALLEL)
 
 test-slow: $(STAMP)
-	@python -m pytest $(PARALLEL) -m 'slow and not full'
+	@python -m pytest $(PARALLEL_SLOW) -m 'slow and not full'
 
 test-all: $(STAMP)
-	@python -m pytest $(PARALLEL) -m 'not e2e'
+	@python -m pytest $(PARALLEL_SLOW) -m 'not e2e'
 
 test-postgres: $(STAMP)
 	@if python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \

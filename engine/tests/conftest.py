@@ -21,7 +21,11 @@ SMALL_BERT = Workload(
 
 @pytest.fixture
 def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every preset at reduced depth and width."""
+    make_models_small(monkeypatch)
+
+
+def make_models_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build every preset at reduced depth and width."""
     whole = Preset.config
     monkeypatch.setattr(Preset, "config", lambda preset: whole(preset) | SMALL[preset.name])
 

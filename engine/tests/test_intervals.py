@@ -145,6 +145,7 @@ def test_a_careful_interval_covers_how_batches_nearby_are_packed(
     )
 
 
+@pytest.mark.slow
 def test_the_calibration_in_the_repository_matches_current_predictions() -> None:
     # Update these rows when you change the predictor: `validate prediction` prints them.
     stored = read_residuals(intervals.PUBLISHED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
 
 import pytest
@@ -16,6 +18,7 @@ from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.prediction.tracer import trace
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
+from engine.tests.conftest import make_models_small
 from engine.workload import Workload
 
 CPU = DeviceFacts("cpu", "CPU (test)", 2**36, 0, 0.0)
@@ -26,12 +29,35 @@ ASKED: dict[str, object] = {
     "current_batch_size": 2,
 }
 
-pytestmark = pytest.mark.usefixtures("small_models", "in_this_process")
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
+
+@dataclass(frozen=True)
+class Certified:
+    """An answer where 9 is the largest batch, and how it came about."""
+
+    result: AnalysisResult
+    events: list[Event]
+    tried: list[int]
+
+
+@pytest.fixture(scope="module")
+def certified() -> Iterator[Certified]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        tried = run_in_this_process(monkeypatch)
+        events: list[Event] = []
+        request = AnalysisRequest.parse(ASKED | {"memory_limit_bytes": needed(9)})
+        yield Certified(analyze(request, events.append), events, tried)
 
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Runs trials in this process, with small models; returns the batch sizes tried."""
+    return run_in_this_process(monkeypatch)
+
+
+def run_in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Run trials in this process, with small models; returns the batch sizes tried."""
+    make_models_small(monkeypatch)
     tried: list[int] = []
 
     def measure(order: TrialOrder) -> Trial:
@@ -54,8 +80,8 @@ def answer(**fields: object) -> AnalysisResult:
     return analyze(AnalysisRequest.parse(ASKED | fields), lambda _: None)
 
 
-def test_the_answer_is_certified_by_trials_on_both_sides(in_this_process: list[int]) -> None:
-    result = answer(memory_limit_bytes=needed(9))
+def test_the_answer_is_certified_by_trials_on_both_sides(certified: Certified) -> None:
+    result, tried = certified.result, certified.tried
     assert result.source is Source.MEASURED
     assert (result.largest_batch_size, result.next_batch_size) == (9, 10)
     assert result.next_batch_size_fails
@@ -65,17 +91,18 @@ def test_the_answer_is_certified_by_trials_on_both_sides(in_this_process: list[i
     assert all(trial.source is Source.MEASURED for trial in result.trials)
     # The prediction is exact, so: the current batch, the two certificates, the recommendation.
     recommended = result.recommended_batch_size
-    assert in_this_process[:3] == [2, 9, 10]
-    in_turn = in_this_process[3:] if recommended == 9 else in_this_process[4:]
+    assert tried[:3] == [2, 9, 10]
+    in_turn = tried[3:] if recommended == 9 else tried[4:]
     assert in_turn == [2, recommended, recommended, 2, 2, recommended]
     assert result.largest_headroom_bytes == 0
     assert result.current_headroom_bytes == needed(9) - needed(2)
 
 
-def test_trials_from_an_earlier_attempt_are_not_repeated(in_this_process: list[int]) -> None:
+def test_trials_from_an_earlier_attempt_are_not_repeated(
+    certified: Certified, in_this_process: list[int]
+) -> None:
     request = AnalysisRequest.parse(ASKED | {"memory_limit_bytes": needed(9)})
-    first = analyze(request, lambda _: None)
-    in_this_process.clear()
+    first = certified.result
     told: list[Event] = []
     again = analyze(request, told.append, first.trials)
 
@@ -85,8 +112,8 @@ def test_trials_from_an_earlier_attempt_are_not_repeated(in_this_process: list[i
     assert set(in_this_process) <= {2, again.recommended_batch_size}  # only the rounds
 
 
-def test_the_speedup_and_its_interval_come_from_the_rounds() -> None:
-    result = answer(memory_limit_bytes=needed(9))
+def test_the_speedup_and_its_interval_come_from_the_rounds(certified: Certified) -> None:
+    result = certified.result
     assert result.comparison is not None
     slow = result.comparison.current_samples_per_second
     fast = result.comparison.recommended_samples_per_second
@@ -105,8 +132,8 @@ def test_a_recommended_current_batch_is_not_compared_with_itself(
     assert len(in_this_process) == 2
 
 
-def test_the_answer_says_what_it_was_measured_on() -> None:
-    found = answer(memory_limit_bytes=needed(4)).measured_on
+def test_the_answer_says_what_it_was_measured_on(certified: Certified) -> None:
+    found = certified.result.measured_on
     assert found is not None
     assert found.device == "cpu"
     assert found.cpu_threads == torch.get_num_threads()
@@ -126,17 +153,17 @@ def test_a_current_batch_that_does_not_fit_has_no_speedup() -> None:
     assert "64 runs out of memory" in result.verdict
 
 
-def test_trials_and_log_lines_are_reported_as_they_come() -> None:
-    events: list[Event] = []
-    request = AnalysisRequest.parse(ASKED | {"memory_limit_bytes": needed(4)})
-    result = analyze(request, events.append)
-    assert [event for event in events if isinstance(event, Trial)] == result.trials
-    said = [event.message for event in events if isinstance(event, Log)]
-    assert any("batch 4 fits" in line and "(measured)" in line for line in said)
+def test_trials_and_log_lines_are_reported_as_they_come(certified: Certified) -> None:
+    trials = [event for event in certified.events if isinstance(event, Trial)]
+    assert trials == certified.result.trials
+    said = [event.message for event in certified.events if isinstance(event, Log)]
+    assert any("batch 9 fits" in line and "(measured)" in line for line in said)
 
 
-def test_memory_over_a_step_matches_the_recommended_batch_to_the_byte() -> None:
-    result = answer(memory_limit_bytes=needed(9))
+def test_memory_over_a_step_matches_the_recommended_batch_to_the_byte(
+    certified: Certified,
+) -> None:
+    result = certified.result
     peak = max(sum(point.bytes.values()) for point in result.timeline)
     assert peak == needed(result.recommended_batch_size)
     assert {tensor.module.partition(".")[0] for tensor in result.largest_tensors} == {"bert"}
@@ -165,8 +192,8 @@ def test_a_workload_that_does_not_fit_is_refused_before_anything_runs(
     assert in_this_process == [1]
 
 
-def test_without_a_known_price_only_hours_are_counted() -> None:
-    result = answer(memory_limit_bytes=needed(9))
+def test_without_a_known_price_only_hours_are_counted(certified: Certified) -> None:
+    result = certified.result
     assert result.savings is not None
     assert result.savings.usd_per_year == 0
     assert any("price of this device is not known" in caveat for caveat in result.caveats)

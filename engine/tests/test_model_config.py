@@ -253,7 +253,7 @@ def test_any_config_is_refused_or_checked(config: dict[str, Any]) -> None:
 
 
 @given(mutated())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_any_config_is_refused_or_predicted(config: dict[str, Any]) -> None:
     try:
         predict(Workload.parse({"config": config}))

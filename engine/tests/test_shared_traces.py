@@ -11,7 +11,7 @@ from engine.tests.conftest import small_workload
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 from engine.tracing.trace import Trace
 
-NAMES = ("t4", "a10", "a100-40gb", "l4", "h100", "rtx-5090")
+NAMES = ("t4", "a10", "l4", "h100")
 
 
 @pytest.mark.torch
@@ -29,7 +29,7 @@ def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
     shared = SharedTraces(trace_every)
     for name in NAMES:
         behaviour = cuda_behaviour(GPUS[name].compute_capability)
-        for batch_size in (1, 2, 7):
+        for batch_size in (1, 7):
             ours, alone = shared.of(behaviour)(batch_size), trace(workload, batch_size, behaviour)
             assert (ours.events, ours.sizes) == (alone.events, alone.sizes), name
             assert ours.replay() == alone.replay()

@@ -101,6 +101,7 @@ def test_an_architecture_that_a_release_lacks_is_refused_by_name(
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
 def test_an_answer_names_its_versions_and_warns_of_others() -> None:
     from engine.analysis import analyze
 
@@ -115,6 +116,7 @@ def test_an_answer_names_its_versions_and_warns_of_others() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
 def test_the_command_line_warns_of_the_projects_versions(
     tmp_path: Path,
     install: Install,

@@ -170,6 +170,7 @@ class TestTheCommand:
         path.write_text(json.dumps(TINY))
         return ["tiny", "--config", str(path), "--sequence-length", "32", "--batch-size", "2"]
 
+    @pytest.mark.full
     def test_it_measures_both_kinds(
         self, arguments: list[str], capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 import time
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -15,6 +16,12 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 CLIENT, SECRET = "memorymark", "a secret of the client"
+
+
+@cache
+def _own_key() -> rsa.RSAPrivateKey:
+    """The key of every provider here: making one takes a tenth of a second."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 class FakeProvider:
@@ -35,14 +42,14 @@ class FakeProvider:
         self.userinfo: dict[str, Any] = {}
         self.described: dict[str, Any] = {}
         self.answers: tuple[int, str] | None = None
-        self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self.key = _own_key()
         self.signs_with: Any = self.key
         self.algorithm = "RS256"
         self.asked: dict[str, str] = {}
         self._sent: dict[str, str] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}/realms/lab"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def end(self) -> None:
         """Shut down."""
