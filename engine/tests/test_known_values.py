@@ -117,3 +117,28 @@ def test_the_gradient_of_a_layer_norm_is_laid_out_as_by_the_real_kernel() -> Non
     real = strides()
     with KnownValues():
         assert strides() == real
+
+
+def test_gradients_that_are_unscaled_do_not_overflow() -> None:
+    with KnownValues():
+        overflow = torch.zeros(())
+        torch._amp_foreach_non_finite_check_and_unscale_([torch.ones(3)], overflow, torch.ones(()))
+        assert overflow.item() == 0
+
+
+LOSSES = ("binary_cross_entropy", "mse_loss", "smooth_l1_loss", "soft_margin_loss", "l1_loss")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_loss_keeps_as_much_memory_as_a_real_one(name: str, reduction: str) -> None:
+    def kept() -> int:
+        loss = getattr(torch.nn.functional, name)
+        probabilities = torch.rand(4, 8)
+        found: torch.Tensor = loss(probabilities, torch.ones(4, 8), reduction=reduction)
+        assert found.shape == (() if reduction == "mean" else (4, 8))
+        return found.untyped_storage().nbytes()
+
+    real = kept()
+    with KnownValues():
+        assert kept() == real

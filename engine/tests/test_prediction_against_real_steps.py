@@ -27,9 +27,16 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
     return trace(workload, BATCH_SIZE, None).peak_by_category()[0], trial.peak_allocated_bytes
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("mode", ["train", "eval"])
-@pytest.mark.parametrize("optimizer", ["none", "sgd", "sgd-momentum", "adamw"])
+@pytest.mark.parametrize(
+    ("model", "mode", "optimizer"),
+    [
+        pytest.param(model, mode, optimizer, marks=() if fast else pytest.mark.slow)
+        for model in MODELS
+        for mode in ("train", "eval")
+        for optimizer in ("none", "sgd", "sgd-momentum", "adamw")
+        for fast in [(mode, optimizer) in (("train", "adamw"), ("eval", "sgd"))]
+    ],
+)
 def test_the_peak_is_equal_to_the_byte(model: str, mode: str, optimizer: str) -> None:
     predicted, measured = predicted_and_measured(
         small_workload(model, mode=mode, optimizer=optimizer)
@@ -67,7 +74,7 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
     ],
     ids=str,
 )
-@pytest.mark.parametrize("model", ["bert", "gpt2"])
+@pytest.mark.parametrize("model", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
     model: str, fields: dict[str, Any]
 ) -> None:
@@ -75,7 +82,13 @@ def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
     assert predicted == measured
 
 
-@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "t5-small", "whisper"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "gpt2",
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("llama-3.2-1b", "t5-small", "whisper")),
+    ],
+)
 def test_the_peak_is_equal_to_the_byte_where_keys_and_values_are_cached(model: str) -> None:
     predicted, measured = predicted_and_measured(small_workload(model, use_cache=True))
     assert predicted == measured
@@ -126,14 +139,9 @@ def test_masks_are_dropped_where_a_real_step_drops_them(
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
-def test_in_mixed_precision_batch_norm_differs_by_its_statistics(precision: str) -> None:
-    # The real kernel keeps the mean and deviation of each channel in fp32 where the input is
-    # in half precision; the fake one keeps them in the input's format. Nothing else differs.
-    workload = small_workload("resnet", precision=precision)
-    predicted, measured = predicted_and_measured(workload)
-    norms = [m for m in build_model(workload).modules() if isinstance(m, torch.nn.BatchNorm2d)]
-    channels = sum(norm.num_features for norm in norms)
-    assert measured - predicted == 2 * (4 - 2) * channels
+def test_in_mixed_precision_batch_norm_keeps_its_statistics_in_fp32(precision: str) -> None:
+    predicted, measured = predicted_and_measured(small_workload("resnet", precision=precision))
+    assert predicted == measured
 
 
 # PyTorch's CPU allocator allocates more than tensors: scalars of 8 bytes for comparisons, and

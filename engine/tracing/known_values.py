@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -65,6 +65,15 @@ _COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
     getattr(_aten, name).Scalar: getattr(operator, name)
     for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
+_UNSCALING = _aten._amp_foreach_non_finite_check_and_unscale_.default
+_SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss.cu)
+    _aten.binary_cross_entropy.default,
+    _aten.mse_loss.default,
+    _aten.smooth_l1_loss.default,
+    _aten.soft_margin_loss.default,
+}
+_BATCH_NORM = _aten.native_batch_norm.default
+_ONEDNN_LAYER = _aten.mkldnn_rnn_layer.default
 _LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
 _COPIED = (_aten.clone.default, _aten._to_copy.default)
 _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
@@ -73,7 +82,8 @@ _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
 class KnownValues(FakeTensorMode):
     """A mode for fake tensors that answers for their values where it knows them.
 
-    It also lays out the gradients of layer norm as real kernels do.
+    It also lays out the gradients of layer norm, keeps the statistics of batch norm and reduces
+    losses as real kernels do.
     """
 
     def __init__(self) -> None:
@@ -113,6 +123,12 @@ class KnownValues(FakeTensorMode):
         output: Any = super().dispatch(func, types, args, kwargs)
         if func is _LAYER_NORM_BACKWARD:
             output = (_contiguous(output[0]), *output[1:])
+        elif func is _BATCH_NORM:
+            output = (output[0], *_statistics(output[1:], args[1:5]))
+        elif func is _ONEDNN_LAYER and torch.is_grad_enabled():
+            output = (*output[:3], output[3].new_empty(_onednn_workspace(args, kwargs)))
+        elif func in _SHRUNK and output.dim() < args[0].dim():
+            output = torch.empty_like(args[0]).resize_(())  # the memory of the whole stays
         if func in _FILLED:
             self._know(output, _exactly(_FILLED[func](*args)))
         elif self._held:
@@ -180,6 +196,32 @@ def _is_whole(tensor: torch.Tensor, storage: torch.UntypedStorage) -> bool:
     return tensor.numel() * tensor.element_size() >= storage.nbytes()
 
 
+def _statistics(
+    found: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor | None]
+) -> Iterator[torch.Tensor]:
+    """Batch norm's mean and deviation of each channel as the real kernels keep them.
+
+    They are in fp32 where its parameters are (``is_mixed_type`` in native/batch_norm.h); the fake
+    ones are in the format of what comes in.
+    """
+    formats = {parameter.dtype for parameter in parameters if parameter is not None}
+    for statistic in found:
+        yield statistic.float() if torch.float32 in formats else statistic
+
+
+def _onednn_workspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """What oneDNN keeps of a recurrent layer for backward, in bytes: only a real run tells."""
+
+    def real(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch.zeros(value.shape, dtype=value.dtype, requires_grad=True)
+
+    with _disable_current_modes(), torch.enable_grad():
+        found = _ONEDNN_LAYER(*map(real, args), **{name: real(kwargs[name]) for name in kwargs})
+    return 0 if found[3] is None else int(found[3].numel())
+
+
 def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
     """Layer norm's gradient as the real kernels lay it out.
 
@@ -193,6 +235,8 @@ def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
 @cache
 def _written(func: Any) -> tuple[int | str, ...]:
     """The arguments that an operator writes to: positions, or names of those given by name."""
+    if func is _UNSCALING:
+        return (0,)  # to found_inf only where a gradient overflows, and training goes well
     return tuple(
         argument.name if argument.kwarg_only else index
         for index, argument in enumerate(func._schema.arguments)

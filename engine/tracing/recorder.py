@@ -122,6 +122,8 @@ class MemoryRecorder(TorchDispatchMode):
         # To be told of their deaths. Kept here and not in a registry of the process, so that a
         # recorder that is done goes away, and the model that it recorded with it.
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._host_bytes = 0
+        self._on_host: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by address
         self._hooks: list[RemovableHandle] = []
         self._modules = ModuleNames()
         self._modules.learn(training.model)
@@ -233,11 +235,27 @@ class MemoryRecorder(TorchDispatchMode):
         """Record a tensor's storage, unless it is known."""
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address in self._ids or (self._counted is not None and not self._counted(tensor)):
+        if address in self._ids:
+            return
+        if self._counted is not None and not self._counted(tensor):
+            self._see_on_host(storage)
             return
         tensor_id = self._allocate(storage.nbytes(), category, module, operator)
         self._ids[address] = tensor_id
         self._storages[address] = weakref.ref(storage, lambda _: self._died(address))
+
+    def _see_on_host(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage._cdata, storage.nbytes()
+        if address in self._on_host:
+            return
+
+        def left(_: object) -> None:
+            del self._on_host[address]
+            self._host_bytes -= size
+
+        self._on_host[address] = weakref.ref(storage, left)
+        self._host_bytes += size
+        self.trace.host_bytes = max(self.trace.host_bytes, self._host_bytes)
 
     def _died(self, address: int) -> None:
         del self._storages[address]

@@ -78,6 +78,9 @@ class Trace:
         stands_in: Whether it is that of batch 2, in the place of a batch 1 that PyTorch refuses: a
             search may pass through it, but no answer may be about it.
         tf32: Whether fp32 matrix products may use TF32.
+        host_bytes: The most that tensors took at once that were not on the device.
+        micro_batches: How many batches of that size the last step accumulates, as far as it can be
+            seen.
         caveats: What one has to know about it, in sentences.
     """
 
@@ -94,6 +97,8 @@ class Trace:
     slopes: list[int] = field(default_factory=list, compare=False)
     stands_in: bool = False
     tf32: bool = False
+    host_bytes: int = field(default=0, compare=False)
+    micro_batches: int = field(default=1, compare=False)
     caveats: list[str] = field(default_factory=list)
 
     @property
