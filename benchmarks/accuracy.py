@@ -1,16 +1,17 @@
-"""Predictions vs. published measurements: ``python -m benchmarks.accuracy``."""
+"""Predictions vs. published measurements: ``python -m benchmarks.accuracy``.
+
+Those of ``published.toml`` one by one, and the runs of xMem's evaluation beside what other
+estimators said of them (:mod:`benchmarks.xmem`), which takes some minutes. Estimators that can be
+installed are asked about all of them (:mod:`benchmarks.estimators`).
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-import tomllib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
-from functools import cache
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
@@ -18,255 +19,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from engine.errors import EngineError
-from engine.gpus import GPUS
+from benchmarks import estimators, xmem
+from benchmarks.published import (
+    AIM,
+    PUBLISHED,
+    Comparison,
+    Summary,
+    compare,
+    predictor,
+    question,
+    read_measurements,
+    summarize,
+)
 from engine.prediction.intervals import memory_range
-from engine.result import GpuFacts, Source, Trial
-from engine.workload import Workload
-
-PUBLISHED = Path(__file__).with_name("published.toml")
-
-AIM = 0.03
-"""The largest acceptable error where the configuration is fully known."""
-
-COUNTED = {
-    "peak allocated": "peak_allocated_bytes",
-    "peak reserved": "peak_reserved_bytes",
-    "device used": "device_used_bytes",
-}
-"""What a measurement counts, and the field of a trial that counts the same."""
-
-UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "B": 1}
-
-
-@dataclass(frozen=True)
-class GpuMemory:
-    """A GPU's memory; the GPU is in the catalogue, or only in the published measurements."""
-
-    display_name: str
-    total_bytes: int
-    context_bytes: int
-    compute_capability: float
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One published number; ``published.toml`` explains the fields."""
-
-    name: str
-    source: str
-    gpu: GpuMemory
-    batch_size: int
-    counted: str
-    unit: str
-    complete: bool
-    workload: dict[str, Any] | None = None
-    factory: str = ""
-    published: float | None = None
-    ran: bool = True
-    context_bytes: int | None = None
-    kept_bytes: int = 0
-    growth_from: int | None = None
-    forward_only: bool = False
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A published number with its prediction.
-
-    Attributes:
-        predicted: In the measurement's unit; ``None`` if it cannot be predicted.
-        error: Predicted over published, minus 1; ``None`` if either is missing.
-        fits: Whether it was predicted to fit; ``None`` if it cannot be predicted.
-        failure: Why it cannot be predicted.
-    """
-
-    measurement: Measurement
-    predicted: float | None = None
-    error: float | None = None
-    fits: bool | None = None
-    failure: str = ""
-
-    @property
-    def plain_error(self) -> float | None:
-        """The error without the bytes added for what older software kept."""
-        published = self.measurement.published
-        if self.error is None or published is None or self.measurement.growth_from is not None:
-            return self.error
-        kept = self.measurement.kept_bytes / UNITS[self.measurement.unit]
-        return self.error - kept / published
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Absolute errors relative to the measurement; all ``None`` if nothing was compared."""
-
-    compared: int
-    median: float | None = None
-    percentile_95: float | None = None
-    worst: float | None = None
-
-    @classmethod
-    def of(cls, errors: Iterable[float | None]) -> Errors:
-        """Of the known errors. The percentile is interpolated linearly."""
-        sizes = [abs(error) for error in errors if error is not None]
-        if not sizes:
-            return cls(0)
-        # quantiles() needs two values; repeating a single one does not change the result.
-        percentile = statistics.quantiles(
-            sizes * 2 if len(sizes) == 1 else sizes, n=20, method="inclusive"
-        )[-1]
-        return cls(len(sizes), statistics.median(sizes), percentile, max(sizes))
-
-    def __str__(self) -> str:
-        """Such as ``median error 0.4%, 95th percentile 2.5%, worst 6.0%``."""
-        return (
-            f"median error {self.median:.1%}, 95th percentile {self.percentile_95:.1%}, worst "
-            f"{self.worst:.1%}"
-        )
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Errors and wrong verdicts of all comparisons.
-
-    Attributes:
-        known: Errors where the configuration is fully known.
-        within_aim: How many of those stay within :data:`AIM`.
-        within_range: How many of those measurements lie in the predicted range.
-        plain: As ``known``, with nothing added for what older software kept.
-        every: Errors of all comparisons.
-        ran_out: Published runs that went out of memory.
-        false_safe: How many of those were predicted to fit.
-        ran: Published runs that fitted.
-        false_alarm: How many of those were predicted not to fit.
-    """
-
-    known: Errors
-    within_aim: int
-    within_range: int
-    plain: Errors
-    every: Errors
-    ran_out: int
-    false_safe: int
-    ran: int
-    false_alarm: int
-
-
-Predict = Callable[[Measurement, int], Trial]
-"""Predicts a measurement's workload at a batch size."""
-
-
-def read_measurements(text: str) -> list[Measurement]:
-    """Read measurements in the form of ``published.toml``.
-
-    Raises:
-        ValueError: If one lacks a field, has an unknown one, or names an unknown GPU, unit or kind
-            of number.
-    """
-    read = tomllib.loads(text)
-    places = {name: GpuMemory(**table) for name, table in read.get("gpus", {}).items()}
-    for gpu in GPUS.values():
-        places[gpu.name] = GpuMemory(
-            gpu.display_name, gpu.total_bytes, gpu.context_bytes, gpu.compute_capability
-        )
-    return [_measurement(table, places) for table in read["measurement"]]
-
-
-def _measurement(table: dict[str, Any], places: dict[str, GpuMemory]) -> Measurement:
-    name = table.get("name", "one without a name")
-    known = {field.name for field in fields(Measurement)}
-    needed = {field.name for field in fields(Measurement) if field.default is MISSING}
-    if odd := (table.keys() - known) | (needed - table.keys()):
-        raise ValueError(f"measurement {name}: unknown or missing {', '.join(sorted(odd))}")
-    for key, words in (("gpu", places), ("unit", UNITS), ("counted", COUNTED)):
-        if table[key] not in words:
-            raise ValueError(f"measurement {name}: unknown {key} {table[key]}")
-    measurement = Measurement(**table | {"gpu": places[table["gpu"]]})
-    if (measurement.workload is None) is (not measurement.factory):
-        raise ValueError(f"measurement {name}: give either a workload or a factory")
-    if measurement.ran is (measurement.published is None):
-        raise ValueError(f"measurement {name}: a number is published if and only if it ran")
-    return measurement
-
-
-def compare(measurement: Measurement, predict: Predict) -> Comparison:
-    """Predict a measurement and convert the prediction to what was counted."""
-    try:
-        trial = predict(measurement, measurement.batch_size)
-        counted = _counted(trial, measurement)
-        if measurement.growth_from is not None:
-            counted -= _counted(predict(measurement, measurement.growth_from), measurement)
-    except EngineError as refused:
-        return Comparison(measurement, failure=str(refused))
-    except Exception as broken:
-        # An engine error is shown in its row; the others are still compared.
-        return Comparison(measurement, failure=f"the engine failed: {broken!r}")
-    predicted = counted / UNITS[measurement.unit]
-    error = None if measurement.published is None else predicted / measurement.published - 1
-    return Comparison(measurement, predicted, error, trial.fits)
-
-
-def _counted(trial: Trial, measurement: Measurement) -> int:
-    size: int | None = getattr(trial, COUNTED[measurement.counted])
-    if size is None:
-        raise ValueError(f"nothing was predicted for the {measurement.counted}")
-    return size + measurement.kept_bytes
-
-
-def predictor() -> Predict:
-    """Trace measurements to predict them; each step is traced once."""
-    # torch takes seconds to load; --help and mistakes in the file must not wait for it.
-    from engine.prediction.probe import predict_memory
-    from engine.prediction.tracer import trace
-    from engine.script.factory import Factory
-    from engine.script.trace import trace_script
-    from engine.tracing.lowering import cuda_behaviour
-    from engine.tracing.trace import Trace
-
-    @cache
-    def traced(fields: str, batch_size: int, capability: float, forward_only: bool) -> Trace:
-        workload = Workload.parse(json.loads(fields))
-        behaviour = cuda_behaviour(capability)
-        return trace(workload, batch_size, behaviour, forward_only=forward_only)
-
-    def step_of(measurement: Measurement, batch_size: int) -> Trace:
-        capability = measurement.gpu.compute_capability
-        if measurement.factory:
-            return trace_script(
-                Factory.of(measurement.factory), batch_size, cuda_behaviour(capability)
-            )
-        fields = json.dumps(measurement.workload)
-        return traced(fields, batch_size, capability, measurement.forward_only)
-
-    def predict(measurement: Measurement, batch_size: int) -> Trial:
-        place = measurement.gpu
-        context = measurement.context_bytes or place.context_bytes
-        facts = GpuFacts(place.display_name, place.total_bytes, place.total_bytes - context)
-        return predict_memory(facts, step_of(measurement, batch_size))
-
-    return predict
-
-
-def summarize(comparisons: Sequence[Comparison]) -> Summary:
-    known = [c for c in comparisons if c.measurement.complete]
-    held = memory_range()
-    ran_out = [c for c in comparisons if not c.measurement.ran and c.fits is not None]
-    ran = [c for c in comparisons if c.measurement.ran and c.fits is not None]
-    return Summary(
-        known=Errors.of(c.error for c in known),
-        within_aim=sum(c.error is not None and abs(c.error) <= AIM for c in known),
-        within_range=sum(
-            c.error is not None and held.low <= 1 / (1 + c.error) <= held.high for c in known
-        ),
-        plain=Errors.of(c.plain_error for c in known),
-        every=Errors.of(c.error for c in comparisons),
-        ran_out=len(ran_out),
-        false_safe=sum(c.fits is True for c in ran_out),
-        ran=len(ran),
-        false_alarm=sum(c.fits is False for c in ran),
-    )
+from engine.result import Source
 
 
 def render(comparisons: Sequence[Comparison]) -> Table:
@@ -350,21 +116,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     measurements = read_measurements(PUBLISHED.read_text(encoding="utf-8"))
     measurements = [m for m in measurements if chosen.only.lower() in m.name.lower()]
-    if not measurements:
+    runs = xmem.read_runs(xmem.RUNS.read_text(encoding="utf-8"))
+    runs = [run for run in runs if chosen.only.lower() in run.name.lower()]
+    if not (measurements or runs):
         parser.error(f"no measurement has {chosen.only} in its name")
     predict = predictor()
     comparisons = [compare(measurement, predict) for measurement in measurements]
     summary = summarize(comparisons)
+    compared_runs = xmem.compare(runs, _say) if runs else []
+    asked = [*map(question, comparisons), *map(xmem.question, compared_runs)]
+    said = estimators.ask_all([one for one in asked if one], _say) if runs else []
     if chosen.json:
-        sys.stdout.write(json.dumps(_to_dict(comparisons, summary), indent=2) + "\n")
+        found = _to_dict(comparisons, summary) | {
+            "xmem": xmem.to_dict(compared_runs),
+            "estimators": [asdict(one) for one in said],
+        }
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:
         console = Console()
         console.print(render(comparisons))
         console.print(format_summary(summary), highlight=False)
+        console.print(xmem.render(compared_runs))
+        console.print(estimators.render(said))
         console.print(
             "Measured numbers are as published; predictions are by this engine.", style="dim"
         )
-    return 1 if any(comparison.failure for comparison in comparisons) else 0
+    failures = [one.failure for one in comparisons] + [one.failure for one in compared_runs]
+    return 1 if any(failures) else 0
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"{words} ...\n")
 
 
 def _to_dict(comparisons: Sequence[Comparison], summary: Summary) -> dict[str, Any]:

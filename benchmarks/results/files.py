@@ -114,6 +114,7 @@ COMMANDS = {
     "search": "benchmarks.search",
     "curve": "benchmarks.curve",
     "recording": "benchmarks.recording",
+    "real_code": "benchmarks.real_code",
     "answers": "e2e.answers",
     "pages-sqlite": _PAGES,
     "pages-postgresql": f"{_PAGES} --postgres {POSTGRES}",

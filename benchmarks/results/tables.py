@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.accuracy import Errors
+from benchmarks import estimators, xmem
+from benchmarks.errors import Errors
 from benchmarks.results.files import COMMANDS, Machine, Result, read
 
 Read = Callable[[str], Result]
@@ -67,11 +68,25 @@ def _published_row(one: dict[str, Any]) -> list[str]:
     ]
 
 
+def others(read: Read) -> str:
+    """Our errors and verdicts beside those of the estimators that xMem was compared with."""
+    found = read("accuracy").figures["xmem"]
+    return _table(xmem.HEADINGS, map(xmem.cells, found["scores"]))
+
+
+def asked(read: Read) -> str:
+    """What estimators that can be installed say of the same runs."""
+    found = read("accuracy").figures["estimators"]
+    return _table(estimators.HEADINGS, map(estimators.cells, found))
+
+
 def interval(read: Read) -> str:
-    summary = read("accuracy").figures["summary"]
+    figures = read("accuracy").figures
+    summary, runs = figures["summary"], figures["xmem"]
     return (
         f"Of the {summary['known']['compared']} published numbers whose setup is fully known, "
-        f"those of the A10 among them, {summary['within_range']} lie within it."
+        f"those of the A10 among them, {summary['within_range']} lie within it; of xMem's "
+        f"{runs['fitted']} runs that fitted, {runs['within_interval']}."
     )
 
 
@@ -198,6 +213,33 @@ def curve(read: Read) -> str:
     )
 
 
+def scripts(read: Read) -> str:
+    """Training scripts as people write them: what a prediction takes, and how far off it is."""
+    result = read("real_code")
+    headings = ["script", "about", "lines added", f"seconds{_load(result)}", "on an A10"]
+    return _table(
+        [*headings, "vs. real steps on a CPU"],
+        [_script_row(one) for one in result.figures["scripts"]],
+    )
+
+
+def _script_row(one: dict[str, Any]) -> list[str]:
+    predicted, measured = one["predicted_bytes"], one["measured_bytes"]
+    if measured is None:
+        compared = "not run"
+    else:
+        compared = "equal" if predicted == measured else f"{predicted - measured:+,} B"
+    refused = one["gpu_bytes"] is None
+    return [
+        one["name"],
+        one["about"],
+        str(one["lines"]),
+        f"{one['seconds']:.1f}",
+        "refused, with its line" if refused else f"{one['gpu_bytes'] / 2**20:,.0f} MiB",
+        compared,
+    ]
+
+
 def workers(read: Read) -> str:
     rows = []
     for name in ("speed-sqlite", "speed-postgresql"):
@@ -267,6 +309,8 @@ def machine(read: Read) -> str:
 BLOCKS: dict[str, Callable[[Read], str]] = {
     "accuracy": accuracy,
     "published": published,
+    "others": others,
+    "asked": asked,
     "interval": interval,
     "cpu": cpu,
     "search": search,
@@ -274,6 +318,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "answers": answers,
     "recording": recording,
     "curve": curve,
+    "scripts": scripts,
     "workers": workers,
     "clients": clients,
     "machine": machine,

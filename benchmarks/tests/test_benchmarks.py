@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import accuracy, curve, search
-from benchmarks.accuracy import Comparison, Errors, GpuMemory, Measurement, compare, summarize
+from benchmarks import accuracy, curve, published, search
+from benchmarks.errors import Errors
+from benchmarks.published import Comparison, GpuMemory, Measurement, compare, summarize
 from benchmarks.search import Row
 from benchmarks.searchers import (
     SEARCHERS,
@@ -49,10 +50,10 @@ complete = true
 
 
 def _measurement(**fields: Any) -> Measurement:
-    return replace(accuracy.read_measurements(ONE)[0], **fields)
+    return replace(published.read_measurements(ONE)[0], **fields)
 
 
-def _predict(reserved_mib: int, fits: bool = True) -> accuracy.Predict:
+def _predict(reserved_mib: int, fits: bool = True) -> published.Predict:
     def predict(measurement: Measurement, batch_size: int) -> Trial:
         reserved = reserved_mib * MIB * batch_size // 8
         return Trial(batch_size, fits, Source.PREDICTED, peak_reserved_bytes=reserved)
@@ -64,7 +65,7 @@ def _predict(reserved_mib: int, fits: bool = True) -> accuracy.Predict:
 
 
 def test_every_published_measurement_has_a_source_and_can_be_predicted() -> None:
-    measurements = accuracy.read_measurements(accuracy.PUBLISHED.read_text(encoding="utf-8"))
+    measurements = published.read_measurements(published.PUBLISHED.read_text(encoding="utf-8"))
     assert len({m.name for m in measurements}) == len(measurements)
     for measurement in measurements:
         assert measurement.source
@@ -88,13 +89,13 @@ def test_every_published_measurement_has_a_source_and_can_be_predicted() -> None
 )
 def test_a_mistake_in_the_measurements_is_named(old: str, new: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        accuracy.read_measurements(ONE.replace(old, new))
+        published.read_measurements(ONE.replace(old, new))
 
 
 def test_a_gpu_outside_the_catalogue_can_be_described_beside_the_measurements() -> None:
     own = "total_bytes = 2\ncontext_bytes = 1\ncompute_capability = 8.6"
     text = f'[gpus.own]\ndisplay_name = "Own"\n{own}\n{ONE.replace("a10", "own")}'
-    assert accuracy.read_measurements(text)[0].gpu == GpuMemory("Own", 2, 1, 8.6)
+    assert published.read_measurements(text)[0].gpu == GpuMemory("Own", 2, 1, 8.6)
 
 
 def test_a_prediction_is_converted_to_the_published_unit() -> None:
@@ -108,6 +109,11 @@ def test_memory_kept_by_older_software_is_added() -> None:
     comparison = compare(_measurement(kept_bytes=5 * MIB), _predict(98))
     assert comparison.error == pytest.approx(0.03)
     assert comparison.plain_error == pytest.approx(-0.02)
+
+
+def test_what_a_figure_leaves_out_is_taken_off() -> None:
+    comparison = compare(_measurement(left_out_bytes=5 * MIB), _predict(108))
+    assert comparison.error == comparison.plain_error == pytest.approx(0.03)
 
 
 def test_growth_leaves_out_memory_independent_of_the_batch() -> None:
@@ -169,7 +175,7 @@ def test_accuracy_predicts_a_published_measurement(capsys: pytest.CaptureFixture
     assert accuracy.main(["--only", "forward only", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     (comparison,) = answer["comparisons"]
-    assert abs(comparison["error"]) < accuracy.AIM
+    assert abs(comparison["error"]) < published.AIM
     assert answer["predicted_source"] == "predicted"
     assert accuracy.main(["--only", "forward only"]) == 0
     assert "493 MiB" in capsys.readouterr().out
@@ -178,21 +184,21 @@ def test_accuracy_predicts_a_published_measurement(capsys: pytest.CaptureFixture
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("setup", "aim"),
+    ("name", "aim"),
     [
-        *((setup, accuracy.AIM) for setup in ("b64, fp32", "b64, bf16-true", "b64, fp16-mixed")),
-        (
-            "b16, bf16",
-            0.05,
-        ),  # 4.5% below, 2.3% while the batch on the host was counted; unexplained
+        *((name, published.AIM) for name in ("b64, fp32", "b64, fp32, Fabric")),
+        *((name, published.AIM) for name in ("b64, bf16-true", "b64, fp16-mixed")),
+        # All five are 0.1 to 0.3 GB below, which counts most for the smallest; workspaces of the
+        # convolution that cuts the patches are not predicted.
+        ("b16, bf16-true", 0.04),
     ],
 )
 def test_the_vision_transformer_matches_the_measurements_of_torchvisions(
-    setup: str, aim: float
+    name: str, aim: float
 ) -> None:
-    measurements = accuracy.read_measurements(accuracy.PUBLISHED.read_text(encoding="utf-8"))
-    (measured,) = [m for m in measurements if setup in m.name]
-    error = compare(measured, accuracy.predictor()).error
+    measurements = published.read_measurements(published.PUBLISHED.read_text(encoding="utf-8"))
+    (measured,) = [m for m in measurements if m.name == f"ViT-L/16 {name}"]
+    error = compare(measured, published.predictor()).error
     assert error is not None
     assert abs(error) < aim
 

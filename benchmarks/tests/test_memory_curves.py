@@ -11,7 +11,6 @@ from engine.prediction.tracer import trace
 from engine.result import Source, Trial
 from engine.tests.conftest import small_models, small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 __all__ = ["small_models"]
 
@@ -52,10 +51,11 @@ def test_the_largest_batch_of_every_gpu_fits_and_the_next_does_not() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
 def test_a_model_too_large_for_a_gpu_has_no_largest_batch() -> None:
-    workload = Workload("gpt2", sequence_length=32)
+    workload = small_workload("bert")
     small = GPUS["t4"]
-    tiny = type(small)(**{**vars(small), "total_bytes": small.context_bytes + 2**30})
+    tiny = type(small)(**{**vars(small), "total_bytes": small.context_bytes + 2**20})
     (curve,) = memory_curves(workload, [tiny])
     assert curve.largest_batch_size == 0
     assert curve.next_batch_size_fails

@@ -1,0 +1,36 @@
+"""Errors of predictions, summed up."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Absolute errors relative to the measurement; all ``None`` if nothing was compared."""
+
+    compared: int
+    median: float | None = None
+    percentile_95: float | None = None
+    worst: float | None = None
+
+    @classmethod
+    def of(cls, errors: Iterable[float | None]) -> Errors:
+        """Of the known errors. The percentile is interpolated linearly."""
+        sizes = [abs(error) for error in errors if error is not None]
+        if not sizes:
+            return cls(0)
+        # quantiles() needs two values; repeating a single one does not change the result.
+        percentile = statistics.quantiles(
+            sizes * 2 if len(sizes) == 1 else sizes, n=20, method="inclusive"
+        )[-1]
+        return cls(len(sizes), statistics.median(sizes), percentile, max(sizes))
+
+    def __str__(self) -> str:
+        """Such as ``median error 0.4%, 95th percentile 2.5%, worst 6.0%``."""
+        return (
+            f"median error {self.median:.1%}, 95th percentile {self.percentile_95:.1%}, worst "
+            f"{self.worst:.1%}"
+        )
