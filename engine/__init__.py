@@ -3,29 +3,91 @@
 Plain Python with no Django. The data classes (:mod:`engine.workload`, :mod:`engine.gpus`,
 :mod:`engine.result`) import neither torch nor transformers, so a web process can use them.
 
-:func:`analyze` is for your own training code, :func:`engine.analysis.analyze` for the models that
-the engine knows.
+:func:`predict` and :func:`analyze` are for your own training, :func:`engine.analysis.analyze` for
+the models that the engine knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from .errors import InvalidInput, needing_the_engine
 
 if TYPE_CHECKING:
     from .events import Event
-    from .result import AnalysisResult
+    from .result import AnalysisResult, Prediction
+    from .script.factory import Factory
+    from .script.live import Live
+    from .script.request import ScriptRequest
 
-__all__ = ["__version__", "analyze"]
+__all__ = ["__version__", "analyze", "predict"]
 
 __version__ = "0.1.0"
 
 
+def predict(
+    training: object,
+    loader: object = None,
+    *,
+    gpu: str,
+    batch_sizes: Sequence[int] = (),
+    trainer_options: Mapping[str, Any] | None = None,
+    memory_limit_bytes: int | None = None,
+    allocator: str = "",
+    emit: Callable[[Event], None] = lambda event: None,
+) -> Prediction:
+    """Predict the memory and time of training that is set up in this process; nothing is run.
+
+    It is traced on fake tensors in a fork of this process, where nothing changes.
+
+    Args:
+        training: A ``Trainer`` of transformers or trl; a Lightning module; or a function that
+            takes a batch size and runs one training step with data of that size, or returns a
+            function that does.
+        loader: The ``DataLoader`` of a Lightning module.
+        gpu: A catalogue GPU (``memorymark devices``).
+        batch_sizes: Those to predict; by default that of the Trainer's arguments or of the loader.
+        trainer_options: For a Lightning module, the arguments of the ``Trainer`` that will train
+            it, such as ``{"precision": "bf16-mixed"}``.
+        memory_limit_bytes: Emulates a smaller GPU.
+        allocator: Options of the caching allocator, as in ``PYTORCH_ALLOC_CONF``.
+        emit: Receives log lines as they come.
+
+    Returns:
+        A trial for each batch size; ``print`` shows them.
+
+    Raises:
+        InvalidInput: With a message for each wrong argument.
+        ScriptFailed: If the training raised an error, or ended before three steps.
+        CannotTrace: If it cannot be predicted.
+    """
+    with needing_the_engine():
+        from .script.live import Live
+        from .script_analysis import predict_script
+
+    given: dict[str, object] = {
+        "gpu": gpu,
+        "memory_limit_bytes": memory_limit_bytes,
+        "allocator": allocator,
+    }
+    live = Live.of(training, loader, trainer_options)
+    if not batch_sizes and live.batch_size is None:
+        raise InvalidInput({"batch_sizes": "say which to predict, such as [16, 32]"})
+    sizes: Sequence[int | None] = batch_sizes or [live.batch_size]
+    given["gradient_accumulation"] = live.gradient_accumulation
+    requests = [_request(live, given, size) for size in sizes]  # refuses each wrong size
+    return predict_script(requests[0], emit, [one.current_batch_size for one in requests])
+
+
 def analyze(
-    make_step: str | Callable[[int], Callable[[], object]],
+    training: object,
+    loader: object = None,
     *,
     gpu: str = "local",
-    current_batch_size: int = 16,
+    current_batch_size: int | None = None,
+    trainer_options: Mapping[str, Any] | None = None,
     batch_multiple: int = 1,
     memory_limit_bytes: int | None = None,
     gradient_accumulation: int = 1,
@@ -38,19 +100,26 @@ def analyze(
 ) -> AnalysisResult:
     """Find the largest and the recommended batch of your own PyTorch training.
 
-    ``make_step(batch_size)`` creates model, optimizer and data, and returns a function without
-    arguments that runs one whole training step. It must create everything itself, since each trial
-    calls it in a fresh process. ``engine/examples/my_training.py`` is an example.
+    A Trainer or a Lightning module is predicted as it is, as by :func:`predict`. What is to be
+    measured is given as a function ``make_step(batch_size)``, which creates model, optimizer and
+    data, and returns a function without arguments that runs one whole training step. It must create
+    everything itself, since each trial calls it in a fresh process.
+    ``engine/examples/my_training.py`` is an example.
 
     Args:
-        make_step: ``module:function``, or a function at the top level of a module. In a script,
-            call :func:`analyze` under ``if __name__ == "__main__":``.
+        training: ``module:function``, or a function at the top level of a module. In a script,
+            call :func:`analyze` under ``if __name__ == "__main__":``. Or a Trainer or a Lightning
+            module.
+        loader: The ``DataLoader`` of a Lightning module.
         gpu: ``local`` measures on this machine's device; a catalogue GPU (``memorymark
             devices``) is predicted, if the code can be traced without running it.
-        current_batch_size: The batch size used today.
+        current_batch_size: The batch size used today; by default that of the Trainer's arguments
+            or of the loader, and 16 for a function.
+        trainer_options: As for :func:`predict`.
         batch_multiple: Only multiples of this are tried and recommended.
         memory_limit_bytes: Emulates a smaller GPU; required on a machine without a GPU.
-        gradient_accumulation: Micro-batches per step today. If more than one, it is passed to the
+        gradient_accumulation: Micro-batches per step today; those of a Trainer or of Lightning's
+            options are known. If more than one, it is passed to the
             factory, which needs an argument with this name.
         global_batch_size: Samples per optimizer step to keep by accumulating micro-batches; the
             factory needs the argument above.
@@ -67,14 +136,13 @@ def analyze(
         DoesNotFit: If not even the smallest batch does.
         MeasurementFailed: If a trial failed for a reason other than memory.
     """
-    # These load torch, which users of the data classes do not need.
-    from .analysis import analyze_script
-    from .script.factory import Factory
-    from .script.request import ScriptRequest
+    with needing_the_engine():
+        from .script.factory import Factory
+        from .script.live import Live
+        from .script_analysis import analyze_script
 
-    given = {
+    given: dict[str, object] = {
         "gpu": gpu,
-        "current_batch_size": current_batch_size,
         "batch_multiple": batch_multiple,
         "memory_limit_bytes": memory_limit_bytes,
         "gradient_accumulation": gradient_accumulation,
@@ -84,4 +152,22 @@ def analyze(
         "runs_per_year": runs_per_year,
         "price_per_hour_usd": price_per_hour_usd,
     }
-    return analyze_script(ScriptRequest.parse(Factory.of(make_step), given), emit)
+    if isinstance(training, str | FunctionType) and loader is None and trainer_options is None:
+        return analyze_script(_request(Factory.of(training), given, current_batch_size), emit)
+    live = Live.of(training, loader, trainer_options)
+    if gradient_accumulation not in (1, live.gradient_accumulation):
+        raise InvalidInput({"gradient_accumulation": "the training decides this; leave it out"})
+    given["gradient_accumulation"] = live.gradient_accumulation
+    current = live.batch_size if current_batch_size is None else current_batch_size
+    if current is None:
+        raise InvalidInput({"current_batch_size": "say which is used today"})
+    return analyze_script(_request(live, given, current), emit)
+
+
+def _request(
+    script: Factory | Live, given: Mapping[str, object], batch_size: int | None
+) -> ScriptRequest:
+    """The request for a script at a batch size; ``None`` is the default one."""
+    from .script.request import ScriptRequest  # loads torch, which not all need
+
+    return ScriptRequest.parse(script, {**given, "current_batch_size": batch_size})

@@ -56,13 +56,8 @@ def make(folder: Path, wanted: Mapping[str, str]) -> Environment:
         EngineError: If pip finds no such version, or it cannot be loaded.
     """
     home = folder / software.as_text(wanted)
-    python = home / "bin" / "python"
+    python = create(home, *(f"{package}=={number}" for package, number in wanted.items()))
     try:
-        venv.create(home, clear=True, symlinks=True)
-        _share_packages(python)
-        pins = [f"{package}=={number}" for package, number in wanted.items()]
-        _run(sys.executable, "-m", "pip", "--python", os.fspath(python), "install", "--quiet",
-             "--disable-pip-version-check", *pins)  # fmt: skip
         # Loaded, since versions that pip takes together may not run together.
         found = json.loads(_run(os.fspath(python), "-c", _READ_VERSIONS, *software.PACKAGES))
     except EngineError:
@@ -70,6 +65,31 @@ def make(folder: Path, wanted: Mapping[str, str]) -> Environment:
         raise
     (home / _VERSIONS_FILE).write_text(json.dumps(found))
     return Environment(home.name, python, found)
+
+
+def create(home: Path, *installed: str) -> Path:
+    """Make an environment in a folder, with what pip is told to install before what it shares.
+
+    Args:
+        home: The folder; what is in it is deleted.
+        installed: Arguments of ``pip install``.
+
+    Returns:
+        Its interpreter.
+
+    Raises:
+        EngineError: If pip cannot install that; the folder is gone then.
+    """
+    python = home / "bin" / "python"
+    try:
+        venv.create(home, clear=True, symlinks=True)
+        _share_packages(python)
+        _run(sys.executable, "-m", "pip", "--python", os.fspath(python), "install", "--quiet",
+             "--disable-pip-version-check", *installed)  # fmt: skip
+    except EngineError:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    return python
 
 
 def offered(folder: Path) -> list[Environment]:

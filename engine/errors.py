@@ -2,7 +2,8 @@
 
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 class EngineError(Exception):
@@ -39,6 +40,34 @@ class MeasurementFailed(EngineError):
     """A measured trial ended for a reason other than memory."""
 
     code = "measurement_failed"
+
+
+OF_THE_EXTRA = frozenset(
+    {"PIL", "huggingface_hub", "numpy", "peft", "pydantic", "rich", "torch", "transformers"}
+)
+"""What the extra ``engine`` installs, by the names of imports."""
+
+
+@contextmanager
+def needing_the_engine() -> Iterator[None]:
+    """Say what to install where something of the extra ``engine`` is missing.
+
+    Raises:
+        EngineMissing: In the place of the error about it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in OF_THE_EXTRA:
+            raise
+        raise EngineMissing(
+            "this needs the engine; run: pip install 'memorymark[engine]' "
+            f"({error.name} is not installed)"
+        ) from error
+
+
+class EngineMissing(EngineError, ImportError):
+    """Only the base of MemoryMark is installed: client, recorder and callbacks."""
 
 
 def report_unexpected(error: BaseException) -> None:

@@ -63,6 +63,44 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What batch sizes of a script would take on a GPU.
+
+    Attributes:
+        gpu: The GPU.
+        trials: By batch size.
+        caveats: What the numbers assume and leave out, in sentences.
+        software: The versions that it was traced with, by package.
+    """
+
+    gpu: GpuFacts
+    trials: list[Trial]
+    caveats: list[str]
+    software: dict[str, str]
+
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line for each batch size, then what they assume."""
+        lines = [self._line(trial) for trial in self.trials]
+        return "\n".join([*lines, *(f"- {caveat}" for caveat in self.caveats)])
+
+    def _line(self, trial: Trial) -> str:
+        gib = 2**30
+        known = trial.device_used_bytes or trial.peak_allocated_bytes or 0
+        fits = "fits" if trial.fits else "does not fit"
+        line = f"Batch {trial.batch_size:,} {fits} on {self.gpu.name}: {known / gib:.2f}"
+        low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
+        if low is not None and high is not None:
+            line += f" ({low / gib:.2f} to {high / gib:.2f})"
+        line += f" of {self.gpu.total_bytes / gib:.2f} GiB"
+        if trial.fits and trial.samples_per_second is not None:
+            line += f", {trial.samples_per_second:,.4g} samples/s"
+        return f"{line} ({trial.source})"
+
+
+@dataclass(frozen=True)
 class Savings:
     """GPU-hours and money saved per year by the recommended batch.
 

@@ -18,7 +18,8 @@ Three things make the answer exact:
   it in a fresh process.
 * The device is chosen with ``torch.cuda.is_available()``, so that the same code can be traced for a
   GPU you don't have. Pass it to ``torch.autocast(device.type, ...)`` as well.
-* The step reads no values: a step with ``loss.item()`` can be measured, but not predicted.
+* The step's memory does not depend on values. It may read them (``loss.item()``): a prediction
+  puts placeholders there, and is refused where other placeholders would change the memory.
 
 To accumulate gradients, or to keep a global batch (``--global-batch-size``), let the factory also
 take ``gradient_accumulation=1``, and each step run that many micro-batches of ``batch_size``.

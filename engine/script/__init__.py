@@ -1,4 +1,7 @@
-"""Your own training: its step (``--factory module:function``), traced or run, and its data.
+"""Your own training: traced on fake tensors on a machine that seems to have the GPU, or run.
 
-A factory names and loads the step, a request says what to find out; samples tell the input size.
+It comes as a factory of steps (``--factory module:function``), as a program (``train.py``) or live,
+set up in this process. A request says what to find out; :mod:`.trace` follows the steps,
+:mod:`.machine` is the GPU that they see, and :mod:`.values` stands in for values that nobody knows.
+Samples tell the input size of a known model.
 """

@@ -30,6 +30,11 @@ _EXAMPLE = "write module:function, such as my_training:make_step"
 
 _ACCUMULATION = "gradient_accumulation"
 
+TRACING = tuple(
+    Path(__file__).parents[1] / room for room in ("script", "tracing", "parallel", "prediction")
+)
+"""The parts of the engine that stand between a script's line and what it does."""
+
 _loading: list[str] = []
 """Names of the factories whose modules are being imported right now."""
 
@@ -163,7 +168,8 @@ def innermost(folder: Path, frames: traceback.StackSummary) -> str:
     folder = folder.resolve()
     for frame in reversed(frames):
         path = Path(frame.filename).resolve()
-        if path.is_relative_to(folder) and "site-packages" not in path.parts:
+        ours = any(path.is_relative_to(room) for room in TRACING)
+        if path.is_relative_to(folder) and not ours and "site-packages" not in path.parts:
             code = f" ({frame.line})" if frame.line else ""
             return f" at {path.relative_to(folder)}, line {frame.lineno}{code}"
     return ""

@@ -57,6 +57,7 @@ class Fork(Generic[_Answer]):
             _be_the_child(work, writing, self._printed)
         os.close(writing)
         self._answers = os.fdopen(reading, "rb")
+        self._owner = os.getpid()
 
     def answer(self) -> _Answer:
         """Wait for the answer.
@@ -79,6 +80,10 @@ class Fork(Generic[_Answer]):
             self.close()
         answer: _Answer = found
         return answer
+
+    def __del__(self) -> None:
+        if getattr(self, "_owner", None) == os.getpid():  # other forks have copies of this one
+            self.close()
 
     def close(self) -> None:
         """End the process, if it has not ended yet."""

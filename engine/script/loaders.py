@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import InvalidInput
+from .values import loading
 
 ENOUGH_BATCHES = 64
 """So many batches an epoch has at least while a script is traced; it needs a few."""
@@ -62,6 +64,7 @@ class Loaders:
         self._batch_size = batch_size
         self._made: list[DataLoader[Any]] = []
         self._read: dict[int, object] = {}  # data by id, read since the last step
+        self._batches: Counter[int] = Counter()  # and how many batches of it
         self._ever: set[int] = set()
 
     @contextmanager
@@ -86,10 +89,11 @@ class Loaders:
         def next_batch(iterator: Any) -> Any:
             data = iterator._dataset
             self._read[id(data)] = data
+            self._batches[id(data)] += 1
             self._ever.add(id(data))
             if not at_home:
                 return read(iterator)
-            with _disable_current_modes():
+            with loading():
                 batch = read(iterator)
             return arrived(batch)
 
@@ -103,6 +107,15 @@ class Loaders:
     def step_ended(self) -> None:
         """What was read until now fed the step."""
         self._read.clear()
+        self._batches.clear()
+
+    @property
+    def batches(self) -> int:
+        """How many batches were read since the last step: its micro-batches; at least one.
+
+        Of several sets of data, such as images of two kinds, each gives a part of a batch.
+        """
+        return max(self._batches.values(), default=1)
 
     def feeding(self) -> Feeding:
         """The loaders that were read since the last step.
@@ -117,7 +130,7 @@ class Loaders:
             next(n for n, made in enumerate(self._made) if made.dataset is data)
             for data in self._read.values()
         }
-        sizes = {_batch_size(self._made[position]) for position in firsts}
+        sizes = {batch_size_of(self._made[position]) for position in firsts}
         size = sizes.pop() if len(sizes) == 1 else None
         if size is None:
             why = "several DataLoaders feed" if firsts else "no DataLoader feeds"
@@ -167,16 +180,24 @@ def _filled(batch: Mapping[Any, Any], content: dict[Any, Any]) -> Any:
 
 
 def _arrived(tensor: torch.Tensor) -> torch.Tensor:
-    new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    place, dtype = tensor.device, tensor.dtype
+    new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=place)
     if not isinstance(new, FakeTensor):
         return new.copy_(tensor)
     mode = new.fake_mode
     known = tensor.constant if isinstance(tensor, FakeTensor) else tensor
-    if known is not None and mode.may_turn_const(known):
+    if known is not None and place.type == "cpu" and mode.may_turn_const(known):
         with _disable_current_modes():
             new.constant = known.detach().clone()
         mode.fake_tensor_converter.add_constant_storage_mapping(new)
     return new
+
+
+def give_batch_size(loader: DataLoader[Any], batch_size: int) -> None:
+    """Let a loader that is made already load batches of another size."""
+    if loader.batch_sampler is not None:
+        vars(loader.batch_sampler)["batch_size"] = batch_size
+    vars(loader)["batch_size"] = batch_size
 
 
 def _resize(named: dict[str, Any], batch_size: int) -> None:
@@ -188,7 +209,8 @@ def _resize(named: dict[str, Any], batch_size: int) -> None:
         named["batch_size"] = batch_size
 
 
-def _batch_size(loader: DataLoader[Any]) -> int | None:
+def batch_size_of(loader: DataLoader[Any]) -> int | None:
+    """The samples in a batch; ``None`` if the loader does not say."""
     size = getattr(loader.batch_sampler, "batch_size", loader.batch_size)
     return size if isinstance(size, int) else None
 
@@ -196,7 +218,7 @@ def _batch_size(loader: DataLoader[Any]) -> int | None:
 def _batches(sampler: BatchSampler) -> Iterator[list[int]]:
     """Full batches, over the data again and again."""
     indices = chain.from_iterable(sampler.sampler for _ in count())
-    if next(iter(sampler.sampler), None) is None:
+    if not any(True for _ in sampler.sampler):
         return  # no data, so nothing would ever come
     for _ in range(len(sampler)):
         yield list(islice(indices, sampler.batch_size))

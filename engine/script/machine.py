@@ -14,9 +14,9 @@ for CUDA, move models and batches, autocast, load data, read its losses.
     recorder.trace  # what was allocated on the GPU
     values.lines()  # where placeholders were used
 
-One such run proves nothing where placeholders were used: :func:`engine.script.values.check_values`
-makes as many more as it takes. What was created before the machine was entered is real and does not
-mix with what is created in it.
+One such run proves nothing where placeholders were used:
+:func:`engine.script.placeholders.check_values` makes as many more as it takes. What was created
+before the machine was entered is real and does not mix with what is created in it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from unittest.mock import patch
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._device import _device_constructors
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
@@ -46,9 +47,10 @@ from ..tracing.trace import Category
 from .compiled import uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
+from .placeholders import Values
 from .pretrained import without_weights
 from .process_group import pretended_processes, world_size
-from .values import ScriptValues, Values, answering
+from .values import ScriptValues, answering
 
 _CPU_ONLY = "(?s).*CUDA is not available"
 _FAKE_TENSORS_LOG = logging.getLogger("torch._subclasses.fake_tensor")
@@ -137,7 +139,7 @@ def pretended_machine(
         stack.enter_context(without_weights(machine.note))
         stack.enter_context(pretended_processes(machine.making, machine.note))
         for context in (
-            *(_quietly, _one_process, _fresh_accelerate),
+            *(_quietly, _one_process),
             *(_movable_modules, _copies, _foreach_on_fakes),
         ):
             stack.enter_context(context())
@@ -195,7 +197,8 @@ def _one_process() -> Iterator[None]:
         given = loader.num_workers, loader.timeout
         loader.num_workers, loader.timeout = 0, 0
         try:
-            return _SingleProcessDataLoaderIter(loader)
+            with _disable_current_modes():  # it draws a seed
+                return _SingleProcessDataLoaderIter(loader)
         finally:
             loader.num_workers, loader.timeout = given
 
@@ -204,7 +207,7 @@ def _one_process() -> Iterator[None]:
 
 
 @contextmanager
-def _fresh_accelerate() -> Iterator[None]:
+def fresh_accelerate() -> Iterator[None]:
     """Let Accelerate find out device and precision anew, as in a process of its own.
 
     It keeps them for as long as the process lives, and refuses another precision.

@@ -16,14 +16,16 @@ from ..gpus import Gpu
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
 from .factory import ScriptFailed
-from .fork import Done, in_a_fork, last_words, watch
+from .fork import Done, Fork, last_words, watch
+from .live import Live
 from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
+from .placeholders import Values
 from .program import Program
 from .quiet import keep_quiet
 from .running import ProgramSteps
+from .seen import seen
 from .unlike_steps import STEPS, unlike
-from .values import Values
 
 PATIENCE_SECONDS = 600.0
 """So long a script may take to its first step, and from one to the next. It loads its data, and
@@ -34,8 +36,8 @@ End = Callable[[_Found | EngineError], NoReturn]
 Refuse = Callable[[BaseException], EngineError]
 
 
-def trace_program(
-    program: Program,
+def begin_trace(
+    program: Program | Live,
     batch_size: int,
     behaviour: CudaBehaviour | None,
     gpu: Gpu | None,
@@ -43,8 +45,8 @@ def trace_program(
     shows_gpu: bool,
     refuse: Refuse,
     one_more: bool,
-) -> Trace:
-    """Trace the steps of a program.
+) -> Callable[[], Trace]:
+    """Begin to trace the steps of a program, in a process of its own.
 
     Args:
         program: What to run.
@@ -56,16 +58,16 @@ def trace_program(
         refuse: Words an error of the script.
         one_more: Whether to compare one more step with the last, and tell if they differ.
 
-    Raises:
-        ScriptFailed: If it ends or hangs before enough steps have ended.
-        EngineError: What ``refuse`` makes of an error of the script.
+    Returns:
+        Waits for the trace. It raises :class:`ScriptFailed` if the program ends or hangs before
+        enough steps have ended, and what ``refuse`` makes of an error of the script.
     """
 
     def work(end: End[Trace]) -> None:
         with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
             _Tracing(program, batch_size, machine, end, STEPS + one_more).run(refuse)
 
-    return _apart(values, work)
+    return _begin_apart(values, work)
 
 
 def find_loaders(
@@ -111,18 +113,23 @@ def find_loaders(
             except Exception as error:
                 end(refuse(error))
 
-    return _apart(values, work)
+    return _begin_apart(values, work)()
 
 
-def _apart(values: Values, work: Callable[[End[_Found]], None]) -> _Found:
-    """Do something in a fork that is kept quiet, and take over what it read there.
+def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable[[], _Found]:
+    """Begin to do something in a fork that is kept quiet.
 
     Args:
-        values: What the script gets where it reads tensors; what it read is taken down in them.
+        values: What the script gets where it reads tensors.
         work: What to do. It hands over what it found, or an error, and ends the process so.
+
+    Returns:
+        Waits for what was found; what the script read is taken down in ``values`` then.
     """
 
     def with_values(done: Done[tuple[_Found, dict[str, Any]]]) -> None:
+        # Threads of OpenMP do not come along into a fork, and whoever asks for them waits for ever.
+        torch.set_num_threads(1)
         scratch = keep_quiet()
 
         def end(found: _Found | EngineError) -> NoReturn:
@@ -134,12 +141,17 @@ def _apart(values: Values, work: Callable[[End[_Found]], None]) -> _Found:
 
         work(end)
 
-    try:
-        found, read = in_a_fork(with_values)
-    except EngineError as error:
-        vars(values).update(vars(error).pop(_VALUES, {}))
-        raise
-    vars(values).update(read)
+    fork = Fork(with_values)
+
+    def found() -> _Found:
+        try:
+            answer, read = fork.answer()
+        except EngineError as error:
+            vars(values).update(vars(error).pop(_VALUES, {}))
+            raise
+        vars(values).update(read)
+        return answer
+
     return found
 
 
@@ -159,7 +171,7 @@ class _Tracing:
 
     def __init__(
         self,
-        program: Program,
+        program: Program | Live,
         batch_size: int,
         machine: Machine,
         end: End[Trace],
@@ -167,7 +179,8 @@ class _Tracing:
     ) -> None:
         self._program, self._end, self._wanted = program, end, steps
         self._steps = ProgramSteps(program, batch_size, self._step_ended)
-        self._loaders = Loaders(program.loaders, batch_size)
+        positions = program.loaders if isinstance(program, Program) else ()
+        self._loaders = Loaders(positions, batch_size)
         self._machine = machine
         self._recorder = machine.recorder(self._steps, batch_size)
         self._found: Trace | None = None
@@ -195,8 +208,13 @@ class _Tracing:
             self._end(self._found)
         elif self._steps.ended == STEPS:
             self._found = copy.deepcopy(self._recorder.trace)
+            self._found.micro_batches = self._loaders.batches
             self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
-            self._found.caveats += [*self._machine.caveats, *caveats(self._loaders)]
+            self._found.caveats += [
+                seen(self._found, self._steps.optimizer),
+                *self._machine.caveats,
+                *caveats(self._loaders),
+            ]
             if self._wanted == STEPS:
                 self._end(self._found)
         self._loaders.step_ended()
@@ -227,7 +245,7 @@ class _Patience:
         end: Takes the error.
     """
 
-    def __init__(self, program: Program, end: Callable[[EngineError], object]) -> None:
+    def __init__(self, program: Program | Live, end: Callable[[EngineError], object]) -> None:
         self._program, self._end = program, end
         self._steps = 0
         self._stop = watch(PATIENCE_SECONDS, self._too_late)

@@ -19,14 +19,20 @@ from ..parsing import collect
 from ..request import FIELDS, Assumptions, Request
 from ..workload import LARGEST_ACCUMULATION
 from .factory import Factory
+from .live import Live
 from .program import Program
 
-Script = Factory | Program
+Script = Factory | Program | Live
+
+_NOT_MEASURED = (
+    "this is predicted in its own process; choose a GPU that `memorymark devices` lists, or "
+    "measure a script or a factory"
+)
 
 
 @dataclass(frozen=True)
 class ScriptRequest(Request):
-    """One request about a script: a factory of training steps, or a program.
+    """One request about a script: a factory of training steps, a program, or live training.
 
     To keep a global batch, a factory has to accept the number of micro-batches. ``software`` is
     that of :class:`~engine.workload.Workload`.
@@ -50,8 +56,14 @@ class ScriptRequest(Request):
         """One: a script's steps run on one GPU."""
         return 1
 
-    def script_at(self, batch_size: int) -> Script:
-        """The script, accumulating as many micro-batches of that size as the request needs."""
+    def script_at(self, batch_size: int) -> Factory | Program:
+        """The script to measure, accumulating as many micro-batches of that size as needed.
+
+        Raises:
+            InvalidInput: For ``gpu``, if it lives in this process, since trials have their own.
+        """
+        if isinstance(self.script, Live):
+            raise InvalidInput({"gpu": _NOT_MEASURED})
         accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)
         return replace(self.script, gradient_accumulation=accumulated)
 
@@ -61,9 +73,8 @@ class ScriptRequest(Request):
 
         Args:
             script: What trains.
-            given: Values by field name, ``gradient_accumulation`` and ``software``
-                included. Empty text and ``None``
-                mean the default.
+            given: Values by field name, ``gradient_accumulation`` and ``software`` included. Empty
+                text and ``None`` mean the default.
 
         Raises:
             InvalidInput: With a message for each wrong or unknown field.
@@ -81,7 +92,9 @@ class ScriptRequest(Request):
         )
         accumulated = read(FIELDS["gradient_accumulation"], accumulation, wrong)
         versions = collect(lambda: software.parse(pins), wrong) or {}
-        if isinstance(script, Program) and "global_batch_size" in filled:
+        if isinstance(script, Live) and filled.get("gpu", LOCAL) == LOCAL:
+            wrong["gpu"] = _NOT_MEASURED
+        if not isinstance(script, Factory) and "global_batch_size" in filled:
             wrong["global_batch_size"] = (
                 "a script cannot be told to accumulate; leave this out, or give a factory"
             )

@@ -29,8 +29,10 @@ from torch.optim.optimizer import (
 )
 
 from .factory import ScriptFailed
+from .live import Live
 from .program import Program
 from .steps import FoundModules, FoundOptimizers
+from .taking_over import TakingOver
 from .unlike_steps import STEPS
 
 _PATIENCE = 10
@@ -86,7 +88,7 @@ class ProgramSteps:
     """
 
     def __init__(
-        self, program: Program, batch_size: int | None, step_ended: Callable[[], None]
+        self, program: Program | Live, batch_size: int | None, step_ended: Callable[[], None]
     ) -> None:
         self.model: torch.nn.Module = torch.nn.ModuleList()
         self.optimizer = FoundOptimizers()
@@ -118,9 +120,23 @@ class ProgramSteps:
             ScriptFailed: When it ends.
             BaseException: What it raises.
         """
-        with self._watched(), as_main(self.program, self._batch_size):
-            runpy.run_path(self.program.path, run_name="__main__")
+        with self._watched():
+            if isinstance(self.program, Live):
+                self._run_on(self.program)
+            else:
+                with as_main(self.program, self._batch_size):
+                    runpy.run_path(self.program.path, run_name="__main__")
         raise ScriptFailed(self.ended_early())
+
+    def _run_on(self, live: Live) -> None:
+        """Run what has been made already, on fake tensors from here on."""
+        found = TakingOver()
+        found.look_into(live.held)
+        for module in found.modules:
+            self._modules.see(module, "", None)
+        for optimizer in found.optimizers:
+            self._turns.made(optimizer)
+        live.train(self._batch_size or live.batch_size or 1)
 
     def ended_early(self) -> str:
         """Why a script that has come to its end cannot be predicted."""

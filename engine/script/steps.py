@@ -7,6 +7,7 @@ modules as they register parameters, optimizers as they step.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -64,6 +65,9 @@ class FoundOptimizers:
     def after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         self.stepping = False
         self._found.add(optimizer)
+
+    def __iter__(self) -> Iterator[torch.optim.Optimizer]:
+        return iter(self._found)
 
     @property
     def state(self) -> dict[Any, Any]:

@@ -38,13 +38,14 @@ from ..tracing.trace import (
 )
 from .factory import Factory, ScriptFailed
 from .loaders import Feeding
-from .machine import pretended_machine
+from .machine import fresh_accelerate, pretended_machine
+from .placeholders import BeginWith, DependsOnValues, Values, check_values, first_that_runs
 from .program import Program
-from .program_trace import find_loaders, trace_program
+from .program_trace import begin_trace, find_loaders
 from .request import Script, ScriptRequest
+from .seen import on_the_host, seen, values_read
 from .steps import ScriptSteps
 from .unlike_steps import STEPS, unlike
-from .values import DependsOnValues, Values, check_values, first_that_runs
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of
@@ -64,7 +65,8 @@ class CannotTrace(EngineError):
     def __init__(self, reason: str, advice: str = "measure it") -> None:
         self.reason = reason
         super().__init__(
-            f"{reason}. There is no prediction: {advice} (--gpu local) on a machine with that GPU"
+            f"{reason.rstrip('.')}. There is no prediction: {advice} (--gpu local) on a machine "
+            "with that GPU"
         )
 
 
@@ -84,7 +86,9 @@ def trace_script(
         ScriptFailed: If the factory does not return training steps.
         InvalidInput: If there is no such factory, or PyTorch refuses a batch of 1.
     """
-    return _follow(factory, batch_size, behaviour, gpu).trace
+    followed = _follow(factory, batch_size, behaviour, gpu)
+    _check_followed(factory, followed)
+    return followed.trace
 
 
 @dataclass(frozen=True)
@@ -96,11 +100,13 @@ class _Followed:
         values: What the script read, and got.
         shows_gpu: Whether it saw the GPU; not if it puts nothing there, and is traced as if all
             that it puts on the CPU were there.
+        begin_with: Begins to trace that batch size with other values.
     """
 
     trace: Trace
     values: Values
     shows_gpu: bool
+    begin_with: BeginWith
 
 
 def _follow(
@@ -108,22 +114,61 @@ def _follow(
 ) -> _Followed:
     """Trace some steps without knowing what they read."""
     for shows_gpu in (True, False) if behaviour is not None else (False,):
+        begin_with = partial(_begin, factory, batch_size, behaviour, gpu, shows_gpu)
 
-        def trace_with(values: Values, shows_gpu: bool = shows_gpu) -> Trace:
-            return _trace(factory, batch_size, behaviour, gpu, values, shows_gpu)
+        def trace_with(values: Values, begin_with: BeginWith = begin_with) -> Trace:
+            return begin_with(values)()
 
         trace, values = first_that_runs(trace_with)
         if trace.sizes:
             break
+    told = replace(trace, caveats=[*trace.caveats, *values_read(values)])
+    return _Followed(told, values, shows_gpu, begin_with)
+
+
+def _check_followed(factory: Script, followed: _Followed) -> None:
+    """Refuse steps whose memory depends on values."""
     try:
-        check_values(trace_with, trace, values)
+        check_values(followed.begin_with, followed.trace, followed.values)
     except DependsOnValues as error:
         raise CannotTrace(f"{factory.name} cannot be traced without running it: {error}") from error
-    return _Followed(trace, values, shows_gpu)
+
+
+def _begin(
+    factory: Script,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    gpu: Gpu | None,
+    shows_gpu: bool,
+    values: Values,
+) -> Callable[[], Trace]:
+    """Begin to trace: a program in a process of its own, a factory when the trace is waited for."""
+    if isinstance(factory, Factory):
+        return lambda: _trace(factory, batch_size, behaviour, gpu, values, shows_gpu)
+    worded, one_more = _worded(factory, batch_size), batch_size == LOW
+    traced = begin_trace(factory, batch_size, behaviour, gpu, values, shows_gpu, worded, one_more)
+
+    def checked() -> Trace:
+        trace = traced()
+        _check_whole(trace, factory)
+        return trace
+
+    return checked
+
+
+def _worded(script: Script, batch_size: int) -> Callable[[BaseException], EngineError]:
+    """Words an error of the script."""
+
+    def worded(error: BaseException) -> EngineError:
+        if batch_size == 1 and batch_norm_refuses(error):
+            return NeedsTwoSamples()
+        return _refusal(script, error)
+
+    return worded
 
 
 def _trace(
-    factory: Script,
+    factory: Factory,
     batch_size: int,
     behaviour: CudaBehaviour | None,
     gpu: Gpu | None,
@@ -131,20 +176,8 @@ def _trace(
     shows_gpu: bool,
 ) -> Trace:
     """Trace three steps of the script, with these values."""
-
-    def worded(error: BaseException) -> EngineError:
-        if batch_size == 1 and batch_norm_refuses(error):
-            return NeedsTwoSamples()
-        return _refusal(factory, error)
-
-    if isinstance(factory, Program):
-        one_more = batch_size == LOW
-        trace = trace_program(
-            factory, batch_size, behaviour, gpu, values, shows_gpu, worded, one_more
-        )
-        _check_whole(trace, factory)
-        return trace
     with (
+        fresh_accelerate(),
         pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine,
         closing(ScriptSteps(factory, batch_size)) as steps,
     ):
@@ -157,12 +190,13 @@ def _trace(
         except EngineError:
             raise
         except (Exception, SystemExit) as error:
-            raise worded(error) from error
+            raise _worded(factory, batch_size)(error) from error
         trace = _with_one_more(recorder, steps) if batch_size == LOW else recorder.trace
+        trace.tf32 = torch.backends.cuda.matmul.allow_tf32
+        trace.caveats = [seen(trace, steps.optimizer), *trace.caveats, *machine.caveats]
     if trace.sizes or not machine.shows_gpu:
         _check(steps, trace, factory)
-    tf32 = torch.backends.cuda.matmul.allow_tf32
-    return replace(trace, tf32=tf32, caveats=[*trace.caveats, *machine.caveats])
+    return trace
 
 
 def _with_one_more(recorder: MemoryRecorder, steps: ScriptSteps) -> Trace:
@@ -201,30 +235,57 @@ def trace_script_at_every_batch_size(
     """
     low = _follow(factory, LOW, behaviour, gpu)
 
+    def begin(batch_size: int) -> Callable[[], Trace]:
+        values = Values(low.values.placeholders)
+        return _begin(factory, batch_size, behaviour, gpu, low.shows_gpu, values)
+
+    # They run beside those that check the values.
+    begun = {size: begin(size) for size in (HIGH, _CHECKED)}
+
     @cache
     def each(batch_size: int) -> Trace:
         if batch_size == LOW:
             return low.trace
-        values = Values(low.values.placeholders)
-        return _trace(factory, batch_size, behaviour, gpu, values, low.shows_gpu)
+        return (begun.pop(batch_size, None) or begin(batch_size))()
 
-    if each(LOW).sizes == each(HIGH).sizes:
+    _check_followed(factory, low)
+
+    try:
+        high = each(HIGH)
+        even_only = False
+    except CannotTrace:
+        high = each(2 * LOW)
+        even_only = True
+    if each(LOW).sizes == high.sizes:
         raise ScriptFailed(
-            f"a step of {factory.name} creates the same tensors at batch {LOW} and {HIGH}; "
-            f"{factory.wants_data}"
+            f"a step of {factory.name} creates the same tensors at batch {LOW} and "
+            f"{high.batch_size}; {factory.wants_data}"
         )
     at: TraceAt = each
     try:
+        if even_only:
+            raise NotAffine(f"{factory.name} takes no batch of {HIGH}")
         at = _checked_traces(each(_CHECKED), each).at
     except NotAffine as error:
         warn(f"{error}; tracing each batch size separately")
     single = cache(lambda: one_sample(each, each(LOW)))
 
-    def told(batch_size: int) -> Trace:
+    def at_batch(batch_size: int) -> Trace:
         trace = single() if batch_size == 1 else at(batch_size)
-        return replace(trace, caveats=low.trace.caveats)
+        told = replace(
+            trace,
+            host_bytes=_host_bytes(low.trace, high, batch_size),
+            micro_batches=low.trace.micro_batches,
+        )
+        return replace(told, caveats=[*low.trace.caveats, *on_the_host(told)])
 
-    return told
+    return at_batch
+
+
+def _host_bytes(low: Trace, high: Trace, batch_size: int) -> int:
+    """Bytes on the host at a batch size, on the line through those at two."""
+    per_sample = (high.host_bytes - low.host_bytes) / (high.batch_size - low.batch_size)
+    return round(low.host_bytes + per_sample * (batch_size - low.batch_size))
 
 
 def _checked_traces(checked: Trace, each: TraceAt) -> AffineTrace | QuadraticTrace:
@@ -284,8 +345,8 @@ def _refusal(factory: Script, error: BaseException) -> CannotTrace:
     if isinstance(error, NotPredictable):
         return CannotTrace(f"{reason}{factory.where(error)}: {error}")
     if "convert all Tensors to FakeTensors" in str(error):
-        reason += f"{factory.where(error)}: it uses a tensor that the factory did not create"
-        return CannotTrace(reason, "create it there, or measure it")
+        reason += f"{factory.where(error)}: it uses a tensor that was made before"
+        return CannotTrace(reason, "make it there, or measure it")
     # It is not known whether this would fail on real tensors too.
     advice = "fix that, or, if the script runs by itself, measure it"
     return CannotTrace(f"{reason}{factory.describe(error)}", advice)

@@ -1,24 +1,16 @@
-"""Values of tensors that have none: placeholders, and whether an answer depends on them.
+"""Values of fake tensors: what a script reads is answered, by what is known or a placeholder.
 
-Fake tensors have shapes but no values. Where a script reads one (``loss.item()``, ``if loss > 1``,
-a sampler's seed), it gets a placeholder and goes on. Its steps are traced again with other
-placeholders: where the memory stays the same, it does not depend on the values; where it changes,
-there is no prediction, and the error names the line. Values that are known all the same are kept:
-numbers that the script itself writes down, and the integers and booleans computed from them.
+Known are the numbers that the script itself writes down, integers that it draws at random (each
+trace draws its own), and what is computed from them as long as it is small. For all others, see
+:mod:`.placeholders`.
 """
 
 from __future__ import annotations
 
-import linecache
-import sys
-import sysconfig
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import numpy
@@ -29,11 +21,15 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 
-from ..errors import EngineError
 from ..tracing.known_values import KnownValues
-from ..tracing.trace import Trace
+from ..tracing.operations import tensors_in
+from .placeholders import Values
 
 _aten = torch.ops.aten
 
@@ -41,223 +37,8 @@ MOST_KNOWN = 2**18
 """Integers and booleans are computed for real up to so many in a tensor: enough for the token ids
 and masks of the batches that are traced."""
 
-ENDLESS = 2_000
-"""So many booleans read in a row on one line are taken for a loop that only its values end, as
-rejection sampling is."""
-
-Value = bool | int | float | complex
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of code that reads a value.
-
-    Attributes:
-        file: Its path.
-        number: From 1.
-    """
-
-    file: str
-    number: int
-
-    def __str__(self) -> str:
-        code = linecache.getline(self.file, self.number).strip()
-        return f"{Path(self.file).name}, line {self.number}" + (f" ({code})" if code else "")
-
-
-@dataclass(frozen=True)
-class Placeholders:
-    """What a script gets instead of values.
-
-    Attributes:
-        integer, real, truth: By type.
-        at: Other placeholders for some lines.
-    """
-
-    integer: int = 1
-    real: float = 1.0
-    truth: bool = False
-    at: Mapping[Line, Placeholders] = field(default_factory=dict)
-
-    def of(self, dtype: torch.dtype, line: Line) -> Value:
-        """The placeholder for a value of that type that is read on that line."""
-        there = self.at.get(line, self)
-        if dtype is torch.bool:
-            return there.truth
-        if dtype.is_complex:
-            return complex(there.real)
-        return there.real if dtype.is_floating_point else there.integer
-
-
-FIRST = Placeholders()
-OTHERS = (Placeholders(0, 0.0, True), Placeholders(7, 1e4, False))
-"""Zero lies below the thresholds that code compares with, and ten thousand above those of losses
-and norms. An integer may be a length or an index, so it stays small."""
-
-_MOST_ATTEMPTS = 8
-
-
-@dataclass
-class Values:
-    """What a script reads of its tensors while it is traced, and what it gets.
-
-    Attributes:
-        placeholders: What it gets.
-        read: How often each line got a placeholder.
-        bounded: How often each line selected by values, and got all that there could be.
-        users: The user's own line behind each of these lines.
-        last: The line that got the latest placeholder.
-    """
-
-    placeholders: Placeholders = FIRST
-    read: Counter[Line] = field(default_factory=Counter)
-    bounded: Counter[Line] = field(default_factory=Counter)
-    users: dict[Line, Line] = field(default_factory=dict)
-    last: Line | None = None
-    _in_a_row: int = 0
-
-    def answer(self, dtype: torch.dtype) -> Value:
-        """The placeholder for the line that is running.
-
-        Raises:
-            EndlessLoop: If that line does nothing but ask.
-        """
-        line = self._line()
-        self._in_a_row = self._in_a_row + 1 if line == self.last and dtype is torch.bool else 0
-        if self._in_a_row > ENDLESS:
-            raise EndlessLoop(f"{line} loops until a tensor has another value")
-        self.read[line] += 1
-        self.last = line
-        return self.placeholders.of(dtype, line)
-
-    def bound(self) -> None:
-        """Take down that the line that is running got a tensor of the largest size there is."""
-        self.bounded[self._line()] += 1
-
-    def lines(self) -> list[str]:
-        """The user's own lines that got placeholders, in the order of the first time."""
-        return list(dict.fromkeys(str(self.users[line]) for line in self.read))
-
-    def bounded_lines(self) -> list[str]:
-        """The user's own lines that selected by values."""
-        return list(dict.fromkeys(str(self.users[line]) for line in self.bounded))
-
-    def _line(self) -> Line:
-        """The line that runs, outside PyTorch and the engine."""
-        frame: FrameType | None = sys._getframe(1)
-        found: Line | None = None
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if not file.startswith(_PLUMBING):
-                found = found or Line(file, frame.f_lineno)
-                if not file.startswith(_INSTALLED):
-                    self.users.setdefault(found, Line(file, frame.f_lineno))
-                    return found
-            frame = frame.f_back
-        found = found or Line("?", 0)
-        self.users.setdefault(found, found)
-        return found
-
-
-_ENGINE = Path(__file__).parents[1]
-_PLUMBING = (
-    str(Path(torch.__file__).parent),
-    *(f"{_ENGINE / room}/" for room in ("script", "tracing", "parallel", "prediction")),
-    "<",
-)
-_INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")),)
-
-
-class EndlessLoop(EngineError):
-    """A loop that ends only when a tensor has another value than its placeholder."""
-
-
-class DependsOnValues(EngineError):
-    """Memory depends on a value, so nothing can be said without running the steps.
-
-    Attributes:
-        line: Where it is read, in the user's own code.
-    """
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        super().__init__(f"memory depends on a tensor's value, read at {line}")
-
-
-TraceWith = Callable[[Values], Trace]
-"""Traces with these values, and takes down in them what was read."""
-
-_Found = TypeVar("_Found")
-
-
-def first_that_runs(run_with: Callable[[Values], _Found]) -> tuple[_Found, Values]:
-    """What comes of the first placeholders that let the steps run to their end.
-
-    Args:
-        run_with: Runs them with these values, and takes down in them what was read.
-
-    Raises:
-        EngineError: What it raises if none do.
-    """
-    attempts = [FIRST]
-    refused: EngineError | None = None
-    for placeholders in attempts:  # grows
-        values = Values(placeholders)
-        try:
-            return run_with(values), values
-        except EngineError as error:
-            refused = refused or error
-            line = values.last
-            if line is None or line in placeholders.at:
-                continue
-            attempts += [replace(placeholders, at={**placeholders.at, line: o}) for o in OTHERS]
-            del attempts[_MOST_ATTEMPTS:]
-    assert refused is not None  # noqa: S101 - at least one attempt was made
-    raise refused
-
-
-def check_values(trace_with: TraceWith, trace: Trace, values: Values) -> None:
-    """Make sure that other placeholders would have given the same trace.
-
-    Where other values end the steps in an error, they are not those of a training run that goes on:
-    a check for NaN, say.
-
-    Args:
-        trace_with: Traces anew.
-        trace: What :func:`first_that_runs` returned.
-        values: What it returned with it.
-
-    Raises:
-        DependsOnValues: If they give other allocations.
-    """
-    for other in OTHERS if values.read else ():
-        _compare(trace_with, trace, values, other)
-
-
-def _compare(trace_with: TraceWith, trace: Trace, values: Values, other: Placeholders) -> None:
-    """Refuse steps that other placeholders change, on all lines at once or on one of them."""
-    everywhere = replace(other, at=values.placeholders.at)
-    if _alike(trace_with, trace, everywhere) is True:
-        return
-    lines = [line for line in values.read if line not in values.placeholders.at]
-    for line in lines:
-        only = replace(values.placeholders, at={**values.placeholders.at, line: other})
-        if _alike(trace_with, trace, only) is False:
-            raise DependsOnValues(values.users[line])
-
-
-def _alike(trace_with: TraceWith, trace: Trace, placeholders: Placeholders) -> bool | None:
-    """Whether they give the same allocations; ``None`` if they end in an error."""
-    try:
-        traced = trace_with(Values(placeholders))
-    except EngineError:
-        return None
-    return _blocks(traced) == _blocks(trace)
-
-
-def _blocks(trace: Trace) -> list[tuple[int, int]]:
-    """What the caching allocator is asked for, in order: it rounds sizes up to 512 bytes."""
-    return [(kind, -(-trace.sizes[tensor] // 512)) for kind, tensor in trace.events]
+MOST_KNOWN_REALS = 2**8
+"""Real numbers are, up to so many: enough for the widths of a network's layers, or their rates."""
 
 
 class ScriptValues(KnownValues):
@@ -274,8 +55,37 @@ class ScriptValues(KnownValues):
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
         """Whether a real tensor is small enough to be computed with."""
-        most = 1 if t.is_floating_point() or t.is_complex() else MOST_KNOWN
+        real = t.is_floating_point() or t.is_complex()
+        most = MOST_KNOWN_REALS if real else MOST_KNOWN
         return type(t) is torch.Tensor and t.device.type == "cpu" and t.numel() <= most
+
+    def dispatch(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator on fake tensors; a view keeps values, and shares its tensor's memory."""
+        of = args[0] if args else None
+        if not isinstance(of, FakeTensor) or of.constant is None or not func.is_view:
+            return super().dispatch(func, types, args, kwargs)
+        values = of.constant
+        of.constant = None  # else the view would be a tensor of its own
+        try:
+            viewed = super().dispatch(func, types, args, kwargs)
+        finally:
+            of.constant = values
+        with _disable_current_modes():
+            kept = func(values, *args[1:], **(kwargs or {}))
+        for view, constant in zip(_list(viewed), _list(kept), strict=True):
+            view.constant = constant
+            self.fake_tensor_converter.add_constant_storage_mapping(view)
+        return viewed
+
+
+def _list(output: Any) -> Sequence[Any]:
+    return output if isinstance(output, list | tuple) else [output]
 
 
 class ValuesMode(TorchDispatchMode):
@@ -290,6 +100,22 @@ class ValuesMode(TorchDispatchMode):
         super().__init__()
         self._values = values
         self._fake = fake
+        self._beside_real = False
+        self._random = torch.Generator().manual_seed(values.placeholders.integer)
+
+    @contextmanager
+    def beside_real(self) -> Iterator[None]:
+        """Be the active mode where real tensors are made: these are left alone.
+
+        What is computed from both is fake.
+        """
+        allowed = self._fake.allow_non_fake_inputs
+        self._beside_real = self._fake.allow_non_fake_inputs = True
+        try:
+            with self:
+                yield
+        finally:
+            self._beside_real, self._fake.allow_non_fake_inputs = False, allowed
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -304,6 +130,12 @@ class ValuesMode(TorchDispatchMode):
     ) -> Any:
         """Run the operator; where that takes values, answer in its place."""
         kwargs = kwargs or {}
+        if self._beside_real and not any(
+            isinstance(tensor, FakeTensor) for tensor in tensors_in((args, kwargs))
+        ):
+            return func(*args, **kwargs)
+        if func in _DRAWN and (drawn := self._draw(func, args, kwargs)) is not None:
+            return drawn
         if func in _WRITTEN_DOWN and (known := self._known(func, args, kwargs)) is not None:
             return known
         try:
@@ -321,28 +153,73 @@ class ValuesMode(TorchDispatchMode):
             return _LARGEST[func](*args, **kwargs)
 
     def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A tensor of integers with its values; ``None`` for any other."""
+        """A tensor that is written down, with its values; ``None`` where they are not kept."""
         if kwargs.get("pin_memory") or str(kwargs.get("device") or "cpu") != "cpu":
             return None
         if not _few(func, args):
             return None
         with _disable_current_modes():
             real = func(*args, **kwargs)
-        if real.is_floating_point() or not self._fake.may_turn_const(real):
+        if real.is_floating_point() and func not in _SERIES:
+            return None  # parameters and the like, whose values change
+        return self._with_values(real)
+
+    def _draw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Random integers with their values; ``None`` where they are too many, or no integers."""
+        draw, elements = _DRAWN[func](args)
+        if elements > MOST_KNOWN:
+            return None
+        self._values.drawn = True
+        with _disable_current_modes():
+            dtype = kwargs.get("dtype") or torch.int64
+            real = draw(dtype=dtype, generator=self._random)
+        return self._with_values(real)
+
+    def _with_values(self, real: torch.Tensor) -> Any:
+        """A fake tensor that keeps the values of a real one; ``None`` if they are too many."""
+        if not self._fake.may_turn_const(real):
             return None
         return self._fake.fake_tensor_converter.from_real_tensor(
             self._fake, real, make_constant=True
         )
 
 
-_WRITTEN_DOWN = {
+_SERIES = {
     _aten.arange.default,
     _aten.arange.start,
     _aten.arange.start_step,
+    _aten.linspace.default,
+}
+_WRITTEN_DOWN = {
+    *_SERIES,
     _aten.full.default,
     _aten.ones.default,
     _aten.zeros.default,
 }
+_Draw = Callable[..., torch.Tensor]
+
+
+def _below(high: int, size: Sequence[int]) -> tuple[_Draw, int]:
+    return _between(0, high, size)
+
+
+def _between(low: int, high: int, size: Sequence[int]) -> tuple[_Draw, int]:
+    return partial(torch.randint, low, high, tuple(size)), torch.Size(size).numel()
+
+
+def _permuted(n: int) -> tuple[_Draw, int]:
+    return partial(torch.randperm, n), n
+
+
+_DRAWN: dict[Any, Callable[[tuple[Any, ...]], tuple[_Draw, int]]] = {
+    _aten.randint.default: lambda args: _below(*args),
+    _aten.randint.generator: lambda args: _below(*args),
+    _aten.randint.low: lambda args: _between(*args),
+    _aten.randint.low_generator: lambda args: _between(*args),
+    _aten.randperm.default: lambda args: _permuted(*args),
+    _aten.randperm.generator: lambda args: _permuted(*args),
+}
+"""Operators that draw integers, and what draws as many with a generator."""
 _YES_OR_NO = {_aten.equal.default, _aten.is_nonzero.default, _aten.allclose.default}
 
 
@@ -351,6 +228,8 @@ def _few(func: Any, args: tuple[Any, ...]) -> bool:
     if func._overloadpacket is _aten.arange:
         numbers = [abs(number) for number in args if isinstance(number, int | float)]
         return bool(numbers) and max(numbers) <= MOST_KNOWN
+    if func is _aten.linspace.default:
+        return int(args[2]) <= MOST_KNOWN
     elements = 1
     for length in args[0]:
         elements *= int(length)
@@ -434,6 +313,25 @@ _LARGEST: dict[Any, Callable[..., Any]] = {
 
 
 @contextmanager
+def loading() -> Iterator[None]:
+    """Make real tensors, for data, for as long as the context lasts.
+
+    Fake ones that are there already go on answering, and may be mixed with them.
+    """
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, ValuesMode)]
+    with _disable_current_modes(), modes[-1].beside_real() if modes else nullcontext():
+        yield
+
+
+class _Kept:
+    """Memory of an array that shares it with a tensor, and keeps it alive."""
+
+    def __init__(self, array: Any, tensor: torch.Tensor) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self._kept = array, tensor
+
+
+@contextmanager
 def answering(values: Values, fake: FakeTensorMode) -> Iterator[None]:
     """Let fake tensors answer with these values, for as long as the context lasts."""
 
@@ -460,7 +358,8 @@ def answering(values: Values, fake: FakeTensorMode) -> Iterator[None]:
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 "instead."
             )
-        return as_array(tensor)
+        array = as_array(tensor)
+        return array if tensor.is_cuda else numpy.asarray(_Kept(array, tensor))
 
     def to_text(tensor: torch.Tensor, spec: str) -> str:
         return format(tensor.item() if tensor.dim() == 0 else repr(tensor), spec)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine import __version__
-from engine.cli.main import OF_THE_EXTRA
+from engine.errors import OF_THE_EXTRA
 from engine.fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +129,12 @@ class TestWithoutTheExtra:
         sent = run(empty / "memorymark", "push", folder=training, environment={})
         assert (sent.returncode, sent.stdout) == (2, "")
         assert "MEMORYMARK_URL" in sent.stderr
+
+    def test_predicting_from_python_says_what_to_install(self, empty: Path, training: Path) -> None:
+        program = "import memorymark; memorymark.predict(print, gpu='a10', batch_sizes=[1])"
+        said = run(empty / "python", "-c", program, folder=training)
+        assert said.returncode == 1
+        assert "run: pip install 'memorymark[engine]'" in said.stderr.splitlines()[-1]
 
     @pytest.mark.parametrize(
         "arguments", ["analyze bert --gpu a10", "devices", "run", "check --config c.toml"]

@@ -12,6 +12,7 @@ import torch
 
 from engine.cli.main import main
 from engine.errors import EngineError, InvalidInput
+from engine.gpus import GPUS
 from engine.measurement import cpu, programs
 from engine.measurement.protocol import TrialOrder
 from engine.result import Trial
@@ -75,6 +76,7 @@ def real(program: Program, batch_size: int) -> Trial:
     order = TrialOrder(program, batch_size)
 
     def run(done: Done[Trial]) -> None:
+        torch.set_num_threads(1)  # those of OpenMP do not come along into a fork
         programs.run_program(order, cpu.ProgramWatch(order), done)
 
     return in_a_fork(run)
@@ -131,15 +133,60 @@ class TestTheTrace:
 
     def test_steps_that_grow_are_told(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "kept.append(loss)", made="kept = []")
-        assert not trace_script(program, 2, None).caveats
+        assert not trace_script(program, 2, None).caveats[1:]
         program = loop(tmp_path, "kept.append(torch.ones(10**6))", made="kept = []")
-        caveat = trace_script(program, 2, None).caveats[0]
+        caveat = trace_script(program, 2, None).caveats[1]
         assert caveat.startswith("Steps differ: at batch 2 the tensors of step 3 take")
 
     def test_evaluation_is_told(self, tmp_path: Path) -> None:
         made = "evaluation = DataLoader(TensorDataset(torch.ones(9, 64)), 3)"
-        caveat = trace_script(loop(tmp_path, made=made), 2, None).caveats[0]
+        caveat = trace_script(loop(tmp_path, made=made), 2, None).caveats[1]
         assert caveat.startswith("The script also evaluates")
+
+    @pytest.mark.parametrize(
+        "item",
+        [
+            "self.x[i] + torch.from_numpy(numpy.ones(64, numpy.float32)), torch.ones(64)",
+            "torch.full((64,), self.x[i].sum().item()), self.y[i] * torch.rand(64)",
+        ],
+    )
+    def test_data_may_mix_what_was_made_before_with_what_is_loaded(
+        self, tmp_path: Path, item: str
+    ) -> None:
+        before = (
+            "import numpy\nclass Data(torch.utils.data.Dataset):\n"
+            "    def __init__(self): self.x, self.y = torch.randn(64, 64), torch.rand(64, 1)\n"
+            f"    def __len__(self): return 64\n    def __getitem__(self, i): return {item}\n"
+            "loader = DataLoader(Data(), args.batch_size, shuffle=True)"
+        )
+        program = loop(tmp_path, before=before)
+        expected = trace_script(loop(tmp_path), 16, None)
+        assert trace_script(program, 16, None).peak_by_category() == expected.peak_by_category()
+
+    def test_where_only_even_batches_are_taken_each_is_traced(self, tmp_path: Path) -> None:
+        program = loop(tmp_path, "assert len(x) % 2 == 0, 'odd'")
+        said: list[str] = []
+        at = trace_script_at_every_batch_size(program, A10, said.append)
+        assert said == ["train.py takes no batch of 3; tracing each batch size separately"]
+        assert at(16).sizes == trace_script(program, 16, A10).sizes
+        with pytest.raises(CannotTrace, match="AssertionError: odd"):
+            at(17)
+
+    def test_a_stream_of_data_has_no_end(self, tmp_path: Path) -> None:
+        before = (
+            "class Stream(torch.utils.data.IterableDataset):\n"
+            "    def __iter__(self):\n"
+            "        while True: yield torch.ones(64), torch.ones(64)\n"
+            "loader = DataLoader(Stream(), args.batch_size)"
+        )
+        assert trace_script(loop(tmp_path, before=before), 16, None).operations
+
+    def test_lengths_computed_from_values_that_nobody_knows_are_refused(
+        self, tmp_path: Path
+    ) -> None:
+        last = "a, b = loss.long(), loss.long() + 5; torch.ones(10**4)[a:b].clone().sum()"
+        with pytest.raises(CannotTrace, match=r"train\.py, line 25"):
+            trace_script(loop(tmp_path, last), 2, None)
 
     def test_modules_beside_the_script_are_found(self, tmp_path: Path) -> None:
         (tmp_path / "beside.py").write_text("import torch\nhalf = torch.ones(3) / 2\n")
@@ -216,6 +263,17 @@ class TestNothingStaysBehind:
         assert "LEFT" not in os.environ
         assert capfd.readouterr() == ("", "")
 
+    def test_nothing_of_a_real_run_either(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        work = tmp_path / "work"
+        work.mkdir()
+        monkeypatch.chdir(work)
+        monkeypatch.setattr(quiet, "temporary_folder", lambda: "/nowhere")  # this one is in it
+        before = "os.makedirs('out'); open('out/a', 'w').write('a')"
+        assert real(loop(tmp_path, before=before), 2).fits
+        assert list(work.iterdir()) == []
+
     def test_no_network(self, tmp_path: Path) -> None:
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
@@ -236,6 +294,73 @@ class TestTheCommandLine:
         found = json.loads(out)
         assert (found["batch_size"], found["fits"]) == (16, True)
         assert "a step" not in err
+
+    def test_speed_counts_the_samples_of_all_micro_batches(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "train.py"
+        code = LOOP.replace("optimizer.zero_grad()", "seen = globals().get('seen', 0) + 1")
+        code = code.replace("optimizer.step()", "if seen % 4 == 0: optimizer.step()")
+        path.write_text(code.format(last="pass", before="", made=""))
+        assert main(["predict", str(path), "--gpu", "a10", "--json", "--", "--epochs", "9"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["samples_per_second"] * found["step_seconds"] == pytest.approx(4 * 8)
+
+    @pytest.mark.parametrize("given", [[], ["--batch-flag", "--batch-size"]])
+    def test_without_a_batch_size_its_own_is_predicted(
+        self, tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = loop(tmp_path).path
+        assert main(["predict", path, *given, "--gpu", "a10", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["batch_size"] == 8
+        assert found["caveats"][0].startswith("3 steps were traced.")
+
+    def test_where_no_loader_tells_its_batch_size_it_has_to_be_said(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "train.py"
+        path.write_text(LOOP.format(last="pass", before="loader = [(data[:4])]", made=""))
+        assert main(["predict", str(path), "--batch-flag", "batch-size", "--gpu", "a10"]) == 2
+        assert "error: --batch-size: no DataLoader tells" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("given", "status", "says"),
+        [
+            (["--gpu", "t4"], 0, "Batch 8 of train.py fits on NVIDIA T4"),
+            (
+                ["--gpu", "t4", "--batch-size", "2", "--min-share-of-recommended-speed", "0.9"],
+                1,
+                "Batch 2 of train.py is too slow on NVIDIA T4",
+            ),
+        ],
+    )
+    def test_a_script_is_checked(
+        self,
+        tmp_path: Path,
+        given: list[str],
+        status: int,
+        says: str,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        assert main(["check", loop(tmp_path).path, *given]) == status
+        assert says in capsys.readouterr().out
+
+    @pytest.mark.slow
+    def test_a_plan_compares_gpus(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        some = {name: GPUS[name] for name in ("t4", "a10", "a6000")}
+        monkeypatch.setattr("engine.prediction.plan.GPUS", some)
+        assert main(["plan", loop(tmp_path).path, "--gpu", "a10"]) == 0
+        out, err = capsys.readouterr()
+        assert "train.py (script)" in out
+        for name in some:
+            assert name in out
+        assert [line.split()[-1] for line in err.splitlines() if "capability" in line] == [
+            "8.6",
+            "7.5",
+        ]
 
     def test_the_answer_can_be_repeated(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import analysis
+from engine import script_analysis
 from engine.cli.main import main
 from engine.errors import EngineError, InvalidInput
 from engine.result import Source, Trial
@@ -45,7 +45,7 @@ def test_a_mistake_is_reported_with_what_to_do(
 def test_data_created_on_import_is_reported(folder: Path) -> None:
     code = "import torch\ndata = torch.randn(999, 64)\n"
     code += WHOLE.replace("torch.randn(batch_size, 64)", "data[:batch_size]")
-    with pytest.raises(CannotTrace, match=r"did not create.*create it there, or measure"):
+    with pytest.raises(CannotTrace, match=r"was made before.*make it there, or measure"):
         trace_script(written(folder, code), 2, A10)
 
 
@@ -81,8 +81,8 @@ def test_measured_steps_that_ignore_the_batch_size_are_refused(
         size = order.batch_size  # type: ignore[attr-defined]  # an order
         return Trial(size, True, Source.MEASURED, peak_allocated_bytes=2**20)
 
-    monkeypatch.setattr(analysis, "measure", always_the_same)
+    monkeypatch.setattr(script_analysis, "measure", always_the_same)
     factory = linear(folder, last=BY_VALUE)
     request = ScriptRequest.parse(factory, {"memory_limit_bytes": 2**30})
     with pytest.raises(ScriptFailed, match=r"as much memory at batch 65,536 as at 16; its data"):
-        analysis.measure_script(request, lambda _: None)
+        script_analysis.measure_script(request, lambda _: None)

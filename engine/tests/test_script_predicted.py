@@ -9,15 +9,35 @@ from pathlib import Path
 import pytest
 
 import engine
-from engine.analysis import predict_script_batch
 from engine.cli.main import main
 from engine.errors import DoesNotFit, InvalidInput
 from engine.examples import my_training
+from engine.gpus import GPUS
 from engine.result import AnalysisResult, Source
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.trace import CannotTrace, trace_script
+from engine.script_analysis import plan_script, predict_script
 from engine.tests.scripts import A10, ACCUMULATING, BY_VALUE, EXAMPLE, linear, written
+
+NEEDS_BF16 = """
+import torch
+from torch import nn
+
+def make_step(batch_size):
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ValueError("this needs bf16")
+    model = nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(batch_size, 64, device="cuda")
+
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+"""
 
 
 class TestPredicted:
@@ -44,6 +64,22 @@ class TestPredicted:
         assert out == ""
         assert "There is no prediction: measure it" in err.splitlines()[-1]
 
+    def test_a_gpu_that_the_code_refuses_does_not_keep_others_out_of_a_plan(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        some = {name: GPUS[name] for name in ("t4", "a10")}
+        monkeypatch.setattr("engine.prediction.plan.GPUS", some)
+        factory = written(folder, NEEDS_BF16)
+        without = plan_script(ScriptRequest.parse(factory, {"gpu": "local"}), lambda _: None)
+        on_a10 = plan_script(ScriptRequest.parse(factory, {"gpu": "a10"}), lambda _: None)
+        for made in (without, on_a10):
+            t4, a10 = made.options
+            assert not t4.fits
+            assert "this needs bf16" in t4.why_not
+            assert a10.fits
+        with pytest.raises(CannotTrace, match="this needs bf16"):
+            plan_script(ScriptRequest.parse(factory, {"gpu": "t4"}), lambda _: None)
+
     def test_predicted_times_have_a_range(self) -> None:
         result = engine.analyze(EXAMPLE, gpu="t4", batch_multiple=512)
         trial = result.trials[0]
@@ -68,7 +104,7 @@ class TestPredicted:
     def test_allocator_options_change_the_prediction(self) -> None:
         request = ScriptRequest(Factory.of(EXAMPLE), gpu="t4", current_batch_size=1000)
         plain, expandable = (
-            predict_script_batch(replace(request, allocator=options), lambda _: None)[1]
+            predict_script(replace(request, allocator=options), lambda _: None).trials[0]
             for options in ("", "expandable_segments:True")
         )
         assert plain.peak_reserved_bytes != expandable.peak_reserved_bytes
@@ -113,7 +149,7 @@ class TestAccumulation:
 
     def asked(self, factory: Factory, **given: object) -> AnalysisResult:
         asked = {"gpu": "t4", "current_batch_size": 8, "global_batch_size": 64}
-        from engine.analysis import analyze_script
+        from engine.script_analysis import analyze_script
 
         return analyze_script(ScriptRequest.parse(factory, asked | given), lambda _: None)
 

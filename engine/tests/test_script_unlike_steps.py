@@ -33,10 +33,10 @@ def test_a_compiled_step_is_traced_uncompiled_and_says_so(
         code = code.replace("model(x).relu()", "relu(model(x))")
     for _ in range(2):  # the second time, the module is loaded already
         found = trace_script(written(folder, code, "compiled"), 8, A10)
-        assert found.caveats == [COMPILED]
+        assert found.caveats[1:] == [COMPILED]
     expected = trace_script(written(folder, plain), 8, A10)
     assert found.sizes == expected.sizes
-    assert expected.caveats == []
+    assert expected.caveats[1:] == []
 
 
 def test_an_answer_says_what_its_trace_does_not_tell(folder: Path) -> None:
@@ -53,7 +53,7 @@ def test_steps_that_grow_are_told(folder: Path) -> None:
     factory = linear(folder, last=keep)
     at = trace_script_at_every_batch_size(factory, A10, lambda _warning: None)
     for batch_size in (1, 2, 5):
-        (said,) = at(batch_size).caveats
+        _, said = at(batch_size).caveats
         assert said.startswith("Steps differ: at batch 2 the tensors of step 3 take")
 
 
@@ -62,19 +62,19 @@ def test_lengths_of_their_own_are_told(folder: Path) -> None:
     code = code.replace("    def step", "    lengths = iter((4, 4, 4, 64))\n    def step")
     x = "        x = torch.randn(batch_size, next(lengths), 64)\n"
     code = code.replace("        loss =", f"{x}        loss =")
-    (said,) = trace_script(written(folder, code), 2, A10).caveats
+    _, said = trace_script(written(folder, code), 2, A10).caveats
     assert "batches have their own lengths" in said
 
 
 def test_a_step_too_many_is_told_and_not_in_the_way(folder: Path) -> None:
     code = LINEAR.format(optimizer=ADAM, last="next(three)")
     code = code.replace("    def step", "    three = iter(range(3))\n    def step")
-    (said,) = trace_script(written(folder, code), 2, A10).caveats
+    _, said = trace_script(written(folder, code), 2, A10).caveats
     assert said.startswith("Step 4 fails with StopIteration")
 
 
 def test_a_number_kept_of_each_step_is_no_difference(folder: Path) -> None:
     factory = linear(folder, last="globals().setdefault('kept', []).append(1.0)")
-    assert trace_script(factory, 2, A10).caveats == []
+    assert trace_script(factory, 2, A10).caveats[1:] == []
     measured = cpu.run_trial(TrialOrder(factory, 8))
     assert trace_script(factory, 8, None).peak_by_category()[0] == measured.peak_allocated_bytes

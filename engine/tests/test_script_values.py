@@ -46,11 +46,31 @@ SAME_EITHER_WAY = {
     "        print(nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())",
     "numbers that are written down": "length = torch.tensor([batch_size]).max().item()\n"
     "        loss = model(x[:length]).sum()",
+    "sizes that are computed": "sizes = torch.round(torch.arange(1, 4) * 2.4).int().tolist()\n"
+    "        loss = model(x[: sizes[-1]]).sum()",
+    "a window that two random numbers bound": "begin = torch.randint(9, (1,))[0]\n"
+    "        loss = model(x[begin : begin + batch_size]).sum()",
+    "a schedule that is written down": "rates = [rate.item() for rate in torch.linspace(0, 1, 4)]\n"
+    "        layers = [nn.Dropout(rate) if rate > 0.5 else nn.Identity() for rate in rates]\n"
+    "        loss = nn.Sequential(*layers)(model(x[:batch_size])).sum()",
+    "an array that shares a tensor's memory": f"{PLAIN}; kept = (x * 2).numpy()",
+    "numbers in another shape": "ids = torch.arange(2 * batch_size)\n"
+    "        loss = model(x[ids.view(2, -1)[0]]).sum() + ids.flip(0).sum()",
+    "a loss reduced to a number": "loss = nn.functional.mse_loss(model(x[:batch_size]), "
+    "y[:batch_size, None])",
     "truncated initial weights": f"{PLAIN}; nn.init.trunc_normal_(model[0].weight, std=0.02)",
 }
+TAKES_SECONDS = {"truncated initial weights"}
 
 
-@pytest.mark.parametrize("body", SAME_EITHER_WAY.values(), ids=SAME_EITHER_WAY)
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(body, marks=pytest.mark.slow if name in TAKES_SECONDS else ())
+        for name, body in SAME_EITHER_WAY.items()
+    ],
+    ids=SAME_EITHER_WAY,
+)
 def test_reading_values_leaves_memory_equal_to_a_real_step(folder: Path, body: str) -> None:
     factory = written(folder, READING.replace("{body}", body))
     measured = cpu.run_trial(TrialOrder(factory, 8))

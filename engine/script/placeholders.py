@@ -1,0 +1,252 @@
+"""Placeholders for the values of tensors that have none, and whether an answer depends on them.
+
+Fake tensors have shapes but no values. Where a script reads one (``loss.item()``, ``if loss > 1``,
+a sampler's seed), it gets a placeholder and goes on. Its steps are traced again with other
+placeholders: where the memory stays the same, it does not depend on the values; where it changes,
+there is no prediction, and the error names the line.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import TypeVar
+
+import torch
+
+from ..errors import EngineError
+from ..tracing.trace import Trace
+from .factory import TRACING
+
+ENDLESS = 2_000
+"""So many booleans read in a row on one line are taken for a loop that only its values end, as
+rejection sampling is."""
+
+Value = bool | int | float | complex
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of code that reads a value.
+
+    Attributes:
+        file: Its path.
+        number: From 1.
+    """
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        code = linecache.getline(self.file, self.number).strip()
+        return f"{Path(self.file).name}, line {self.number}" + (f" ({code})" if code else "")
+
+
+@dataclass(frozen=True)
+class Placeholders:
+    """What a script gets instead of values.
+
+    Attributes:
+        integer, real, truth: By type.
+        apart: By so much integers differ at most, so that a length computed from two of them is not
+            always the same.
+        at: Other placeholders for some lines.
+    """
+
+    integer: int = 1
+    real: float = 1.0
+    truth: bool = False
+    apart: int = 0
+    at: Mapping[Line, Placeholders] = field(default_factory=dict)
+
+    def of(self, dtype: torch.dtype, line: Line, differs: Random) -> Value:
+        """The placeholder for a value of that type that is read on that line."""
+        there = self.at.get(line, self)
+        if dtype is torch.bool:
+            return there.truth
+        if dtype.is_complex:
+            return complex(there.real)
+        if dtype.is_floating_point:
+            return there.real
+        return there.integer + differs.randint(0, there.apart)
+
+
+FIRST = Placeholders()
+OTHERS = (Placeholders(0, 0.0, True), Placeholders(7, 1e4, False, 3))
+"""Zero lies below the thresholds that code compares with, and ten thousand above those of losses
+and norms. An integer may be a length or an index, so it stays small."""
+
+_MOST_ATTEMPTS = 8
+
+
+@dataclass
+class Values:
+    """What a script reads of its tensors while it is traced, and what it gets.
+
+    Attributes:
+        placeholders: What it gets.
+        read: How often each line got a placeholder.
+        bounded: How often each line selected by values, and got all that there could be.
+        users: The user's own line behind each of these lines.
+        last: The line that got the latest placeholder.
+        drawn: Whether integers were drawn at random.
+    """
+
+    placeholders: Placeholders = FIRST
+    read: Counter[Line] = field(default_factory=Counter)
+    bounded: Counter[Line] = field(default_factory=Counter)
+    users: dict[Line, Line] = field(default_factory=dict)
+    last: Line | None = None
+    drawn: bool = False
+    _in_a_row: int = 0
+    _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # no secret
+
+    def answer(self, dtype: torch.dtype) -> Value:
+        """The placeholder for the line that is running.
+
+        Raises:
+            EndlessLoop: If that line does nothing but ask.
+        """
+        line = self._line()
+        self._in_a_row = self._in_a_row + 1 if line == self.last and dtype is torch.bool else 0
+        if self._in_a_row > ENDLESS:
+            raise EndlessLoop(f"{line} loops until a tensor has another value")
+        self.read[line] += 1
+        self.last = line
+        return self.placeholders.of(dtype, line, self._random)
+
+    def bound(self) -> None:
+        """Take down that the line that is running got a tensor of the largest size there is."""
+        self.bounded[self._line()] += 1
+
+    def lines(self) -> list[str]:
+        """The user's own lines that got placeholders, in the order of the first time."""
+        return list(dict.fromkeys(str(self.users[line]) for line in self.read))
+
+    def bounded_lines(self) -> list[str]:
+        """The user's own lines that selected by values."""
+        return list(dict.fromkeys(str(self.users[line]) for line in self.bounded))
+
+    def _line(self) -> Line:
+        """The line that runs, outside PyTorch and the engine."""
+        frame: FrameType | None = sys._getframe(1)
+        found: Line | None = None
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not file.startswith(_PLUMBING):
+                found = found or Line(file, frame.f_lineno)
+                if not file.startswith(_INSTALLED):
+                    self.users.setdefault(found, Line(file, frame.f_lineno))
+                    return found
+            frame = frame.f_back
+        found = found or Line("?", 0)
+        self.users.setdefault(found, found)
+        return found
+
+
+_PLUMBING = (str(Path(torch.__file__).parent), *(f"{room}/" for room in TRACING), "<")
+_INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")),)
+
+
+class EndlessLoop(EngineError):
+    """A loop that ends only when a tensor has another value than its placeholder."""
+
+
+class DependsOnValues(EngineError):
+    """Memory depends on a value, so nothing can be said without running the steps.
+
+    Attributes:
+        line: Where it is read, in the user's own code.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        super().__init__(f"memory depends on a tensor's value, read at {line}")
+
+
+BeginWith = Callable[[Values], Callable[[], Trace]]
+"""Begins to trace with these values. What it returns waits for the trace, and takes down in them
+what was read."""
+
+_Found = TypeVar("_Found")
+
+
+def first_that_runs(run_with: Callable[[Values], _Found]) -> tuple[_Found, Values]:
+    """What comes of the first placeholders that let the steps run to their end.
+
+    Args:
+        run_with: Runs them with these values, and takes down in them what was read.
+
+    Raises:
+        EngineError: What it raises if none do.
+    """
+    attempts = [FIRST]
+    refused: EngineError | None = None
+    for placeholders in attempts:  # grows
+        values = Values(placeholders)
+        try:
+            return run_with(values), values
+        except EngineError as error:
+            refused = refused or error
+            line = values.last
+            if line is None or line in placeholders.at:
+                continue
+            attempts += [replace(placeholders, at={**placeholders.at, line: o}) for o in OTHERS]
+            del attempts[_MOST_ATTEMPTS:]
+    assert refused is not None  # noqa: S101 - at least one attempt was made
+    raise refused
+
+
+def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> None:
+    """Make sure that other placeholders would have given the same trace.
+
+    Where other values end the steps in an error, they are not those of a training run that goes on:
+    a check for NaN, say.
+
+    Args:
+        begin_with: Begins to trace anew.
+        trace: What :func:`first_that_runs` returned.
+        values: What it returned with it.
+
+    Raises:
+        DependsOnValues: If they give other allocations.
+    """
+    if not values.read and not values.drawn:
+        return
+    everywhere = [replace(other, at=values.placeholders.at) for other in OTHERS]
+    begun = [begin_with(Values(placeholders)) for placeholders in everywhere]
+    for other, traced in zip(OTHERS, begun, strict=True):
+        if _alike(traced, trace) is not True:
+            _compare_lines(begin_with, trace, values, other)
+
+
+def _compare_lines(
+    begin_with: BeginWith, trace: Trace, values: Values, other: Placeholders
+) -> None:
+    """Refuse steps that another placeholder changes on one line."""
+    lines = [line for line in values.read if line not in values.placeholders.at]
+    for line in lines:
+        only = replace(values.placeholders, at={**values.placeholders.at, line: other})
+        if _alike(begin_with(Values(only)), trace) is False:
+            raise DependsOnValues(values.users[line])
+
+
+def _alike(traced_again: Callable[[], Trace], trace: Trace) -> bool | None:
+    """Whether it makes the same allocations; ``None`` if it ends in an error."""
+    try:
+        traced = traced_again()
+    except EngineError:
+        return None
+    return _blocks(traced) == _blocks(trace)
+
+
+def _blocks(trace: Trace) -> list[tuple[int, int]]:
+    """What the caching allocator is asked for, in order: it rounds sizes up to 512 bytes."""
+    return [(kind, -(-trace.sizes[tensor] // 512)) for kind, tensor in trace.events]

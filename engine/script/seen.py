@@ -1,0 +1,99 @@
+"""What a trace saw of a script, in sentences: an answer says what it rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from textwrap import shorten
+
+from torch.optim import Optimizer
+
+from ..tracing.trace import Trace
+from .placeholders import Values
+from .unlike_steps import STEPS
+
+FORMATS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+_ATTENTION = {
+    "flash": "FlashAttention",
+    "efficient": "memory-efficient attention",
+    "cudnn": "cuDNN's attention",
+}
+
+MIB = 2**20
+_MOST_LINES, _LONGEST_LINE = 5, 80
+
+
+def seen(trace: Trace, optimizers: Iterable[Optimizer]) -> str:
+    """The number formats, attention kernels and optimizers of the traced steps.
+
+    Args:
+        trace: Its operations are those of the last step.
+        optimizers: Those that stepped.
+    """
+    parts = [
+        f"matrix products in {' and '.join(_formats(trace)) or 'no number format'}",
+        *_kernels(trace),
+        *sorted({_name(optimizer) for optimizer in optimizers}),
+    ]
+    return f"{STEPS} steps were traced. The last one has {', '.join(parts)}."
+
+
+def _formats(trace: Trace) -> list[str]:
+    """The number formats of matrix products and convolutions, that of most work first."""
+    work: Counter[str] = Counter()
+    for operation in trace.operations:
+        if operation.flops:
+            work[operation.dtype] += operation.flops
+    formats = [FORMATS.get(dtype, dtype) for dtype, _ in work.most_common()]
+    return ["TF32" if name == "fp32" and trace.tf32 else name for name in formats]
+
+
+def _kernels(trace: Trace) -> list[str]:
+    names = {operation.name for operation in trace.operations}
+    return [
+        words
+        for kernel, words in _ATTENTION.items()
+        if f"aten._scaled_dot_product_{kernel}_attention" in names
+    ]
+
+
+def _name(optimizer: Optimizer) -> str:
+    """Such as ``AdamW (fused)``."""
+    name = type(optimizer).__name__
+    groups = optimizer.param_groups
+    chosen = {way for way in ("fused", "foreach") if any(group.get(way) for group in groups)}
+    return f"{name} ({', '.join(sorted(chosen))})" if chosen else name
+
+
+def values_read(values: Values) -> list[str]:
+    """Where a script read values that nobody knew, and what that means."""
+    said = []
+    if lines := values.lines():
+        said.append(
+            f"Placeholders stood for values read at {_listed(lines)}. Steps traced with other "
+            "placeholders took the same memory."
+        )
+    if lines := values.bounded_lines():
+        said.append(
+            f"What is selected by values at {_listed(lines)} was taken to be as large as it can be."
+        )
+    return said
+
+
+def _listed(lines: Sequence[str]) -> str:
+    more = len(lines) - _MOST_LINES
+    listed = "; ".join(
+        shorten(line, _LONGEST_LINE, placeholder=" …)") for line in lines[:_MOST_LINES]
+    )
+    return f"{listed}; and {more} more" if more > 0 else listed
+
+
+def on_the_host(trace: Trace) -> list[str]:
+    """What stays out of the GPU's memory, at the batch size of the trace."""
+    if trace.host_bytes < MIB:
+        return []
+    return [
+        f"At batch {trace.batch_size:,}, up to {trace.host_bytes / MIB:,.1f} MiB of tensors are on "
+        "the host at once. They take no GPU memory."
+    ]
