@@ -6,19 +6,16 @@ What loads torch or rich is imported inside, for the reason that :mod:`engine.cl
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .. import software
-from ..answer.check import KEYS, Description, check, nothing_fits, read_description
 from ..client import Delivery, Lab
-from ..errors import DoesNotFit, InvalidInput
+from ..errors import InvalidInput
 from ..gpus import GPUS, LOCAL
 from ..models.config import read_config_file
 from ..models.presets import PRESETS
@@ -49,7 +46,7 @@ def analyze(options: argparse.Namespace) -> int:
         if options.push:
             raise InvalidInput({"push": "the lab keeps models that it knows, not your own script"})
         with progress() as emit:
-            from ..analysis import analyze_script  # loads torch
+            from ..script_analysis import analyze_script  # loads torch
 
             result = analyze_script(script, emit)
         answer(options, result.to_dict(), lambda: render_analysis(result))
@@ -75,15 +72,7 @@ def predict(options: argparse.Namespace) -> int:
             {"gpu": f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"}
         )
     if (script := _script_request(options)) is not None:
-        with progress() as emit:
-            from ..analysis import predict_script_batch  # loads torch
-
-            gpu, trial = predict_script_batch(script, emit)
-        used = software.loaded()
-        name = script.script.name
-        plain = asdict(trial) | {"software": used}
-        answer(options, plain, lambda: render_trial(trial, name, gpu, software=used))
-        return OK
+        return _predict_script(options, script)
     request = request_of(options)
     with progress() as emit:
         from ..prediction.analysis import predict_batch  # loads torch
@@ -92,6 +81,25 @@ def predict(options: argparse.Namespace) -> int:
     used, workload = software.of_workload(request.workload), request.workload
     plain = asdict(trial) | {"software": used}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
+    return OK
+
+
+def _predict_script(options: argparse.Namespace, script: ScriptRequest) -> int:
+    from .render import render_trial
+
+    with progress() as emit:
+        from ..script_analysis import predict_script  # loads torch
+
+        predicted = predict_script(script, emit)
+    (trial,), name = predicted.trials, script.script.name
+    plain = asdict(trial) | {"caveats": predicted.caveats, "software": predicted.software}
+    answer(
+        options,
+        plain,
+        lambda: render_trial(
+            trial, name, predicted.gpu, software=predicted.software, caveats=predicted.caveats
+        ),
+    )
     return OK
 
 
@@ -115,7 +123,7 @@ def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     from .render import render_trial
 
     with progress() as emit:
-        from ..analysis import measure_script_batch  # loads torch
+        from ..script_analysis import measure_script_batch  # loads torch
 
         gpu, trial = measure_script_batch(script, emit)
     answer(options, asdict(trial), lambda: render_trial(trial, script.script.name, gpu))
@@ -125,11 +133,16 @@ def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
 def plan(options: argparse.Namespace) -> int:
     from .plan import render_plan
 
-    request = request_of(options)
+    script = _script_request(options)
     with progress() as emit:
-        from ..prediction.plan import plan  # loads torch
+        if script is not None:
+            from ..script_analysis import plan_script  # loads torch
 
-        made = plan(request, emit)
+            made = plan_script(script, emit)
+        else:
+            from ..prediction.plan import plan  # loads torch
+
+            made = plan(request_of(options), emit)
     answer(options, made.to_dict(), lambda: render_plan(made))
     return OK if made.cheapest is not None else FAILED
 
@@ -192,7 +205,7 @@ def _script_request(options: argparse.Namespace) -> ScriptRequest | None:
 
     It gets every flag, to refuse those that the code decides.
     """
-    script = _script_of(options)
+    script = script_of(options)
     if script is None:
         return None
     given = given_fields(options) | {name: getattr(options, name, None) for name in FLAGS}
@@ -201,7 +214,7 @@ def _script_request(options: argparse.Namespace) -> ScriptRequest | None:
     return ScriptRequest.parse(script, given)
 
 
-def _script_of(options: argparse.Namespace) -> Script | None:
+def script_of(options: argparse.Namespace) -> Script | None:
     """The script that a command names; ``None`` if it names a model."""
     if options.model is None and options.factory is None:
         options.usage_error("the following arguments are required: MODEL, SCRIPT.py or --factory")
@@ -210,86 +223,19 @@ def _script_of(options: argparse.Namespace) -> Script | None:
             options.usage_error("give a script or --factory, not both")
         flags = options.batch_flag, options.batch_env
         return Program.of(options.model, options.script_arguments, *flags)
+    if options.needs_batch_size and options.current_batch_size is None:
+        options.usage_error("the following arguments are required: --batch-size")
     for name in ("batch_flag", "batch_env", "script_arguments"):
         if getattr(options, name):
             options.usage_error("--batch-flag, --batch-env and -- belong to a SCRIPT.py")
-    return None if options.factory is None else _factory(options.factory)
+    return None if options.factory is None else factory(options.factory)
 
 
-def _factory(name: str) -> Factory:
+def factory(name: str) -> Factory:
     """The factory, looked for in this folder first, as ``python -m`` does."""
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     return Factory.of(name)
-
-
-def add_check_command(commands: Any) -> None:
-    """Add ``check --config FILE``."""
-    about = "check that a training run, described in a file, fits on a GPU and uses it well"
-    parser = commands.add_parser(
-        "check",
-        help=about,
-        description=f"{about[0].upper()}{about[1:]}. Exits with status 1 if not.",
-        allow_abbrev=False,
-    )
-    parser.usage = f"{parser.prog} --config FILE --gpu NAME [options]"
-    parser.add_argument(
-        "--config", dest="file", metavar="FILE", required=True, help="TOML; see docs/check.md"
-    )
-    parser.add_argument(
-        "--gpu", metavar="NAME", help="a GPU that `devices` lists; default: the file's"
-    )
-    parser.add_argument(
-        "--optimistic",
-        action="store_true",
-        help="use predicted memory as it is, not the high end of its interval",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(command=_check, names=KEYS | {"file": "--config", "gpu": "--gpu"})
-
-
-def _check(options: argparse.Namespace) -> int:
-    described = read_description(Path(options.file))
-    given = dict(described.given) | ({"gpu": options.gpu} if options.gpu else {})
-    try:
-        result = _analysed(described, given)
-    except DoesNotFit as error:
-        checked = nothing_fits(error, int(str(given["current_batch_size"])))
-    else:
-        checked = check(result, described.limits, optimistic=options.optimistic)
-    # Not through rich: the verdict stays one line, however narrow the log of a pipeline is.
-    text = json.dumps(checked.to_dict(), indent=2) if options.json else checked.verdict
-    sys.stdout.write(f"{text}\n")
-    return OK if checked.passed else FAILED
-
-
-def _analysed(described: Description, given: dict[str, object]) -> AnalysisResult:
-    if described.script:
-        script = ScriptRequest.parse(_described_script(described.script), given)
-        with progress() as emit:
-            from ..analysis import analyze_script  # loads torch
-
-            return analyze_script(script, emit)
-    request = AnalysisRequest.parse(given)
-    with progress() as emit:
-        from ..analysis import analyze  # loads torch
-
-        return analyze(request, emit)
-
-
-def _described_script(keys: Mapping[str, object]) -> Script:
-    """The script that a file describes by these keys."""
-    if "script" not in keys:
-        return _factory(str(keys.get("factory")))
-    if "factory" in keys:
-        raise InvalidInput({"factory": "give a script or a factory, not both"})
-    arguments = keys.get("arguments", [])
-    if not isinstance(arguments, list):
-        raise InvalidInput({"arguments": 'write a list, such as ["--lr", "1e-4"]'})
-    flag, variable = (
-        str(keys[name]) if name in keys else None for name in ("batch_flag", "batch_env")
-    )
-    return Program.of(str(keys["script"]), [str(word) for word in arguments], flag, variable)
 
 
 def add_push_flag(parser: Any) -> None:

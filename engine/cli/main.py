@@ -18,12 +18,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..errors import EngineError, InvalidInput
+from ..errors import EngineError, InvalidInput, needing_the_engine
 from ..models.presets import PRESETS
 from . import commands, validate
+from .check import add_check_command
 from .commands import FAILED, OK
 from .flags import (
     ANALYZE,
+    BATCH_SIZE,
     MEASURE,
     MEMORY_LIMIT,
     PLAN,
@@ -36,11 +38,6 @@ from .sample import FLAGS, add_sample_command, add_sample_flags
 
 BAD_INPUT, INTERRUPTED = 2, 130
 _BATCH_FLAG = commands.OTHER_FLAGS["batch_flag"]
-
-OF_THE_EXTRA = frozenset(
-    {"PIL", "huggingface_hub", "numpy", "peft", "pydantic", "rich", "torch", "transformers"}
-)
-"""What the extra ``engine`` installs, by the names of imports."""
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "main"]
 
@@ -96,7 +93,8 @@ def _run_command(options: argparse.Namespace) -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
+        with needing_the_engine():
+            return command(options)
     except InvalidInput as error:
         for field, message in error.fields.items():
             name = (FLAGS | commands.OTHER_FLAGS | options.names).get(field, field)
@@ -104,14 +102,6 @@ def _run_command(options: argparse.Namespace) -> int:
         return BAD_INPUT
     except EngineError as error:
         sys.stderr.write(f"error: {_one_line(str(error))}\n")
-        return FAILED
-    except ModuleNotFoundError as error:
-        if error.name not in OF_THE_EXTRA:
-            raise
-        sys.stderr.write(
-            "error: this command needs the engine; run: pip install 'memorymark[engine]' "
-            f"({error.name} is not installed)\n"
-        )
         return FAILED
 
 
@@ -150,8 +140,10 @@ def _parser() -> argparse.ArgumentParser:
     measure = _add(group, "measure", commands.measure, about, MEASURE, model="[MODEL]")
     commands.add_script_flags(measure)
     add_sample_command(group)
-    _add(group, "plan", commands.plan, "compare all GPUs for a model, and changes to it", PLAN)
-    commands.add_check_command(group)
+    about = "compare all GPUs for a model, and changes to it, or for your script"
+    plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
+    commands.add_script_flags(plan)
+    add_check_command(group)
     _add(group, "models", commands.models, "list the models")
     _add(group, "devices", commands.devices, "list the catalogue GPUs")
     _add_validate(group)
@@ -224,9 +216,9 @@ def _add(
             dest=flag.field,
             metavar=flag.metavar,
             help=flag.help,
-            required=flag.required,
+            required=flag.required and not (flag is BATCH_SIZE and model.startswith("[")),
             default=flag.default,
         )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(command=command, names=names)
+    parser.set_defaults(command=command, names=names, needs_batch_size=BATCH_SIZE in flags)
     return parser

@@ -21,10 +21,7 @@ _NOT_KNOWN = "-"
 
 def render_plan(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [
-        Text(
-            f"{plan.model_name}, {plan.workload.precision}, {plan.workload.optimizer} optimizer\n"
-            f"With {in_words(plan.software)}"
-        ),
+        Text(f"{_trained(plan)}\nWith {in_words(plan.software)}"),
         Text(_verdict(plan), style="bold green" if plan.cheapest else "bold red"),
         section(f"GPUs (speed {Source.PREDICTED}, prices {Source.ASSUMED})", _gpus(plan)),
     ]
@@ -32,7 +29,7 @@ def render_plan(plan: Plan) -> RenderableType:
     if refused:
         reasons = (f"{option.gpu_name}: {option.why_not}" for option in refused)
         parts.append(section("GPUs that cannot be used", bullets(reasons)))
-    if plan.current_gpu is not None:
+    if plan.current_gpu is not None and plan.changes:
         name = GPUS[plan.current_gpu].display_name
         title = f"One change at a time, on {name} ({Source.PREDICTED})"
         parts.append(section(title, _changes(plan)))
@@ -47,6 +44,12 @@ def render_plan(plan: Plan) -> RenderableType:
         parts.append(section("Global batch", Text(text)))
     parts.append(section("About these numbers", bullets(plan.caveats)))
     return Group(*parts)
+
+
+def _trained(plan: Plan) -> str:
+    if plan.workload is None:
+        return f"{plan.model_name} (script)"
+    return f"{plan.model_name}, {plan.workload.precision}, {plan.workload.optimizer} optimizer"
 
 
 def _verdict(plan: Plan) -> str:

@@ -51,6 +51,7 @@ def render_trial(
     gpu: GpuFacts,
     measured_on: MeasuredOn | None = None,
     software: Mapping[str, str] = MappingProxyType({}),
+    caveats: Sequence[str] = (),
 ) -> RenderableType:
     """One batch size on one GPU: whether it fits, its memory and step time.
 
@@ -60,6 +61,7 @@ def render_trial(
         gpu: Where it is trained.
         measured_on: What a measured trial ran on, if known.
         software: The versions that it is for, by package.
+        caveats: What the numbers assume and leave out, in sentences.
     """
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
@@ -96,6 +98,8 @@ def render_trial(
     ]
     if measured_on is not None:
         parts.append(terminal.section("Measured on", _measured_on(measured_on)))
+    if caveats:
+        parts.append(terminal.section("About these numbers", terminal.bullets(caveats)))
     return Group(*parts)
 
 

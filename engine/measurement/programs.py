@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import NoReturn, Protocol
 
 from ..errors import EngineError
@@ -22,6 +23,9 @@ from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Trace
 from .protocol import RecordedStep, TrialOrder
 from .steps import recorded_step
+
+End = Callable[[], NoReturn]
+"""Hands over what was found, and ends the process."""
 
 
 class Watch(Protocol):
@@ -56,9 +60,9 @@ def run_program(order: TrialOrder, watch: Watch, done: Callable[[Trial], NoRetur
     """
     program = _program(order)
 
-    def step_ended(number: int) -> None:
-        if watch.step_ended(number) and (trial := watch.trial()):
-            done(trial)
+    def step_ended(number: int) -> End | None:
+        trial = watch.trial() if watch.step_ended(number) else None
+        return None if trial is None else partial(done, trial)
 
     try:
         _run(order, step_ended, watch.around, watch.recorded)
@@ -86,17 +90,18 @@ def record_program(
         recorder_of: Makes the device's recorder of steps, and what gives its trace.
         done: Takes the step and ends the process.
     """
-    ended: list[Callable[[int], None]] = []
+    ended: list[Callable[[int], End | None]] = []
 
     @contextmanager
     def around(steps: ProgramSteps) -> Iterator[None]:
         recorder, trace = recorder_of(order, steps)
 
-        def step_ended(number: int) -> None:
+        def step_ended(number: int) -> End | None:
             recorder.end_step()
             if number == STEPS:
-                done(recorded_step(trace()))
+                return partial(done, recorded_step(trace()))
             recorder.begin_step()
+            return None
 
         ended.append(step_ended)
         with recorder.recording():
@@ -107,19 +112,25 @@ def record_program(
 
 def run_to_first_step(order: TrialOrder, then: Callable[[], NoReturn]) -> NoReturn:
     """Run the program of an order until its first step has ended, with everything set up."""
-    _run(order, lambda _number: then(), lambda _steps: nullcontext(), recorded=False)
+    _run(order, lambda _number: then, lambda _steps: nullcontext(), recorded=False)
 
 
 def _run(
     order: TrialOrder,
-    step_ended: Callable[[int], None],
+    step_ended: Callable[[int], End | None],
     around: Callable[[ProgramSteps], AbstractContextManager[object]],
     recorded: bool,
 ) -> NoReturn:
     program = _program(order)
     scratch = keep_quiet()
     loaders = Loaders(program.loaders, order.batch_size)
-    steps = ProgramSteps(program, order.batch_size, lambda: step_ended(steps.ended))
+
+    def ended() -> None:
+        if (end := step_ended(steps.ended)) is not None:
+            scratch.remove()
+            end()
+
+    steps = ProgramSteps(program, order.batch_size, ended)
     try:
         with loaders.followed(at_home=recorded), around(steps):
             steps.run()

@@ -17,7 +17,7 @@ from ..errors import EngineError, InvalidInput
 from ..events import Event, Log
 from ..gpus import GIB, GPUS, LOCAL, Gpu
 from ..hub import resolve
-from ..request import AnalysisRequest, Assumptions
+from ..request import AnalysisRequest, Assumptions, Request
 from ..result import GlobalBatch, Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import cuda_behaviour
@@ -182,6 +182,8 @@ class Plan:
     """A workload on every GPU, and with each change on the current one.
 
     Attributes:
+        model_name: What is trained.
+        workload: How; ``None`` for a script, whose code says so.
         current_gpu: The GPU used today, by its catalogue name; ``None`` if none is set.
         current_batch_size: The batch size used today.
         assumptions: Hours of a run on the current GPU at the current batch, and runs per year.
@@ -195,7 +197,7 @@ class Plan:
     """
 
     model_name: str
-    workload: Workload
+    workload: Workload | None
     current_gpu: str | None
     current_batch_size: int
     assumptions: Assumptions
@@ -230,23 +232,71 @@ def plan(request: AnalysisRequest, emit: Emit) -> Plan:
 
 
 def _plan(request: AnalysisRequest, emit: Emit) -> Plan:
-    here = None if request.gpu == LOCAL else GPUS[request.gpu]
-    if here is None and request.assumptions.price_per_hour_usd is not None:
-        raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})
+    here = gpu_today(request.gpu, request.assumptions)
     used = software.of_workload(request.workload)
-    for caveat in software.caveat(request.workload.software, used):
+    warned = software.caveat(request.workload.software, used)
+    for caveat in warned:
         emit(Log(caveat, "warning"))
-    predict = _predictor(request, emit)
+    assumed = []
+    if here is not None or request.workload.optimizer is Optimizer.ADAMW_8BIT:
+        assumed.append(
+            "The kernel of 8-bit AdamW is assumed to be bound by memory bandwidth, with one launch "
+            "per parameter. bitsandbytes also waits for each launch, which is not predicted."
+        )
+    found = compare_gpus(
+        request.workload.preset.display_name,
+        request,
+        here,
+        _predictor(request, emit),
+        lambda gpu: replace(request, gpu=gpu.name),
+    )
+    return replace(
+        found,
+        workload=request.workload,
+        changes=[] if here is None else changes(request, here, emit),
+        caveats=[*warned, *found.caveats, *assumed],
+        software=used,
+    )
+
+
+def gpu_today(name: str, assumptions: Assumptions) -> Gpu | None:
+    """The GPU used today; ``None`` for ``local``, which is no GPU of the catalogue.
+
+    Raises:
+        InvalidInput: If a price is set without a GPU.
+    """
+    if name != LOCAL:
+        return GPUS[name]
+    if assumptions.price_per_hour_usd is not None:
+        raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})
+    return None
+
+
+def compare_gpus(
+    name: str,
+    request: Request,
+    here: Gpu | None,
+    predict: Predict,
+    on: Callable[[Gpu], Request],
+) -> Plan:
+    """Compare every catalogue GPU for a workload or a script.
+
+    Args:
+        name: What is trained.
+        request: The current batch, the assumptions and the global batch.
+        here: The GPU used today.
+        predict: The trial of a batch size on a GPU.
+        on: The request for another GPU; raises ``InvalidInput`` where it cannot run there.
+    """
     speed_today = None
     if here is not None:
-        today = predict(here, request.current_batch_size)
-        speed_today = today.samples_per_second
-    options = [_option(request, gpu, predict, speed_today) for gpu in GPUS.values()]
+        speed_today = predict(here, request.current_batch_size).samples_per_second
+    options = [_option(request, here, gpu, predict, on, speed_today) for gpu in GPUS.values()]
     fitting = [option for option in options if option.fits]
-    own = next((option for option in fitting if option.gpu == request.gpu), None)
+    own = next((one for one in fitting if here is not None and one.gpu == here.name), None)
     return Plan(
-        model_name=request.workload.preset.display_name,
-        workload=request.workload,
+        model_name=name,
+        workload=None,
         current_gpu=None if here is None else here.name,
         current_batch_size=request.current_batch_size,
         assumptions=request.assumptions,
@@ -254,27 +304,24 @@ def _plan(request: AnalysisRequest, emit: Emit) -> Plan:
         cheapest=_lowest(fitting, lambda option: option.price_per_hour_usd),
         best_value=_lowest(fitting, lambda option: option.usd_per_million_samples or 0.0),
         fastest=_lowest(fitting, lambda option: -(option.samples_per_second or 0.0)),
-        changes=[] if here is None else changes(request, here, emit),
+        changes=[],
         global_batch=(
             kept_global_batch(request, own.recommended_batch_size)
             if own is not None and own.recommended_batch_size is not None
             else None
         ),
-        caveats=[
-            *software.caveat(request.workload.software, used),
-            *_caveats(request, here, speed_today),
-        ],
-        software=used,
+        caveats=_caveats(request, here, speed_today),
+        software={},
     )
 
 
-class _Predict(Protocol):
+class Predict(Protocol):
     """Predicts the trial of a batch size on a GPU; ``careful`` as in :func:`predict_trial`."""
 
     def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
 
 
-def _predictor(request: AnalysisRequest, emit: Emit) -> _Predict:
+def _predictor(request: AnalysisRequest, emit: Emit) -> Predict:
     """A function that predicts a batch size on a GPU; GPUs that are traced alike share traces."""
     traces = SharedTraces(lambda behaviour: trace_request(request, behaviour, emit))
     allocator = AllocatorOptions.parse(request.allocator)
@@ -290,16 +337,18 @@ def _predictor(request: AnalysisRequest, emit: Emit) -> _Predict:
 
 
 def _option(
-    request: AnalysisRequest,
+    request: Request,
+    here: Gpu | None,
     gpu: Gpu,
-    predict: _Predict,
+    predict: Predict,
+    on: Callable[[Gpu], Request],
     speed_today: float | None,
 ) -> GpuOption:
-    own = request.assumptions.price_per_hour_usd if gpu.name == request.gpu else None
+    own = request.assumptions.price_per_hour_usd if gpu == here else None
     price = gpu.price_per_hour_usd if own is None else own
     option = GpuOption(gpu.name, gpu.display_name, gpu.total_bytes, price, fits=False)
     try:
-        there = replace(request, gpu=gpu.name)
+        there = on(gpu)
     except InvalidInput as error:
         return replace(option, why_not="; ".join(error.fields.values()))
     limits = find_limits(
@@ -314,7 +363,7 @@ def _option(
 
 def _with_speed(
     option: GpuOption,
-    request: AnalysisRequest,
+    request: Request,
     limits: Limits,
     recommended: Trial,
     speed_today: float | None,
@@ -322,7 +371,7 @@ def _with_speed(
     speed = recommended.samples_per_second
     if speed is None:
         raise ValueError(f"batch {recommended.batch_size} is recommended and has no speed")
-    price = option.price_per_hour_usd * request.workload.world_size
+    price = option.price_per_hour_usd * request.world_size
     hours = request.assumptions.hours_per_run * speed_today / speed if speed_today else None
     times = step_time_range()
     return replace(
@@ -344,7 +393,7 @@ def _lowest(options: Sequence[GpuOption], value: Callable[[GpuOption], float]) -
     return min(options, key=value).gpu if options else None
 
 
-def _caveats(request: AnalysisRequest, here: Gpu | None, speed_today: float | None) -> list[str]:
+def _caveats(request: Request, here: Gpu | None, speed_today: float | None) -> list[str]:
     caveats = [
         f"Nothing was run. Memory ({memory_range()}) and step times ({step_time_range()}) are "
         "predicted, and prices are assumed. Ratios between GPUs are more reliable.",
@@ -353,11 +402,6 @@ def _caveats(request: AnalysisRequest, here: Gpu | None, speed_today: float | No
         caveats.append(
             f"Batch {request.current_batch_size:,} does not fit on {here.display_name}, so the "
             "cost of a run on other GPUs is not known."
-        )
-    if here is not None or request.workload.optimizer is Optimizer.ADAMW_8BIT:
-        caveats.append(
-            "The kernel of 8-bit AdamW is assumed to be bound by memory bandwidth, with one launch "
-            "per parameter. bitsandbytes also waits for each launch, which is not predicted."
         )
     if request.memory_limit_bytes is not None:
         caveats.append("The memory limit is ignored: every GPU is assumed to be used whole.")

@@ -13,7 +13,7 @@ from benchmarks.results.tables import ROOT, documents
 from engine.allocator.pools import BLOCK_BYTES
 from engine.answer.economics import PREDICTED_NOISE, coverage
 from engine.answer.recommendation import ENOUGH_SPEED
-from engine.cli.main import _parser, main
+from engine.cli.main import _parsed, main
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
@@ -48,7 +48,7 @@ def test_a_document_names_what_is_installed_and_shows_commands_that_exist(docume
         r"PYTHONPATH|python -m engine|^(?:from|import) engine", text, re.MULTILINE
     )
     for command in re.findall(r"^(?:\$ | *- run: )?memorymark (.*)$", text, re.MULTILINE):
-        _parser().parse_args(shlex.split(command, comments=True))
+        _parsed(shlex.split(command, comments=True))
 
 
 def test_headings_in_links_exist() -> None:

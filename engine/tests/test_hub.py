@@ -135,6 +135,7 @@ def test_a_plan_fetches_the_config_first(her_model: str) -> None:
         AnalysisRequest(Workload(her_model), gpu="local", batch_multiple=1024), lambda event: None
     )
     assert made.model_name == her_model
+    assert made.workload is not None
     assert made.workload.task is Task.SEQUENCE_CLASSIFICATION
     assert made.fastest is not None
 

@@ -184,6 +184,7 @@ def test_gpus_with_equal_traces_share_them() -> None:
     json.dumps(made.to_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
 def test_each_change_is_compared_with_the_unchanged_workload() -> None:
     pytest.importorskip("peft")

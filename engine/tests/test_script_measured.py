@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import analysis as script_analysis
+from engine import script_analysis
 from engine.cli.main import main
 from engine.errors import DoesNotFit, InvalidInput, MeasurementFailed
 from engine.events import Event, Log
@@ -52,7 +52,7 @@ class TestMeasured:
         return trace_script(factory, batch_size, None).peak_by_category()[0]
 
     def answer(self, factory: Factory, **given: object) -> AnalysisResult:
-        from engine.analysis import analyze_script
+        from engine.script_analysis import analyze_script
 
         return analyze_script(ScriptRequest.parse(factory, given), lambda _: None)
 
@@ -75,7 +75,7 @@ class TestMeasured:
         limit = self.needed(followed, 2003)
         (folder / "values.py").write_text(LINEAR.format(optimizer=ADAM, last=BY_VALUE))
         log: list[Event] = []
-        from engine.analysis import analyze_script
+        from engine.script_analysis import analyze_script
 
         asked = {"memory_limit_bytes": limit, "current_batch_size": 4}
         request = ScriptRequest.parse(Factory.of("values:make_step"), asked)

@@ -1,0 +1,132 @@
+"""The command ``check``: a training run, described in a file or by its script, fits and is fast."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..answer.check import KEYS, Limits, check, nothing_fits, read_description
+from ..errors import DoesNotFit, InvalidInput
+from ..events import Event
+from ..request import AnalysisRequest
+from ..result import AnalysisResult
+from ..script.program import Program
+from ..script.request import Script, ScriptRequest
+from .commands import FAILED, OK, add_script_flags, factory, script_of
+from .flags import BATCH_SIZE
+from .terminal import progress
+
+Asked = AnalysisRequest | ScriptRequest
+Emit = Callable[[Event], None]
+
+
+def add_check_command(commands: Any) -> None:
+    """Add ``check --config FILE`` and ``check SCRIPT.py``."""
+    about = "check that a training run fits on a GPU and uses it well"
+    parser = commands.add_parser(
+        "check",
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}. Exits with status 1 if not.",
+        allow_abbrev=False,
+    )
+    parser.usage = f"{parser.prog} [SCRIPT.py | --config FILE] --gpu NAME [options]"
+    parser.add_argument(
+        "model", metavar="SCRIPT.py", nargs="?", help="your own script, its arguments after --"
+    )
+    about = "a TOML file that describes the training run; see docs/check.md"
+    parser.add_argument("--config", dest="file", metavar="FILE", help=about)
+    parser.add_argument(
+        "--gpu", metavar="NAME", help="a GPU that `devices` lists; default: the file's"
+    )
+    about = "samples per step of the script; default: those that its DataLoader has"
+    parser.add_argument(
+        BATCH_SIZE.flag, dest=BATCH_SIZE.field, metavar=BATCH_SIZE.metavar, help=about
+    )
+    about = "least speed, as a share of that at the recommended batch"
+    parser.add_argument(
+        "--min-share-of-recommended-speed", dest="share", metavar="SHARE", help=about
+    )
+    add_script_flags(parser)
+    parser.add_argument(
+        "--optimistic",
+        action="store_true",
+        help="use predicted memory as it is, not the high end of its interval",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    names = KEYS | {"file": "--config", "gpu": "--gpu"}
+    parser.set_defaults(command=_check, names=names, needs_batch_size=False)
+
+
+def _check(options: argparse.Namespace) -> int:
+    request, limits = _of_script(options) if options.file is None else _of_file(options)
+    with progress() as emit:
+        request = _told(request, emit)
+        try:
+            checked = check(_analysed(request, emit), limits, optimistic=options.optimistic)
+        except DoesNotFit as error:
+            checked = nothing_fits(error, request.current_batch_size)
+    # Not through rich: the verdict stays one line, however narrow the log of a pipeline is.
+    text = json.dumps(checked.to_dict(), indent=2) if options.json else checked.verdict
+    sys.stdout.write(f"{text}\n")
+    return OK if checked.passed else FAILED
+
+
+def _of_script(options: argparse.Namespace) -> tuple[Asked, Limits]:
+    """What the command line asks about a script or a factory."""
+    if options.model is None and options.factory is None:
+        options.usage_error("give --config FILE, a SCRIPT.py or --factory")
+    script = script_of(options)
+    if script is None:
+        raise InvalidInput({"model": "this is no SCRIPT.py; describe a model in --config FILE"})
+    given = {"gpu": options.gpu, BATCH_SIZE.field: options.current_batch_size}
+    return ScriptRequest.parse(script, given), Limits(options.share)
+
+
+def _of_file(options: argparse.Namespace) -> tuple[Asked, Limits]:
+    """What a file asks, with the GPU of the command line if that names one."""
+    others = ("model", "factory", "batch_flag", "batch_env", "share", BATCH_SIZE.field)
+    if any(getattr(options, name) for name in others):
+        options.usage_error("write into the file what is not about --gpu, --optimistic or --json")
+    described = read_description(Path(options.file))
+    given = dict(described.given) | ({"gpu": options.gpu} if options.gpu else {})
+    if not described.script:
+        return AnalysisRequest.parse(given), described.limits
+    return ScriptRequest.parse(_described_script(described.script), given), described.limits
+
+
+def _described_script(keys: Mapping[str, object]) -> Script:
+    """The script that a file describes by these keys."""
+    if "script" not in keys:
+        return factory(str(keys.get("factory")))
+    if "factory" in keys:
+        raise InvalidInput({"factory": "give a script or a factory, not both"})
+    arguments = keys.get("arguments", [])
+    if not isinstance(arguments, list):
+        raise InvalidInput({"arguments": 'write a list, such as ["--lr", "1e-4"]'})
+    flag, variable = (
+        str(keys[name]) if name in keys else None for name in ("batch_flag", "batch_env")
+    )
+    return Program.of(str(keys["script"]), [str(word) for word in arguments], flag, variable)
+
+
+def _told(request: Asked, emit: Emit) -> Asked:
+    """The request with the batch size that a script's loaders tell."""
+    if not isinstance(request, ScriptRequest):
+        return request
+    from ..script_analysis import told_by_loaders  # loads torch
+
+    return told_by_loaders(request, emit)
+
+
+def _analysed(request: Asked, emit: Emit) -> AnalysisResult:
+    if isinstance(request, ScriptRequest):
+        from ..script_analysis import analyze_script  # loads torch
+
+        return analyze_script(request, emit)
+    from ..analysis import analyze  # loads torch
+
+    return analyze(request, emit)

@@ -1,0 +1,419 @@
+"""One analysis of a script, from request to result: measured here, or predicted for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from . import software
+from .allocator.options import AllocatorOptions
+from .analysis import with_versions
+from .answer.certificate import repeat_commands
+from .answer.conclusion import Findings, answer
+from .answer.recommendation import recommend_measured
+from .answer.search import SearchOutcome, find_largest
+from .errors import DoesNotFit, EngineError, InvalidInput
+from .events import Event, Log
+from .gpus import GPUS, LOCAL, Gpu
+from .measurement.analysis import On, findings
+from .measurement.device import device_for
+from .measurement.parent import local_device, measure
+from .measurement.protocol import DeviceFacts, TrialOrder
+from .prediction.analysis import (
+    catalogue_gpu,
+    curve,
+    gpu_facts,
+    predict_findings,
+    reporting_probe,
+)
+from .prediction.plan import Plan, compare_gpus, gpu_today
+from .prediction.probe import predict_live_memory, predict_memory, timed
+from .prediction.step_time import predict_step_seconds
+from .prediction.tracer import TraceAt
+from .request import LARGEST_BATCH_SIZE
+from .result import AnalysisResult, GpuFacts, Prediction, Trial
+from .script.factory import Factory, ScriptFailed, refuse_while_loading
+from .script.live import Live
+from .script.program import Program
+from .script.request import Script, ScriptRequest
+from .script.trace import CannotTrace, found_loaders, trace_request
+from .tracing.lowering import CudaBehaviour, cuda_behaviour
+from .tracing.trace import Category, Trace
+from .workload import Precision
+
+Emit = Callable[[Event], None]
+
+
+def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
+    """Find the batch sizes for a script.
+
+    Args:
+        request: What to analyse.
+        emit: Receives log lines and trials as they come.
+
+    Raises:
+        InvalidInput: If the factory does not exist, cannot accumulate but has to, or the memory
+            limit is missing or too high.
+        ScriptFailed: If the script raised an error while it was traced.
+        CannotTrace: If it cannot be predicted.
+        DoesNotFit: If not even the smallest batch fits.
+        MeasurementFailed: If a measured trial failed for a reason other than memory.
+    """
+    refuse_while_loading()
+    request = told_by_loaders(request, emit)
+    if request.global_batch_size is not None and isinstance(request.script, Factory):
+        # Otherwise the error would come only when the search reaches a batch that accumulates.
+        replace(request.script, gradient_accumulation=2).load()
+    found = (measure_script if request.gpu == LOCAL else _predicted)(request, emit)
+    settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
+    changed = {name: value for name, value in settings.items() if value}
+    commands = []
+    if not isinstance(request.script, Live):  # no other process can repeat that
+        words = request.script.words()
+        commands = repeat_commands(request, words, changed, found.source, found.sides)
+    result = answer(request, found, request.script.name, commands)
+    used = software.loaded()
+    for caveat in software.caveat(request.software, used):
+        emit(Log(caveat, "warning"))
+    return with_versions(result, request.software, used)
+
+
+def predict_script(
+    request: ScriptRequest, emit: Emit, batch_sizes: Sequence[int] = ()
+) -> Prediction:
+    """Predict some batch sizes on a catalogue GPU.
+
+    Args:
+        request: What to predict.
+        emit: Receives log lines.
+        batch_sizes: Those to predict; by default the request's current one.
+
+    Raises:
+        InvalidInput: If the factory does not exist, or cannot accumulate but has to.
+        ScriptFailed: If the script raised an error.
+        CannotTrace: If it cannot be predicted.
+    """
+    refuse_while_loading()
+    request = told_by_loaders(request, emit)
+    gpu = catalogue_gpu(request)
+    trace_at = _traces(request, gpu, emit)
+    sizes = batch_sizes or (request.current_batch_size,)
+    for size in sizes:
+        trace_at(size).check_runnable()
+    trials = [_prediction(request, gpu, trace_at, size, careful=True) for size in sizes]
+    used = software.loaded()
+    caveats = [*software.caveat(request.software, used), *_about_the_trace(trace_at(sizes[0]))]
+    return Prediction(gpu_facts(gpu), trials, caveats, used)
+
+
+def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
+    """Predict a script on every catalogue GPU, tracing it once for each compute capability.
+
+    Args:
+        request: Its GPU is the one used today, or ``local`` for none.
+        emit: Receives log lines.
+
+    Raises:
+        InvalidInput: If a price is set without a GPU, or the script does not exist.
+        ScriptFailed, CannotTrace: If the script cannot be predicted on the GPU used today; without
+            one, on none at all.
+    """
+    refuse_while_loading()
+    here = gpu_today(request.gpu, request.assumptions)
+    request = told_by_loaders(request, emit)
+
+    @cache
+    def traced(capability: float) -> TraceAt | EngineError:
+        emit(Log(f"Tracing {request.script.name} for compute capability {capability}"))
+        behaviour = cuda_behaviour(capability)
+        trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
+        try:
+            trace_at(request.current_batch_size)
+        except EngineError as error:  # a script may refuse a GPU, such as one without bf16
+            return error
+        return trace_at
+
+    def traces(gpu: Gpu) -> TraceAt:
+        found = traced(gpu.compute_capability)
+        if isinstance(found, EngineError):
+            raise found
+        return found
+
+    def on(gpu: Gpu) -> ScriptRequest:
+        try:
+            traces(gpu)
+        except EngineError as error:
+            why = error.reason if isinstance(error, CannotTrace) else str(error)
+            raise InvalidInput({"gpu": why}) from error
+        return request
+
+    def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
+        return _prediction(request, gpu, traces(gpu), batch_size, careful=careful)
+
+    runs_on = (
+        gpu for gpu in GPUS.values() if not isinstance(traced(gpu.compute_capability), EngineError)
+    )
+    seen = traces(here or next(runs_on, next(iter(GPUS.values()))))
+    found = compare_gpus(request.script.name, request, here, predict, on)
+    used = software.loaded()
+    caveats = [
+        *software.caveat(request.software, used),
+        *found.caveats,
+        *_about_the_trace(seen(request.current_batch_size)),
+    ]
+    return replace(found, caveats=caveats, software=used)
+
+
+def told_by_loaders(request: ScriptRequest, emit: Emit) -> ScriptRequest:
+    """The request with what a program's loaders tell: who feeds it, and its batch size today.
+
+    Raises:
+        InvalidInput: For ``batch_flag`` or ``current_batch_size``, if they do not tell.
+        ScriptFailed, CannotTrace: If the program cannot be followed to its first step.
+    """
+    program = request.script
+    if not isinstance(program, Program) or program.loaders:
+        return request
+    if request.batch_given and not program.automatic:
+        return request
+    behaviour = None
+    if request.gpu != LOCAL:
+        behaviour = cuda_behaviour(catalogue_gpu(request).compute_capability)
+    try:
+        fed, batch_size = found_loaders(program, behaviour)
+    except InvalidInput as error:
+        if program.automatic:
+            raise
+        wanted = "no DataLoader tells the one that the script uses today; write it here"
+        raise InvalidInput({"current_batch_size": wanted}) from error
+    emit(Log(f"{program.name} loads batches of {batch_size:,} now"))
+    own = request.current_batch_size if request.batch_given else batch_size
+    script = fed if program.automatic else program
+    return replace(request, script=script, batch_given=True, current_batch_size=own)
+
+
+def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
+    """Predict from a trace, with the same search as for a known model."""
+    gpu = catalogue_gpu(request)
+    trace_at = _traces(request, gpu, emit)
+
+    @cache
+    def predict(batch_size: int, *, careful: bool = False) -> Trial:
+        return _prediction(request, gpu, trace_at, batch_size, careful=careful)
+
+    def refusal(smallest: Trial) -> DoesNotFit:
+        return does_not_fit(request, smallest, gpu.display_name)
+
+    found = predict_findings(request, gpu, predict, trace_at, refusal, emit)
+    step = trace_at(found.recommended.batch_size)
+    return replace(found, caveats=[*_about_the_trace(step), *found.caveats])
+
+
+def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
+    emit(Log(f"Tracing {request.script.name} on fake tensors; none of its steps are run"))
+    behaviour = cuda_behaviour(gpu.compute_capability)
+    return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
+
+
+def _prediction(
+    request: ScriptRequest, gpu: Gpu, trace_at: TraceAt, batch_size: int, *, careful: bool
+) -> Trial:
+    trace = trace_at(batch_size)
+    allocator = AllocatorOptions.parse(request.allocator)
+    trial = predict_memory(gpu_facts(gpu), trace, allocator, careful=careful)
+    if not trial.fits:  # a step that cannot run takes no time
+        return trial
+    accumulated = request.accumulation_at(batch_size)
+    if isinstance(request.script, Factory):
+        traced = accumulated
+    else:  # all were traced
+        traced, accumulated = 1, max(accumulated, trace.micro_batches)
+    precision = Precision.TF32 if trace.tf32 else Precision.FP32
+    seconds = predict_step_seconds(trace.operations, gpu, precision, traced)
+    return timed(trial, seconds, batch_size * accumulated)
+
+
+def _about_the_trace(trace: Trace) -> list[str]:
+    caveats = [
+        *trace.caveats,
+        "Nothing was run: the script was traced on fake tensors, and memory comes from a replay "
+        "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
+        "operators are not seen.",
+        "What later steps do besides, such as evaluation or saving, was not traced.",
+        "Memory is attributed from the outside: whatever the script creates besides parameters "
+        "and optimizer state counts as inputs.",
+    ]
+    if Category.PARAMETERS not in trace.categories:
+        caveats.append(
+            "The script created no torch.nn.Module with parameters, so parameters and gradients "
+            "cannot be told apart from inputs and activations."
+        )
+    if "optimizer" not in (phase for _, phase in trace.phases):
+        caveats.append(
+            "No torch.optim.Optimizer took a step, so optimizer state cannot be told apart from "
+            "inputs and activations."
+        )
+    return caveats
+
+
+_STRIDE = 4
+"""Without a prediction, the next batch tried is at most this many times the one before. Memory
+curves upwards, so a line through two small batches would overshoot the limit by far."""
+
+Probe = Callable[[int], Trial]
+
+
+def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
+    """Find the largest batch by trials, guided by a prediction where the script can be traced.
+
+    Args:
+        request: What to analyse; its GPU is ``local``.
+        emit: Receives log lines and trials as they come.
+
+    Raises:
+        InvalidInput: If the factory does not exist, or the memory limit is missing or too high.
+        ScriptFailed: If the factory returns no steps.
+        DoesNotFit: If not even the smallest batch fits.
+        MeasurementFailed: If a trial failed for a reason other than memory.
+    """
+    device = local_device()
+    gpu = device_for(request, device, None)
+    predict = _predictor(request, device, gpu, emit)
+    emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
+
+    def order(batch_size: int) -> TrialOrder:
+        script = request.script_at(batch_size)
+        limit = request.memory_limit_bytes
+        return TrialOrder(script, batch_size, limit, allocator=request.allocator)
+
+    probe = reporting_probe(lambda batch_size: measure(order(batch_size)), emit)
+    outcome = _search(request, gpu, probe, predict)
+    if outcome.largest_batch_size == 0:
+        raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
+    chosen = recommend_measured(request, outcome)
+    found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
+    caveats = [*_caveats(predict is not None), *found.caveats]
+    points = curve(predict, outcome, request) if predict else _in_order(outcome.trials)
+    return replace(found, curve=points, caveats=caveats)
+
+
+def measure_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, Trial]:
+    """Measure one batch size, the request's current one, on the local device.
+
+    Raises:
+        InvalidInput: If the script does not exist, or the memory limit is missing or too high.
+        MeasurementFailed: If the trial failed for a reason other than memory.
+    """
+    gpu = device_for(request, local_device(), None)
+    request = told_by_loaders(request, emit)
+    size, limit = request.current_batch_size, request.memory_limit_bytes
+    script = request.script_at(size)
+    return gpu, measure(TrialOrder(script, size, limit, allocator=request.allocator))
+
+
+def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNotFit:
+    return DoesNotFit(
+        f"{request.script.name} does not fit on {device}: batch {smallest.batch_size} ends with "
+        f"{smallest.failure}. Use a GPU with more memory, or make the step smaller."
+    )
+
+
+def _predictor(
+    request: ScriptRequest, device: DeviceFacts, gpu: GpuFacts, emit: Emit
+) -> Probe | None:
+    """Predicts the memory of a batch on this device; ``None`` if the script cannot be traced."""
+    behaviour: CudaBehaviour | None = None
+    if device.kind == "cuda":
+        behaviour = cuda_behaviour(device.compute_capability)
+    try:
+        trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
+        trace_at(request.batch_multiple)
+    except CannotTrace as error:
+        emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
+        return None
+    if behaviour is not None:
+        options = AllocatorOptions.parse(request.allocator)
+        return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
+    return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
+
+
+def _search(
+    request: ScriptRequest, gpu: GpuFacts, probe: Probe, predict: Probe | None
+) -> SearchOutcome:
+    multiple, limit = request.batch_multiple, gpu.usable_bytes
+    known = [probe(request.current_batch_size)]
+    if predict is not None:
+        guess: int | None = find_largest(
+            predict, batch_multiple=multiple, limit_bytes=limit
+        ).largest_batch_size
+    else:
+        guess = _approach(request, known, probe, limit)
+    return find_largest(probe, batch_multiple=multiple, guess=guess, limit_bytes=limit, known=known)
+
+
+def _approach(
+    request: ScriptRequest, known: list[Trial], probe: Probe, limit_bytes: int
+) -> int | None:
+    """Try growing batches until a line through the last two meets the limit close by.
+
+    Args:
+        request: Its batch multiple is that of the sizes tried.
+        known: The first trial; receives the others.
+        probe: Tries a batch size.
+        limit_bytes: Memory that a step may use.
+
+    Returns:
+        Where the line meets the limit; ``None`` if a batch failed before that.
+    """
+    multiple = request.batch_multiple
+    largest = LARGEST_BATCH_SIZE // multiple * multiple
+    while known[-1].fits:
+        size = known[-1].batch_size
+        crossing = _crossing(known[-2:], limit_bytes)
+        if crossing is not None and crossing <= _STRIDE * size:
+            return crossing
+        if size >= largest:
+            _check_growth(request.script, known)
+            return largest
+        known.append(probe(min(-(-_STRIDE * size // multiple) * multiple, largest)))
+    return None
+
+
+def _check_growth(script: Script, trials: list[Trial]) -> None:
+    """Refuse steps that use the same memory at the smallest and the largest possible batch."""
+    first, last = trials[0], trials[-1]
+    peaks = (first.peak_allocated_bytes, last.peak_allocated_bytes)
+    if len(trials) > 1 and None not in peaks and peaks[0] == peaks[1]:
+        raise ScriptFailed(
+            f"a step uses as much memory at batch {last.batch_size:,} as at "
+            f"{first.batch_size:,}; {script.wants_data}"
+        )
+
+
+def _crossing(pair: Sequence[Trial], limit_bytes: int) -> int | None:
+    """The batch size at which a straight line through two trials reaches the memory limit."""
+    points = [
+        (trial.batch_size, trial.peak_reserved_bytes or trial.peak_allocated_bytes or 0)
+        for trial in pair
+    ]
+    if len(points) < 2:
+        return None
+    (size, used), (next_size, next_used) = points
+    if next_used <= used:
+        return None
+    return size + (limit_bytes - used) * (next_size - size) // (next_used - used)
+
+
+def _in_order(trials: Sequence[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: trial.batch_size)
+
+
+def _caveats(predicted: bool) -> list[str]:
+    curve_too = " The curve between the trials is predicted." if predicted else ""
+    return [
+        "Each trial ran in its own process: the script, its warm-up steps and up to five timed "
+        f"ones, with torch {torch.__version__}.{curve_too}"
+    ]
