@@ -23,6 +23,8 @@ COSMIC_RAY := cosmic-ray==8.7.0
 
 # One test process per core; idle ones take over tests from the others
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
+# They have slow tests only, and what they import takes seconds to load.
+WITHOUT_SLOW_FILES := --ignore=e2e --ignore=analyses/tests/test_api_fuzz.py
 # Drills mostly wait for processes, so a third one pays on two cores too
 PARALLEL_SLOW := -n 3 --dist worksteal
 
@@ -78,7 +80,7 @@ worker: $(STAMP)
 	@$(HONCHO) worker
 
 test: $(STAMP)
-	@python -m pytest $(PARALLEL)
+	@python -m pytest $(PARALLEL) $(WITHOUT_SLOW_FILES)
 
 test-slow: $(STAMP)
 	@python -m pytest $(PARALLEL_SLOW) -m 'slow and not full'
@@ -89,7 +91,7 @@ test-all: $(STAMP)
 test-postgres: $(STAMP)
 	@if python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
 		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
-		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest $(PARALLEL) \
+		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest $(PARALLEL) $(WITHOUT_SLOW_FILES) \
 			-m 'database and not slow and not full and not e2e' analyses memorymark_site; \
 	else echo 'No PostgreSQL at $(TEST_POSTGRES_URL): these tests are skipped.'; fi
 

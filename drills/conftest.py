@@ -21,12 +21,12 @@ POSTGRES_URL = os.environ.get("TEST_POSTGRES_URL", "postgres://postgres@127.0.0.
 
 
 def checkerboard(*axes: Sequence[object]) -> list[pytest.ParameterSet]:
-    """Every combination; each second one, as on a chessboard, only in ``make test-all``.
+    """Every combination; one in as many as there are axes, the others only in ``make test-all``.
 
-    So each value still meets each value of the first axis, with half the drills.
+    They lie as on a chessboard, so each value of an axis still runs with several of the others.
     """
     return [
-        pytest.param(*values, marks=pytest.mark.full if sum(squares) % 2 else ())
+        pytest.param(*values, marks=pytest.mark.full if sum(squares) % len(axes) else ())
         for squares, values in zip(
             product(*(range(len(axis)) for axis in axes)), product(*axes), strict=True
         )

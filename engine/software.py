@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,8 @@ PACKAGES = (
 _PIN = re.compile(r"\s*([A-Za-z0-9_.-]+?)\s*={1,2}\s*([0-9][A-Za-z0-9.+!-]{0,40})\s*")
 
 
-def installed() -> dict[str, str]:
+@cache  # looking them up takes milliseconds, and a process keeps what it has loaded
+def installed() -> Mapping[str, str]:
     """The versions installed here, by package; what is missing is left out."""
     found = {}
     for package in PACKAGES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -132,7 +133,7 @@ def make_result(
 ) -> AnalysisResult:
     """A complete result whose numbers all follow from :func:`make_trial`."""
     total = GPUS[gpu].total_bytes
-    largest = next(size for size in range(4096, 0, -1) if make_trial(size, gpu).fits)
+    largest = bisect_left(range(1, 4097), True, key=lambda size: not make_trial(size, gpu).fits)
     at_current = make_trial(current, gpu, source)
     at_recommended = make_trial(recommended, gpu, source)
     speedup = savings = headroom = None

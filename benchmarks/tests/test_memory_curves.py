@@ -32,6 +32,7 @@ def test_a_crossing_lies_on_the_line_through_the_last_two_trials() -> None:
     assert crossing([_reserved(8, 1000), _reserved(16, None)], 1500) is None
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_the_largest_batch_of_every_gpu_fits_and_the_next_does_not() -> None:

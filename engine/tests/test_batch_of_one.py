@@ -57,6 +57,7 @@ def test_a_search_may_start_from_batch_one() -> None:
     assert result.recommended_batch_size > 1
 
 
+@pytest.mark.slow
 def test_a_plan_may_start_from_batch_one() -> None:
     made = plan(AnalysisRequest.parse(SMALL | {"gpu": "local"}), lambda _: None)
     assert all(option.largest_batch_size > 1 for option in made.options)

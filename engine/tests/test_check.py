@@ -270,6 +270,7 @@ def test_the_keys_in_the_guide_are_accepted(described: Described, analysis: Put)
     assert asked[0].workload.precision == "bf16-mixed"
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 class TestForReal:
     """The engine itself behind the check, without a GPU."""

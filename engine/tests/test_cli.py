@@ -319,11 +319,11 @@ def test_run_speaks_json_lines_with_programs(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 class TestForReal:
     """The engine itself behind the command line, without a GPU."""
 
-    @pytest.mark.slow
     def test_bert_in_eval_mode_on_an_a10_ends_at_288(self) -> None:
         command = [*ENGINE, "analyze", "bert", *EVAL_ON_A10, "--batch-multiple", "8", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)

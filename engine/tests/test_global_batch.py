@@ -195,6 +195,7 @@ def test_nothing_is_safe_where_even_one_sample_may_not_fit() -> None:
     assert limits.choice.batch_size == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
 def test_an_analysis_keeps_the_global_batch() -> None:
     request = ask(
@@ -222,6 +223,7 @@ def test_without_a_global_batch_the_change_is_a_caveat() -> None:
     assert result.recommended_batch_size <= result.safe_batch_size <= result.largest_batch_size
 
 
+@pytest.mark.slow
 def test_the_recommended_batch_is_safe_at_the_high_end() -> None:
     tight = replace(ask(current_batch_size=1), memory_limit_bytes=3 * GIB)
     result = analyze_predicted(tight, lambda _: None)

@@ -100,6 +100,7 @@ def test_what_a_command_needs_is_what_the_extra_installs() -> None:
     assert [name for name in names if f"\n{name}==" not in pinned] == []
 
 
+@pytest.mark.slow
 class TestWithoutTheExtra:
     def test_client_recorder_and_callbacks_need_nothing_else(
         self, empty: Path, training: Path

@@ -166,6 +166,7 @@ def test_config_fields_that_the_workload_sets_are_ignored() -> None:
     assert parse_config(BERT | noise) == BERT
 
 
+@pytest.mark.slow
 def test_a_file_may_hold_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(PRESETS["distilbert"].config()))
@@ -252,6 +253,7 @@ def test_any_config_is_refused_or_checked(config: dict[str, Any]) -> None:
         assert set(error.fields) == {"config"}  # noqa: PT017  # to be refused is as good
 
 
+@pytest.mark.slow
 @given(mutated())
 @settings(max_examples=10)
 def test_any_config_is_refused_or_predicted(config: dict[str, Any]) -> None:

@@ -174,6 +174,7 @@ def test_the_global_batch_limits_every_gpu(planned: Callable[..., Plan]) -> None
         assert option.gradient_accumulation == 12 // (option.recommended_batch_size or 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
 def test_gpus_with_equal_traces_share_them() -> None:
     events: list[Event] = []

@@ -33,6 +33,7 @@ def test_bert_on_an_a10_is_within_two_percent(
     assert predicted == pytest.approx(published_gib, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_search_on_an_a10_finds_the_published_limit() -> None:
     asked = {"model": "bert", "gpu": "a10", "optimizer": "none", "mode": "eval"}
     events: list[Event] = []
@@ -55,6 +56,7 @@ def test_forward_alone_and_the_whole_step_match_measurements_at_batch_16() -> No
     assert check.passed
 
 
+@pytest.mark.slow
 def test_resnet_on_a_v100_grows_as_measured() -> None:
     # nvidia-smi's numbers, with an unknown optimizer and context, and with cuDNN's workspaces,
     # which are not predicted. Only the growth of memory with the batch can be compared.
@@ -69,6 +71,7 @@ def test_resnet_on_a_v100_grows_as_measured() -> None:
         assert grown == pytest.approx(used_mib - 2343, rel=0.15, abs=20)
 
 
+@pytest.mark.slow
 def test_a_workload_too_large_for_the_gpu_says_what_to_do() -> None:
     asked = {"model": "gpt2", "gpu": "t4", "memory_limit_bytes": 2 * GIB}
     with pytest.raises(

@@ -31,6 +31,7 @@ def taken(request: AnalysisRequest, kept: KeptTraces) -> bool:
     return any(TAKEN in line for line in said)
 
 
+@pytest.mark.slow
 def test_another_gpu_or_batch_reuses_the_traces() -> None:
     kept = KeptTraces()
     assert not taken(asked("a10"), kept)

@@ -155,6 +155,7 @@ def test_other_batch_sizes_and_gpus_reuse_the_traces() -> None:
     assert answers[0]["device_used_bytes"] < answers[1]["device_used_bytes"]
 
 
+@pytest.mark.slow
 def test_a_plan_has_every_gpu_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes_module, "_candidates", lambda *_: [("tf32", {"precision": "tf32"})])
     events = events_of(asking(REQUEST, ask="plan"))

@@ -45,8 +45,8 @@ GPT2 = {
 @pytest.mark.parametrize(
     ("mask", "padding"),
     [
-        ("None", ""),
-        ("torch.ones(b, 20, dtype=torch.long)", ""),
+        pytest.param("None", "", marks=pytest.mark.slow),
+        pytest.param("torch.ones(b, 20, dtype=torch.long)", "", marks=pytest.mark.slow),
         ("torch.stack([torch.tensor([1] * 20) for _ in range(b)])", ""),
         ("torch.ones_like(ids)", "mask[-1, -1] = 0"),
     ],

@@ -88,6 +88,7 @@ class TestPredicted:
         assert trial.step_seconds_high is not None
         assert trial.step_seconds_low < trial.step_seconds < trial.step_seconds_high
 
+    @pytest.mark.slow
     def test_the_certificate_repeats_both_sides(self, capsys: pytest.CaptureFixture[str]) -> None:
         options = "expandable_segments:True"
         asked = {"gpu": "t4", "memory_limit_bytes": 2**30, "allocator": options}
@@ -101,6 +102,7 @@ class TestPredicted:
             assert again["fits"] is trial.fits is fits
             assert again["peak_reserved_bytes"] == trial.peak_reserved_bytes
 
+    @pytest.mark.slow
     def test_allocator_options_change_the_prediction(self) -> None:
         request = ScriptRequest(Factory.of(EXAMPLE), gpu="t4", current_batch_size=1000)
         plain, expandable = (

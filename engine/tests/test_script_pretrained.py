@@ -59,7 +59,14 @@ def run(code: str) -> tuple[dict[str, object], Machine]:
     return names, machine
 
 
-@pytest.mark.parametrize("options", ["", ", dtype=torch.bfloat16", ", attn_implementation='eager'"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        pytest.param(", dtype=torch.bfloat16", marks=pytest.mark.slow),
+        pytest.param(", attn_implementation='eager'", marks=pytest.mark.slow),
+    ],
+)
 def test_a_model_from_a_folder_equals_a_real_step_to_the_byte(
     folder: Path, saved: Path, options: str
 ) -> None:

@@ -52,9 +52,14 @@ class TestTheTrace:
         "last",
         [
             "nn.functional.cross_entropy(model(x) @ model(x).T, torch.arange(len(x))).backward()",
-            "model(x[: batch_size // 2]).exp().sum().backward()",
+            pytest.param(
+                "model(x[: batch_size // 2]).exp().sum().backward()", marks=pytest.mark.slow
+            ),
             "model(x[:8]).exp().sum().backward()",
-            "[model(part).exp().sum().backward() for part in x.split(16)]",
+            pytest.param(
+                "[model(part).exp().sum().backward() for part in x.split(16)]",
+                marks=pytest.mark.slow,
+            ),
         ],
     )
     def test_operations_across_the_batch_are_traced(self, folder: Path, last: str) -> None:

@@ -167,6 +167,7 @@ def test_a_predicted_answer_shows_the_memory_of_its_recommended_batch() -> None:
     assert len(json.dumps(result.to_dict())) < 150_000
 
 
+@pytest.mark.slow
 @small
 def test_the_allocators_options_change_the_prediction() -> None:
     default, rounded = (

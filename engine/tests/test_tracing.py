@@ -21,9 +21,9 @@ small = pytest.mark.usefixtures("small_models")
     ("model", "precision", "capability"),
     [  # each kind once; test_presets covers every model
         ("bert", "bf16-mixed", 9.0),
-        ("gpt2", "fp16-mixed", 8.6),
-        ("gpt2", "bf16-true", 9.0),
-        ("resnet", "fp32", 8.6),
+        pytest.param("gpt2", "fp16-mixed", 8.6, marks=pytest.mark.slow),
+        pytest.param("gpt2", "bf16-true", 9.0, marks=pytest.mark.slow),
+        pytest.param("resnet", "fp32", 8.6, marks=pytest.mark.slow),
     ],
 )
 def test_two_traces_give_every_batch_size(model: str, precision: str, capability: float) -> None:
@@ -186,7 +186,7 @@ def test_phases_come_in_order() -> None:
 
 
 @small
-@pytest.mark.parametrize("optimizer", ["adamw", "lion", "adafactor"])
+@pytest.mark.parametrize("optimizer", ["lion", pytest.param("adafactor", marks=pytest.mark.slow)])
 def test_operations_have_their_phase_with_any_optimizer(optimizer: str) -> None:
     plain, accumulated = (
         Counter(

@@ -45,6 +45,7 @@ def measured_here(small_models: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "TIMED_STEPS", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measured_here")
 def test_on_the_cpu_predictions_are_exact_and_can_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
