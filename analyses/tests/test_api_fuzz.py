@@ -91,7 +91,7 @@ def token(
 # The same requests each time, so that unchanged code does not fail by chance.
 @described.parametrize()
 @hypothesis.settings(
-    max_examples=25, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=10, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
 )
 def test_the_api_conforms_to_its_description(case: Case[Any], token: str) -> None:
     excluded: set[Any] = set(JUDGED.get(case.operation.label, ()))

@@ -51,7 +51,7 @@ _PER_DEVICE = "per_device_train_batch_size"
 _OUTPUT = ("--output_dir", "out", "--max_steps", "20", "--logging_steps", "1")
 
 CASES = (
-    Case("plain loop", "CNN; GradScaler, clipping, `.item()`", "image_classifier.py", 48,
+    Case("plain loop", "CNN; GradScaler, clipping, `.item()`", "image_classifier.py", 8,
          batch_flag="--batch-size"),
     Case("nanoGPT style", "GPT; its precision lines, micro-steps", "gpt.py", 8,
          batch_flag="--batch_size="),

@@ -21,6 +21,9 @@ OTHERS = {
     "not run": (Comparison("loop", "", 8, 0, 3.2, 2**30, "", None, None, ""), "not run"),
 }
 
+SAMPLE = {"plain loop", "nanoGPT style", "GAN", "LSTM", "GNN", "Trainer, LoRA"}
+"""The scripts that ``make test-slow`` runs: each way of training once."""
+
 
 def test_every_script_has_a_row() -> None:
     assert {path.name for path in FOLDER.glob("*.py")} == {case.script for case in CASES}
@@ -72,7 +75,12 @@ def test_a_row_of_the_table_says_what_was_found() -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.runs and not c.packages], ids=lambda case: case.name
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if case.name in SAMPLE else pytest.mark.full)
+        for case in CASES
+        if case.runs and not case.packages
+    ],
 )
 def test_a_trace_equals_the_real_run(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
