@@ -21,6 +21,7 @@ from .live import Live
 from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
 from .placeholders import Values
+from .preloading import preload
 from .program import Program
 from .quiet import keep_quiet
 from .running import ProgramSteps
@@ -67,6 +68,8 @@ def begin_trace(
         with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
             _Tracing(program, batch_size, machine, end, STEPS + one_more).run(refuse)
 
+    if isinstance(program, Program) and behaviour is not None and shows_gpu:
+        preload(program, behaviour, gpu)
     return _begin_apart(values, work)
 
 
@@ -113,6 +116,8 @@ def find_loaders(
             except Exception as error:
                 end(refuse(error))
 
+    if behaviour is not None:
+        preload(program, behaviour, gpu)
     return _begin_apart(values, work)()
 
 

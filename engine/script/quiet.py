@@ -16,12 +16,12 @@ from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import IO, Any, NoReturn
 
 from ..errors import EngineError
 
-_OFFLINE = {
+OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -80,7 +80,7 @@ def keep_quiet() -> Scratch:
 
     Nothing of it can be undone.
     """
-    os.environ.update(_OFFLINE)
+    os.environ.update(OFFLINE)
     hub = sys.modules.get("huggingface_hub.constants")
     if hub is not None:  # it has read the environment already
         vars(hub)["HF_HUB_OFFLINE"] = True
@@ -199,7 +199,15 @@ def _silence(name: str) -> None:
         holder: Any = sys.modules[name]
         if module == name and (not kind or hasattr(holder, kind)):
             for function in functions:
-                setattr(getattr(holder, kind) if kind else holder, function, _nothing)
+                _let_do_nothing(getattr(holder, kind) if kind else holder, function)
+
+
+def _let_do_nothing(holder: Any, name: str) -> None:
+    """Let a function do nothing, also for modules that have imported it by its name."""
+    function = getattr(holder, name, None)
+    if isinstance(function, FunctionType) and not function.__closure__:
+        function.__code__ = _nothing.__code__
+    setattr(holder, name, _nothing)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
