@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -35,12 +36,13 @@ from .prediction.step_time import predict_step_seconds
 from .prediction.tracer import TraceAt
 from .request import LARGEST_BATCH_SIZE
 from .result import AnalysisResult, GpuFacts, Prediction, Trial
+from .script.batch_sizes import trace_request
 from .script.factory import Factory, ScriptFailed, refuse_while_loading
 from .script.live import Live
 from .script.program import Program
 from .script.request import Script, ScriptRequest
-from .script.trace import CannotTrace, found_loaders, trace_request
-from .tracing.lowering import CudaBehaviour, cuda_behaviour
+from .script.trace import CannotTrace, found_loaders
+from .tracing.lowering import cuda_behaviour
 from .tracing.trace import Category, Trace
 from .workload import Precision
 
@@ -157,6 +159,7 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
         gpu for gpu in GPUS.values() if not isinstance(traced(gpu.compute_capability), EngineError)
     )
     seen = traces(here or next(runs_on, next(iter(GPUS.values()))))
+    request = _of_sizes_taken(request, seen)
     found = compare_gpus(request.script.name, request, here, predict, on)
     used = software.loaded()
     caveats = [
@@ -199,6 +202,7 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
     """Predict from a trace, with the same search as for a known model."""
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
+    request = _of_sizes_taken(request, trace_at)
 
     @cache
     def predict(batch_size: int, *, careful: bool = False) -> Trial:
@@ -210,6 +214,12 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
     found = predict_findings(request, gpu, predict, trace_at, refusal, emit)
     step = trace_at(found.recommended.batch_size)
     return replace(found, caveats=[*_about_the_trace(step), *found.caveats])
+
+
+def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
+    """The request, for those of its batch sizes that the script takes."""
+    taken = trace_at(request.current_batch_size).batch_multiple
+    return replace(request, batch_multiple=math.lcm(request.batch_multiple, taken))
 
 
 def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
@@ -281,7 +291,11 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     """
     device = local_device()
     gpu = device_for(request, device, None)
-    predict = _predictor(request, device, gpu, emit)
+    trace_at = _traces_here(request, device, emit)
+    predict: Probe | None = None
+    if trace_at is not None:
+        request = _of_sizes_taken(request, trace_at)
+        predict = _predictor(request, device, gpu, trace_at)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
 
     def order(batch_size: int) -> TrialOrder:
@@ -321,20 +335,23 @@ def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNo
     )
 
 
-def _predictor(
-    request: ScriptRequest, device: DeviceFacts, gpu: GpuFacts, emit: Emit
-) -> Probe | None:
-    """Predicts the memory of a batch on this device; ``None`` if the script cannot be traced."""
-    behaviour: CudaBehaviour | None = None
-    if device.kind == "cuda":
-        behaviour = cuda_behaviour(device.compute_capability)
+def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> TraceAt | None:
+    """The traces of a script on this device; ``None`` if it cannot be traced."""
+    behaviour = cuda_behaviour(device.compute_capability) if device.kind == "cuda" else None
     try:
         trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
-        trace_at(request.batch_multiple)
+        trace_at(request.current_batch_size)
     except CannotTrace as error:
         emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
         return None
-    if behaviour is not None:
+    return trace_at
+
+
+def _predictor(
+    request: ScriptRequest, device: DeviceFacts, gpu: GpuFacts, trace_at: TraceAt
+) -> Probe:
+    """Predicts the memory of a batch on this device."""
+    if device.kind == "cuda":
         options = AllocatorOptions.parse(request.allocator)
         return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
     return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))

@@ -71,8 +71,8 @@ def values_read(values: Values) -> list[str]:
     said = []
     if lines := values.lines():
         said.append(
-            f"Placeholders stood for values read at {_listed(lines)}. Steps traced with other "
-            "placeholders took the same memory."
+            f"Placeholders stood for values read at {_listed(lines)}. Other placeholders give "
+            "the same memory."
         )
     if lines := values.bounded_lines():
         said.append(

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -22,35 +22,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import EngineError
 from ..gpus import Gpu
-from ..prediction.tracer import HIGH, LOW, TraceAt
-from ..prediction.traces import by_accumulation
+from ..prediction.tracer import LOW
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.recurrent import NotPredictable
-from ..tracing.trace import (
-    AffineTrace,
-    NeedsTwoSamples,
-    NotAffine,
-    QuadraticTrace,
-    Trace,
-    batch_norm_refuses,
-    one_sample,
-)
+from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
 from .factory import Factory, ScriptFailed
 from .loaders import Feeding
 from .machine import fresh_accelerate, pretended_machine
 from .placeholders import BeginWith, DependsOnValues, Values, check_values, first_that_runs
 from .program import Program
 from .program_trace import begin_trace, find_loaders
-from .request import Script, ScriptRequest
-from .seen import on_the_host, seen, values_read
+from .request import Script
+from .seen import seen, values_read
 from .steps import ScriptSteps
 from .unlike_steps import STEPS, unlike
-
-_CHECKED = 67
-"""The batch size at which a computed trace is checked against a real one. It is not a multiple of
-the sizes that code splits a batch by, and lies above most of them. A larger one would need real
-memory where a factory creates its data without PyTorch."""
 
 
 class CannotTrace(EngineError):
@@ -71,12 +57,12 @@ class CannotTrace(EngineError):
 
 
 def trace_script(
-    factory: Script, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None = None
+    script: Script, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None = None
 ) -> Trace:
-    """Trace the factory, then three of its steps.
+    """Trace three steps of a script; of a factory, also what it does before.
 
     Args:
-        factory: It creates model, optimizer and data, on the GPU or, without one, on the CPU.
+        script: It creates model, optimizer and data, on the GPU or, without one, on the CPU.
         batch_size: Samples per step.
         behaviour: The GPU's; ``None`` traces what the CPU does.
         gpu: What the script sees of the GPU; by default one that behaves so.
@@ -86,13 +72,13 @@ def trace_script(
         ScriptFailed: If the factory does not return training steps.
         InvalidInput: If there is no such factory, or PyTorch refuses a batch of 1.
     """
-    followed = _follow(factory, batch_size, behaviour, gpu)
-    _check_followed(factory, followed)
+    followed = follow(script, batch_size, behaviour, gpu)
+    check_followed(script, followed)
     return followed.trace
 
 
 @dataclass(frozen=True)
-class _Followed:
+class Followed:
     """A script's steps at one batch size, and how they were followed.
 
     Attributes:
@@ -109,12 +95,12 @@ class _Followed:
     begin_with: BeginWith
 
 
-def _follow(
-    factory: Script, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None
-) -> _Followed:
+def follow(
+    script: Script, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None
+) -> Followed:
     """Trace some steps without knowing what they read."""
     for shows_gpu in (True, False) if behaviour is not None else (False,):
-        begin_with = partial(_begin, factory, batch_size, behaviour, gpu, shows_gpu)
+        begin_with = partial(begin, script, batch_size, behaviour, gpu, shows_gpu)
 
         def trace_with(values: Values, begin_with: BeginWith = begin_with) -> Trace:
             return begin_with(values)()
@@ -123,19 +109,19 @@ def _follow(
         if trace.sizes:
             break
     told = replace(trace, caveats=[*trace.caveats, *values_read(values)])
-    return _Followed(told, values, shows_gpu, begin_with)
+    return Followed(told, values, shows_gpu, begin_with)
 
 
-def _check_followed(factory: Script, followed: _Followed) -> None:
+def check_followed(script: Script, followed: Followed) -> None:
     """Refuse steps whose memory depends on values."""
     try:
         check_values(followed.begin_with, followed.trace, followed.values)
     except DependsOnValues as error:
-        raise CannotTrace(f"{factory.name} cannot be traced without running it: {error}") from error
+        raise CannotTrace(f"{script.name} cannot be traced without running it: {error}") from error
 
 
-def _begin(
-    factory: Script,
+def begin(
+    script: Script,
     batch_size: int,
     behaviour: CudaBehaviour | None,
     gpu: Gpu | None,
@@ -143,14 +129,14 @@ def _begin(
     values: Values,
 ) -> Callable[[], Trace]:
     """Begin to trace: a program in a process of its own, a factory when the trace is waited for."""
-    if isinstance(factory, Factory):
-        return lambda: _trace(factory, batch_size, behaviour, gpu, values, shows_gpu)
-    worded, one_more = _worded(factory, batch_size), batch_size == LOW
-    traced = begin_trace(factory, batch_size, behaviour, gpu, values, shows_gpu, worded, one_more)
+    if isinstance(script, Factory):
+        return lambda: _trace(script, batch_size, behaviour, gpu, values, shows_gpu)
+    worded, one_more = _worded(script, batch_size), batch_size == LOW
+    traced = begin_trace(script, batch_size, behaviour, gpu, values, shows_gpu, worded, one_more)
 
     def checked() -> Trace:
         trace = traced()
-        _check_whole(trace, factory)
+        _check_whole(trace, script)
         return trace
 
     return checked
@@ -211,159 +197,34 @@ def _with_one_more(recorder: MemoryRecorder, steps: ScriptSteps) -> Trace:
     return trace
 
 
-def trace_script_at_every_batch_size(
-    factory: Script,
-    behaviour: CudaBehaviour | None,
-    warn: Callable[[str], None],
-    gpu: Gpu | None = None,
-) -> TraceAt:
-    """A few traces that give every batch size from 2 up, or one trace for each where that fails.
-
-    An unknown script may do anything with its batch: compare each sample with every other, halve
-    it, split it. So what two or three traces predict is checked against one more. That memory does
-    not depend on values is checked at one batch size, and holds for the others as far as their
-    steps are alike.
-
-    Args:
-        factory: The script's.
-        behaviour: The GPU's; ``None`` for the CPU.
-        warn: Receives a sentence if every batch size has to be traced.
-        gpu: What the script sees of the GPU; by default one that behaves so.
-
-    Raises:
-        ScriptFailed: If the batch size makes no difference. Also what :func:`trace_script` raises.
-    """
-    low = _follow(factory, LOW, behaviour, gpu)
-
-    def begin(batch_size: int) -> Callable[[], Trace]:
-        values = Values(low.values.placeholders)
-        return _begin(factory, batch_size, behaviour, gpu, low.shows_gpu, values)
-
-    # They run beside those that check the values.
-    begun = {size: begin(size) for size in (HIGH, _CHECKED)}
-
-    @cache
-    def each(batch_size: int) -> Trace:
-        if batch_size == LOW:
-            return low.trace
-        return (begun.pop(batch_size, None) or begin(batch_size))()
-
-    _check_followed(factory, low)
-
-    try:
-        high = each(HIGH)
-        even_only = False
-    except CannotTrace:
-        high = each(2 * LOW)
-        even_only = True
-    if each(LOW).sizes == high.sizes:
-        raise ScriptFailed(
-            f"a step of {factory.name} creates the same tensors at batch {LOW} and "
-            f"{high.batch_size}; {factory.wants_data}"
-        )
-    at: TraceAt = each
-    try:
-        if even_only:
-            raise NotAffine(f"{factory.name} takes no batch of {HIGH}")
-        at = _checked_traces(each(_CHECKED), each).at
-    except NotAffine as error:
-        warn(f"{error}; tracing each batch size separately")
-    single = cache(lambda: one_sample(each, each(LOW)))
-
-    def at_batch(batch_size: int) -> Trace:
-        trace = single() if batch_size == 1 else at(batch_size)
-        told = replace(
-            trace,
-            host_bytes=_host_bytes(low.trace, high, batch_size),
-            micro_batches=low.trace.micro_batches,
-        )
-        return replace(told, caveats=[*low.trace.caveats, *on_the_host(told)])
-
-    return at_batch
-
-
-def _host_bytes(low: Trace, high: Trace, batch_size: int) -> int:
-    """Bytes on the host at a batch size, on the line through those at two."""
-    per_sample = (high.host_bytes - low.host_bytes) / (high.batch_size - low.batch_size)
-    return round(low.host_bytes + per_sample * (batch_size - low.batch_size))
-
-
-def _checked_traces(checked: Trace, each: TraceAt) -> AffineTrace | QuadraticTrace:
-    """Traces that are linear or quadratic in the batch size and reproduce ``checked``.
-
-    Raises:
-        NotAffine: If neither does.
-    """
-    traces: AffineTrace | QuadraticTrace = AffineTrace(each(LOW), each(HIGH))
-    AffineTrace(each(HIGH), checked)  # refuses unlike steps
-    if traces.at(checked.batch_size).sizes != checked.sizes:
-        traces = QuadraticTrace(each(LOW), each(HIGH), each(HIGH + 1))
-    if traces.at(checked.batch_size).sizes != checked.sizes:
-        raise NotAffine("the tensors of a step grow neither by the batch nor by its square")
-    return traces
-
-
-def trace_request(
-    request: ScriptRequest, behaviour: CudaBehaviour | None, warn: Callable[[str], None]
-) -> TraceAt:
-    """The traces of a request's factory, which may accumulate at some batch sizes only.
-
-    Args:
-        request: What to analyse.
-        behaviour: The GPU's; ``None`` for the CPU.
-        warn: Receives a sentence if every batch size has to be traced.
-    """
-
-    def traces(accumulation: int) -> TraceAt:
-        factory = replace(request.script, gradient_accumulation=accumulation)
-        if accumulation > 1 and isinstance(factory, Factory):
-            _check_micro_batches(factory, behaviour)
-        return trace_script_at_every_batch_size(factory, behaviour, warn)
-
-    return by_accumulation(request, traces)
-
-
-def _check_micro_batches(factory: Script, behaviour: CudaBehaviour | None) -> None:
-    """Refuse a script whose memory with many micro-batches does not follow from that with two."""
-    one_more = replace(factory, gradient_accumulation=factory.gradient_accumulation + 1)
-    peak, more = (
-        trace_script(f, LOW, behaviour).peak_by_category()[0] for f in (factory, one_more)
-    )
-    if peak != more:
-        raise CannotTrace(
-            f"a step of {factory.name} uses {more - peak:+,} bytes with one more micro-batch to "
-            "accumulate, so it keeps something of each"
-        )
-
-
-def _refusal(factory: Script, error: BaseException) -> CannotTrace:
+def _refusal(script: Script, error: BaseException) -> CannotTrace:
     """Why a step cannot be traced, and what to do about it."""
-    reason = f"{factory.name} cannot be traced without running it"
+    reason = f"{script.name} cannot be traced without running it"
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
-        reason += f"{factory.where(error)}: it depends on a tensor's value ({error})"
+        reason += f"{script.where(error)}: it depends on a tensor's value ({error})"
         return CannotTrace(reason)
     if isinstance(error, NotPredictable):
-        return CannotTrace(f"{reason}{factory.where(error)}: {error}")
+        return CannotTrace(f"{reason}{script.where(error)}: {error}")
     if "convert all Tensors to FakeTensors" in str(error):
-        reason += f"{factory.where(error)}: it uses a tensor that was made before"
+        reason += f"{script.where(error)}: it uses a tensor that was made before"
         return CannotTrace(reason, "make it there, or measure it")
     # It is not known whether this would fail on real tensors too.
     advice = "fix that, or, if the script runs by itself, measure it"
-    return CannotTrace(f"{reason}{factory.describe(error)}", advice)
+    return CannotTrace(f"{reason}{script.describe(error)}", advice)
 
 
-def _check(steps: ScriptSteps, trace: Trace, factory: Script) -> None:
+def _check(steps: ScriptSteps, trace: Trace, script: Script) -> None:
     """Refuse a trace that is not of a whole training step."""
     devices = {parameter.device.type for parameter in steps.model.parameters()}
     if devices - {"cpu"}:
         raise CannotTrace(
-            f"{factory.name} puts its model on {', '.join(sorted(devices))} while a prediction "
+            f"{script.name} puts its model on {', '.join(sorted(devices))} while a prediction "
             "runs on the CPU; choose the device inside the factory by torch.cuda.is_available()"
         )
-    _check_whole(trace, factory)
+    _check_whole(trace, script)
     if not trace.operations:
         raise ScriptFailed(
-            f"a step of {factory.name} does nothing with tensors created by the factory; create "
+            f"a step of {script.name} does nothing with tensors created by the factory; create "
             "model, optimizer and data inside it, not while its module is imported"
         )
 

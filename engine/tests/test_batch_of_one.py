@@ -12,7 +12,7 @@ from engine.cli.main import BAD_INPUT, OK, main
 from engine.errors import InvalidInput
 from engine.prediction.plan import plan
 from engine.request import AnalysisRequest
-from engine.script.trace import trace_script_at_every_batch_size
+from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.tests.scripts import written
 
 SMALL: dict[str, object] = {"model": "resnet-18", "image_size": 32, "gpu": "t4"}

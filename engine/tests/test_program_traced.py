@@ -17,6 +17,7 @@ from engine.measurement import cpu, programs
 from engine.measurement.protocol import TrialOrder
 from engine.result import Trial
 from engine.script import program_trace, quiet
+from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
 from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
@@ -24,7 +25,6 @@ from engine.script.trace import (
     CannotTrace,
     found_loaders,
     trace_script,
-    trace_script_at_every_batch_size,
 )
 from engine.tests.scripts import A10
 
@@ -163,11 +163,14 @@ class TestTheTrace:
         expected = trace_script(loop(tmp_path), 16, None)
         assert trace_script(program, 16, None).peak_by_category() == expected.peak_by_category()
 
-    def test_where_only_even_batches_are_taken_each_is_traced(self, tmp_path: Path) -> None:
+    def test_where_only_even_batches_are_taken_two_give_all_of_them(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "assert len(x) % 2 == 0, 'odd'")
         said: list[str] = []
         at = trace_script_at_every_batch_size(program, A10, said.append)
-        assert said == ["train.py takes no batch of 3; tracing each batch size separately"]
+        assert said == ["train.py takes no batch of 3, so only even ones are tried."]
+        assert said[0] in at(16).caveats
+        assert at(16).batch_multiple == 2
+        assert at(16).slopes
         assert at(16).sizes == trace_script(program, 16, A10).sizes
         with pytest.raises(CannotTrace, match="AssertionError: odd"):
             at(17)
@@ -235,10 +238,18 @@ class TestWhatIsRefused:
         with pytest.raises(ScriptFailed, match=r"the first training step.*train\.py, line 14"):
             trace_script(program, 2, None)
 
-    def test_a_value_that_decides_is_told_with_its_line(self, tmp_path: Path) -> None:
-        last = "torch.ones(10**5 if loss > 0.5 else 10)"
+    @pytest.mark.parametrize("size", ["10**5 if loss > 0.5 else 10", "10 + int(loss * 100)"])
+    def test_a_value_that_decides_is_told_with_its_line(self, tmp_path: Path, size: str) -> None:
+        program = loop(tmp_path, f"torch.ones({size})")
         with pytest.raises(CannotTrace, match=r"train\.py, line 25"):
-            trace_script(loop(tmp_path, last), 2, None)
+            trace_script(program, 2, None)
+        with pytest.raises(CannotTrace, match=r"train\.py, line 25"):
+            trace_script_at_every_batch_size(program, None, pytest.fail)
+
+    def test_a_value_that_ends_the_run_decides_nothing(self, tmp_path: Path) -> None:
+        program = loop(tmp_path, "assert loss < 100, 'diverged'")
+        at = trace_script_at_every_batch_size(program, None, pytest.fail)
+        assert at(37).sizes == trace_script(program, 37, None).sizes
 
 
 class TestNothingStaysBehind:
@@ -284,6 +295,17 @@ class TestNothingStaysBehind:
 
 
 class TestTheCommandLine:
+    def test_a_search_keeps_to_batches_that_the_script_takes(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = loop(tmp_path, "assert len(x) % 2 == 0, 'odd'").path
+        given = [path, "--batch-flag", "--batch-size", "--current-batch-size", "16", "--gpu", "a10"]
+        assert main(["analyze", *given, "--memory-limit", "1GiB", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert all(trial["batch_size"] % 2 == 0 for trial in found["trials"])
+        assert found["trials"][-1]["batch_size"] > 16
+        assert any("takes no batch of 3" in caveat for caveat in found["caveats"])
+
     def test_one_batch_size_is_predicted(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -11,9 +11,10 @@ from engine import script_analysis
 from engine.cli.main import main
 from engine.errors import EngineError, InvalidInput
 from engine.result import Source, Trial
+from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
 from engine.script.request import ScriptRequest
-from engine.script.trace import CannotTrace, trace_script, trace_script_at_every_batch_size
+from engine.script.trace import CannotTrace, trace_script
 from engine.tests.scripts import A10, ADAM, BY_VALUE, LINEAR, linear, written
 
 WHOLE = LINEAR.format(optimizer=ADAM, last="pass")

@@ -11,8 +11,9 @@ import torch
 from engine.examples import my_training
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory, ScriptFailed
-from engine.script.trace import CannotTrace, trace_script, trace_script_at_every_batch_size
+from engine.script.trace import CannotTrace, trace_script
 from engine.tests.scripts import A10, ADAM, BY_VALUE, EXAMPLE, LINEAR, linear, written
 from engine.tracing.trace import Trace
 

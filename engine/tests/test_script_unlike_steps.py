@@ -9,8 +9,9 @@ import pytest
 import engine
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.compiled import COMPILED
-from engine.script.trace import trace_script, trace_script_at_every_batch_size
+from engine.script.trace import trace_script
 from engine.tests.scripts import A10, ADAM, LINEAR, linear, written
 
 

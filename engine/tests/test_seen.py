@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import engine
-from engine.script.trace import trace_script_at_every_batch_size
+from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.tests.scripts import A10, written
 
 CODE = """

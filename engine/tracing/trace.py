@@ -81,6 +81,7 @@ class Trace:
         host_bytes: The most that tensors took at once that were not on the device.
         micro_batches: How many batches of that size the last step accumulates, as far as it can be
             seen.
+        batch_multiple: Only multiples of this are batch sizes that the step takes.
         caveats: What one has to know about it, in sentences.
     """
 
@@ -99,6 +100,7 @@ class Trace:
     tf32: bool = False
     host_bytes: int = field(default=0, compare=False)
     micro_batches: int = field(default=1, compare=False)
+    batch_multiple: int = field(default=1, compare=False)
     caveats: list[str] = field(default_factory=list)
 
     @property

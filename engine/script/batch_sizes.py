@@ -1,0 +1,225 @@
+"""Traces of a script at every batch size, from as few as three."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+
+from ..errors import EngineError
+from ..gpus import Gpu
+from ..prediction.tracer import HIGH, LOW, TraceAt
+from ..prediction.traces import by_accumulation
+from ..tracing.lowering import CudaBehaviour
+from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
+from .factory import Factory, ScriptFailed
+from .placeholders import FIRST, OTHERS, Line, Placeholders, Values
+from .request import Script, ScriptRequest
+from .seen import on_the_host
+from .trace import CannotTrace, begin, check_followed, follow, trace_script
+
+_CHECKED = 67
+"""The batch size at which a computed trace is checked against a real one. It is not a multiple of
+the sizes that code splits a batch by, and lies above most of them. A larger one would need real
+memory where a factory creates its data without PyTorch."""
+
+_ANY = (HIGH, _CHECKED)
+_EVEN = (2 * LOW, _CHECKED + 1)
+"""Where no odd batch is taken, as by mixup or contrastive pairs."""
+
+
+def trace_script_at_every_batch_size(
+    script: Script,
+    behaviour: CudaBehaviour | None,
+    warn: Callable[[str], None],
+    gpu: Gpu | None = None,
+) -> TraceAt:
+    """A few traces that give every batch size from 2 up, or one trace for each where that fails.
+
+    An unknown script may do anything with its batch: compare each sample with every other, halve
+    it, split it. So what two traces predict is checked against one more.
+
+    Each of the three gets other placeholders where it reads values. If they lie on a line all the
+    same, memory does not depend on the values: nothing that does would grow from one to the next
+    just as the batch does. Where they do not lie on a line, values are checked at one batch size,
+    which holds for the others as far as their steps are alike.
+
+    Args:
+        script: What is traced.
+        behaviour: The GPU's; ``None`` for the CPU.
+        warn: Receives a sentence if every batch size has to be traced, or only even ones can be.
+        gpu: What the script sees of the GPU; by default one that behaves so.
+
+    Raises:
+        ScriptFailed: If the batch size makes no difference. Also what :func:`trace_script` raises.
+    """
+    traces = _Traces(script, behaviour, gpu)
+    low, each = traces.low.trace, traces.each
+    caveats, multiple, second = list(low.caveats), 1, HIGH
+    line = traces.line(_ANY)
+    if line is None and not traces.runs(HIGH):
+        multiple, second = 2, 2 * LOW
+        caveats.append(f"{script.name} takes no batch of {HIGH}, so only even ones are tried.")
+        warn(caveats[-1])
+        line = traces.line(_EVEN)
+    if line is None:
+        check_followed(script, traces.low)
+    high = each(second) if line is None else line.high
+    if low.sizes == high.sizes:
+        raise ScriptFailed(
+            f"a step of {script.name} creates the same tensors at batch {LOW} and {second}; "
+            f"{script.wants_data}"
+        )
+    at: TraceAt = each if line is None else line.at
+    if line is None:
+        try:
+            at = _checked_traces(each, multiple).at
+        except NotAffine as error:
+            warn(f"{error}; tracing each batch size separately")
+    single = cache(lambda: one_sample(each, low))
+
+    def at_batch(batch_size: int) -> Trace:
+        if batch_size % multiple:
+            trace = each(batch_size)  # which fails with its own line
+        else:
+            trace = single() if batch_size == 1 else at(batch_size)
+        told = replace(
+            trace,
+            host_bytes=_host_bytes(low, high, batch_size),
+            micro_batches=low.micro_batches,
+            batch_multiple=multiple,
+        )
+        return replace(told, caveats=[*caveats, *on_the_host(told)])
+
+    return at_batch
+
+
+class _Traces:
+    """Traces of a script at some batch sizes.
+
+    Programs run beside each other: those at larger sizes begin before it is known what the one at
+    the smallest reads.
+
+    Args:
+        script: What is traced.
+        behaviour: The GPU's; ``None`` for the CPU.
+        gpu: What the script sees of the GPU.
+
+    Attributes:
+        low: The steps at the smallest batch size.
+        each: The trace of any batch size, with the placeholders of the smallest.
+    """
+
+    def __init__(self, script: Script, behaviour: CudaBehaviour | None, gpu: Gpu | None) -> None:
+        self._begin = partial(begin, script, behaviour=behaviour, gpu=gpu)
+        self._others: dict[int, Trace] = {}  # of those that would be alike with any placeholders
+        expected = behaviour is not None, FIRST.at
+        begun = self._begin_others(_ANY, *expected)
+        self.low = follow(script, LOW, behaviour, gpu)
+        self._found = self.low.shows_gpu, self.low.values.placeholders.at
+        self._begun = {_ANY: begun} if self._found == expected else {}
+        self.each = cache(self._trace)
+
+    def line(self, sizes: tuple[int, int]) -> AffineTrace | None:
+        """The line through the smallest and two others; ``None`` if they do not lie on one."""
+        begun = self._begun.pop(sizes, None) or self._begin_others(sizes, *self._found)
+        try:
+            high, checked = (self._other(*one) for one in zip(sizes, begun, strict=True))
+            line = AffineTrace(self.low.trace, high)
+            AffineTrace(high, checked)  # refuses unlike steps
+        except EngineError:
+            return None
+        return line if line.at(checked.batch_size).sizes == checked.sizes else None
+
+    def runs(self, batch_size: int) -> bool:
+        """Whether the script takes batches of that size."""
+        try:
+            self.each(batch_size)
+        except CannotTrace:
+            return False
+        return True
+
+    def _begin_others(
+        self, sizes: tuple[int, int], shows_gpu: bool, at: Mapping[Line, Placeholders]
+    ) -> list[tuple[Values, Callable[[], Trace]]]:
+        """Begin to trace these sizes, each with placeholders of its own."""
+        begun = []
+        for size, other in zip(sizes, OTHERS, strict=True):
+            values = Values(replace(other, at=at))
+            traced = self._begin(batch_size=size, shows_gpu=shows_gpu, values=values)
+            begun.append((values, traced))
+        return begun
+
+    def _other(self, size: int, begun: tuple[Values, Callable[[], Trace]]) -> Trace:
+        values, traced = begun
+        trace = traced()
+        if not values.read and not values.drawn:
+            self._others[size] = trace
+        return trace
+
+    def _trace(self, size: int) -> Trace:
+        if size in self._others:
+            return self._others[size]
+        if size == LOW:
+            return self.low.trace
+        values = Values(self.low.values.placeholders)
+        return self._begin(batch_size=size, shows_gpu=self.low.shows_gpu, values=values)()
+
+
+def _host_bytes(low: Trace, high: Trace, batch_size: int) -> int:
+    """Bytes on the host at a batch size, on the line through those at two."""
+    per_sample = (high.host_bytes - low.host_bytes) / (high.batch_size - low.batch_size)
+    return round(low.host_bytes + per_sample * (batch_size - low.batch_size))
+
+
+def _checked_traces(each: TraceAt, multiple: int) -> AffineTrace | QuadraticTrace:
+    """Traces that are linear or quadratic in the batch size and give one more as it is.
+
+    Args:
+        each: The trace of a batch size.
+        multiple: Only multiples of this are taken.
+
+    Raises:
+        NotAffine: If neither are.
+    """
+    high, checked = map(each, _ANY if multiple == 1 else _EVEN)
+    traces: AffineTrace | QuadraticTrace = AffineTrace(each(LOW), high)
+    AffineTrace(high, checked)  # refuses unlike steps
+    if traces.at(checked.batch_size).sizes != checked.sizes and multiple == 1:
+        traces = QuadraticTrace(each(LOW), high, each(HIGH + 1))
+    if traces.at(checked.batch_size).sizes != checked.sizes:
+        raise NotAffine("the tensors of a step grow neither by the batch nor by its square")
+    return traces
+
+
+def trace_request(
+    request: ScriptRequest, behaviour: CudaBehaviour | None, warn: Callable[[str], None]
+) -> TraceAt:
+    """The traces of a request's script, which may accumulate at some batch sizes only.
+
+    Args:
+        request: What to analyse.
+        behaviour: The GPU's; ``None`` for the CPU.
+        warn: Receives a sentence if every batch size has to be traced.
+    """
+
+    def traces(accumulation: int) -> TraceAt:
+        script = replace(request.script, gradient_accumulation=accumulation)
+        if accumulation > 1 and isinstance(script, Factory):
+            _check_micro_batches(script, behaviour)
+        return trace_script_at_every_batch_size(script, behaviour, warn)
+
+    return by_accumulation(request, traces)
+
+
+def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> None:
+    """Refuse a script whose memory with many micro-batches does not follow from that with two."""
+    one_more = replace(factory, gradient_accumulation=factory.gradient_accumulation + 1)
+    peak, more = (
+        trace_script(f, LOW, behaviour).peak_by_category()[0] for f in (factory, one_more)
+    )
+    if peak != more:
+        raise CannotTrace(
+            f"a step of {factory.name} uses {more - peak:+,} bytes with one more micro-batch to "
+            "accumulate, so it keeps something of each"
+        )
