@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from engine.tracing.operations import cost
@@ -49,3 +51,59 @@ def test_grouped_queries_are_counted_without_pytorchs_support(
     done = cost("forward", attention.default, (query, keys, keys, None, True), {}, query)
     assert done is not None
     assert done.flops == 1
+
+
+BATCH_OF_IMAGES, TAPS = 3, 9
+"""Every convolution below has kernels of 3 by 3."""
+
+
+@pytest.mark.parametrize(
+    ("convolution", "size", "products_per_image"),
+    [
+        # Each of the 6·6 outputs of each of the 16 channels sums over its group's inputs.
+        (nn.Conv2d(8, 16, 3), 8, 6 * 6 * 16 * 8 * TAPS),
+        (nn.Conv2d(8, 16, 3, groups=4), 8, 6 * 6 * 16 * 2 * TAPS),
+        (nn.Conv2d(8, 8, 3, groups=8), 8, 6 * 6 * 8 * 1 * TAPS),
+        (nn.Conv2d(8, 16, 3, groups=8), 8, 6 * 6 * 16 * 1 * TAPS),
+        (nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2), 8, 4 * 4 * 16 * 4 * TAPS),
+        (nn.Conv2d(8, 16, 3, dilation=2, groups=2), 8, 4 * 4 * 16 * 4 * TAPS),
+        # Each of the 8·8 inputs of each of the 8 channels goes into its group's outputs.
+        (nn.ConvTranspose2d(8, 16, 3, stride=2), 8, 8 * 8 * 8 * 16 * TAPS),
+        (nn.ConvTranspose2d(8, 16, 3, stride=2, groups=4), 8, 8 * 8 * 8 * 4 * TAPS),
+        (nn.ConvTranspose2d(8, 8, 3, dilation=2, groups=8), 8, 8 * 8 * 8 * 1 * TAPS),
+    ],
+)
+def test_convolutions_have_as_many_flops_in_each_gradient_as_forward(
+    convolution: nn.Conv2d | nn.ConvTranspose2d, size: int, products_per_image: int
+) -> None:
+    found: dict[str, int] = {}
+
+    class _Counting(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            output = func(*args, **(kwargs or {}))
+            done = cost("forward", func, args, kwargs or {}, output)
+            if done is not None and "convolution" in done.name:
+                found[done.name] = done.flops
+            return output
+
+    images = torch.randn(BATCH_OF_IMAGES, 8, size, size, requires_grad=True)
+    with _Counting():
+        convolution(images).sum().backward()
+    forward = 2 * BATCH_OF_IMAGES * products_per_image
+    assert found == {"aten.convolution": forward, "aten.convolution_backward": 2 * forward}
+
+
+def test_a_gradient_that_nobody_wants_takes_no_flops() -> None:
+    grad, images = torch.empty(3, 16, 6, 6), torch.empty(3, 8, 8, 8)
+    weight = torch.empty(16, 2, 3, 3)
+    settings = ([1, 1], [0, 0], [1, 1], False, [0, 0], 4)
+    counted = []
+    for wanted in ([True, True, False], [False, True, False], [False, False, True]):
+        args = (grad, images, weight, None, *settings, wanted)
+        done = cost("backward", _aten.convolution_backward.default, args, {}, (grad,))
+        assert done is not None
+        counted.append(done.flops)
+    one = 2 * 3 * 36 * 16 * 2 * TAPS
+    assert counted == [2 * one, one, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -24,6 +25,8 @@ _ATTENTION = {
     for kernel in ("flash", "efficient", "cudnn")
     for way in ("", "_backward")
 }
+
+_CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward
 
 _NAMESPACES = ("aten", OWN_KERNELS)
 
@@ -68,11 +71,25 @@ def cost(
 
 
 def _flops(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> int:
+    if packet is _CONVOLUTION_BACKWARD:
+        return _convolution_backward_flops(args)
     formula = flop_registry.get(packet)
     if formula is None:
         return 0
     given = _for_every_head(args) if packet in _ATTENTION else args
     return int(formula(*given, **kwargs, out_val=output))
+
+
+def _convolution_backward_flops(args: tuple[Any, ...]) -> int:
+    """As many for each gradient, the input's and the weight's, as for the forward pass.
+
+    Each product of an input and a weight in the forward pass has one in either gradient. PyTorch's
+    own formula (2.11 to 2.13) does not divide the weight's gradient by the groups.
+    """
+    grad_output, given, weight = args[:3]
+    transposed, output_mask = args[7], args[10]
+    positions = math.prod((given if transposed else grad_output).shape[2:])
+    return 2 * given.shape[0] * positions * weight.numel() * sum(output_mask[:2])
 
 
 def _for_every_head(args: tuple[Any, ...]) -> list[Any]:
