@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from engine.tracing.operations import cost
+from engine.tracing.trace import Operation
 
 _aten = torch.ops.aten
 BATCH, HEADS, LENGTH, WIDTH = 2, 8, 16, 4
@@ -89,7 +90,7 @@ def test_convolutions_have_as_many_flops_in_each_gradient_as_forward(
             return output
 
     images = torch.randn(BATCH_OF_IMAGES, 8, size, size, requires_grad=True)
-    with _Counting():
+    with _Counting():  # type: ignore[no-untyped-call]  # torch has not annotated it
         convolution(images).sum().backward()
     forward = 2 * BATCH_OF_IMAGES * products_per_image
     assert found == {"aten.convolution": forward, "aten.convolution_backward": 2 * forward}
@@ -107,3 +108,59 @@ def test_a_gradient_that_nobody_wants_takes_no_flops() -> None:
         counted.append(done.flops)
     one = 2 * 3 * 36 * 16 * 2 * TAPS
     assert counted == [2 * one, one, 0]
+
+
+def _cost_of(func: Any, *args: Any) -> Operation:
+    done = cost("forward", func, args, {}, func(*args))
+    assert done is not None
+    return done
+
+
+def _meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def test_a_matrix_product_says_how_large_it_is() -> None:
+    rows, inner, columns = 6, 5, 4
+    left, right = _meta(rows, inner), _meta(inner, columns)
+    assert _cost_of(_aten.mm.default, left, right).shape == (1, rows, columns, inner)
+    added = _cost_of(_aten.addmm.default, _meta(columns), left, right)
+    assert added.shape == (1, rows, columns, inner)
+    several = _cost_of(_aten.bmm.default, _meta(7, rows, inner), _meta(7, inner, columns))
+    assert several.shape == (7, rows, columns, inner)
+
+
+def test_attention_says_how_long_it_is_and_whether_it_is_causal() -> None:
+    query, keys = _meta(2, 8, 16, 4), _meta(2, 8, 32, 4)
+    shape = (2 * 8, 16, 32, 4)
+    flash = _aten._scaled_dot_product_flash_attention.default
+    for causal in (False, True):
+        done = cost("forward", flash, (query, keys, keys, 0.0, causal), {}, query)
+        assert done is not None
+        assert done.shape == (*shape, causal)
+    done = cost("forward", flash, (query, keys, keys), {}, query)
+    assert done is not None
+    assert done.shape == (*shape, 0)
+    backward = _aten._scaled_dot_product_efficient_attention_backward.default
+    given = (query, query, keys, keys, None, query, query, None, None, 0.0, [True] * 4)
+    for causal in (False, True):
+        done = cost("backward", backward, given, {"is_causal": causal}, query)
+        assert done is not None
+        assert done.shape == (*shape, causal)
+
+
+def test_a_convolution_says_its_channels_taps_and_groups() -> None:
+    images, weight = _meta(3, 8, 8, 8), _meta(16, 2, 3, 5)
+    settings = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 4)
+    done = _cost_of(_aten.convolution.default, images, weight, *settings)
+    assert done.shape == (3 * 6 * 4, 16, 2, 15, 4)
+    assert done.flops == 2 * 3 * 6 * 4 * 16 * 2 * 15
+    assert not done.channels_last
+    images = images.to(memory_format=torch.channels_last)
+    assert _cost_of(_aten.convolution.default, images, weight, *settings).channels_last
+
+
+def test_an_embedding_moves_the_rows_it_looks_up_and_not_its_table() -> None:
+    table, rows = _meta(30_000, 64), _meta(3, 10, dtype=torch.int64)
+    found = _cost_of(_aten.embedding.default, table, rows)
+    assert found.bytes_moved == 3 * 10 * (8 + 2 * 64 * 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,13 @@ _ATTENTION = {
 }
 
 _CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward
+_CONVOLUTIONS = (torch.ops.aten.convolution, _CONVOLUTION_BACKWARD)
+_NORMS = {
+    getattr(torch.ops.aten, f"native_{norm}_norm{way}")
+    for norm in ("batch", "group")
+    for way in ("", "_backward")
+}
+_EMBEDDING = torch.ops.aten.embedding
 
 _NAMESPACES = ("aten", OWN_KERNELS)
 
@@ -61,35 +68,74 @@ def cost(
     if not inputs and not outputs:
         return None
     written = outputs or _mutated(func, args, kwargs)
+    packet = func._overloadpacket
+    # An embedding reads the rows that it returns, not the whole table.
+    read = [*inputs[1:], *outputs] if packet is _EMBEDDING else inputs
     return Operation(
         name=operator_name(func),
         dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
-        flops=_flops(func._overloadpacket, args, kwargs, output),
-        bytes_moved=sum(_bytes(tensor) for tensor in (*inputs, *written)),
+        flops=_flops(packet, args, kwargs, output),
+        bytes_moved=sum(_bytes(tensor) for tensor in (*read, *written)),
         phase=phase,
+        shape=_shape(func, args, kwargs, output),
+        channels_last=packet in (*_CONVOLUTIONS, *_NORMS) and _is_channels_last(inputs),
+    )
+
+
+def _shape(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> tuple[int, ...]:
+    """What :attr:`~engine.tracing.trace.Operation.shape` holds."""
+    packet = func._overloadpacket
+    if packet in _MATRIX_PRODUCTS:
+        left, right = [value for value in args if isinstance(value, torch.Tensor)][-2:]
+        return (math.prod(left.shape[:-2]), left.shape[-2], right.shape[-1], left.shape[-1])
+    if packet in _CONVOLUTIONS:
+        return _convolution_shape(packet, args, output)
+    if packet in _ATTENTION:
+        backward = "backward" in str(packet)
+        query, key = args[backward : backward + 2]
+        batch, heads, length, width = query.shape
+        return (batch * heads, length, key.shape[2], width, int(_is_causal(func, args, kwargs)))
+    return ()
+
+
+def _convolution_shape(packet: Any, args: tuple[Any, ...], output: Any) -> tuple[int, ...]:
+    backward = packet is _CONVOLUTION_BACKWARD
+    given, weight = args[backward : backward + 2]
+    transposed, groups = args[6 + backward], args[8 + backward]
+    visited = given if transposed else args[0] if backward else output
+    positions = given.shape[0] * math.prod(visited.shape[2:])
+    return (positions, *weight.shape[:2], math.prod(weight.shape[2:]), groups)
+
+
+def _is_causal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    names = [argument.name for argument in func._schema.arguments]
+    place = names.index("is_causal")
+    return bool(args[place] if place < len(args) else kwargs.get("is_causal", False))
+
+
+def _is_channels_last(inputs: Iterable[torch.Tensor]) -> bool:
+    """Whether its first images lie in memory with their channels last."""
+    images = next((tensor for tensor in inputs if tensor.dim() == 4), None)
+    return (
+        images is not None
+        and not images.is_contiguous()
+        and images.is_contiguous(memory_format=torch.channels_last)
     )
 
 
 def _flops(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> int:
-    if packet is _CONVOLUTION_BACKWARD:
-        return _convolution_backward_flops(args)
+    if packet in _CONVOLUTIONS:
+        # Each product of an input and a weight in the forward pass has one in either gradient.
+        # PyTorch's formula (2.11 to 2.13) does not divide the weight's gradient by the groups.
+        times = sum(args[10][:2]) if packet is _CONVOLUTION_BACKWARD else 1
+        return 2 * times * math.prod(_convolution_shape(packet, args, output)[:4])
     formula = flop_registry.get(packet)
     if formula is None:
         return 0
     given = _for_every_head(args) if packet in _ATTENTION else args
     return int(formula(*given, **kwargs, out_val=output))
-
-
-def _convolution_backward_flops(args: tuple[Any, ...]) -> int:
-    """As many for each gradient, the input's and the weight's, as for the forward pass.
-
-    Each product of an input and a weight in the forward pass has one in either gradient. PyTorch's
-    own formula (2.11 to 2.13) does not divide the weight's gradient by the groups.
-    """
-    grad_output, given, weight = args[:3]
-    transposed, output_mask = args[7], args[10]
-    positions = math.prod((given if transposed else grad_output).shape[2:])
-    return 2 * given.shape[0] * positions * weight.numel() * sum(output_mask[:2])
 
 
 def _for_every_head(args: tuple[Any, ...]) -> list[Any]:

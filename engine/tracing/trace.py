@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
 
 from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
 from ..allocator.options import AllocatorOptions
@@ -45,6 +46,12 @@ class Operation:
         bytes_moved: Bytes of the tensors read and written, each once.
         phase: What the step was doing: ``inputs``, ``forward``, ``backward``, ``optimizer`` or
             ``idle``.
+        shape: What the efficiency of its kernel depends on. Of a matrix product: how many, rows,
+            columns and the length of the sums. Of a convolution, forward or backward: positions
+            that the kernel visits in all images, the weight's first two dimensions, its taps and
+            the groups. Of an attention kernel: batch times heads, queries, keys, width of a head,
+            and 1 if it is causal. Empty for others.
+        channels_last: Whether a convolution or a norm works on images in that layout.
     """
 
     name: str
@@ -52,6 +59,28 @@ class Operation:
     flops: int
     bytes_moved: int
     phase: str
+    shape: tuple[int, ...] = ()
+    channels_last: bool = False
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that may differ between batch sizes."""
+        return (self.flops, self.bytes_moved, *self.shape)
+
+    def with_numbers(self, numbers: tuple[int, ...]) -> Operation:
+        """The same operation at another batch size, by its :attr:`numbers` there."""
+        if numbers == self.numbers:
+            return self
+        flops, bytes_moved, *shape = numbers
+        return Operation(
+            self.name,
+            self.dtype,
+            flops,
+            bytes_moved,
+            self.phase,
+            tuple(shape),
+            self.channels_last,
+        )
 
 
 @dataclass
@@ -232,15 +261,12 @@ class AffineTrace:
     def at(self, batch_size: int) -> Trace:
         """The trace at a batch size; it shares everything but the sizes and the work."""
         low, high = self.low.operations, self.high.operations
-        flops = self._at(batch_size, [op.flops for op in low], [op.flops for op in high])
-        moved = self._at(
-            batch_size, [op.bytes_moved for op in low], [op.bytes_moved for op in high]
-        )
+        numbers = self._at(batch_size, _numbers(low), _numbers(high))
         return replace(
             self.low,
             batch_size=batch_size,
             sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
-            operations=with_work(low, flops, moved),
+            operations=_with_numbers(low, numbers),
             slopes=self._slopes,
         )
 
@@ -257,18 +283,21 @@ class AffineTrace:
         return [a + (b - a) * steps // apart for a, b in zip(low, high, strict=True)]
 
 
-def with_work(
-    operations: Iterable[Operation], flops: Iterable[int], bytes_moved: Iterable[int]
-) -> list[Operation]:
-    """The same operations with other work."""
+def _numbers(operations: Iterable[Operation]) -> list[int]:
+    return [number for operation in operations for number in operation.numbers]
+
+
+def _with_numbers(operations: Iterable[Operation], numbers: Iterable[int]) -> list[Operation]:
+    """The same operations with other numbers, in one row for all of them."""
+    rest = iter(numbers)
     return [
-        Operation(operation.name, operation.dtype, computed, moved, operation.phase)
-        for operation, computed, moved in zip(operations, flops, bytes_moved, strict=True)
+        operation.with_numbers(tuple(islice(rest, 2 + len(operation.shape))))
+        for operation in operations
     ]
 
 
-def _kinds(operations: Iterable[Operation]) -> list[tuple[str, str]]:
-    return [(operation.name, operation.phase) for operation in operations]
+def _kinds(operations: Iterable[Operation]) -> list[tuple[str, str, int]]:
+    return [(operation.name, operation.phase, len(operation.shape)) for operation in operations]
 
 
 @dataclass(frozen=True)
@@ -291,16 +320,12 @@ class QuadraticTrace:
     def at(self, batch_size: int) -> Trace:
         """The trace at a batch size; it shares everything but the sizes and the work."""
         traces = (self.first, self.second, self.third)
-        work = [traced.operations for traced in traces]
-        flops = self._at(batch_size, *([op.flops for op in operations] for operations in work))
-        moved = self._at(
-            batch_size, *([op.bytes_moved for op in operations] for operations in work)
-        )
+        numbers = self._at(batch_size, *(_numbers(traced.operations) for traced in traces))
         return replace(
             self.first,
             batch_size=batch_size,
             sizes=self._at(batch_size, *(traced.sizes for traced in traces)),
-            operations=with_work(work[0], flops, moved),
+            operations=_with_numbers(self.first.operations, numbers),
         )
 
     def _at(
