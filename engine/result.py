@@ -63,8 +63,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What batch sizes of a script would take on a GPU.
+class BatchTrials:
+    """What batch sizes of a script take on a GPU, predicted or measured.
 
     Attributes:
         gpu: The GPU.

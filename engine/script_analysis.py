@@ -35,7 +35,7 @@ from .prediction.probe import predict_live_memory, predict_memory, timed
 from .prediction.step_time import predict_step_seconds
 from .prediction.tracer import TraceAt
 from .request import LARGEST_BATCH_SIZE
-from .result import AnalysisResult, GpuFacts, Prediction, Trial
+from .result import AnalysisResult, BatchTrials, GpuFacts, Trial
 from .script.batch_sizes import trace_request
 from .script.factory import Factory, ScriptFailed, refuse_while_loading
 from .script.live import Live
@@ -85,7 +85,7 @@ def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
 
 def predict_script(
     request: ScriptRequest, emit: Emit, batch_sizes: Sequence[int] = ()
-) -> Prediction:
+) -> BatchTrials:
     """Predict some batch sizes on a catalogue GPU.
 
     Args:
@@ -108,7 +108,7 @@ def predict_script(
     trials = [_prediction(request, gpu, trace_at, size, careful=True) for size in sizes]
     used = software.loaded()
     caveats = [*software.caveat(request.software, used), *_about_the_trace(trace_at(sizes[0]))]
-    return Prediction(gpu_facts(gpu), trials, caveats, used)
+    return BatchTrials(gpu_facts(gpu), trials, caveats, used)
 
 
 def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
@@ -309,12 +309,12 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
         raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
     chosen = recommend_measured(request, outcome)
     found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
-    caveats = [*_caveats(predict is not None), *found.caveats]
+    caveats = [*_caveats(predicted=predict is not None), *found.caveats]
     points = curve(predict, outcome, request) if predict else _in_order(outcome.trials)
     return replace(found, curve=points, caveats=caveats)
 
 
-def measure_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, Trial]:
+def measure_script_batch(request: ScriptRequest, emit: Emit) -> BatchTrials:
     """Measure one batch size, the request's current one, on the local device.
 
     Raises:
@@ -325,7 +325,10 @@ def measure_script_batch(request: ScriptRequest, emit: Emit) -> tuple[GpuFacts, 
     request = told_by_loaders(request, emit)
     size, limit = request.current_batch_size, request.memory_limit_bytes
     script = request.script_at(size)
-    return gpu, measure(TrialOrder(script, size, limit, allocator=request.allocator))
+    trial = measure(TrialOrder(script, size, limit, allocator=request.allocator))
+    used = software.loaded()
+    caveats = [*software.caveat(request.software, used), *_caveats(predicted=False)]
+    return BatchTrials(gpu, [trial], caveats, used)
 
 
 def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNotFit:
@@ -428,7 +431,7 @@ def _in_order(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.batch_size)
 
 
-def _caveats(predicted: bool) -> list[str]:
+def _caveats(*, predicted: bool) -> list[str]:
     curve_too = " The curve between the trials is predicted." if predicted else ""
     return [
         "Each trial ran in its own process: the script, its warm-up steps and up to five timed "

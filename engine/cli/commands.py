@@ -20,7 +20,7 @@ from ..gpus import GPUS, LOCAL
 from ..models.config import read_config_file
 from ..models.presets import PRESETS
 from ..request import AnalysisRequest
-from ..result import AnalysisResult
+from ..result import AnalysisResult, BatchTrials
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
@@ -85,22 +85,11 @@ def predict(options: argparse.Namespace) -> int:
 
 
 def _predict_script(options: argparse.Namespace, script: ScriptRequest) -> int:
-    from .render import render_trial
-
     with progress() as emit:
         from ..script_analysis import predict_script  # loads torch
 
         predicted = predict_script(script, emit)
-    (trial,), name = predicted.trials, script.script.name
-    plain = asdict(trial) | {"caveats": predicted.caveats, "software": predicted.software}
-    answer(
-        options,
-        plain,
-        lambda: render_trial(
-            trial, name, predicted.gpu, software=predicted.software, caveats=predicted.caveats
-        ),
-    )
-    return OK
+    return _answer_trial(options, script, predicted)
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -120,13 +109,25 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
-    from .render import render_trial
-
     with progress() as emit:
         from ..script_analysis import measure_script_batch  # loads torch
 
-        gpu, trial = measure_script_batch(script, emit)
-    answer(options, asdict(trial), lambda: render_trial(trial, script.script.name, gpu))
+        measured = measure_script_batch(script, emit)
+    return _answer_trial(options, script, measured)
+
+
+def _answer_trial(options: argparse.Namespace, script: ScriptRequest, found: BatchTrials) -> int:
+    from .render import render_trial
+
+    (trial,), name = found.trials, script.script.name
+    plain = asdict(trial) | {"caveats": found.caveats, "software": found.software}
+    answer(
+        options,
+        plain,
+        lambda: render_trial(
+            trial, name, found.gpu, software=found.software, caveats=found.caveats
+        ),
+    )
     return OK
 
 

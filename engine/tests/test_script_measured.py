@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine import script_analysis
 from engine.cli.main import main
@@ -104,7 +105,10 @@ class TestMeasured:
         for command, fits in zip(result.certificate, (True, False), strict=True):
             assert command.startswith("memorymark measure --factory ")
             assert main([*command.split()[1:], "--json"]) == 0
-            assert json.loads(capsys.readouterr().out)["fits"] is fits
+            measured = json.loads(capsys.readouterr().out)
+            assert measured["fits"] is fits
+            assert measured["software"]["torch"] == torch.__version__
+            assert measured["caveats"][0].startswith("Each trial ran in its own process")
 
     def test_micro_batches_keep_the_global_batch(self, folder: Path, here: list[int]) -> None:
         factory = written(folder, ACCUMULATING.format(last=""))
