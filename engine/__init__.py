@@ -9,7 +9,8 @@ the models that the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from .errors import InvalidInput, needing_the_engine
 
 if TYPE_CHECKING:
     from .events import Event
-    from .result import AnalysisResult, Prediction
+    from .result import AnalysisResult, BatchTrials
     from .script.factory import Factory
     from .script.live import Live
     from .script.request import ScriptRequest
@@ -37,20 +38,22 @@ def predict(
     memory_limit_bytes: int | None = None,
     allocator: str = "",
     emit: Callable[[Event], None] = lambda event: None,
-) -> Prediction:
+) -> BatchTrials:
     """Predict the memory and time of training that is set up in this process; nothing is run.
 
     It is traced on fake tensors in a fork of this process, where nothing changes.
 
     Args:
-        training: A ``Trainer`` of transformers or trl; a Lightning module; or a function that
+        training: A ``Trainer`` of transformers or trl; a Lightning module; or any function that
             takes a batch size and runs one training step with data of that size, or returns a
-            function that does.
+            function that does. Also ``module:function``, as for :func:`analyze`.
         loader: The ``DataLoader`` of a Lightning module.
         gpu: A catalogue GPU (``memorymark devices``).
-        batch_sizes: Those to predict; by default that of the Trainer's arguments or of the loader.
+        batch_sizes: Those to predict, such as ``[16, 32]``; by default that of the Trainer's
+            arguments or of the loader.
         trainer_options: For a Lightning module, the arguments of the ``Trainer`` that will train
-            it, such as ``{"precision": "bf16-mixed"}``.
+            it, such as ``{"precision": "bf16-mixed"}``; on one GPU, and without its logger and
+            checkpoints.
         memory_limit_bytes: Emulates a smaller GPU.
         allocator: Options of the caching allocator, as in ``PYTORCH_ALLOC_CONF``.
         emit: Receives log lines as they come.
@@ -64,6 +67,7 @@ def predict(
         CannotTrace: If it cannot be predicted.
     """
     with needing_the_engine():
+        from .script.factory import Factory
         from .script.live import Live
         from .script_analysis import predict_script
 
@@ -72,13 +76,38 @@ def predict(
         "memory_limit_bytes": memory_limit_bytes,
         "allocator": allocator,
     }
-    live = Live.of(training, loader, trainer_options)
-    if not batch_sizes and live.batch_size is None:
-        raise InvalidInput({"batch_sizes": "say which to predict, such as [16, 32]"})
-    sizes: Sequence[int | None] = batch_sizes or [live.batch_size]
-    given["gradient_accumulation"] = live.gradient_accumulation
-    requests = [_request(live, given, size) for size in sizes]  # refuses each wrong size
-    return predict_script(requests[0], emit, [one.current_batch_size for one in requests])
+    script: Factory | Live
+    if isinstance(training, str) and loader is None and trainer_options is None:
+        script, own = Factory.of(training), None
+    else:
+        script = Live.of(training, loader, trainer_options)
+        own = script.batch_size
+    given["gradient_accumulation"] = script.gradient_accumulation
+    with _batch_sizes_named():
+        sizes = _listed(batch_sizes) or ([] if own is None else [own])
+        if not sizes:
+            raise InvalidInput({"batch_sizes": "say which to predict, such as [16, 32]"})
+        requests = [_request(script, given, size) for size in sizes]  # refuses each wrong size
+        return predict_script(requests[0], emit, [one.current_batch_size for one in requests])
+
+
+def _listed(batch_sizes: object) -> list[Any]:
+    if isinstance(batch_sizes, str) or not isinstance(batch_sizes, Iterable):
+        raise InvalidInput({"batch_sizes": f"give a list, such as [{batch_sizes}]"})
+    return list(batch_sizes)
+
+
+@contextmanager
+def _batch_sizes_named() -> Iterator[None]:
+    """Let errors about the batch size of a request name the argument that it comes from."""
+    try:
+        yield
+    except InvalidInput as error:
+        if "current_batch_size" not in error.fields:
+            raise
+        named = {"current_batch_size": "batch_sizes"}
+        fields = {named.get(field, field): message for field, message in error.fields.items()}
+        raise InvalidInput(fields) from error
 
 
 def analyze(
@@ -100,16 +129,18 @@ def analyze(
 ) -> AnalysisResult:
     """Find the largest and the recommended batch of your own PyTorch training.
 
-    A Trainer or a Lightning module is predicted as it is, as by :func:`predict`. What is to be
-    measured is given as a function ``make_step(batch_size)``, which creates model, optimizer and
-    data, and returns a function without arguments that runs one whole training step. It must create
-    everything itself, since each trial calls it in a fresh process.
-    ``engine/examples/my_training.py`` is an example.
+    What is set up in this process is predicted as it is, as by :func:`predict`: a Trainer, a
+    Lightning module, a lambda, method or inner function.
+
+    A function of a module is different here: a *factory* ``make_step(batch_size)``, which creates
+    model, optimizer and data, and returns a function without arguments that runs one whole training
+    step. It is imported by its name in a fresh process for each trial, so that it can be measured,
+    and has to create everything itself. ``engine/examples/my_training.py`` is an example.
 
     Args:
         training: ``module:function``, or a function at the top level of a module. In a script,
-            call :func:`analyze` under ``if __name__ == "__main__":``. Or a Trainer or a Lightning
-            module.
+            call :func:`analyze` under ``if __name__ == "__main__":``. Or what :func:`predict`
+            takes.
         loader: The ``DataLoader`` of a Lightning module.
         gpu: ``local`` measures on this machine's device; a catalogue GPU (``memorymark
             devices``) is predicted, if the code can be traced without running it.
@@ -137,7 +168,6 @@ def analyze(
         MeasurementFailed: If a trial failed for a reason other than memory.
     """
     with needing_the_engine():
-        from .script.factory import Factory
         from .script.live import Live
         from .script_analysis import analyze_script
 
@@ -152,8 +182,11 @@ def analyze(
         "runs_per_year": runs_per_year,
         "price_per_hour_usd": price_per_hour_usd,
     }
-    if isinstance(training, str | FunctionType) and loader is None and trainer_options is None:
-        return analyze_script(_request(Factory.of(training), given, current_batch_size), emit)
+    factory = None
+    if loader is None and trainer_options is None:
+        factory = _factory(training, gpu)
+    if factory is not None:
+        return analyze_script(_request(factory, given, current_batch_size), emit)
     live = Live.of(training, loader, trainer_options)
     if gradient_accumulation not in (1, live.gradient_accumulation):
         raise InvalidInput({"gradient_accumulation": "the training decides this; leave it out"})
@@ -162,6 +195,18 @@ def analyze(
     if current is None:
         raise InvalidInput({"current_batch_size": "say which is used today"})
     return analyze_script(_request(live, given, current), emit)
+
+
+def _factory(training: object, gpu: str) -> Factory | None:
+    """The factory that a name or a function of a module is; ``None`` for what lives here.
+
+    Any function has to be one if it is to be measured.
+    """
+    from .script.factory import Factory  # loads torch, which not all need
+
+    if isinstance(training, FunctionType) and gpu != "local":
+        return Factory.of(training) if training.__qualname__.isidentifier() else None
+    return Factory.of(training) if isinstance(training, str | FunctionType) else None
 
 
 def _request(

@@ -144,15 +144,7 @@ def _of_lightning(
     def train(batch_size: int) -> object:
         give_batch_size(loader, batch_size)
         trainer = importlib.import_module(package).Trainer
-        without_files = {
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "max_epochs": -1,
-            "devices": 1,
-        }
-        return trainer(**without_files | dict(options)).fit(module, loader)
+        return trainer(**_without_files(options, package)).fit(module, loader)
 
     accumulated = options.get("accumulate_grad_batches", 1)
     return Live(
@@ -163,6 +155,31 @@ def _of_lightning(
         accumulated if isinstance(accumulated, int) else 1,
         "the DataLoader's batch_size says",
     )
+
+
+def _without_files(options: Mapping[str, Any], package: str) -> dict[str, Any]:
+    """The options of a Lightning ``Trainer`` that trains on one GPU, and writes nothing.
+
+    Its logger takes what the module logs and drops it; without one, the module has none to call.
+    """
+    kept = {name: value for name, value in options.items() if name not in _CUT_SHORT}
+    callbacks = importlib.import_module(f"{package}.callbacks")
+    given = kept.get("callbacks") or []
+    several = given if isinstance(given, list | tuple) else [given]
+    loggers = importlib.import_module(f"{package}.loggers.logger")
+    return {"max_epochs": -1, **kept} | {
+        "callbacks": [one for one in several if not isinstance(one, callbacks.Checkpoint)],
+        "logger": loggers.DummyLogger(),
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "devices": 1,
+        "num_nodes": 1,
+    }
+
+
+_CUT_SHORT = ("barebones", "fast_dev_run")
+"""Options that switch off what is switched off here, and more."""
 
 
 def _of_function(step: Callable[[int], object]) -> Live:

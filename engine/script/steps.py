@@ -139,7 +139,8 @@ class ScriptSteps:
         if not callable(step):
             raise ScriptFailed(
                 f"{self._factory.name}({self._batch_size}) returned a {type(step).__name__}; it "
-                "must return a function that takes no arguments and runs one training step"
+                "must return a function that takes no arguments and runs one training step "
+                "(memorymark.predict also takes one that runs the step itself)"
             )
         if why := cannot_be_called(step):
             raise ScriptFailed(

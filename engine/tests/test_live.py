@@ -16,6 +16,7 @@ from engine.errors import EngineError, InvalidInput
 from engine.script.live import Live
 from engine.script.program import Program
 from engine.script.trace import CannotTrace, trace_script
+from engine.tests.scripts import ADAM, LINEAR
 from engine.tests.test_program_traced import loop, real
 
 BATCH = 32
@@ -81,6 +82,22 @@ class TestAFunction:
         assert "AdamW" in predicted.caveats[0]
         assert f"- {predicted.caveats[0]}" in str(predicted).splitlines()
 
+    def test_a_whole_analysis(self) -> None:
+        """A function that no other process could import is predicted where it is."""
+        limit = 2**30
+        result = engine.analyze(
+            training()[1], gpu="a10", current_batch_size=16, memory_limit_bytes=limit
+        )
+        assert result.largest_batch_size > 16
+        assert result.certificate == []
+
+    def test_a_function_that_has_a_name_is_predicted_by_it(self, tmp_path: Path) -> None:
+        (tmp_path / "named_step.py").write_text(LINEAR.format(optimizer=ADAM, last="pass"))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.syspath_prepend(tmp_path)
+            predicted = engine.predict("named_step:make_step", gpu="a10", batch_sizes=[8])
+        assert [trial.batch_size for trial in predicted.trials] == [8]
+
     def test_variables_of_its_module_are_found(self) -> None:
         assert peak(Live.of(_global_step)) > 3 * 64 * 64 * 4
 
@@ -136,8 +153,23 @@ class TestRefused:
             engine.predict(training()[1], gpu="a10")
 
     def test_one_of_several_batch_sizes_that_is_none(self) -> None:
-        with pytest.raises(InvalidInput, match="from 1 to"):
+        with pytest.raises(InvalidInput, match=r"^batch_sizes: .*from 1 to"):
             engine.predict(training()[1], gpu="a10", batch_sizes=[8, 0])
+
+    @pytest.mark.parametrize("given", [8, "8"])
+    def test_a_batch_size_in_no_list(self, given: Any) -> None:
+        with pytest.raises(InvalidInput, match=r"^batch_sizes: give a list, such as \[8\]$"):
+            engine.predict(training()[1], gpu="a10", batch_sizes=given)
+
+    def test_a_batch_of_one_where_batch_norm_takes_none(self) -> None:
+        def step(batch_size: int) -> None:
+            model(torch.randn(batch_size, 64)).mean().backward()
+            optimizer.step()
+
+        model = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8))
+        optimizer = torch.optim.SGD(model.parameters())
+        with pytest.raises(InvalidInput, match=r"^batch_sizes: batch norm needs"):
+            engine.predict(step, gpu="a10", batch_sizes=[1])
 
     def test_what_only_a_lightning_module_takes(self) -> None:
         with pytest.raises(InvalidInput, match="only a LightningModule takes one"):
@@ -239,6 +271,48 @@ class TestALightningModule:
             made["module"], made["loader"], gpu="a10", trainer_options=options
         )
         assert "bf16" in predicted.caveats[0]
+
+    def test_its_trainers_options_are_taken_and_nothing_is_written(self, tmp_path: Path) -> None:
+        from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+        from lightning.pytorch.loggers import CSVLogger
+
+        logs = 'self.logger.experiment.add_scalar("loss", loss); self.log("loss", loss)'
+        _, made = written(tmp_path, MODULE.replace('self.log("loss", loss)', logs))
+        files = sorted(tmp_path.rglob("*"))
+        callbacks = [ModelCheckpoint(tmp_path / "saved", every_n_train_steps=1)]
+        options = {
+            "accumulate_grad_batches": 4,
+            "callbacks": [*callbacks, LearningRateMonitor("step")],
+            "default_root_dir": tmp_path,
+            "devices": 2,
+            "enable_checkpointing": True,
+            "enable_progress_bar": True,
+            "fast_dev_run": True,
+            "logger": CSVLogger(tmp_path),
+            "log_every_n_steps": 1,
+        }
+        predicted = engine.predict(
+            made["module"], made["loader"], gpu="a10", trainer_options=options
+        )
+        (trial,) = predicted.trials
+        assert trial.samples_per_second
+        assert trial.step_seconds
+        assert trial.samples_per_second * trial.step_seconds == pytest.approx(4 * 4)
+        assert sorted(tmp_path.rglob("*")) == files
+
+    def test_a_single_callback_is_taken_too(self, tmp_path: Path) -> None:
+        from lightning.pytorch.callbacks import Callback
+
+        class Larger(Callback):  # type: ignore[misc]  # it has no types
+            def on_train_start(self, trainer: Any, module: Any) -> None:
+                module.kept = torch.ones(2**20)
+
+        _, made = written(tmp_path, MODULE)
+        plain, larger = (
+            peak(Live.of(made["module"], made["loader"], {"accelerator": "cpu"} | more), 4)
+            for more in ({}, {"callbacks": Larger()})
+        )
+        assert larger - plain == 4 * 2**20
 
     def test_without_its_data_it_cannot_be_predicted(self, tmp_path: Path) -> None:
         _, made = written(tmp_path, MODULE)
