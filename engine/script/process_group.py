@@ -66,8 +66,9 @@ def pretended_processes(making: Making, note: Callable[[str], None]) -> Iterator
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise NotPredictable(
-            "a model that a script shards by itself (FSDP) is not traced; predict it as a "
-            "workload (--model with --parallelism fsdp), or measure it"
+            "a model that a script shards by itself (FSDP) is not traced; if it is one of "
+            "transformers, predict that (memorymark predict MODEL --parallelism fsdp --world-size "
+            "N), else measure the script"
         )
 
     with ExitStack() as stack:
