@@ -261,7 +261,7 @@ def _about_the_trace(trace: Trace) -> list[str]:
             "The script created no torch.nn.Module with parameters, so parameters and gradients "
             "cannot be told apart from inputs and activations."
         )
-    if "optimizer" not in (phase for _, phase in trace.phases):
+    if "optimizer" not in {operation.phase for operation in trace.operations}:
         caveats.append(
             "No torch.optim.Optimizer took a step, so optimizer state cannot be told apart from "
             "inputs and activations."

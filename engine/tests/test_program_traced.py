@@ -21,11 +21,13 @@ from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
 from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
+from engine.script.request import ScriptRequest
 from engine.script.trace import (
     CannotTrace,
     found_loaders,
     trace_script,
 )
+from engine.script_analysis import predict_script
 from engine.tests.scripts import A10
 
 LOOP = """
@@ -266,7 +268,11 @@ class TestNothingStaysBehind:
             "open('log.txt', 'a').write(' more'); assert open('log.txt').read() == 'kept more';"
             "torch.set_default_dtype(torch.float64); os.environ['LEFT'] = '1'; os.chdir('/')"
         )
-        last = "torch.save(model.state_dict(), 'model.pt')"
+        last = (
+            "torch.save(model.state_dict(), 'model.pt'); import numpy; one = numpy.ones(1);"
+            f"one.tofile({str(work / 'raw')!r}); numpy.save({str(work / 'one')!r}, one);"
+            f"assert numpy.fromfile({str(work / 'raw')!r}) == 1"
+        )
         trace_script(loop(tmp_path, last, before=before), 2, None)
         assert [path.name for path in work.iterdir()] == ["log.txt"]
         assert (work / "log.txt").read_text() == "kept"
@@ -295,6 +301,15 @@ class TestNothingStaysBehind:
 
 
 class TestTheCommandLine:
+    def test_an_optimizer_without_state_is_seen_too(self, tmp_path: Path) -> None:
+        made = "optimizer = torch.optim.SGD(model.parameters())"
+        request = ScriptRequest.parse(
+            loop(tmp_path, made=made), {"gpu": "a10", "current_batch_size": 8}
+        )
+        caveats = predict_script(request, lambda _: None).caveats
+        assert "SGD" in caveats[0]
+        assert not any("No torch.optim.Optimizer" in caveat for caveat in caveats)
+
     def test_a_search_keeps_to_batches_that_the_script_takes(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
