@@ -122,7 +122,7 @@ def test_without_a_provider_single_sign_on_does_not_appear(
     assert client.get(START).status_code == client.post(START).status_code == 404
     assert client.get("/accounts/sso/callback/").status_code == 404
     assert here.post(LINK).status_code == 404
-    assert "sso" not in text_of(client.get(LOGIN))
+    assert START not in text_of(client.get(LOGIN))
     assert "Single sign-on" not in text_of(here.get(ACCOUNT))
 
 
