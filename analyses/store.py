@@ -12,6 +12,7 @@ import json
 from django.db.models.functions import Now
 
 from analyses.jobs.lifecycle import move
+from analyses.jobs.measured_steps import newest
 from analyses.jobs.nodes import engine_version
 from analyses.lab import Settled
 from analyses.models import Analysis, Job, LogLine, Status, Trial
@@ -52,7 +53,8 @@ def request_hash(request: AnalysisRequest, ask: str = "") -> str:
     if request.gpu == LOCAL or from_hub:
         return ""
     asked = json.dumps(request.to_dict(), sort_keys=True)
-    return hashlib.sha256(f"{engine_version()} {ask}{asked}".encode()).hexdigest()
+    basis = f"{engine_version()} {newest(request.gpu)} {ask}{asked}"
+    return hashlib.sha256(basis.encode()).hexdigest()
 
 
 def answer(analysis: Analysis) -> bool:

@@ -11,6 +11,8 @@ from .gpus import LOCAL
 from .hub import resolve
 from .measurement.analysis import analyze_measured
 from .prediction.analysis import analyze_predicted
+from .prediction.correction import Experience
+from .prediction.intervals import Residual
 from .prediction.traces import TraceRequest
 from .request import AnalysisRequest
 from .result import AnalysisResult, Source, Trial
@@ -22,6 +24,7 @@ def analyze(
     emit: Callable[[Event], None],
     known: Sequence[Trial] = (),
     traced: TraceRequest | None = None,
+    measured: Sequence[Residual] = (),
 ) -> AnalysisResult:
     """Run an analysis: a prediction for a catalogue GPU, measurements for ``local``.
 
@@ -30,6 +33,7 @@ def analyze(
         emit: Receives log lines and trials as they come.
         known: Trials from an earlier attempt at the same request, which are not repeated.
         traced: Returns the traces of a prediction; ``None`` traces again each time.
+        measured: Steps that were measured elsewhere, beside those of this machine's own file.
 
     Raises:
         InvalidInput: If the model's config cannot be fetched or trained.
@@ -44,7 +48,8 @@ def analyze(
         if request.gpu == LOCAL:
             result = analyze_measured(request, emit, _by_size(known, Source.MEASURED))
         else:
-            result = analyze_predicted(request, emit, _by_size(known, Source.PREDICTED), traced)
+            made = _by_size(known, Source.PREDICTED)
+            result = analyze_predicted(request, emit, made, traced, Experience.here(measured))
     return with_versions(result, request.workload.software, used)
 
 

@@ -35,6 +35,9 @@ class Trial:
             ``device_used_bytes``, from known residuals; ``None`` if measured.
         step_seconds_low, step_seconds_high: The interval of a predicted ``step_seconds``; the
             quartiles of a measured one, ``None`` if only one step was timed.
+        operations_seconds: What the operations of the step alone are predicted to take, which
+            measured steps on that GPU may have corrected in ``step_seconds``. Also of a measured
+            trial on a GPU of the catalogue, so that others learn from it; ``None`` if unknown.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
             ``activations``: kept from one phase of the step to the next, ``temporaries``: created
@@ -57,6 +60,7 @@ class Trial:
     device_used_high_bytes: int | None = None
     step_seconds_low: float | None = None
     step_seconds_high: float | None = None
+    operations_seconds: float | None = None
     breakdown: dict[str, int] = field(default_factory=dict)
     alloc_retries: int | None = None
     failure: str = ""

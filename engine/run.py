@@ -19,6 +19,7 @@ from .border import read_json
 from .errors import EngineError, InvalidInput
 from .events import Answer, Event, to_json_line
 from .gpus import LOCAL
+from .prediction.intervals import Residual
 from .process import lines_of
 from .request import AnalysisRequest
 from .result import GpuFacts, Trial
@@ -44,11 +45,13 @@ class Order:
     Attributes:
         request: The fields of an :class:`~engine.request.AnalysisRequest`.
         trials: Of an earlier attempt at the analysis.
+        measured: Steps that were measured elsewhere in the lab.
     """
 
     request: dict[str, Any]
     ask: Command = Command.ANALYZE
     trials: list[Trial] = field(default_factory=list)
+    measured: list[Residual] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -115,26 +118,28 @@ def _analyze(
 ) -> Event:
     from .analysis import analyze
 
-    return analyze(request, emit, order.trials, traced)
+    return analyze(request, emit, order.trials, traced, order.measured)
 
 
 def _predict(
-    _order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
+    order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
 ) -> Event:
     from .prediction.analysis import predict_batch
+    from .prediction.correction import Experience
 
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
-    gpu, trial = predict_batch(request, emit, traced)
+    gpu, trial = predict_batch(request, emit, traced, Experience.here(order.measured))
     return Answer(asdict(Predicted(gpu, trial, software.of_workload(request.workload))))
 
 
 def _plan(
-    _order: Order, request: AnalysisRequest, emit: Emit, _traced: TraceRequest | None
+    order: Order, request: AnalysisRequest, emit: Emit, _traced: TraceRequest | None
 ) -> Event:
+    from .prediction.correction import Experience
     from .prediction.plan import plan
 
-    return Answer(plan(request, emit).to_dict())
+    return Answer(plan(request, emit, Experience.here(order.measured)).to_dict())
 
 
 _ANSWERS: Mapping[Command, Callable[[Order, AnalysisRequest, Emit, TraceRequest | None], Event]] = {

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from threading import Event
 from time import monotonic
+from typing import Any
 
 from django.conf import settings
 
@@ -16,6 +17,7 @@ from analyses.jobs import timeouts
 from analyses.jobs.engine_output import EngineOutput, Failure, QueryOutput
 from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.lease import Cancelled, Interrupted, Lease, Outcome, Renewal
+from analyses.jobs.measured_steps import measured_steps
 from analyses.models import Analysis, JobKind, Query
 from analyses.stored_result import tried_batch
 from engine.events import Answer
@@ -56,7 +58,7 @@ def asked_of(lease: Lease) -> Asked:
         analysis = Analysis.objects.prefetch_related("trials").get(pk=lease.subject_id)
         known = [asdict(tried_batch(trial)) for trial in analysis.trials.all()]
         return Asked(
-            {"request": analysis.request, "trials": known},
+            {"request": analysis.request, "trials": known, "measured": _measured(analysis.request)},
             settings.ENGINE_DEADLINE_SECONDS,
             "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
             keeps_engine=not analysis.measured_gpu,
@@ -64,12 +66,17 @@ def asked_of(lease: Lease) -> Asked:
         )
     query = Query.objects.get(pk=lease.subject_id)
     return Asked(
-        {"ask": lease.kind, "request": query.request},
+        {"ask": lease.kind, "request": query.request, "measured": _measured(query.request)},
         settings.QUERY_DEADLINE_SECONDS[lease.kind],
         "An analysis has more time.",
         keeps_engine=lease.kind == JobKind.PREDICT,
         software=query.request.get("software") or "",
     )
+
+
+def _measured(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The lab's measured steps on the GPU of a request."""
+    return [asdict(residual) for residual in measured_steps(request["gpu"])]
 
 
 def follow(renewal: Renewal, engine: EngineProcess, asked: Asked, stopping: Event) -> Outcome:

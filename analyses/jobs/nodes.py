@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from analyses.jobs import environments
 from analyses.models import Node
-from engine.fingerprint import fingerprint
+from engine.fingerprint import STEP_PREDICTOR, fingerprint, step_predictor
 
 logger = logging.getLogger(__name__)
 
@@ -158,4 +158,5 @@ def environment_here(wanted: str = environments.OWN) -> dict[str, str]:
     """
     found = environments.find(wanted)
     others = found.versions if found and found.name else {}
-    return {"node": here().name, "engine": engine_version(), **versions(), **others}
+    fixed = {"node": here().name, "engine": engine_version(), STEP_PREDICTOR: step_predictor()}
+    return {**fixed, **versions(), **others}

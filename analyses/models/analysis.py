@@ -185,6 +185,7 @@ class Trial(models.Model):
     device_used_high_bytes = models.BigIntegerField(null=True, blank=True)
     step_seconds_low = models.FloatField(null=True, blank=True)
     step_seconds_high = models.FloatField(null=True, blank=True)
+    operations_seconds = models.FloatField(null=True, blank=True)
     breakdown = models.JSONField(default=dict, blank=True)
     alloc_retries = models.PositiveIntegerField(null=True, blank=True)
     failure = models.TextField(blank=True)
@@ -192,6 +193,13 @@ class Trial(models.Model):
 
     class Meta:
         ordering = ("id",)
+        indexes = (
+            models.Index(
+                fields=("-id",),
+                condition=models.Q(source=FigureSource.MEASURED, operations_seconds__isnull=False),
+                name="measured_steps",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"batch {self.batch_size} {'fits' if self.fits else 'does not fit'}"

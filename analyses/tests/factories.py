@@ -58,6 +58,7 @@ NEW_IN_RESULTS = (
 )  # fmt: skip
 NEW_IN_TRIALS = (
     "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",
+    "operations_seconds",
 )  # fmt: skip
 NEW_IN_WORKLOADS = (
     "task", "label_count", "attention", "gradient_checkpointing", "use_cache",
@@ -117,6 +118,7 @@ def make_trial(
         device_used_bytes=used,
         step_seconds=seconds if fits else None,
         samples_per_second=batch_size / seconds if fits else None,
+        operations_seconds=seconds if fits else None,
         **ranges,
         breakdown=breakdown,
         failure="" if fits else f"out of memory: it needs {used / GIB:.2f} GiB",

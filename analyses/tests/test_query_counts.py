@@ -72,7 +72,7 @@ QUERIES = {
     "/{lost}/": 10,
     "/{running}/live/": 7,
     "/{succeeded}/log/": 4,
-    "/{succeeded}/advice/": 4,
+    "/{succeeded}/advice/": 6,
     "/{succeeded}/labels/": 5,
     "/{succeeded}/worth/": 3,
     "/api/v1/analyses/": 6,

@@ -146,25 +146,33 @@ def why_not_verified(
 ) -> str:
     """How a training run differs from the recommendation; empty if it verifies it.
 
-    It must have trained with the recommended batch per device, on the requested number of devices,
-    with the gradient accumulation that keeps the global batch (if one is kept), on that kind of
-    GPU, and in that precision as far as it is known.
+    It must have trained with the recommended batch per device, with the gradient accumulation that
+    keeps the global batch (if one is kept), and as :func:`why_not_comparable` says.
 
     ``request``, ``measured_gpu`` (empty for a prediction) and ``result`` are the analysis's.
     """
-    recommended, devices = result.recommended_batch_size, request.world_size
-    kept = result.global_batch
-    if not record.timed_steps:
-        return "no step of it was timed"
-    if record.batch_size != recommended:
+    recommended, kept = result.recommended_batch_size, result.global_batch
+    if record.timed_steps and record.batch_size != recommended:
         return f"it trained with batch {record.batch_size:,}, not {recommended:,}"
-    if record.world_size != devices:
-        return f"it trained on {record.world_size:,} devices, not {devices:,}"
     if kept and record.gradient_accumulation != kept.gradient_accumulation:
         return (
             f"it accumulated {record.gradient_accumulation:,} micro-batches, where "
             f"{kept.gradient_accumulation:,} keep the global batch"
         )
+    return why_not_comparable(request, measured_gpu, record)
+
+
+def why_not_comparable(request: AnalysisRequest, measured_gpu: str, record: TrainingRecord) -> str:
+    """How a training run differs from the request but for its batch; empty if it does not.
+
+    It must have trained on the requested number of devices, on that kind of GPU, and in that
+    precision as far as it is known, and timed a step.
+    """
+    devices = request.world_size
+    if not record.timed_steps:
+        return "no step of it was timed"
+    if record.world_size != devices:
+        return f"it trained on {record.world_size:,} devices, not {devices:,}"
     if not _is_that_gpu(request.gpu, measured_gpu, record):
         return f"it trained on {record.device_name}"
     known = record.precision in list(Precision)

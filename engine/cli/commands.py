@@ -76,8 +76,9 @@ def predict(options: argparse.Namespace) -> int:
     request = request_of(options)
     with progress() as emit:
         from ..prediction.analysis import predict_batch  # loads torch
+        from ..prediction.correction import Experience
 
-        gpu, trial = predict_batch(request, emit)
+        gpu, trial = predict_batch(request, emit, experience=Experience.here())
     used, workload = software.of_workload(request.workload), request.workload
     plain = asdict(trial) | {"software": used}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
@@ -141,9 +142,10 @@ def plan(options: argparse.Namespace) -> int:
 
             made = plan_script(script, emit)
         else:
+            from ..prediction.correction import Experience
             from ..prediction.plan import plan  # loads torch
 
-            made = plan(request_of(options), emit)
+            made = plan(request_of(options), emit, Experience.here())
     answer(options, made.to_dict(), lambda: render_plan(made))
     return OK if made.cheapest is not None else FAILED
 

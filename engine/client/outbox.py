@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fingerprint import fingerprint
+from ..fingerprint import STEP_PREDICTOR, fingerprint, step_predictor
 from .errors import LabError, Refused
 
 if TYPE_CHECKING:  # callers that have one have loaded its module
@@ -80,7 +80,11 @@ def training_document(record: TrainingRecord) -> dict[str, object]:
 
 
 def environment() -> dict[str, str]:
-    found = {"engine": fingerprint(), "python": platform.python_version()}
+    found = {
+        "engine": fingerprint(),
+        STEP_PREDICTOR: step_predictor(),
+        "python": platform.python_version(),
+    }
     for package in _PACKAGES:
         try:
             found[package] = version(package)

@@ -17,13 +17,14 @@ from ..events import Event, Log
 from ..hub import resolve
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.analysis import curve, does_not_fit, reporting_probe
-from ..prediction.probe import predict_live_memory, predict_memory
+from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
+from ..prediction.tracer import TraceAt
 from ..prediction.traces import trace_request
 from ..request import AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
 from ..step.building import cache_caveats
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
-from .device import device_for, local_price_per_hour
+from .device import device_for, in_the_catalogue, local_price_per_hour
 from .parent import local_device, measure, measured_on, record
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .rounds import about_rounds, comparable, measure_in_turn
@@ -54,14 +55,22 @@ def analyze_measured(
     device = local_device()
     gpu = device_for(request, device, request.workload)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
-    predict = _predictor(request, device, gpu, emit)
+    trace_at = _traces(request, device, emit)
+    predict = _predictor(request, device, gpu, trace_at)
 
     def order(batch_size: int) -> TrialOrder:
         workload = request.workload_at(batch_size)
         limit = request.memory_limit_bytes
         return TrialOrder(workload, batch_size, limit, allocator=request.allocator)
 
-    probe = reporting_probe(lambda batch_size: measure(order(batch_size)), emit, known)
+    def run(batch_size: int) -> Trial:
+        trial, known = measure(order(batch_size)), in_the_catalogue(device)
+        if known is None or not trial.fits:
+            return trial
+        workload, step = request.workload_at(batch_size), trace_at(batch_size)
+        return replace(trial, operations_seconds=operations_seconds(workload, known, step))
+
+    probe = reporting_probe(run, emit, known)
     search = partial(
         find_largest, batch_multiple=request.batch_multiple, limit_bytes=gpu.usable_bytes
     )
@@ -208,12 +217,17 @@ def measure_batch(
     return gpu, trial, _ran_on(order, emit)
 
 
-def _predictor(request: AnalysisRequest, device: DeviceFacts, gpu: GpuFacts, emit: Emit) -> Probe:
-    """Predicts the memory of a batch on this device, for the first guess and the chart."""
+def _traces(request: AnalysisRequest, device: DeviceFacts, emit: Emit) -> TraceAt:
     behaviour: CudaBehaviour | None = None
     if device.kind == "cuda":
         behaviour = cuda_behaviour(device.compute_capability)
-    trace_at = trace_request(request, behaviour, emit)
+    return trace_request(request, behaviour, emit)
+
+
+def _predictor(
+    request: AnalysisRequest, device: DeviceFacts, gpu: GpuFacts, trace_at: TraceAt
+) -> Probe:
+    """Predicts the memory of a batch on this device, for the first guess and the chart."""
     if device.kind == "cuda":
         options = AllocatorOptions.parse(request.allocator)
         return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)

@@ -16,19 +16,19 @@ import torch
 from ..answer.search import find_largest
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Event, Log
-from ..gpus import GPUS, LOCAL, canonical_name
+from ..fingerprint import step_predictor
+from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
 from ..prediction.analysis import format_trial
 from ..prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
-from ..prediction.probe import predict_live_memory, predict_memory
-from ..prediction.step_time import predict_step_seconds
+from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.tracer import TraceAt, trace
 from ..prediction.traces import trace_workload
 from ..result import GpuFacts, Source, Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from ..workload import Workload
-from .device import lacking_devices, limited_device
+from .device import in_the_catalogue, lacking_devices, limited_device
 from .parent import local_device, measure
 from .protocol import DeviceFacts, TrialOrder
 
@@ -111,9 +111,7 @@ def _predicted_again(residual: Residual) -> Residual:
     )
     trial = predict_memory(GpuFacts(gpu.display_name, gpu.total_bytes, gpu.usable_bytes), step)
     if residual.counted is Counted.STEP_SECONDS:
-        predicted = predict_step_seconds(
-            step.operations, gpu, workload.precision, workload.gradient_accumulation
-        )
+        predicted = operations_seconds(workload, gpu, step)
     else:
         predicted = getattr(trial, residual.counted)
     return _with_prediction(residual, predicted)
@@ -157,7 +155,9 @@ def validate_local(
             predicted = predict(batch_size)
             fits.append(Fit(workload.model, batch_size, predicted.fits, trial.fits))
             if predicted.fits and trial.fits:
-                seconds = _predicted_seconds(workload, device, trace_at, batch_size)
+                seconds = None
+                if (known := in_the_catalogue(device)) is not None:
+                    seconds = operations_seconds(workload, known, trace_at(batch_size))
                 found += _residuals(workload, device, predicted, trial, seconds)
     return summarize(gpu.name, found, fits, Source.MEASURED)
 
@@ -175,24 +175,6 @@ def _predictor(
         return predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
 
     return predict, trace_at
-
-
-def _predicted_seconds(
-    workload: Workload, device: DeviceFacts, trace_at: TraceAt, batch_size: int
-) -> float | None:
-    """The predicted step time, if the device is a catalogue GPU."""
-    name = _name_of(device)
-    if device.kind != "cuda" or name not in GPUS:
-        return None
-    return predict_step_seconds(trace_at(batch_size).operations, GPUS[name], workload.precision)
-
-
-def _name_of(device: DeviceFacts) -> str:
-    """The catalogue's name for the device, else the driver's."""
-    try:
-        return canonical_name(device.name)
-    except InvalidInput:
-        return device.name
 
 
 def _residuals(
@@ -216,13 +198,14 @@ def _residuals(
     source = f"validate prediction, {datetime.now(UTC):%Y-%m-%d}, torch {torch.__version__}"
     return [
         Residual(
-            gpu=_name_of(device),
+            gpu=catalogue_name(device.name) or device.name,
             workload={"model": workload.model} | changed,
             batch_size=measured.batch_size,
             counted=counted,
             measured=found,
             predicted=expected,
             source=source,
+            predictor=step_predictor() if counted is Counted.STEP_SECONDS else "",
         )
         for counted, expected, found in numbers
         if expected is not None and found is not None

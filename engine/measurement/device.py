@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import InvalidInput
-from ..gpus import GPUS
+from ..gpus import GPUS, Gpu, catalogue_name
 from ..request import Request
 from ..result import GpuFacts
 from ..workload import Workload
@@ -88,3 +88,9 @@ def local_price_per_hour(request: Request, device: DeviceFacts) -> float:
         return request.assumptions.price_per_hour_usd
     same = (gpu.price_per_hour_usd for gpu in GPUS.values() if gpu.display_name == device.name)
     return next(same, 0.0)
+
+
+def in_the_catalogue(device: DeviceFacts) -> Gpu | None:
+    """The catalogue's GPU of that kind; ``None`` if it has none."""
+    name = catalogue_name(device.name) if device.kind == "cuda" else None
+    return None if name is None else GPUS[name]

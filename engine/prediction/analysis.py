@@ -23,6 +23,7 @@ from ..result import AnalysisResult, GpuFacts, Source, Trial
 from ..step.building import blaming_the_config, cache_caveats
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
+from .correction import NO_EXPERIENCE, Experience
 from .intervals import memory_range, step_time_range
 from .limits import find_limits
 from .probe import convolves, predict_trial
@@ -54,6 +55,7 @@ def analyze_predicted(
     emit: Emit,
     known: Mapping[int, Trial] = MappingProxyType({}),
     traced: TraceRequest | None = None,
+    experience: Experience = NO_EXPERIENCE,
 ) -> AnalysisResult:
     """Predict the answer for a GPU of the catalogue.
 
@@ -62,6 +64,7 @@ def analyze_predicted(
         emit: Receives log lines and trials as they come.
         known: Trials of the same request, by batch size, that need not be made again.
         traced: Traces the workload; by default :func:`trace_request`.
+        experience: The steps that were measured before.
 
     Raises:
         DoesNotFit: If not even the smallest batch does.
@@ -69,11 +72,12 @@ def analyze_predicted(
     gpu = catalogue_gpu(request)
     trace_at = (traced or trace_request)(request, cuda_behaviour(gpu.compute_capability), emit)
     allocator = AllocatorOptions.parse(request.allocator)
+    correction = experience.of(request.workload, gpu.name)
 
     @cache
     def predict(batch_size: int, *, careful: bool = False) -> Trial:
-        workload = request.workload_at(batch_size)
-        return predict_trial(workload, gpu, trace_at(batch_size), allocator, careful=careful)
+        workload, step = request.workload_at(batch_size), trace_at(batch_size)
+        return predict_trial(workload, gpu, step, allocator, careful=careful, correction=correction)
 
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu_facts(gpu))
@@ -82,6 +86,7 @@ def analyze_predicted(
     trained = request.workload_at(found.recommended.batch_size)
     caveats = [
         _NOTHING_RUN,
+        *correction.caveats(found.recommended.batch_size),
         *found.caveats,
         *cache_caveats(trained),
         *interconnect.caveats(trained, gpu),
@@ -163,7 +168,10 @@ def reporting_probe(
 
 
 def predict_batch(
-    request: AnalysisRequest, emit: Emit, traced: TraceRequest | None = None
+    request: AnalysisRequest,
+    emit: Emit,
+    traced: TraceRequest | None = None,
+    experience: Experience = NO_EXPERIENCE,
 ) -> tuple[GpuFacts, Trial]:
     """Predict the request's current batch size alone, on a GPU of the catalogue.
 
@@ -171,6 +179,7 @@ def predict_batch(
         request: Its GPU is one of the catalogue.
         emit: Receives log lines.
         traced: Traces the workload at every batch size; by default :func:`trace_request`.
+        experience: The steps that were measured before.
 
     Raises:
         InvalidInput: If the model's config is not available, or does not give a model.
@@ -187,7 +196,10 @@ def predict_batch(
         step = (traced or trace_request)(request, behaviour, emit)(batch_size)
     step.check_runnable()
     allocator = AllocatorOptions.parse(request.allocator)
-    trial = predict_trial(workload, gpu, step, allocator, careful=True)
+    correction = experience.of(workload, gpu.name)
+    for caveat in correction.caveats(batch_size):
+        emit(Log(caveat))
+    trial = predict_trial(workload, gpu, step, allocator, careful=True, correction=correction)
     return gpu_facts(gpu), trial
 
 

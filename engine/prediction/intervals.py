@@ -61,6 +61,8 @@ class Residual:
         counted: In bytes, or seconds.
         source: Who measured it, when, and with what.
         forward_only: Whether only the forward pass ran.
+        predictor: Of a step time: what predicted it, as
+            :func:`~engine.fingerprint.step_predictor` names it.
     """
 
     gpu: str
@@ -71,6 +73,7 @@ class Residual:
     predicted: float
     source: str
     forward_only: bool = field(default=False, kw_only=True)
+    predictor: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counted", Counted(self.counted))
@@ -240,6 +243,7 @@ def as_toml(residual: Residual) -> str:
         f"measured = {residual.measured!r}",
         f"predicted = {residual.predicted!r}",
         f"source = {_value(residual.source)}",
+        *([f"predictor = {_value(residual.predictor)}"] if residual.predictor else []),
     ]
     return "\n" + "\n".join(lines) + "\n"
 

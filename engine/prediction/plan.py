@@ -22,6 +22,7 @@ from ..result import GlobalBatch, Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import cuda_behaviour
 from ..workload import Optimizer, Precision, Workload
+from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .intervals import memory_range, step_time_range
 from .limits import Limits, find_limits
 from .probe import predict_trial
@@ -62,20 +63,32 @@ class Change:
     saved_bytes: int | None = None
 
 
-def changes(request: AnalysisRequest, gpu: Gpu, emit: Callable[[Event], None]) -> list[Change]:
+def changes(
+    request: AnalysisRequest,
+    gpu: Gpu,
+    emit: Callable[[Event], None],
+    correction: Correction = UNCORRECTED,
+) -> list[Change]:
     """Predict each change that may help on the request's GPU.
+
+    Args:
+        request: The unchanged workload.
+        gpu: Its GPU.
+        emit: Receives log lines.
+        correction: Of the unchanged workload's step times. It applies to every change, or what was
+            measured of the workload alone would look like a gain.
 
     Returns:
         The unchanged workload, then every change. One that is not possible says why.
     """
-    base = _predicted(Change("as it is", {}), request, gpu)
+    base = _predicted(Change("as it is", {}), request, gpu, correction)
     found = [base]
     for name, fields in _candidates(request.workload, gpu):
         emit(Log(f"Trying {name}"))
         change = Change(name, fields)
         try:
             changed = replace(request, workload=replace(request.workload, **fields))
-            change = _predicted(change, changed, gpu)
+            change = _predicted(change, changed, gpu, correction)
         except InvalidInput as error:
             change = replace(change, applies=False, why_not="; ".join(error.fields.values()))
         except EngineError as error:
@@ -104,14 +117,16 @@ def _candidates(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, dict[str, A
         yield f"LoRA, rank {LORA_RANK}", {"lora_rank": LORA_RANK}
 
 
-def _predicted(change: Change, request: AnalysisRequest, gpu: Gpu) -> Change:
+def _predicted(
+    change: Change, request: AnalysisRequest, gpu: Gpu, correction: Correction
+) -> Change:
     trace_at = trace_request(request, cuda_behaviour(gpu.compute_capability), lambda _: None)
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache
     def predict(batch_size: int, *, careful: bool = False) -> Trial:
-        workload = request.workload_at(batch_size)
-        return predict_trial(workload, gpu, trace_at(batch_size), allocator, careful=careful)
+        workload, step = request.workload_at(batch_size), trace_at(batch_size)
+        return predict_trial(workload, gpu, step, allocator, careful=careful, correction=correction)
 
     limits: Limits = find_limits(request, gpu, predict, careful=partial(predict, careful=True))
     change = replace(
@@ -214,7 +229,7 @@ class Plan:
         return asdict(self)
 
 
-def plan(request: AnalysisRequest, emit: Emit) -> Plan:
+def plan(request: AnalysisRequest, emit: Emit, experience: Experience = NO_EXPERIENCE) -> Plan:
     """Predict one workload on every catalogue GPU, and changes to it on the current one.
 
     Args:
@@ -222,16 +237,17 @@ def plan(request: AnalysisRequest, emit: Emit) -> Plan:
             are that GPU's. With ``local`` there is no such GPU, so no cost of a run, and no change
             is tried.
         emit: Receives log lines.
+        experience: The steps that were measured before.
 
     Raises:
         InvalidInput: If a price is set without a GPU, or the config does not give a model.
     """
     request = replace(request, workload=resolve(request.workload))
     with blaming_the_config(request.workload):
-        return _plan(request, emit)
+        return _plan(request, emit, experience)
 
 
-def _plan(request: AnalysisRequest, emit: Emit) -> Plan:
+def _plan(request: AnalysisRequest, emit: Emit, experience: Experience) -> Plan:
     here = gpu_today(request.gpu, request.assumptions)
     used = software.of_workload(request.workload)
     warned = software.caveat(request.workload.software, used)
@@ -243,18 +259,20 @@ def _plan(request: AnalysisRequest, emit: Emit) -> Plan:
             "The kernel of 8-bit AdamW is assumed to be bound by memory bandwidth, with one launch "
             "per parameter. bitsandbytes also waits for each launch, which is not predicted."
         )
+    correction = UNCORRECTED if here is None else experience.of(request.workload, here.name)
+    learned = correction.caveats(request.current_batch_size)
     found = compare_gpus(
         request.workload.preset.display_name,
         request,
         here,
-        _predictor(request, emit),
+        _predictor(request, emit, experience),
         lambda gpu: replace(request, gpu=gpu.name),
     )
     return replace(
         found,
         workload=request.workload,
-        changes=[] if here is None else changes(request, here, emit),
-        caveats=[*warned, *found.caveats, *assumed],
+        changes=[] if here is None else changes(request, here, emit, correction),
+        caveats=[*warned, *found.caveats, *learned, *assumed],
         software=used,
     )
 
@@ -321,17 +339,23 @@ class Predict(Protocol):
     def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
 
 
-def _predictor(request: AnalysisRequest, emit: Emit) -> Predict:
+def _predictor(request: AnalysisRequest, emit: Emit, experience: Experience) -> Predict:
     """A function that predicts a batch size on a GPU; GPUs that are traced alike share traces."""
     traces = SharedTraces(lambda behaviour: trace_request(request, behaviour, emit))
     allocator = AllocatorOptions.parse(request.allocator)
+
+    @cache
+    def correction(gpu: str) -> Correction:
+        return experience.of(request.workload, gpu)
 
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
         step = traces.of(cuda_behaviour(gpu.compute_capability))(batch_size)
         if batch_size == request.current_batch_size:
             step.check_runnable()
         workload = request.workload_at(batch_size)
-        return predict_trial(workload, gpu, step, allocator, careful=careful)
+        return predict_trial(
+            workload, gpu, step, allocator, careful=careful, correction=correction(gpu.name)
+        )
 
     return predict
 
@@ -368,12 +392,12 @@ def _with_speed(
     recommended: Trial,
     speed_today: float | None,
 ) -> GpuOption:
-    speed = recommended.samples_per_second
-    if speed is None:
+    speed, seconds = recommended.samples_per_second, recommended.step_seconds
+    shortest, longest = recommended.step_seconds_low, recommended.step_seconds_high
+    if not (speed and seconds and shortest and longest):
         raise ValueError(f"batch {recommended.batch_size} is recommended and has no speed")
     price = option.price_per_hour_usd * request.world_size
     hours = request.assumptions.hours_per_run * speed_today / speed if speed_today else None
-    times = step_time_range()
     return replace(
         option,
         fits=True,
@@ -381,8 +405,8 @@ def _with_speed(
         recommended_batch_size=recommended.batch_size,
         gradient_accumulation=request.accumulation_at(recommended.batch_size),
         samples_per_second=speed,
-        samples_per_second_low=speed / times.high,
-        samples_per_second_high=speed / times.low,
+        samples_per_second_low=speed * seconds / longest,
+        samples_per_second_high=speed * seconds / shortest,
         usd_per_million_samples=usd_per_million_samples(price, speed),
         hours_per_run=hours,
         usd_per_run=None if hours is None else hours * option.price_per_hour_usd,

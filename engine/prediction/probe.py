@@ -12,6 +12,7 @@ from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
 from ..tracing.trace import Operation, Trace
 from ..workload import Workload
+from .correction import UNCORRECTED, Correction
 from .intervals import device_used_interval, step_time_range
 from .step_time import predict_step_seconds
 
@@ -26,6 +27,7 @@ def predict_trial(
     allocator: AllocatorOptions = DEFAULT_OPTIONS,
     *,
     careful: bool = False,
+    correction: Correction = UNCORRECTED,
 ) -> Trial:
     """Predict memory and time of one batch size on a catalogue GPU.
 
@@ -36,32 +38,45 @@ def predict_trial(
         allocator: The options of the caching allocator.
         careful: Whether its interval is widened where the allocator packs other batches nearby
             otherwise, which takes three times as long.
+        correction: What measured steps say of its step times.
     """
     usable = max(0, gpu.usable_bytes - nccl_bytes(workload))
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
     trial = predict_memory(facts, trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
-    accumulated = workload.gradient_accumulation
+    samples = trace.batch_size * workload.gradient_accumulation * workload.world_size
+    return timed(trial, operations_seconds(workload, gpu, trace), samples, correction)
+
+
+def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float:
+    """What the operations of a step are predicted to take on a GPU, over its micro-batches."""
     link = link_bytes_per_second(gpu, workload.world_size)
-    seconds = predict_step_seconds(trace.operations, gpu, workload.precision, accumulated, link)
-    return timed(trial, seconds, trace.batch_size * accumulated * workload.world_size)
+    return predict_step_seconds(
+        trace.operations, gpu, workload.precision, workload.gradient_accumulation, link
+    )
 
 
-def timed(trial: Trial, seconds: float, samples: int) -> Trial:
+def timed(
+    trial: Trial, operations_seconds: float, samples: int, correction: Correction = UNCORRECTED
+) -> Trial:
     """The trial with the predicted time of its step.
 
     Args:
         trial: One that fits.
-        seconds: Of one step.
+        operations_seconds: Of one step, by its operations.
         samples: Of one step, over its micro-batches and GPUs.
+        correction: What measured steps say of it.
     """
+    seconds = operations_seconds * correction.factor(trial.batch_size)
+    span = correction.narrowed(step_time_range())
     return replace(
         trial,
         step_seconds=seconds,
         samples_per_second=samples / seconds,
-        step_seconds_low=seconds * step_time_range().low,
-        step_seconds_high=seconds * step_time_range().high,
+        step_seconds_low=seconds * span.low,
+        step_seconds_high=seconds * span.high,
+        operations_seconds=operations_seconds,
     )
 
 

@@ -19,6 +19,7 @@ from engine.events import Event, Log
 from engine.gpus import GIB, GPUS, Gpu
 from engine.prediction import plan as plan_module
 from engine.prediction.plan import Change, Plan, changes, plan
+from engine.prediction.probe import timed
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
@@ -38,15 +39,15 @@ def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
         used = int((fixed_gib + gib_per_sample * batch_size) * GIB)
         fits = used <= gpu.total_bytes
         speed = gpu.memory_bytes_per_second / 1e9 * batch_size / (batch_size + 4)
-        return Trial(
+        trial = Trial(
             batch_size,
             fits,
             Source.PREDICTED,
             peak_reserved_bytes=used - gpu.context_bytes,
             device_used_bytes=used,
             device_used_high_bytes=used,
-            samples_per_second=speed if fits else None,
         )
+        return timed(trial, batch_size / speed, batch_size) if fits else trial
 
     return predict
 
@@ -220,7 +221,7 @@ def test_only_changes_with_an_effect_are_tried(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("small_models")
 def test_a_cache_that_is_on_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_predicted", lambda change, request, gpu: change)
+    monkeypatch.setattr(plan_module, "_predicted", lambda change, *_: change)
 
     def tried(**fields: Any) -> dict[str, dict[str, Any]]:
         request = ask(model="gpt2", **fields)
@@ -231,7 +232,7 @@ def test_a_cache_that_is_on_may_be_switched_off(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_change_the_model_does_not_support_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def predicted(change: Change, request: AnalysisRequest, gpu: Gpu) -> Change:
+    def predicted(change: Change, request: AnalysisRequest, *_: object) -> Change:
         if request.workload.gradient_checkpointing:
             raise InvalidInput({"gradient_checkpointing": "transformers has none for it"})
         if request.workload.optimizer == "sgd-momentum":

@@ -1,0 +1,135 @@
+"""The steps that the lab has measured, which correct the step times it predicts.
+
+They come from measured trials, run here or pushed, and from training runs of an analysis. All
+members' count, since an answer tells no more of them than how many there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import chain
+
+from django.db.models import Max, QuerySet
+
+from analyses.models import Analysis, FigureSource, Training, Trial
+from analyses.stored_result import result_of
+from analyses.training_runs.services import why_not_comparable
+from engine.errors import InvalidInput
+from engine.fingerprint import STEP_PREDICTOR
+from engine.gpus import catalogue_name
+from engine.prediction.intervals import Counted, Residual
+from engine.recording import TrainingRecord
+from engine.request import AnalysisRequest
+from engine.result import AnalysisResult
+
+logger = logging.getLogger(__name__)
+
+MOST = 200
+"""So many of the last measured trials are sent to an engine, and as many training runs."""
+
+
+def measured_steps(gpu: str) -> list[Residual]:
+    """The last steps measured on a GPU of the catalogue, each beside its prediction."""
+    found = chain(map(_of_trial, _trials(gpu)[:MOST]), map(_of_run, _training_runs(gpu)[:MOST]))
+    return [residual for residual in found if residual is not None]
+
+
+def newest(gpu: str) -> str:
+    """Another text once another step has been measured on a GPU of the catalogue."""
+    last = (rows.order_by().aggregate(last=Max("pk"))["last"] for rows in _rows(gpu))
+    return " ".join(map(str, last))
+
+
+def _rows(gpu: str) -> tuple[QuerySet[Trial], QuerySet[Training]]:
+    return _trials(gpu), _training_runs(gpu)
+
+
+def _trials(gpu: str) -> QuerySet[Trial]:
+    measured = Trial.objects.filter(
+        source=FigureSource.MEASURED, operations_seconds__isnull=False
+    ).order_by("-pk")
+    names = measured.order_by().values_list("analysis__measured_gpu", flat=True).distinct()
+    of_gpu = measured.filter(analysis__measured_gpu__in=_those_of(gpu, names))
+    return of_gpu.select_related("analysis")
+
+
+def _training_runs(gpu: str) -> QuerySet[Training]:
+    reported = Training.objects.filter(analysis__source__gt="")
+    names = reported.order_by().values_list("device_name", flat=True).distinct()
+    return reported.filter(device_name__in=_those_of(gpu, names)).select_related("analysis")
+
+
+def _those_of(gpu: str, names: Iterable[str]) -> list[str]:
+    """Drivers' names of a GPU of the catalogue."""
+    return [name for name in names if catalogue_name(name) == gpu]
+
+
+def _of_trial(trial: Trial) -> Residual | None:
+    analysis = trial.analysis
+    step = (trial.batch_size, trial.step_seconds, trial.operations_seconds)
+    return _residual(analysis, analysis.measured_gpu, *step, f"analysis {analysis.pk}")
+
+
+def _of_run(run: Training) -> Residual | None:
+    analysis, record = run.analysis, TrainingRecord.parse(run.record)
+    result = None if analysis is None else result_of(analysis)
+    request = None if analysis is None else _request(analysis)
+    if analysis is None or result is None or request is None:
+        return None
+    if why_not_comparable(request, analysis.measured_gpu, record):
+        return None
+    predicted = _operations_seconds(result, record.batch_size)
+    step = (record.batch_size, record.step_seconds, predicted)
+    return _residual(analysis, run.device_name, *step, f"training run {run.pk}")
+
+
+def _residual(
+    analysis: Analysis,
+    device_name: str,
+    batch_size: int,
+    measured: float | None,
+    predicted: float | None,
+    source: str,
+) -> Residual | None:
+    request, gpu = _request(analysis), catalogue_name(device_name)
+    if request is None or gpu is None or not (measured and predicted):
+        return None
+    return Residual(
+        gpu=gpu,
+        workload=request.workload_at(batch_size).to_dict(),
+        batch_size=batch_size,
+        counted=Counted.STEP_SECONDS,
+        measured=measured,
+        predicted=predicted,
+        source=source,
+        predictor=analysis.environment.get(STEP_PREDICTOR, ""),
+    )
+
+
+def _request(analysis: Analysis) -> AnalysisRequest | None:
+    """The request of an analysis; ``None`` if another version of MemoryMark wrote it."""
+    try:
+        return AnalysisRequest.parse(analysis.request)
+    except InvalidInput:
+        logger.warning("the request of analysis %s cannot be read", analysis.pk, exc_info=True)
+        return None
+
+
+def _operations_seconds(result: AnalysisResult, batch_size: int) -> float | None:
+    """What the operations take at a batch size, on a line between those that were predicted."""
+    known = {
+        trial.batch_size: trial.operations_seconds
+        for trial in [*result.curve, *result.trials]
+        if trial.operations_seconds is not None
+    }
+    if batch_size in known:
+        return known[batch_size]
+    sizes = sorted(known)
+    after = bisect_left(sizes, batch_size)
+    if after in (0, len(sizes)):
+        return None
+    low, high = sizes[after - 1], sizes[after]
+    share = (batch_size - low) / (high - low)
+    return known[low] + share * (known[high] - known[low])

@@ -1,0 +1,161 @@
+"""Corrects predicted step times by steps that were measured on the same kind of GPU.
+
+The logarithm of measured over predicted time is taken as a part that all workloads on a GPU share,
+plus a part of the workload, plus noise; each is normally distributed around zero. What measured
+steps tell of the two parts is the posterior of that model (Gelman et al., Bayesian Data Analysis,
+3rd edition, section 5.4), so few or scattered measurements correct little.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from ..answer.recommendation import fit_step_time
+from ..errors import InvalidInput
+from ..fingerprint import step_predictor
+from ..workload import Workload
+from .intervals import RelativeRange, Residual, own_file, read_residuals
+
+GPU_SPREAD = 0.15
+"""Standard deviation of the logarithm of measured over predicted step time, of whole GPUs."""
+WORKLOAD_SPREAD = 0.12
+"""The same of workloads on one GPU."""
+STEP_SPREAD = 0.05
+"""The same of repeated measurements of one workload on one GPU."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What measured steps say of the step times of one workload on one GPU.
+
+    Attributes:
+        own: Steps of this very workload on that kind of GPU.
+        others: How many other workloads were measured there.
+        expected: The logarithm of measured over predicted time that those others suggest.
+        spread: The standard deviation of that logarithm around ``expected``, before ``own``.
+    """
+
+    own: Sequence[Residual] = ()
+    others: int = 0
+    expected: float = 0.0
+    spread: float = math.hypot(GPU_SPREAD, WORKLOAD_SPREAD)
+
+    def factor(self, batch_size: int) -> float:
+        """What a predicted step time has to be multiplied with."""
+        if not self.own:
+            return math.exp(self.expected)
+        seen = math.log(_ratio_at(self.own, batch_size))
+        return math.exp(self.expected + self._trust * (seen - self.expected))
+
+    def narrowed(self, span: RelativeRange) -> RelativeRange:
+        """The range of a step time, which is as uncertain as what is left to learn."""
+        left = math.hypot(self.spread * math.sqrt(1 - self._trust), STEP_SPREAD)
+        share = left / math.hypot(GPU_SPREAD, WORKLOAD_SPREAD, STEP_SPREAD)
+        return RelativeRange(span.low**share, span.high**share)
+
+    def caveats(self, batch_size: int) -> list[str]:
+        """How far step times are corrected and by what, in a sentence; empty if they are not."""
+        basis = []
+        if self.own:
+            sizes = sorted({residual.batch_size for residual in self.own})
+            named = ", ".join(f"{size:,}" for size in sizes[:5])
+            basis.append(f"this workload at batch {named}{', …' if len(sizes) > 5 else ''}")
+        if self.others:
+            basis.append(f"{self.others:,} other workload{'s' * (self.others > 1)}")
+        if not basis:
+            return []
+        change = 100 * (self.factor(batch_size) - 1)
+        how = f"{abs(change):.0f}% {'longer' if change > 0 else 'shorter'}"
+        return [
+            f"Step times are {how} at batch {batch_size:,} than the operations alone give, as "
+            f"measured on this kind of GPU with {' and '.join(basis)}."
+        ]
+
+    @property
+    def _trust(self) -> float:
+        """How much the measured steps of the workload itself count, from 0 to below 1."""
+        if not self.own:
+            return 0.0
+        return self.spread**2 / (self.spread**2 + STEP_SPREAD**2 / len(self.own))
+
+
+UNCORRECTED = Correction()
+"""Where nothing was measured."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """Every step that was measured and can be compared with its prediction.
+
+    Attributes:
+        residuals: On GPUs by their name in the catalogue. Only those that this version's
+            :func:`~engine.fingerprint.step_predictor` predicted are used, so none of memory. Their
+            predictions are not corrected.
+    """
+
+    residuals: Sequence[Residual] = ()
+
+    @classmethod
+    def here(cls, given: Iterable[Residual] = ()) -> Experience:
+        """That of this machine, in your own calibration file, and the given one."""
+        path = own_file()
+        return cls([*(read_residuals(path) if path.exists() else ()), *given])
+
+    def of(self, workload: Workload, gpu: str) -> Correction:
+        """What it says of a workload on a GPU of the catalogue."""
+        by_workload: dict[str, list[Residual]] = defaultdict(list)
+        for residual in self.residuals:
+            if residual.predictor == step_predictor() and residual.gpu == gpu:
+                by_workload[_identity(residual.workload)].append(residual)
+        own = by_workload.pop(_identity(workload.to_dict()), [])
+        precision, weighted = 1 / GPU_SPREAD**2, 0.0
+        for found in by_workload.values():
+            weight = 1 / (WORKLOAD_SPREAD**2 + STEP_SPREAD**2 / len(found))
+            precision += weight
+            weighted += weight * fmean(math.log(residual.ratio) for residual in found)
+        return Correction(
+            own=own,
+            others=len(by_workload),
+            expected=weighted / precision,
+            spread=math.hypot(1 / math.sqrt(precision), WORKLOAD_SPREAD),
+        )
+
+
+NO_EXPERIENCE = Experience()
+
+
+def _identity(fields: Mapping[str, Any]) -> str:
+    """Equal for workloads whose steps take equally long, a micro-batch at a time."""
+    try:
+        workload = Workload.parse(fields)
+    except InvalidInput:  # of another version of MemoryMark: still a workload of its own
+        return json.dumps(fields, sort_keys=True, default=str)
+    same = replace(workload, software="", gradient_accumulation=1)
+    return json.dumps(same.to_dict(), sort_keys=True)
+
+
+def _ratio_at(own: Sequence[Residual], batch_size: int) -> float:
+    """Measured over predicted time at a batch size, which need not be among the measured ones.
+
+    Both times grow along a line, alpha + beta * batch, where two batch sizes or more were measured.
+    """
+    if len({residual.batch_size for residual in own}) < 2:
+        return math.exp(fmean(math.log(residual.ratio) for residual in own))
+    measured = fit_step_time((r.batch_size, r.measured / _micro_batches(r)) for r in own)
+    predicted = fit_step_time((r.batch_size, r.predicted / _micro_batches(r)) for r in own)
+    return _on_line(measured, batch_size) / _on_line(predicted, batch_size)
+
+
+def _on_line(line: tuple[float, float], batch_size: int) -> float:
+    alpha, beta = line
+    return alpha + beta * batch_size
+
+
+def _micro_batches(residual: Residual) -> int:
+    return int(residual.workload.get("gradient_accumulation") or 1)
