@@ -200,3 +200,32 @@ def test_without_a_known_price_only_hours_are_counted(certified: Certified) -> N
     priced = answer(memory_limit_bytes=needed(9), price_per_hour_usd=2)
     assert priced.savings is not None
     assert priced.savings.current_usd_per_run == 16
+
+
+def test_measured_steps_stand_beside_their_prediction_where_the_gpu_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fitting(order: TrialOrder) -> Trial:
+        seconds = 0.01 + 0.001 * order.batch_size
+        fits, speed = order.batch_size <= 4, order.batch_size / seconds
+        return Trial(
+            order.batch_size,
+            fits,
+            Source.MEASURED,
+            step_seconds=seconds if fits else None,
+            samples_per_second=speed if fits else None,
+        )
+
+    a10 = DeviceFacts("cuda", "NVIDIA A10", 24 * 2**30, 2**29, 8.6)
+    monkeypatch.setattr(measured, "local_device", lambda: a10)
+    monkeypatch.setattr(measured, "measure", fitting)
+    trials = {trial.batch_size: trial for trial in answer().trials}
+    assert trials[5].operations_seconds is None  # it does not run
+
+    request = AnalysisRequest.parse(ASKED | {"gpu": "a10", "current_batch_size": 4})
+    predicted = {trial.batch_size: trial for trial in analyze(request, lambda _: None).trials}
+    assert trials[4].operations_seconds == predicted[4].operations_seconds is not None
+
+
+def test_nothing_is_predicted_of_steps_on_a_cpu(certified: Certified) -> None:
+    assert {trial.operations_seconds for trial in certified.result.trials} == {None}
