@@ -15,6 +15,9 @@ DESKTOP, PHONE = (1280, 900), (375, 812)
 
 SCREENS = {"desktop": DESKTOP, "phone": PHONE}
 
+LOOKS: list[tuple[str, Theme]] = [("desktop", "dark"), ("phone", "light")]
+"""Each size and each theme once: sizes decide the layout, themes the contrast."""
+
 NO_CHROMIUM = (
     "no Chromium is installed; make e2e installs it as root on Debian and Ubuntu, elsewhere: "
     "apt install chromium, or set CHROMIUM=/path/to/it"

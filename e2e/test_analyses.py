@@ -12,13 +12,12 @@ from playwright.sync_api import Page, expect
 
 from analyses.formatting import usd
 from e2e import doing
-from e2e.browsing import Theme
+from e2e.browsing import LOOKS, Theme
 from e2e.conftest import Account, Open
 from e2e.running import Site
 
 pytestmark = pytest.mark.e2e
 
-LOOKS: list[tuple[str, Theme]] = [("desktop", "dark"), ("phone", "light")]
 looks = pytest.mark.parametrize(("screen", "theme"), LOOKS)
 
 SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true", "batch_multiple": "1"}

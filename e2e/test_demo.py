@@ -11,15 +11,15 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from e2e import browsing, doing, pages
-from e2e.browsing import SCREENS, Theme, Watch
+from e2e.browsing import LOOKS, Theme, Watch
 from e2e.conftest import Account, Open
-from e2e.looking import THEMES, barriers, overflow
+from e2e.looking import barriers, overflow
 from e2e.running import Site
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module", params=[(s, t) for s in SCREENS for t in THEMES], ids="-".join)
+@pytest.fixture(scope="module", params=LOOKS, ids="-".join)
 def window(
     request: pytest.FixtureRequest, demo: Site, demo_account: Account, browser: Browser
 ) -> Iterator[tuple[Page, Watch]]:
@@ -51,8 +51,7 @@ def test_every_page_is_free_of_faults(
             assert overflow(page) <= 0
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize(("screen", "theme"), LOOKS)
 def test_the_sign_in_pages_are_free_of_faults(
     demo: Site, open_page: Open, screen: str, theme: Theme
 ) -> None:
