@@ -9,6 +9,7 @@ from analyses.models import Analysis
 from engine.gpus import GIB, GPUS, LOCAL
 from engine.models.presets import PRESETS
 from engine.result import Source
+from engine.tokens import Tokens
 from engine.workload import OWN_CONFIG
 
 UNKNOWN = "\N{EN DASH}"
@@ -71,6 +72,12 @@ def significant(value: float | None, digits: int = 3) -> str:
         places = digits - 1 - floor(log10(abs(value)))
         value = round(value, places)
     return f"{value:,.{max(places, 0)}f}"
+
+
+def tokens_per_second(samples_per_second: float | None, tokens: Tokens | None) -> str:
+    """A speed in tokens, such as ``28,900 tokens/s``; empty where there are none to count."""
+    speed = tokens.per_second(samples_per_second) if tokens else None
+    return "" if tokens is None or speed is None else f"{significant(speed)} {tokens.unit}/s"
 
 
 def usd(value: float | None) -> str:

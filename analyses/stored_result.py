@@ -16,6 +16,7 @@ from analyses.savings.estimate import has_gain
 from engine.border import read_json
 from engine.errors import InvalidInput
 from engine.result import AnalysisResult, Source, Trial
+from engine.tokens import Tokens, tokens_of
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,12 @@ def result_of(analysis: models.Analysis) -> AnalysisResult | None:
     except InvalidInput:
         logger.warning("the result of analysis %s cannot be read", analysis.pk, exc_info=True)
         return None
+
+
+def tokens_in(analysis: models.Analysis) -> Tokens | None:
+    """How an analysis counts tokens: by its result, which has every size, else by its request."""
+    trained = (analysis.result or {}).get("workload") or analysis.request
+    return tokens_of(trained)
 
 
 def tried_batch(row: models.Trial) -> Trial:

@@ -21,6 +21,7 @@ from analyses.api.serializers import EXAMPLE, RequestField, RequestSerializer
 from analyses.api.views import ApiView, body_of, member_of, refusal, seconds_to_wait, wait_until
 from analyses.models import Query, QueryKind, QueryStatus
 from engine.errors import InvalidInput
+from engine.tokens import tokens_of
 
 
 @extend_schema_serializer(component_name="LookupFailure")
@@ -49,18 +50,24 @@ class QuerySerializer(serializers.ModelSerializer[Query]):
         "other GPUs for it, each with what it would gain.",
     )
     failure = QueryFailureSerializer(allow_null=True)
+    tokens_per_sample = serializers.SerializerMethodField()
 
     class Meta:
         model = Query
         fields = (
             "id", "url", "ask", "status", "source", "created_at", "node", "progress", "request",
-            "answer", "failure",
+            "tokens_per_sample", "answer", "failure",
         )  # fmt: skip
         read_only_fields = fields
 
     def get_source(self, _query: Query) -> str:
         """Nothing is measured."""
         return "predicted"
+
+    def get_tokens_per_sample(self, query: Query) -> int | None:
+        """Its sequence length, of the source if it has a target; null unless all input is text."""
+        tokens = tokens_of(query.request)
+        return tokens.per_sample if tokens else None
 
 
 class Queries(ViewSetMixin, ApiView[Query]):

@@ -19,7 +19,9 @@ from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_sc
 from rest_framework import serializers
 
 from analyses.models import Analysis, Status, Tag, pushed_from
+from analyses.models import Trial as TrialRow
 from analyses.pages.history.labels import note_of
+from analyses.stored_result import tokens_in
 from engine.fields import Field as DescribedField
 from engine.fields import described_fields
 from engine.request import FIELDS, AnalysisRequest
@@ -134,7 +136,18 @@ def _request_field(field: DescribedField) -> Field:
     return _field(field.kind, field.name == "gpu", field.described.help, **options)
 
 
-TrialSerializer = serializer_of(Trial)
+_TrialFields: Any = serializer_of(Trial)
+
+
+class TrialSerializer(_TrialFields):  # type: ignore[misc]  # a class made above
+    """One batch size tried, as it is stored."""
+
+    tokens_per_second = serializers.SerializerMethodField()
+
+    def get_tokens_per_second(self, trial: TrialRow) -> float | None:
+        """Samples per second times the tokens of a sample; null unless the whole input is text."""
+        tokens = tokens_in(trial.analysis)
+        return tokens.per_second(trial.samples_per_second) if tokens else None
 
 
 def stored_serializer(kind: type) -> type[serializers.Serializer[Any]]:
@@ -217,6 +230,7 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     trials = TrialSerializer(many=True)
     note = serializers.SerializerMethodField()
+    tokens_per_sample = serializers.SerializerMethodField()
     request = RequestField()
     result = ResultField(allow_null=True)
     assumed_by = serializers.DictField(
@@ -226,11 +240,16 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     class Meta(AnalysisSummarySerializer.Meta):
         fields = (
-            *AnalysisSummarySerializer.Meta.fields, "note", "request", "assumed_by", "trials",
-            "result",
+            *AnalysisSummarySerializer.Meta.fields, "note", "request", "assumed_by",
+            "tokens_per_sample", "trials", "result",
         )  # fmt: skip
         read_only_fields = fields
 
     def get_note(self, analysis: Analysis) -> str | None:
         """Null if there is none."""
         return note_of(analysis)
+
+    def get_tokens_per_sample(self, analysis: Analysis) -> int | None:
+        """Its sequence length, of the source if it has a target; null unless all input is text."""
+        tokens = tokens_in(analysis)
+        return tokens.per_sample if tokens else None

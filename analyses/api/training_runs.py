@@ -23,6 +23,7 @@ from analyses.permissions import may_administer
 from analyses.training_runs.services import ReportBody, store_report
 from engine.errors import InvalidInput
 from engine.recording import TrainingRecord
+from engine.tokens import tokens_per_second
 
 
 @extend_schema_field(stored_serializer(TrainingRecord))
@@ -35,15 +36,24 @@ class TrainingSerializer(serializers.ModelSerializer[Training]):
 
     owner = serializers.CharField(source="owner.username")
     record = RecordField()
+    tokens_per_second = serializers.SerializerMethodField()
 
     class Meta:
         model = Training
-        fields = ("id", "owner", "analysis", "host", "verifies", "received_at", "record")
+        fields = (
+            "id", "owner", "analysis", "host", "verifies", "received_at", "record",
+            "tokens_per_second",
+        )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
             "host": {"help_text": "The name that machine gives itself."},
             "verifies": {"help_text": "Whether it ran as its analysis recommends."},
         }
+
+    def get_tokens_per_second(self, run: Training) -> float | None:
+        """By its analysis, which says what a sample is; null without one, or if it is no text."""
+        trained = run.analysis.request if run.analysis else None
+        return tokens_per_second(trained, run.samples_per_second)
 
 
 class TrainingRuns(ViewSetMixin, ListModelMixin, ApiView[Training]):
@@ -56,7 +66,7 @@ class TrainingRuns(ViewSetMixin, ListModelMixin, ApiView[Training]):
     def get_queryset(self) -> QuerySet[Training]:
         """Their own; an admin sees the lab's."""
         member = member_of(self.request)
-        every = Training.objects.select_related("owner")
+        every = Training.objects.select_related("owner", "analysis").defer("analysis__result")
         return every if may_administer(member) else every.filter(owner=member)
 
     @described(parameters=[*PAGE])

@@ -19,6 +19,7 @@ from analyses.queries import plan_request
 from engine.answer.economics import PREDICTED_NOISE, usd_per_million_samples
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.tokens import Tokens, tokens_of
 
 NOTHING = "nothing"
 """Sent by a poll of a page that shows no advice yet."""
@@ -131,7 +132,12 @@ class GpuRow:
 
 @dataclass(frozen=True)
 class Advice:
-    """The whole section; ``base`` is the workload as it is."""
+    """The whole section.
+
+    Attributes:
+        base: The workload as it is.
+        tokens: How tokens are counted beside samples; ``None`` where they are not.
+    """
 
     base: ChangeRow | None
     changes: list[ChangeRow]
@@ -139,6 +145,7 @@ class Advice:
     caveats: list[str]
     current_batch_size: int
     is_on_several: bool
+    tokens: Tokens | None
 
 
 def advice_of(query: Query, analysis: Analysis) -> Advice | None:
@@ -157,6 +164,7 @@ def advice_of(query: Query, analysis: Analysis) -> Advice | None:
             caveats=[str(caveat) for caveat in plan["caveats"]],
             current_batch_size=int(plan["current_batch_size"]),
             is_on_several=int(query.request.get("world_size") or 1) > 1,
+            tokens=tokens_of(plan.get("workload") or query.request),
         )
     except (KeyError, TypeError, ValueError):
         return None

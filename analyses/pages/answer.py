@@ -20,7 +20,7 @@ from analyses.charts.timeline import timeline_chart, timeline_description, timel
 from analyses.formatting import SOURCE_MEANINGS, Figure, gib_with_unit, percent, whole
 from analyses.models import Analysis
 from analyses.pages.settings import command_of, settings_of
-from analyses.stored_result import result_of, source_at, trial_at
+from analyses.stored_result import result_of, source_at, tokens_in, trial_at
 from engine.answer.certificate import measured_on_rows
 from engine.result import AnalysisResult, Source
 from engine.software import caveat, in_words
@@ -99,6 +99,7 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
         "verdict": verdict,
         # In the order they ran while one watches; by size, around the limit, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
+        "tokens": tokens_in(analysis),
         "has_ranges": any(
             trial.device_used_low_bytes is not None or trial.step_seconds_low is not None
             for trial in trials

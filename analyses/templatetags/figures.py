@@ -23,6 +23,7 @@ for _filter in (
     formatting.significant,
     formatting.speedup,
     formatting.times,
+    formatting.tokens_per_second,
     formatting.usd,
     formatting.whole,
     formatting.gpu_name,

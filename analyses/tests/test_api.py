@@ -11,8 +11,9 @@ from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
 from analyses.models import FINAL_STATUSES, Analysis, Job, Status
-from analyses.tests.factories import make_analysis, make_result, make_user
+from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.result import Trial
+from engine.workload import Workload
 from memorymark_site.accounts.models import ApiToken
 
 URL = "/api/v1/analyses/"
@@ -54,9 +55,26 @@ def test_a_finished_analysis_has_trials_and_result(api: APIClient, member: User)
     assert body["result"]["verdict"]
     assert body["trials"][0]["batch_size"] == 16
     assert body["trials"][0]["peak_allocated_bytes"] > 0
-    assert set(body["trials"][0]) == {field.name for field in fields(Trial)}
+    assert set(body["trials"][0]) == {field.name for field in fields(Trial)} | {"tokens_per_second"}
     assert body["trials"][0]["breakdown"]["parameters"] > 0
     assert body["largest_batch_size"] == body["result"]["largest_batch_size"]
+
+
+def test_tokens_are_counted_beside_samples_where_the_input_is_text(
+    api: APIClient, member: User
+) -> None:
+    images = make_result(workload=Workload("resnet"))
+    text = make_analysis(member, Status.SUCCEEDED)
+    pictures = make_analysis(member, Status.SUCCEEDED, images, request=make_request(model="resnet"))
+
+    body = api.get(f"{URL}{text.pk}/").json()
+    assert body["tokens_per_sample"] == 128
+    (trial, *_) = body["trials"]
+    assert trial["tokens_per_second"] == pytest.approx(128 * trial["samples_per_second"])
+
+    body = api.get(f"{URL}{pictures.pk}/").json()
+    assert body["tokens_per_sample"] is None
+    assert {trial["tokens_per_second"] for trial in body["trials"]} == {None}
 
 
 def test_a_failed_analysis_says_why(api: APIClient, member: User) -> None:

@@ -18,6 +18,7 @@ from analyses.pages.compare.columns import MOST, Column, columns_of
 from analyses.pages.compare.rows import Cell, Row, answer_rows, difference
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.result import Source
+from engine.workload import Workload
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -258,6 +259,23 @@ def test_a_difference_reads_naturally(ratio: float, words: str) -> None:
 def test_the_sign_of_a_difference_is_that_of_the_change(ratio: float) -> None:
     words = difference(ratio)
     assert words.startswith("\N{MINUS SIGN}") == (ratio < 1 and words != "same")
+
+
+def test_tokens_per_second_stand_beside_samples_of_text(member: User) -> None:
+    found = columns(member, "a10", "h100")
+    samples = row(found, "Samples per second at the recommended batch").cells
+    tokens = row(found, "Tokens per second at the recommended batch").cells
+    assert [cell.value for cell in tokens] == [
+        pytest.approx(128 * (cell.value or 0)) for cell in samples
+    ]
+    assert [cell.delta for cell in tokens] == [cell.delta for cell in samples]
+    assert all(cell.note.endswith("tokens") for cell in tokens)
+
+
+def test_images_have_no_row_of_tokens(member: User) -> None:
+    images = make_result(workload=Workload("resnet"))
+    found = columns_of([make_analysis(member, Status.SUCCEEDED, images) for _ in range(2)])
+    assert "tokens_per_second" not in {one.key for one in answer_rows(found, found[0].pk)}
 
 
 def test_a_million_samples_cost_the_price_of_their_time(member: User) -> None:

@@ -71,7 +71,7 @@ def test_the_panel_submits_a_query_and_polls_until_the_answer(page: Client, node
     between = f"{gib(round(used * 0.94))} to {gib(round(used * 1.06))}"
     needs = f"Batch 64 at 128 tokens uses {gib(used)} GiB ({between})"
     assert f"{needs} of the 22.07 GiB of NVIDIA A10." in shown
-    assert "A step takes 187 ms (131 to 281): 342 samples per second." in shown
+    assert "A step takes 187 ms (131 to 281): 342 samples per second, 43,700 tokens/s." in shown
     assert "badge-predicted" in shown
     assert "<svg" in shown
     assert "hx-get" not in shown

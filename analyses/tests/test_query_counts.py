@@ -80,7 +80,7 @@ QUERIES = {
     "/api/v1/analyses/?q=bert&tag=thesis": 12,
     "/api/v1/analyses/{succeeded}/": 7,  # two for its version, which may avoid the others
     "/api/v1/analyses/{succeeded}/?fields=id,status": 6,
-    "/api/v1/analyses/{succeeded}/events/": 6,
+    "/api/v1/analyses/{succeeded}/events/": 7,  # one for what a sample of its trials is
     "/api/v1/analyses/{succeeded}/trials/": 5,
     "/api/v1/compare/?ids={ids}": 3,
     "/api/v1/savings/?by=gpu": 3,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analyses.models import Analysis, Training
 from analyses.stored_result import result_of
 from engine.result import AnalysisResult, Source, Trial
+from engine.tokens import Tokens, tokens_of
 
 SHOWN_TRAININGS = 5
 
@@ -27,9 +28,13 @@ class Row:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The rows, and the newest run that verifies the recommendation, if any."""
+    """The rows, and the newest run that verifies the recommendation, if any.
+
+    ``tokens`` is how they are counted in all of them: the runs train the analysis's workload.
+    """
 
     rows: list[Row]
+    tokens: Tokens | None
     verified_by: Training | None
     is_verified: bool
 
@@ -43,7 +48,8 @@ def side_by_side(analysis: Analysis) -> SideBySide | None:
         return None
     by = reported.filter(verifies=True).first()
     is_verified = by is not None and analysis.adopted_at is not None
-    return SideBySide([*_trials(result), *map(_training, trainings)], by, is_verified)
+    rows = [*_trials(result), *map(_training, trainings)]
+    return SideBySide(rows, tokens_of(result.workload), by, is_verified)
 
 
 def _trials(result: AnalysisResult) -> Iterator[Row]:

@@ -20,10 +20,12 @@ from ..gpus import GPUS, LOCAL
 from ..models.config import read_config_file
 from ..models.presets import PRESETS
 from ..request import AnalysisRequest
-from ..result import AnalysisResult, BatchTrials
+from ..result import AnalysisResult, BatchTrials, Trial
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
+from ..tokens import tokens_of, tokens_per_second
+from ..workload import Workload
 from .sample import FLAGS, size_by_sample
 from .terminal import answer, progress
 
@@ -58,7 +60,8 @@ def analyze(options: argparse.Namespace) -> int:
         from ..analysis import analyze  # loads torch
 
         result = analyze(request, emit)
-    answer(options, result.to_dict(), lambda: render_analysis(result))
+    plain = result.to_dict() | _tokens(result.workload)
+    answer(options, plain, lambda: render_analysis(result))
     if lab and not _push_analysis(lab, options, request, result, started_at):
         return FAILED
     return OK
@@ -80,7 +83,7 @@ def predict(options: argparse.Namespace) -> int:
 
         gpu, trial = predict_batch(request, emit, experience=Experience.here())
     used, workload = software.of_workload(request.workload), request.workload
-    plain = asdict(trial) | {"software": used}
+    plain = asdict(trial) | _token_speed(workload, trial) | {"software": used}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
     return OK
 
@@ -104,8 +107,10 @@ def measure(options: argparse.Namespace) -> int:
         from ..measurement.analysis import measure_batch  # loads torch
 
         gpu, trial, ran_on = measure_batch(request, emit)
-    plain = asdict(trial) | {"measured_on": ran_on and asdict(ran_on)}
-    answer(options, plain, lambda: render_trial(trial, request.workload, gpu, ran_on))
+    workload = request.workload
+    plain = asdict(trial) | _token_speed(workload, trial)
+    plain |= {"measured_on": ran_on and asdict(ran_on)}
+    answer(options, plain, lambda: render_trial(trial, workload, gpu, ran_on))
     return OK
 
 
@@ -146,8 +151,18 @@ def plan(options: argparse.Namespace) -> int:
             from ..prediction.plan import plan  # loads torch
 
             made = plan(request_of(options), emit, Experience.here())
-    answer(options, made.to_dict(), lambda: render_plan(made))
+    answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
     return OK if made.cheapest is not None else FAILED
+
+
+def _tokens(workload: Workload | None) -> dict[str, int | None]:
+    """Tokens of a sample, for a program to multiply speeds by."""
+    counted = tokens_of(workload)
+    return {"tokens_per_sample": counted.per_sample if counted else None}
+
+
+def _token_speed(workload: Workload, trial: Trial) -> dict[str, float | None]:
+    return {"tokens_per_second": tokens_per_second(workload, trial.samples_per_second)}
 
 
 def models(options: argparse.Namespace) -> int:

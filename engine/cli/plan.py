@@ -11,7 +11,8 @@ from rich.text import Text
 from ..gpus import GIB, GPUS
 from ..result import Source
 from ..software import in_words
-from .terminal import bullets, section, table
+from ..tokens import Tokens, tokens_of
+from .terminal import bullets, section, speed_headings, table
 
 if TYPE_CHECKING:
     from ..prediction.plan import Change, GpuOption, Plan  # load torch
@@ -66,7 +67,8 @@ def _verdict(plan: Plan) -> str:
 def _gpus(plan: Plan) -> Table:
     shown = table(dense=True)
     shown.add_column("gpu", no_wrap=True, style="cyan")
-    headings = ["largest\nbatch", "recom-\nmended", "samples\nper s", "USD\nper hour"]
+    counted = tokens_of(plan.workload)
+    headings = ["largest\nbatch", "recom-\nmended", *speed_headings(counted), "USD\nper hour"]
     headings += ["USD per\n1M\nsamples"]
     headings += ["USD\nper run"] if plan.current_gpu is not None else []
     for heading in headings:
@@ -74,16 +76,16 @@ def _gpus(plan: Plan) -> Table:
     shown.add_column("")
     for option in plan.options:
         if option.fits:
-            shown.add_row(*_gpu_row(option, plan), f" {_role(option, plan)}")
+            shown.add_row(*_gpu_row(option, plan, counted), f" {_role(option, plan)}")
     return shown
 
 
-def _gpu_row(option: GpuOption, plan: Plan) -> list[str]:
+def _gpu_row(option: GpuOption, plan: Plan, counted: Tokens | None) -> list[str]:
     row = [
         option.gpu,
         f"{option.largest_batch_size:,}",
         _number(option.recommended_batch_size, 0),
-        _number(option.samples_per_second, 0 if (option.samples_per_second or 0) >= 100 else 1),
+        *_speeds(option.samples_per_second, counted),
         f"{option.price_per_hour_usd:,.2f}",
         _number(option.usd_per_million_samples, 2),
     ]
@@ -101,13 +103,13 @@ def _role(option: GpuOption, plan: Plan) -> str:
 
 
 def _changes(plan: Plan) -> Table:
-    shown = table()
+    shown, counted = table(dense=True), tokens_of(plan.workload)
     shown.add_column("change", no_wrap=True, style="cyan")
     at = f"GiB at\nbatch {plan.current_batch_size:,}"
     for heading in (
         "largest\nbatch",
         "recom-\nmended",
-        "samples\nper s",
+        *speed_headings(counted),
         "speed",
         at,
         "GiB\nsaved",
@@ -115,21 +117,27 @@ def _changes(plan: Plan) -> Table:
         shown.add_column(heading, justify="right", no_wrap=True)
     for change in plan.changes:
         if change.applies:
-            shown.add_row(*_change_row(change))
+            shown.add_row(*_change_row(change, counted))
     return shown
 
 
-def _change_row(change: Change) -> list[str]:
+def _change_row(change: Change, counted: Tokens | None) -> list[str]:
     used, saved = change.current_used_bytes, change.saved_bytes
     return [
         change.name,
         f"{change.largest_batch_size:,}",
         _number(change.recommended_batch_size, 0),
-        _number(change.samples_per_second, 0 if (change.samples_per_second or 0) >= 100 else 1),
+        *_speeds(change.samples_per_second, counted),
         _NOT_KNOWN if change.speedup is None else f"{change.speedup:.2f} x",
         _number(None if used is None else used / GIB, 2),
         _NOT_KNOWN if saved is None else f"{saved / GIB:+.2f}",
     ]
+
+
+def _speeds(samples_per_second: float | None, counted: Tokens | None) -> list[str]:
+    speeds = [samples_per_second]
+    speeds += [counted.per_second(samples_per_second)] if counted else []
+    return [_number(speed, 0 if (speed or 0) >= 100 else 1) for speed in speeds]
 
 
 def _number(value: float | None, decimals: int) -> str:

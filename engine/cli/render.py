@@ -15,6 +15,7 @@ from ..models.kinds import SizeLimits
 from ..models.presets import Preset
 from ..result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
 from ..software import in_words
+from ..tokens import Tokens, tokens_of
 from ..workload import Optimizer, Workload
 from . import terminal
 
@@ -83,7 +84,8 @@ def render_trial(
         times = f"{_milliseconds(trial.step_seconds_low)} to {_milliseconds(slowest)} ms"
         figures.add_row(_RANGE_OF_TIMES[trial.source], times, trial.source)
     if trial.fits and trial.samples_per_second is not None:
-        figures.add_row("Speed", f"{_speed(trial.samples_per_second)} samples/s", trial.source)
+        counted = None if isinstance(workload, str) else tokens_of(workload)
+        figures.add_row("Speed", _speeds(trial.samples_per_second, counted), trial.source)
     if trial.alloc_retries is not None:
         figures.add_row("Allocator retries", f"{trial.alloc_retries:,}", trial.source)
     title = "Memory at the peak of a step"
@@ -195,7 +197,8 @@ def _add_savings(table: Table, savings: Savings) -> None:
 
 
 def _trials(result: AnalysisResult) -> RenderableType:
-    table = terminal.table(dense=True)  # nine columns in a terminal of 80
+    counted = tokens_of(result.workload)
+    table = terminal.table(dense=True)  # up to ten columns in a terminal of 80
     for heading in (
         "batch",
         "fits",
@@ -203,13 +206,14 @@ def _trials(result: AnalysisResult) -> RenderableType:
         "peak\nreserved\nGiB",
         "device\nused\nGiB",
         "step\nms",
-        "samples\nper s",
+        *terminal.speed_headings(counted),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("source", no_wrap=True)
     table.add_column("")
     for trial in sorted(result.trials, key=lambda trial: trial.batch_size):
-        table.add_row(*_trial_row(trial), _role(trial, result), style="" if trial.fits else "red")
+        style = "" if trial.fits else "red"
+        table.add_row(*_trial_row(trial, counted), _role(trial, result), style=style)
     return Group(table, *(Text(note, style="dim") for note in _notes(result.trials)))
 
 
@@ -227,9 +231,11 @@ def _notes(trials: Sequence[Trial]) -> list[str]:
     return notes
 
 
-def _trial_row(trial: Trial) -> list[str]:
+def _trial_row(trial: Trial, counted: Tokens | None) -> list[str]:
     # A batch that does not fit never runs, so it has no speed, whatever was predicted.
     timed = trial if trial.fits else None
+    speeds = [timed.samples_per_second if timed else None]
+    speeds += [counted.per_second(speeds[0])] if counted else []
     return [
         f"{trial.batch_size:,}",
         "yes" if trial.fits else "no",
@@ -242,7 +248,7 @@ def _trial_row(trial: Trial) -> list[str]:
             )
         ),
         _milliseconds(timed.step_seconds) if timed and timed.step_seconds else _NOT_KNOWN,
-        _speed(timed.samples_per_second) if timed and timed.samples_per_second else _NOT_KNOWN,
+        *(_speed(speed) if speed else _NOT_KNOWN for speed in speeds),
         trial.source,
     ]
 
@@ -335,9 +341,15 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:,.{0 if seconds >= 1 else 1}f}"
 
 
-def _speed(samples_per_second: float) -> str:
-    """Samples per second, with a decimal below 100."""
-    return f"{samples_per_second:,.{0 if samples_per_second >= 100 else 1}f}"
+def _speed(per_second: float) -> str:
+    """Samples or tokens per second, with a decimal below 100."""
+    return f"{per_second:,.{0 if per_second >= 100 else 1}f}"
+
+
+def _speeds(samples_per_second: float, counted: Tokens | None) -> str:
+    text = f"{_speed(samples_per_second)} samples/s"
+    tokens = counted.per_second(samples_per_second) if counted else None
+    return f"{text}, {_speed(tokens)} {counted.unit}/s" if counted and tokens else text
 
 
 def _measured_on(found: MeasuredOn) -> Table:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..events import Event, Log
 from ..result import Trial
+from ..tokens import Tokens
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,6 +59,12 @@ def section(title: str, body: RenderableType) -> RenderableType:
     from rich.text import Text
 
     return Group(Text(""), Text(title, style="bold underline"), body)
+
+
+def speed_headings(counted: Tokens | None) -> list[str]:
+    """The headings of a table's speeds: samples, and tokens where they are counted."""
+    units = ["samples", counted.unit] if counted else ["samples"]
+    return [f"{unit} per s".replace(" ", "\n", unit.count(" ") + 1) for unit in units]
 
 
 def bullets(sentences: Iterable[str]) -> Table:

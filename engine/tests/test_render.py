@@ -119,10 +119,10 @@ def test_trials_are_sorted_by_batch_size_and_marked_with_their_roles(width: int)
     rows = [" ".join(row.split()) for row in text.splitlines() if " predicted" in row]
     trials = [row for row in rows if row.split()[1] in ("yes", "no")]
     assert trials == [
-        "16 yes 2.00 2.50 2.75 26.0 615 predicted current",
-        "64 yes 5.00 5.50 5.75 74.0 865 predicted recommended",
-        "320 yes 21.00 21.50 21.75 330.0 970 predicted largest",
-        "328 no 21.50 22.00 22.25 - - predicted",
+        "16 yes 2.00 2.50 2.75 26.0 615 78,769 predicted current",
+        "64 yes 5.00 5.50 5.75 74.0 865 110,703 predicted recommended",
+        "320 yes 21.00 21.50 21.75 330.0 970 124,121 predicted largest",
+        "328 no 21.50 22.00 22.25 - - - predicted",
     ]
     assert "For batches that do not fit, memory is what they would need." in text
 
@@ -278,8 +278,8 @@ def test_a_measured_cpu_only_shows_tensors() -> None:
         )
     )
     assert ", on CPU (x86_64) limited to 2.00 GiB Batch" in " ".join(text.split())
-    assert "4 yes 1.00 - - 2,500 1.6 measured current" in " ".join(text.split())
-    assert "5 no - - - - - measured" in " ".join(text.split())
+    assert "4 yes 1.00 - - 2,500 1.6 205 measured current" in " ".join(text.split())
+    assert "5 no - - - - - - measured" in " ".join(text.split())
     assert line(text, "tensors") == "tensors 1.00 50.0 ██████████ measured"
     assert line(text, "free") == "free 1.00 50.0 ██████████ measured"
     assert "cached" not in text
@@ -306,7 +306,7 @@ def test_one_batch_that_fits_shows_its_numbers() -> None:
     assert "Batch 64 fits (predicted)." in text
     assert line(text, "Device used") == "Device used 5.75 GiB predicted"
     assert line(text, "Step time") == "Step time 74.0 ms predicted"
-    assert line(text, "Speed") == "Speed 865 samples/s predicted"
+    assert line(text, "Speed") == "Speed 865 samples/s, 110,703 tokens/s predicted"
 
 
 def test_one_batch_that_does_not_fit_says_why_and_what_it_needs() -> None:

@@ -19,6 +19,7 @@ from analyses.formatting import (
 from analyses.pages.compare.columns import Column
 from analyses.pages.settings import settings_of
 from analyses.savings.estimate import has_gain
+from analyses.stored_result import tokens_in
 from engine.answer.economics import usd_per_million_samples
 from engine.gpus import GPUS
 from engine.result import Source
@@ -71,13 +72,19 @@ class Row:
 
 @dataclass(frozen=True)
 class _Figure:
-    """How a row of results is computed; ``better`` is 1 for more, -1 for less, 0 for neither."""
+    """How a row of results is computed.
+
+    Attributes:
+        better: 1 for more, -1 for less, 0 for neither.
+        is_optional: Whether it is left out where no analysis has it.
+    """
 
     key: str
     label: str
     cell: Callable[[Column], Cell]
     better: int = 0
     unit: str = ""
+    is_optional: bool = False
 
 
 NOTHING = Cell(UNKNOWN)
@@ -108,7 +115,8 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
                 better = figure.better if _same_work(column, baseline) else 0
                 cell = _with_delta(cell, held_against, better)
             cells.append(cell)
-        rows.append(Row(figure.label, cells, figure.key, figure.unit))
+        if not figure.is_optional or any(cell.value is not None for cell in cells):
+            rows.append(Row(figure.label, cells, figure.key, figure.unit))
     return rows
 
 
@@ -206,6 +214,16 @@ def _samples_per_second(column: Column) -> Cell:
     return Cell(significant(speed), (trial.source,), speed, low, high, note)
 
 
+def _tokens_per_second(column: Column) -> Cell:
+    samples, tokens = _samples_per_second(column), tokens_in(column.analysis)
+    speed = tokens.per_second(samples.value) if tokens else None
+    if tokens is None or speed is None:
+        return NOTHING
+    low, high = tokens.per_second(samples.low), tokens.per_second(samples.high)
+    ends = "" if low is None else f"{significant(low)}\N{EN DASH}{significant(high)} "
+    return Cell(significant(speed), samples.sources, speed, low, high, f"{ends}{tokens.unit}")
+
+
 def _step_time(column: Column) -> Cell:
     trial = column.recommended
     if trial is None or trial.step_seconds is None:
@@ -290,6 +308,14 @@ _FIGURES = (
         _samples_per_second,
         better=1,
         unit="samples/s",
+    ),
+    _Figure(
+        "tokens_per_second",
+        "Tokens per second at the recommended batch",
+        _tokens_per_second,
+        better=1,
+        unit="tokens/s",
+        is_optional=True,
     ),
     _Figure("step_seconds", "Step time at the recommended batch", _step_time, unit="seconds"),
     *(

@@ -7,13 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyses.charts.breakdown import MemoryBar, memory_bar
-from analyses.formatting import gib, gib_with_unit, milliseconds, significant, whole
+from analyses.formatting import (
+    gib,
+    gib_with_unit,
+    milliseconds,
+    significant,
+    tokens_per_second,
+    whole,
+)
 from analyses.models import Query, QueryStatus
 from analyses.pages.settings import input_size
 from engine.border import read_json
 from engine.errors import InvalidInput
 from engine.result import Trial
 from engine.run import Predicted
+from engine.tokens import Tokens, tokens_of
 
 OLD_VERSION = "Another version of MemoryMark stored this prediction. Change a field to try again."
 NOT_WANTED = "This prediction was cancelled. Change a field to try again."
@@ -52,7 +60,7 @@ def preview_of(query: Query, measured_gpu: str = "") -> Preview:
         predicted = read_json(Predicted, query.answer)
     except InvalidInput:
         return Preview(headline=OLD_VERSION)
-    return _answered(predicted, input_size(query.request), measured_gpu)
+    return _answered(predicted, input_size(query.request), tokens_of(query.request), measured_gpu)
 
 
 def _failed(failure: Mapping[str, Any]) -> Preview:
@@ -61,7 +69,7 @@ def _failed(failure: Mapping[str, Any]) -> Preview:
     return Preview(headline=f"Can't predict: {reason}")
 
 
-def _answered(predicted: Predicted, size: str, measured_gpu: str) -> Preview:
+def _answered(predicted: Predicted, size: str, tokens: Tokens | None, measured_gpu: str) -> Preview:
     trial, gpu, total = predicted.trial, predicted.gpu.name, predicted.gpu.total_bytes
     used, high = trial.device_used_bytes or 0, trial.device_used_high_bytes
     batch, needs = f"Batch {whole(trial.batch_size)}", gib_with_unit(used)
@@ -84,17 +92,19 @@ def _answered(predicted: Predicted, size: str, measured_gpu: str) -> Preview:
         headline=headline,
         fits=trial.fits,
         memory=memory,
-        speed=_speed(trial),
+        speed=_speed(trial, tokens),
         notes=notes,
         bar=memory_bar("recommended" if trial.fits else "current", "Batch", trial, total),
     )
 
 
-def _speed(trial: Trial) -> str:
+def _speed(trial: Trial, tokens: Tokens | None) -> str:
     if trial.step_seconds is None or trial.samples_per_second is None:
         return ""
     speed = f"A step takes {milliseconds(trial.step_seconds)} ms"
     if trial.step_seconds_low is not None and trial.step_seconds_high is not None:
         low, high = milliseconds(trial.step_seconds_low), milliseconds(trial.step_seconds_high)
         speed += f" ({low} to {high})"
-    return f"{speed}: {significant(trial.samples_per_second)} samples per second."
+    counted = tokens_per_second(trial.samples_per_second, tokens)
+    speed += f": {significant(trial.samples_per_second)} samples per second"
+    return f"{speed}, {counted}." if counted else f"{speed}."

@@ -1,0 +1,61 @@
+"""Tokens per second, beside samples per second, for a model that reads text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .models.kinds import Task
+from .workload import Workload
+
+_OF_TEXT = {
+    Task.SEQUENCE_CLASSIFICATION: "tokens",
+    Task.TOKEN_CLASSIFICATION: "tokens",
+    Task.MASKED_LANGUAGE_MODELLING: "tokens",
+    Task.CAUSAL_LANGUAGE_MODELLING: "tokens",
+    Task.SEQUENCE_TO_SEQUENCE: "source tokens",
+}
+"""The tasks whose whole input is text, with what is counted of it. An image with its caption and
+speech with its transcript are not: their tokens say little about the work."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How the tokens of a workload are counted.
+
+    Attributes:
+        per_sample: Every position of the sequence, padding too: the step computes them all.
+        unit: ``tokens``; ``source tokens`` where a target, which is not counted, is as long again.
+    """
+
+    per_sample: int
+    unit: str
+
+    def per_second(self, samples_per_second: float | None) -> float | None:
+        """Tokens per second at a speed; ``None`` where the speed is not known."""
+        return None if samples_per_second is None else samples_per_second * self.per_sample
+
+
+def tokens_of(trained: Workload | Mapping[str, Any] | None) -> Tokens | None:
+    """Whether the tokens of a workload are counted, and how.
+
+    Args:
+        trained: The workload, or its stored fields; ``None`` for a script.
+
+    Returns:
+        ``None`` unless the whole input is known to be text of a known length.
+    """
+    if trained is None:
+        return None
+    fields = vars(trained) if isinstance(trained, Workload) else trained
+    length, unit = fields.get("sequence_length"), _OF_TEXT.get(fields.get("task"))  # type: ignore[arg-type]  # stored as text, which equals the task
+    return Tokens(length, unit) if length and unit else None
+
+
+def tokens_per_second(
+    trained: Workload | Mapping[str, Any] | None, samples_per_second: float | None
+) -> float | None:
+    """Tokens per second at a speed; ``None`` where there are no tokens to count, or no speed."""
+    tokens = tokens_of(trained)
+    return tokens.per_second(samples_per_second) if tokens else None
