@@ -35,6 +35,8 @@ class Gpu:
             accumulation; ``tf32_flops`` and ``bf16_flops`` are ``None`` without the
             hardware.
         memory_bytes_per_second: Peak memory bandwidth.
+        multiprocessors: How many compute at the same time.
+        power_watts: The board's power limit, which some GPUs reach before their peak rates.
         price_per_hour_usd: An on-demand cloud price for one GPU, assumed unless the lab sets its
             own.
         sources: Source and date of each field, to check it; one that starts with ``assumed`` says
@@ -49,6 +51,8 @@ class Gpu:
     fp32_flops: float
     fp16_flops: float
     memory_bytes_per_second: float
+    multiprocessors: int
+    power_watts: float
     price_per_hour_usd: float
     sources: dict[str, str]
     tf32_flops: float | None = None

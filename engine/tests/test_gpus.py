@@ -34,6 +34,8 @@ compute_capability = 8.0
 fp32_flops = 1e12
 fp16_flops = 2e12
 memory_bytes_per_second = 1e9
+multiprocessors = 10
+power_watts = 100
 price_per_hour_usd = 0.5
 [toy.sources]
 total_bytes = "s"
@@ -42,6 +44,8 @@ compute_capability = "s"
 fp32_flops = "s"
 fp16_flops = "s"
 memory_bytes_per_second = "s"
+multiprocessors = "s"
+power_watts = "s"
 price_per_hour_usd = "s"
 """
 
@@ -72,6 +76,8 @@ def test_rates_have_the_order_of_the_hardware(gpu: Gpu) -> None:
     assert gpu.fp32_flops < gpu.fp16_flops
     assert 5e12 < gpu.fp32_flops < 2e14
     assert 3e11 <= gpu.memory_bytes_per_second < 1e13
+    assert 40 <= gpu.multiprocessors < 200
+    assert 70 <= gpu.power_watts <= 1000
     if gpu.name in BEFORE_AMPERE:
         assert gpu.compute_capability < 8
         assert (gpu.tf32_flops, gpu.bf16_flops) == (None, None)
