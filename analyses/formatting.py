@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from analyses.models import Analysis
+from engine.answer.economics import LEAST_GAIN
 from engine.gpus import GIB, GPUS, LOCAL
 from engine.models.presets import PRESETS
 from engine.result import Source
@@ -96,10 +97,12 @@ def times(value: float | None) -> str:
 
 
 def speedup(ratio: float | None, has_gain: bool | None) -> str:
-    """A speedup in a list: its ratio, or ``no gain`` where it is within the noise."""
+    """A speedup in a list: its ratio, ``probably`` that, or ``no gain`` where it is noise."""
     if ratio is None:
         return UNKNOWN
-    return times(ratio) if has_gain else "no gain"
+    if has_gain:
+        return times(ratio)
+    return f"probably {times(ratio)}" if ratio > LEAST_GAIN else "no gain"
 
 
 def milliseconds(seconds: float | None) -> str:

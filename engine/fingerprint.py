@@ -11,7 +11,7 @@ _SUFFIXES = (".py", ".toml", ".json")
 _PACKAGES = ("torch", "transformers", "peft", "pillow")
 STEP_PREDICTOR = "step_predictor"
 """The entry of an analysis's environment that holds :func:`step_predictor`."""
-_STEP_TIMES = ("step_time.py",)
+_STEP_TIMES = ("step_time.py", "kernels.py", "speed_model.py", "step_time.toml")
 
 
 def fingerprint() -> str:

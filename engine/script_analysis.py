@@ -32,10 +32,10 @@ from .prediction.analysis import (
 )
 from .prediction.plan import Plan, compare_gpus, gpu_today
 from .prediction.probe import predict_live_memory, predict_memory, timed
-from .prediction.step_time import predict_step_seconds
+from .prediction.step_time import StepTime, step_work, time_range
 from .prediction.tracer import TraceAt
 from .request import LARGEST_BATCH_SIZE
-from .result import AnalysisResult, BatchTrials, GpuFacts, Trial
+from .result import AnalysisResult, BatchTrials, GpuFacts, Source, Trial
 from .script.batch_sizes import trace_request
 from .script.factory import Factory, ScriptFailed, refuse_while_loading
 from .script.live import Live
@@ -72,11 +72,12 @@ def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
     found = (measure_script if request.gpu == LOCAL else _predicted)(request, emit)
     settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
     changed = {name: value for name, value in settings.items() if value}
-    commands = []
+    commands, runs = [], []
     if not isinstance(request.script, Live):  # no other process can repeat that
         words = request.script.words()
         commands = repeat_commands(request, words, changed, found.source, found.sides)
-    result = answer(request, found, request.script.name, commands)
+        runs = repeat_commands(request, words, changed, Source.MEASURED, found.batches)
+    result = answer(request, found, request.script.name, commands, runs)
     used = software.loaded()
     for caveat in software.caveat(request.software, used):
         emit(Log(caveat, "warning"))
@@ -211,7 +212,10 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu.display_name)
 
-    found = predict_findings(request, gpu, predict, trace_at, refusal, emit)
+    def step_time(batch_size: int) -> StepTime:
+        return _step_time(request, gpu, trace_at(batch_size))
+
+    found = predict_findings(request, gpu, predict, step_time, trace_at, refusal, emit)
     step = trace_at(found.recommended.batch_size)
     return replace(found, caveats=[*_about_the_trace(step), *found.caveats])
 
@@ -236,14 +240,19 @@ def _prediction(
     trial = predict_memory(gpu_facts(gpu), trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
+    seconds = _step_time(request, gpu, trace).seconds
     accumulated = request.accumulation_at(batch_size)
-    if isinstance(request.script, Factory):
-        traced = accumulated
-    else:  # all were traced
-        traced, accumulated = 1, max(accumulated, trace.micro_batches)
+    if not isinstance(request.script, Factory):
+        accumulated = max(accumulated, trace.micro_batches)
+    return timed(trial, seconds, batch_size * accumulated, time_range(trace.operations, gpu))
+
+
+def _step_time(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepTime:
+    """The time of a script's step; of a script, all micro-batches were traced."""
+    of_factory = isinstance(request.script, Factory)
+    accumulated = request.accumulation_at(trace.batch_size) if of_factory else 1
     precision = Precision.TF32 if trace.tf32 else Precision.FP32
-    seconds = predict_step_seconds(trace.operations, gpu, precision, traced)
-    return timed(trial, seconds, batch_size * accumulated)
+    return step_work(trace.operations, gpu, precision, accumulated).timed()
 
 
 def _about_the_trace(trace: Trace) -> list[str]:

@@ -16,7 +16,7 @@ from analyses.lab import prices_for
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.queries import plan_request
-from engine.answer.economics import PREDICTED_NOISE, usd_per_million_samples
+from engine.answer.economics import FILLED_NOISE, usd_per_million_samples
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.tokens import Tokens, tokens_of
@@ -183,7 +183,7 @@ def _change_row(change: Mapping[str, Any], analysis: int) -> ChangeRow:
         recommended_batch_size=change["recommended_batch_size"],
         samples_per_second=change["samples_per_second"],
         speedup=speedup,
-        is_gain=speedup is not None and speedup > 1 + PREDICTED_NOISE,
+        is_gain=speedup is not None and speedup > 1 + FILLED_NOISE,
         current_used_bytes=change["current_used_bytes"],
         saved_bytes=change["saved_bytes"],
     )

@@ -115,6 +115,14 @@ def has_gain(result: AnalysisResult) -> bool:
     return result.speedup > 1 and (savings.gpu_hours_per_year > 0 or nothing_to_save)
 
 
+def has_probable_gain(result: AnalysisResult) -> bool:
+    """Whether a predicted speedup may be a gain: two short runs would tell."""
+    ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
+    if ratio is None or low is None or high is None or result.source is not Source.PREDICTED:
+        return False
+    return economics.Speedup(ratio, low, high).verdict is economics.Verdict.PROBABLE
+
+
 def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[Figure]:
     """Speedup, cost per run and yearly savings."""
     savings = result.savings
@@ -137,6 +145,9 @@ def _speedup_figure(result: AnalysisResult) -> Figure:
     if has_gain(result):
         note = f"throughput at {recommended} vs. {current}{_interval(result)}"
         return Figure("Speedup", times(result.speedup), note, (source,), tone="good")
+    if has_probable_gain(result):
+        note = f"{recommended} vs. {current}{_interval(result)}; two short runs would tell"
+        return Figure("Speedup", f"probably {times(result.speedup)}", note, (source,), tone="quiet")
     if current == recommended:
         note = f"batch {current} is already the recommended one"
     elif result.speedup < 1:

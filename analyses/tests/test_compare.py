@@ -303,7 +303,7 @@ def test_the_current_cost_of_a_run_is_assumed_and_the_new_one_predicted(member: 
 def test_no_gain_has_no_difference_from_a_gain(member: User) -> None:
     found = columns(member, "a10", "h100")
     assert found[1].result is not None
-    nothing = replace(found[1].result, speedup=1.001, speedup_low=0.98)
+    nothing = replace(found[1].result, speedup=1.001, speedup_low=0.98, speedup_high=1.02)
     found[1] = replace(found[1], result=nothing)
     assert row(found, "Speedup over the current batch").cells[1] == Cell(
         "no gain", (Source.PREDICTED,)

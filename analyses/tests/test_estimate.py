@@ -203,6 +203,12 @@ def speedup_of(result: AnalysisResult) -> tuple[str, str, str]:
             "quiet",
         ),
         (
+            at_speed(1.1, 0.96, 1.26, NOTHING),
+            "probably 1.10×",
+            "128 vs. 16, range 0.960–1.26×; two short runs would tell",
+            "quiet",
+        ),
+        (
             at_speed(1.0, 0.98, 1.02, NOTHING),
             "no gain",
             "1.00× at 128 vs. 16 is within the noise, range 0.980–1.02×",

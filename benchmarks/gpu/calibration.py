@@ -1,7 +1,7 @@
-"""Constants fitted to the calibration half, and the report on which ones to change.
+"""Factors on the step-time model fitted to the calibration half, and the report on what to change.
 
-The fit is deterministic. A constant the measurements do not determine keeps its assumed value: a
-step that never waits for its host says nothing about the host's speed.
+The fit is deterministic. A factor that the measurements do not determine stays 1: a step that never
+waits for its host says nothing about the host's speed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from benchmarks.gpu.workloads import BY_NAME, Half
 from engine.gpus import GPUS, catalogue_name
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
-    ASSUMED_STEP_TIME,
     LEAST_MEMORY_SHARE,
     LEAST_TIME_SHARE,
     Counted,
     RelativeRange,
     Residual,
     as_toml,
+    published_step_time_range,
     range_of,
 )
-from engine.prediction.step_time import ASSUMED, Efficiencies, StepWork
+from engine.prediction.speed_model import speed_model
+from engine.prediction.step_time import UNSCALED, Family, Scales, StepWork
 
-_BOUNDS = ((0.02, 1.0), (0.02, 1.0), (1e-7, 1e-3), (1e-6, 1e-2), (1e8, 1e12))
-"""Of the five efficiencies: shares of the peak; the others far beyond any observed value."""
+_FARTHEST = 100.0
+"""No factor is larger, or smaller than its inverse: far beyond any observed value."""
 _FIRST_STEP, _LAST_STEP = 0.5, 1e-4
 """Steps of the search, as natural logarithms: from 65% to a hundredth of a percent."""
 _MOST_ROUNDS = 4000
@@ -57,16 +58,16 @@ class Timed:
     work: StepWork
     measured_seconds: float
 
-    def error(self, efficiencies: Efficiencies) -> float:
+    def error(self, scales: Scales) -> float:
         """Predicted over measured, minus 1."""
-        return self.work.seconds(efficiencies) / self.measured_seconds - 1
+        return self.work.seconds(scales) / self.measured_seconds - 1
 
 
-def fit(steps: Sequence[Timed], start: Efficiencies = ASSUMED) -> Efficiencies:
-    """The efficiencies with the least squared logarithm of predicted over measured.
+def fit(steps: Sequence[Timed], start: Scales = UNSCALED) -> Scales:
+    """The factors with the least squared logarithm of predicted over measured.
 
     Each workload has the same weight, however many of its steps were measured. The search tries
-    each efficiency in turn, up and down, then the direction of the last round, by shrinking steps.
+    each factor in turn, up and down, then the direction of the last round, by shrinking steps.
 
     Args:
         steps: Of the calibration half.
@@ -82,17 +83,17 @@ def fit(steps: Sequence[Timed], start: Efficiencies = ASSUMED) -> Efficiencies:
         of_workload.setdefault(one.workload, []).append(one)
 
     def cost(point: tuple[float, ...]) -> float:
-        efficiencies = Efficiencies(*map(math.exp, point))
+        scales = Scales(*map(math.exp, point))
         return math.fsum(
-            math.fsum(_squared(one, efficiencies) for one in group) / len(group)
+            math.fsum(_squared(one, scales) for one in group) / len(group)
             for group in of_workload.values()
         )
 
-    return Efficiencies(*map(math.exp, _descend(cost, tuple(map(math.log, astuple(start))))))
+    return Scales(*map(math.exp, _descend(cost, tuple(map(math.log, astuple(start))))))
 
 
-def _squared(one: Timed, efficiencies: Efficiencies) -> float:
-    return math.log(one.work.seconds(efficiencies) / one.measured_seconds) ** 2
+def _squared(one: Timed, scales: Scales) -> float:
+    return math.log(one.work.seconds(scales) / one.measured_seconds) ** 2
 
 
 def _descend(
@@ -123,10 +124,8 @@ def _moved(point: tuple[float, ...], axis: int, way: float) -> tuple[float, ...]
 
 
 def _bounded(point: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(
-        min(max(value, math.log(low)), math.log(high))
-        for value, (low, high) in zip(point, _BOUNDS, strict=True)
-    )
+    most = math.log(_FARTHEST)
+    return tuple(min(max(value, -most), most) for value in point)
 
 
 def widest(rows: Iterable[Row], gpu: str, source: str) -> list[Residual]:
@@ -156,15 +155,15 @@ def widest(rows: Iterable[Row], gpu: str, source: str) -> list[Residual]:
 
 
 def slowest_and_fastest(
-    steps: Iterable[Timed], efficiencies: Efficiencies, gpu: str, source: str
+    steps: Iterable[Timed], scales: Scales, gpu: str, source: str
 ) -> list[Residual]:
-    """As :func:`widest`, for step times predicted with given efficiencies."""
+    """As :func:`widest`, for step times predicted with given factors."""
     of_workload: dict[str, list[Timed]] = {}
     for one in steps:
         of_workload.setdefault(one.workload, []).append(one)
     found = []
     for of_it in of_workload.values():
-        ordered = sorted(of_it, key=lambda one: one.error(efficiencies))
+        ordered = sorted(of_it, key=lambda one: one.error(scales))
         for step in _ends(ordered):
             found.append(
                 Residual(
@@ -173,7 +172,7 @@ def slowest_and_fastest(
                     batch_size=step.batch_size,
                     counted=Counted.STEP_SECONDS,
                     measured=step.measured_seconds,
-                    predicted=step.work.seconds(efficiencies),
+                    predicted=step.work.seconds(scales),
                     source=source,
                 )
             )
@@ -217,11 +216,11 @@ def count_within(errors: Iterable[float], within: RelativeRange) -> tuple[int, i
 
 
 _MEANING = {
-    "compute": "share of the peak FLOP rate",
-    "bandwidth": "share of the peak bandwidth",
-    "kernel_seconds": "s for a kernel to start and drain",
-    "host_seconds": "s for the host to launch one operation",
-    "copy_bytes_per_second": "bytes per s when a batch is copied to the GPU",
+    "compute": "FLOP rate of all kernels",
+    "bandwidth": "memory bandwidth of all kernels",
+    "kernels": "how fast a kernel starts and drains",
+    "host": "how fast the host launches operations",
+    "copy": "rate from the host's memory to the GPU",
 }
 _UNDECIDED = 1e-9
 
@@ -240,7 +239,7 @@ def calibration(results: Results, steps: Sequence[Timed], known: Iterable[Residu
         f"{results.device.facts.name}; the held-out half is not used."
     ]
     parts += _catalogue(results)
-    fitted = ASSUMED
+    fitted = UNSCALED
     if ours := [step for step in steps if half_of(step.workload) == Half.CALIBRATION]:
         fitted = fit(ours)
         parts += [_constants(fitted), _step_errors(steps, fitted)]
@@ -271,27 +270,27 @@ def _catalogue(results: Results) -> list[str]:
     return ["\n".join([f"In engine/gpus.toml, [{gpu.name}]:", *differing])] if differing else []
 
 
-def _constants(fitted: Efficiencies) -> str:
+def _constants(fitted: Scales) -> str:
     written = ", ".join(
         f"{field.name}={getattr(fitted, field.name):.3g}" for field in fields(fitted)
     )
     undecided = [
         f"{field.name} ({_MEANING[field.name]})"
         for field in fields(fitted)
-        if abs(getattr(fitted, field.name) / getattr(ASSUMED, field.name) - 1) < _UNDECIDED
+        if abs(getattr(fitted, field.name) - 1) < _UNDECIDED
     ]
-    text = f"Step times, for ASSUMED in engine/prediction/step_time.py:\n  Efficiencies({written})"
+    text = f"Step times, as factors on the rates in engine/prediction/step_time.toml:\n  {written}"
     if undecided:
-        text += f"\nNot determined by these steps, so left as assumed: {', '.join(undecided)}."
+        text += f"\nNot determined by these steps, so left at 1: {', '.join(undecided)}."
     return text
 
 
-def _step_errors(steps: Sequence[Timed], fitted: Efficiencies) -> str:
+def _step_errors(steps: Sequence[Timed], fitted: Scales) -> str:
     rows = []
     for group in GROUPS:
         of_it = [step for step in steps if within(group, step.workload)]
-        for when, efficiencies in (("before", ASSUMED), ("after", fitted)):
-            found = errors(step.error(efficiencies) for step in of_it)
+        for when, scales in (("before", UNSCALED), ("after", fitted)):
+            found = errors(step.error(scales) for step in of_it)
             rows.append([f"{group}, {when}", *error_cells(found)])
     return "Error of the step time\n" + table(("workloads", *ERROR_HEADINGS), rows)
 
@@ -299,22 +298,21 @@ def _step_errors(steps: Sequence[Timed], fitted: Efficiencies) -> str:
 def _ranges(
     results: Results,
     steps: Sequence[Timed],
-    fitted: Efficiencies,
+    fitted: Scales,
     residuals: tuple[list[Residual], list[Residual], list[Residual]],
 ) -> str:
     before, memory, times = residuals
     gpu_memory = [one for one in before if one.counted in MEMORY]
     known_times = [one for one in before if one.counted is Counted.STEP_SECONDS]
+    published = published_step_time_range(Family.OTHER, _gpu(results) in speed_model().gpus)
     rows = []
     for when, more in (("before", []), ("after", memory)):
         found = range_of([*gpu_memory, *more], LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
         rows.append(["memory", when, str(found), *_memory_within(results, found)])
-    for when, timed, efficiencies in (("before", [], ASSUMED), ("after", times, fitted)):
-        found = range_of([*known_times, *timed], LEAST_TIME_SHARE, ASSUMED_STEP_TIME)
+    for when, timed, scales in (("before", [], UNSCALED), ("after", times, fitted)):
+        found = range_of([*known_times, *timed], LEAST_TIME_SHARE, published)
         cells = [
-            _out_of(
-                count_within((s.error(efficiencies) for s in steps if within(g, s.workload)), found)
-            )
+            _out_of(count_within((s.error(scales) for s in steps if within(g, s.workload)), found))
             for g in (Half.CALIBRATION, Half.HELD_OUT)
         ]
         rows.append(["step time", when, str(found), *cells])

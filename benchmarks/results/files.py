@@ -114,6 +114,7 @@ COMMANDS = {
     "search": "benchmarks.search",
     "curve": "benchmarks.curve",
     "recording": "benchmarks.recording",
+    "step_time": "benchmarks.step_time",
     "real_code": "benchmarks.real_code",
     "answers": "e2e.answers",
     "pages-sqlite": _PAGES,

@@ -34,6 +34,8 @@ def accuracy(read: Read) -> str:
         _errors_row("all published GPU measurements", summary["every"], verdicts),
         _errors_row("real steps on a CPU", asdict(real), f"{sum(over)} of {len(over)}"),
     ]
+    times = read("step_time").figures["summary"]
+    rows.append(_errors_row("published step times, the model not fitted", times["unseen"], ""))
     headings = ["predicted vs.", "numbers", "median error", "95th percentile", "worst"]
     return _table([*headings, "false safe"], rows)
 
@@ -240,6 +242,66 @@ def _script_row(one: dict[str, Any]) -> list[str]:
     ]
 
 
+def step_time(read: Read) -> str:
+    """How far predicted step times are off, where the constants had not seen the model."""
+    return _table(
+        ["published steps", "rows", "median error", "90th percentile", "assumed", "five fitted"],
+        [
+            [
+                one["group"].strip(),
+                f"{one['rows']:,}",
+                *(_percent(one[name]) for name in ("median", "percentile_90", "before", "five")),
+            ]
+            for one in read("step_time").figures["errors"]
+        ],
+    )
+
+
+def step_time_ratios(read: Read) -> str:
+    """How far predicted ratios of speeds are off."""
+    return _table(
+        ["ratio of speeds", "pairs", "median error", "90th percentile"],
+        [
+            [
+                one["group"],
+                f"{one['pairs']:,}",
+                _percent(one["median"]),
+                _percent(one["percentile_90"]),
+            ]
+            for one in read("step_time").figures["ratios"]
+        ],
+    )
+
+
+def step_time_sweeps(read: Read) -> str:
+    """Published pairs of batches, with what is said of them."""
+    return _table(
+        ["model", "GPU", "batches", "measured", "predicted", "verdict"],
+        [
+            [
+                one["trace"],
+                one["gpu"],
+                f"{one['small']} to {one['large']}",
+                f"{one['measured']:.2f}×",
+                f"{one['predicted']:.2f}× ({one['low']:.2f} to {one['high']:.2f})",
+                one["verdict"] + (", **wrong**" if one["wrong"] else ""),
+            ]
+            for one in read("step_time").figures["sweeps"]
+        ],
+    )
+
+
+def step_time_ranges(read: Read) -> str:
+    """How many published steps lie within the range of their prediction."""
+    return _table(
+        ["published steps", "rows", "within their range"],
+        [
+            [one["group"], f"{one['rows']:,}", _percent(one["within"] / one["rows"])]
+            for one in read("step_time").figures["coverage"]
+        ],
+    )
+
+
 def workers(read: Read) -> str:
     rows = []
     for name in ("speed-sqlite", "speed-postgresql"):
@@ -319,6 +381,10 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "recording": recording,
     "curve": curve,
     "scripts": scripts,
+    "step-time": step_time,
+    "step-time-ratios": step_time_ratios,
+    "step-time-sweeps": step_time_sweeps,
+    "step-time-ranges": step_time_ranges,
     "workers": workers,
     "clients": clients,
     "machine": machine,

@@ -97,7 +97,7 @@ def test_a_gpus_file_is_predicted_and_calibrated_without_the_gpu() -> None:
     from benchmarks.gpu.processes import PredictionRequest
     from benchmarks.gpu.results import Device, Results, Row
     from benchmarks.gpu.workloads import QUICK
-    from engine.prediction.step_time import ASSUMED
+    from engine.prediction.step_time import UNSCALED
     from engine.result import MeasuredOn
 
     facts = DeviceFacts("cuda", "NVIDIA H200", 140 * GIB, GIB // 2, 9.0)
@@ -120,7 +120,7 @@ def test_a_gpus_file_is_predicted_and_calibrated_without_the_gpu() -> None:
     ]
     results = Results(Device(facts, MeasuredOn("NVIDIA H200", "2.11.0", "5.17.0", 16)), rows=rows)
     steps = timed_steps(results, lambda _: None)
-    assert [step.error(ASSUMED) for step in steps] == pytest.approx([0, 0, 0])
-    assert astuple(fit(steps)) == pytest.approx(astuple(ASSUMED))
+    assert [step.error(UNSCALED) for step in steps] == pytest.approx([0, 0, 0])
+    assert astuple(fit(steps)) == pytest.approx(astuple(UNSCALED))
     unknown = replace(results.device, facts=replace(facts, name="NVIDIA Unheard Of"))
     assert timed_steps(replace(results, device=unknown), lambda _: None) == []

@@ -18,7 +18,7 @@ from ..result import (
 )
 from ..workload import Workload
 from .certificate import model_commands
-from .economics import PREDICTED_NOISE, Speedup, savings, speedup, speedup_in_turn
+from .economics import FILLED_NOISE, Speedup, Verdict, savings, speedup, speedup_in_turn
 from .recommendation import (
     ENOUGH_SPEED,
     Bound,
@@ -65,7 +65,7 @@ class Findings:
     curve: Sequence[Trial]
     price_per_hour_usd: float
     source: Source
-    noise: float = PREDICTED_NOISE
+    noise: float = FILLED_NOISE
     comparison: Comparison | None = None
     measured_on: MeasuredOn | None = None
     caveats: Sequence[str] = ()
@@ -78,6 +78,11 @@ class Findings:
     def sides(self) -> tuple[int, int]:
         """The batch sizes on both sides of the limit."""
         return self.outcome.largest_batch_size, self.outcome.next_batch_size
+
+    @property
+    def batches(self) -> tuple[int, int]:
+        """The current and the recommended batch."""
+        return self.current.batch_size, self.recommended.batch_size
 
     @property
     def speedup(self) -> Speedup | None:
@@ -96,8 +101,9 @@ class Findings:
 def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:
     """The answer to a request for a model."""
     commands = model_commands(request, found.source, found.sides)
+    runs = model_commands(request, Source.MEASURED, found.batches)
     workload = request.workload
-    return answer(request, found, workload.preset.display_name, commands, workload)
+    return answer(request, found, workload.preset.display_name, commands, runs, workload)
 
 
 def answer(
@@ -105,6 +111,7 @@ def answer(
     found: Findings,
     model_name: str,
     commands: list[str],
+    runs: Sequence[str],
     workload: Workload | None = None,
 ) -> AnalysisResult:
     """The answer for a model or a custom step.
@@ -114,6 +121,7 @@ def answer(
         found: What was found.
         model_name: The display name.
         commands: Those that repeat the trials on both sides of the limit.
+        runs: Commands that measure the current and the recommended batch.
         workload: ``None`` for a custom step.
     """
     current, recommended, gained = found.current, found.recommended, found.speedup
@@ -126,7 +134,7 @@ def answer(
         if trial.batch_size == found.outcome.largest_batch_size
     )
     trials = {t.batch_size: t for t in (*found.outcome.trials, current, recommended)}
-    caveat = global_batch_caveat(request, recommended.batch_size)
+    more = [global_batch_caveat(request, recommended.batch_size), _two_runs(found, runs)]
     return AnalysisResult(
         model_name=model_name,
         workload=workload,
@@ -144,7 +152,7 @@ def answer(
         verdict=verdict(found),
         curve=list(found.curve),
         trials=list(trials.values()),
-        caveats=[*found.caveats, *([caveat] if caveat else [])],
+        caveats=[*found.caveats, *filter(None, more)],
         timeline=list(found.timeline),
         largest_tensors=list(found.largest_tensors),
         certificate=commands,
@@ -191,6 +199,11 @@ def _advice(found: Findings) -> str:
             f"Drop to batch {batch:,}. {current:,} may run out of memory; {batch:,} is safe, "
             f"{_loss(gained)}."
         )
+    if _is_probable(found):
+        return (
+            f"Batch {batch:,} is probably {gained.ratio:.2f}{_TIMES} faster than {current:,} "
+            f"({gained.low:.2f} to {gained.high:.2f}{_TIMES}). {why}"
+        )
     keep = f"Keep batch {current:,}."
     if batch < current:
         only = "; nothing larger is worth it" if found.bound is Bound.SPEED else ""
@@ -198,6 +211,24 @@ def _advice(found: Findings) -> str:
     if batch > current:
         return f"{keep} Batch {batch:,} would be no faster."
     return f"{keep} {_LARGER_IS_FASTER.get(found.bound, f'It already runs {_TOP_SPEED}.')}"
+
+
+def _is_probable(found: Findings) -> bool:
+    """Whether a larger batch may be faster, and a measurement would tell."""
+    gained = found.speedup
+    return (
+        found.source is Source.PREDICTED
+        and gained is not None
+        and gained.verdict is Verdict.PROBABLE
+        and found.recommended.batch_size > found.current.batch_size
+    )
+
+
+def _two_runs(found: Findings, runs: Sequence[str]) -> str:
+    """The two runs that would tell whether there is a gain; empty where that is known."""
+    if not (runs and _is_probable(found)):
+        return ""
+    return f"Two short runs on the GPU would tell: {' and '.join(runs)}"
 
 
 def _loss(gained: Speedup) -> str:

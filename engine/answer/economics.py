@@ -8,13 +8,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 
 from ..request import Assumptions
 from ..result import Comparison, Savings, Source
 
-PREDICTED_NOISE = 0.02
-"""A predicted speedup this close to 1 is no gain (house rule)."""
+FILLED_NOISE = 0.03
+"""How far the ratio of two predicted speeds may be off where both batches fill the GPU."""
+UNFILLED_NOISE = 0.15
+"""The same where one of them leaves it waiting for launches, or half empty. Both are held against
+published sweeps by ``python -m benchmarks.step_time``."""
+
+LEAST_GAIN = 1.05
+"""A speedup that cannot be larger is no gain: published steps move as much between releases."""
+
+
+class Verdict(StrEnum):
+    """What the interval of a speedup says."""
+
+    GAIN = "gain"
+    PROBABLE = "probable gain"
+    NO_GAIN = "no gain"
 
 
 @dataclass(frozen=True)
@@ -35,11 +50,20 @@ class Speedup:
         """Whether it is more than noise, wherever the interval comes from."""
         return self.low > 1
 
+    @property
+    def verdict(self) -> Verdict:
+        """A gain if all of the interval is one, none if nothing in it is, else a probable one."""
+        if self.is_gain:
+            return Verdict.GAIN
+        if self.ratio <= 1 or self.high <= LEAST_GAIN:
+            return Verdict.NO_GAIN
+        return Verdict.PROBABLE
+
 
 def speedup(
     current_samples_per_second: float,
     recommended_samples_per_second: float,
-    noise: float = PREDICTED_NOISE,
+    noise: float = FILLED_NOISE,
 ) -> Speedup:
     """The speedup of two speeds, each known once.
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..answer.certificate import measured_on_rows
+from ..answer.economics import Speedup, Verdict
 from ..gpus import GIB, LOCAL, Gpu
 from ..models.kinds import SizeLimits
 from ..models.presets import Preset
@@ -174,7 +175,12 @@ def _speedup(result: AnalysisResult, speedup: float) -> str:
     if result.speedup_low is None or result.speedup_high is None:
         return text
     text += f", range {result.speedup_low:.2f}–{result.speedup_high:.2f}"
-    return text if result.speedup_low > 1 else f"{text}: no gain"
+    gained = Speedup(speedup, result.speedup_low, result.speedup_high)
+    if gained.is_gain:
+        return text
+    # Rounds that differ so much would not agree if there were more of them.
+    verdict = gained.verdict if result.source is Source.PREDICTED else Verdict.NO_GAIN
+    return f"{text}: {verdict}"
 
 
 def _add_savings(table: Table, savings: Savings) -> None:

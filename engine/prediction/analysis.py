@@ -24,9 +24,10 @@ from ..step.building import blaming_the_config, cache_caveats
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
 from .correction import NO_EXPERIENCE, Experience
-from .intervals import memory_range, step_time_range
+from .intervals import memory_range
 from .limits import find_limits
-from .probe import convolves, predict_trial
+from .probe import convolves, predict_step, predict_trial
+from .step_time import StepTime, ratio_noise, time_range
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
 from .traces import Emit, TraceRequest, trace_request
@@ -82,7 +83,10 @@ def analyze_predicted(
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu_facts(gpu))
 
-    found = predict_findings(request, gpu, predict, trace_at, refusal, emit, known)
+    def step_time(batch_size: int) -> StepTime:
+        return predict_step(request.workload_at(batch_size), gpu, trace_at(batch_size))
+
+    found = predict_findings(request, gpu, predict, step_time, trace_at, refusal, emit, known)
     trained = request.workload_at(found.recommended.batch_size)
     caveats = [
         _NOTHING_RUN,
@@ -98,6 +102,7 @@ def predict_findings(
     request: Request,
     gpu: Gpu,
     predict: Predict,
+    step_time: Callable[[int], StepTime],
     trace_at: TraceAt,
     refusal: Callable[[Trial], DoesNotFit],
     emit: Emit,
@@ -109,6 +114,7 @@ def predict_findings(
         request: The current batch, the batch multiple and the global batch.
         gpu: Where.
         predict: The trial of a batch size.
+        step_time: The time of a step of that batch, in its parts.
         trace_at: The trace of a batch size.
         refusal: Makes the error to raise if the smallest batch, whose trial it is given, does not
             fit.
@@ -128,6 +134,8 @@ def predict_findings(
     if choice is None:
         raise refusal(probe(request.batch_multiple))
     recommended, step = probe(choice.batch_size), trace_at(choice.batch_size)
+    times = step_time(current.batch_size), step_time(recommended.batch_size)
+    waits = current.batch_size if times[0].launch_limited else None
     return Findings(
         gpu=gpu_facts(gpu),
         outcome=outcome,
@@ -136,9 +144,10 @@ def predict_findings(
         curve=curve(predict, outcome, request),
         price_per_hour_usd=price_per_hour(request, gpu),
         source=Source.PREDICTED,
+        noise=ratio_noise(*times),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
-        caveats=_caveats(step, outcome, limits.safe_batch_size),
+        caveats=_caveats(step, gpu, outcome, limits.safe_batch_size, waits),
         timeline=timeline(step),
         largest_tensors=largest_tensors(step),
     )
@@ -282,12 +291,28 @@ def curve(predict: Probe, outcome: SearchOutcome, request: Request) -> list[Tria
     return [predict(unit * multiple) for unit in sorted(units)]
 
 
-def _caveats(step: Trace, outcome: SearchOutcome, safe: int) -> list[str]:
+def _caveats(
+    step: Trace, gpu: Gpu, outcome: SearchOutcome, safe: int, waits: int | None
+) -> list[str]:
+    """What to know about a prediction.
+
+    Args:
+        step: That of the recommended batch.
+        gpu: Where.
+        outcome: Of the search.
+        safe: The largest batch that surely fits.
+        waits: The current batch, if its step is limited by kernel launches.
+    """
     caveats = [
-        "Step times assume 60% of peak compute and 75% of peak bandwidth, so they may be off by "
-        f"{step_time_range()}. Ratios are more reliable.",
+        f"Predicted step times may be off by {time_range(step.operations, gpu)}. Ratios are more "
+        "reliable.",
         "Assumes nothing else is using the GPU. Other processes or a display leave less memory.",
     ]
+    if waits is not None:
+        caveats.append(
+            f"At batch {waits:,} the step is limited by kernel launches: a larger batch costs "
+            "almost no time. CUDA graphs or compile would help too."
+        )
     off = f"Predicted memory may be off by {memory_range()}"
     if safe == 0:
         caveats.append(f"{off}. No batch is certain to fit on this GPU.")

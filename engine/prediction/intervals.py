@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import EngineError
 from ..process import state_folder
+from .speed_model import speed_model
 
 PUBLISHED = Path(__file__).with_name("calibration.toml")
 OWN_FILE_VARIABLE = "ENGINE_CALIBRATION"
@@ -113,9 +114,6 @@ class RelativeRange:
 
 ASSUMED_MEMORY = RelativeRange(0.85, 1.15)
 """Without any residuals."""
-ASSUMED_STEP_TIME = RelativeRange(2 / 3, 3 / 2)
-"""Until step times are calibrated: instead of the assumed 60% of peak compute, poor cases reach 40%
-and the best 90%."""
 
 
 def range_of(
@@ -165,14 +163,21 @@ def device_used_interval(
     return low, high
 
 
-def memory_range() -> RelativeRange:
-    """The range of predicted GPU memory, from all residuals on this machine."""
-    return _ranges(PUBLISHED, own_file())[0]
+def step_time_range(family: str, has_rows: bool) -> RelativeRange:
+    """The range of predicted step times: from residuals of this machine, else of published steps.
+
+    Args:
+        family: Of the step (:class:`~engine.prediction.step_time.Family`).
+        has_rows: Whether published steps of the GPU are among those that were fitted.
+    """
+    known = [*_residuals(PUBLISHED), *_residuals(own_file())]
+    times = [residual for residual in known if residual.counted is Counted.STEP_SECONDS]
+    return range_of(times, LEAST_TIME_SHARE, published_step_time_range(family, has_rows))
 
 
-def step_time_range() -> RelativeRange:
-    """The range of predicted step times, from all residuals on this machine."""
-    return _ranges(PUBLISHED, own_file())[1]
+def published_step_time_range(family: str, has_rows: bool) -> RelativeRange:
+    """As :func:`step_time_range`, without residuals of this machine."""
+    return RelativeRange(*speed_model().ranges[family, has_rows])
 
 
 def own_file() -> Path:
@@ -180,15 +185,16 @@ def own_file() -> Path:
     return Path(os.environ.get(OWN_FILE_VARIABLE) or state_folder() / "calibration.toml")
 
 
-@cache
-def _ranges(*files: Path) -> tuple[RelativeRange, RelativeRange]:
-    known = [residual for path in files if path.exists() for residual in read_residuals(path)]
+def memory_range() -> RelativeRange:
+    """The range of predicted GPU memory, from all residuals on this machine."""
+    known = [*_residuals(PUBLISHED), *_residuals(own_file())]
     memory = [residual for residual in known if residual.counted in _GPU_MEMORY]
-    times = [residual for residual in known if residual.counted is Counted.STEP_SECONDS]
-    return (
-        range_of(memory, LEAST_MEMORY_SHARE, ASSUMED_MEMORY),
-        range_of(times, LEAST_TIME_SHARE, ASSUMED_STEP_TIME),
-    )
+    return range_of(memory, LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
+
+
+@cache
+def _residuals(path: Path) -> Sequence[Residual]:
+    return read_residuals(path) if path.exists() else ()
 
 
 def read_residuals(path: Path) -> list[Residual]:
@@ -227,7 +233,7 @@ def append_residuals(path: Path, residuals: Iterable[Residual]) -> None:
             file.write(text)
     except (OSError, ValueError) as error:
         raise EngineError(f"the calibration file {path} was not written: {error}") from error
-    _ranges.cache_clear()
+    _residuals.cache_clear()
 
 
 def as_toml(residual: Residual) -> str:

@@ -23,7 +23,7 @@ from ..step.building import blaming_the_config
 from ..tracing.lowering import cuda_behaviour
 from ..workload import Optimizer, Precision, Workload
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
-from .intervals import memory_range, step_time_range
+from .intervals import memory_range
 from .limits import Limits, find_limits
 from .probe import predict_trial
 from .traces import Emit, SharedTraces, trace_request
@@ -419,8 +419,8 @@ def _lowest(options: Sequence[GpuOption], value: Callable[[GpuOption], float]) -
 
 def _caveats(request: Request, here: Gpu | None, speed_today: float | None) -> list[str]:
     caveats = [
-        f"Nothing was run. Memory ({memory_range()}) and step times ({step_time_range()}) are "
-        "predicted, and prices are assumed. Ratios between GPUs are more reliable.",
+        f"Nothing was run. Memory ({memory_range()}) and step times are predicted, and prices are "
+        "assumed. Ratios between GPUs are more reliable.",
     ]
     if here is not None and speed_today is None:
         caveats.append(

@@ -13,8 +13,8 @@ from ..result import GpuFacts, Source, Trial
 from ..tracing.trace import Operation, Trace
 from ..workload import Workload
 from .correction import UNCORRECTED, Correction
-from .intervals import device_used_interval, step_time_range
-from .step_time import predict_step_seconds
+from .intervals import RelativeRange, device_used_interval
+from .step_time import StepTime, step_work, time_range
 
 NEARBY = 3
 """So many samples more and fewer tell whether the allocator packs alike."""
@@ -45,20 +45,29 @@ def predict_trial(
     trial = predict_memory(facts, trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
+    seconds = operations_seconds(workload, gpu, trace)
     samples = trace.batch_size * workload.gradient_accumulation * workload.world_size
-    return timed(trial, operations_seconds(workload, gpu, trace), samples, correction)
+    return timed(trial, seconds, samples, time_range(trace.operations, gpu), correction)
 
 
 def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float:
     """What the operations of a step are predicted to take on a GPU, over its micro-batches."""
+    return predict_step(workload, gpu, trace).seconds
+
+
+def predict_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
+    """The same in its parts."""
+    accumulated = workload.gradient_accumulation
     link = link_bytes_per_second(gpu, workload.world_size)
-    return predict_step_seconds(
-        trace.operations, gpu, workload.precision, workload.gradient_accumulation, link
-    )
+    return step_work(trace.operations, gpu, workload.precision, accumulated, link).timed()
 
 
 def timed(
-    trial: Trial, operations_seconds: float, samples: int, correction: Correction = UNCORRECTED
+    trial: Trial,
+    operations_seconds: float,
+    samples: int,
+    span: RelativeRange,
+    correction: Correction = UNCORRECTED,
 ) -> Trial:
     """The trial with the predicted time of its step.
 
@@ -66,10 +75,11 @@ def timed(
         trial: One that fits.
         operations_seconds: Of one step, by its operations.
         samples: Of one step, over its micro-batches and GPUs.
+        span: Of the predicted time.
         correction: What measured steps say of it.
     """
     seconds = operations_seconds * correction.factor(trial.batch_size)
-    span = correction.narrowed(step_time_range())
+    span = correction.narrowed(span)
     return replace(
         trial,
         step_seconds=seconds,

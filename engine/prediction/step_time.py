@@ -1,93 +1,143 @@
-"""Predicts the time of a training step: a roofline over the operations of its trace.
+"""Predicts the time of a training step from the operations of its trace.
 
-It rests on assumed efficiencies. Ratios, such as throughput at one batch size over another, are
-more reliable than times.
+Each operation is a kernel of some kind, which reaches a share of what the GPU sustains
+(:mod:`~engine.prediction.speed_model`): its time is ``k + max(moving, computing) + c ·
+min(moving, computing)``. Ratios, such as throughput at one batch size over another, are more
+reliable than times.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
 
+from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE
 from ..gpus import Gpu
 from ..tracing.trace import Operation
 from ..workload import Precision
-
-
-@dataclass(frozen=True)
-class Efficiencies:
-    """What a GPU and its host reach in practice.
-
-    Attributes:
-        compute: Share of the peak FLOP rate that matrix products of training shapes reach.
-        bandwidth: Share of the peak memory bandwidth that element-wise kernels reach.
-        kernel_seconds: Time for a kernel to start and drain on the GPU.
-        host_seconds: Time for Python and PyTorch to launch one operation of an eager step.
-        copy_bytes_per_second: From the host's pageable memory to the GPU.
-    """
-
-    compute: float
-    bandwidth: float
-    kernel_seconds: float
-    host_seconds: float
-    copy_bytes_per_second: float
-
-
-ASSUMED = Efficiencies(
-    compute=0.6,
-    bandwidth=0.75,
-    kernel_seconds=5e-6,
-    host_seconds=25e-6,
-    copy_bytes_per_second=10e9,
-)
-"""All five are assumed; ``python -m benchmarks.gpu calibrate`` fits them to a real GPU.
-
-The copy rate is between published ones for PCIe Gen3, 5 to 6 GB/s
-(https://github.com/rapidsai/dask-cuda/pull/98), and Gen4, 12.9 GB/s at 64 MiB
-(https://github.com/NVlabs/cuda-oxide/pull/976); both read 2026-11.
-"""
+from .intervals import RelativeRange, step_time_range
+from .kernels import Format, kernel_of, kind_of
+from .speed_model import speed_model
 
 MICRO_BATCHES_TRACED = 2
 """The most that a trace runs: from the second one on, each is like the one before."""
+
+FILLED = 0.9
+"""From this share on, :attr:`StepTime.filled`, a batch counts as filling the GPU."""
+
 _COLLECTIVE = "c10d."
 _INPUTS = "inputs"
 _OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
 
 
+class Family(StrEnum):
+    """Steps whose predictions err alike."""
+
+    TRANSFORMERS = "transformers"
+    CONVOLUTIONAL = "convolutional"
+    OTHER = "other"
+
+
 @dataclass(frozen=True)
-class StepWork:
-    """The work of one training step on one GPU, in time at the GPU's peak rates.
+class Scales:
+    """What the measured times of one GPU and host change in the model; factors on its rates.
 
     Attributes:
-        kernels: The number of kernels, by their seconds of moving bytes at peak bandwidth and of
-            computing at peak FLOP rate.
+        compute, bandwidth: On the FLOP rate and the memory bandwidth of every kernel.
+        kernels: On how fast a kernel starts and drains.
+        host: On how fast the host launches operations.
+        copy: On the rate from the host's memory to the GPU.
+    """
+
+    compute: float = 1.0
+    bandwidth: float = 1.0
+    kernels: float = 1.0
+    host: float = 1.0
+    copy: float = 1.0
+
+
+UNSCALED = Scales()
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The predicted time of one training step.
+
+    Attributes:
+        seconds: From one step to the next.
+        gpu_seconds: What the GPU's kernels take.
+        host_seconds: What the host takes to launch them.
+        filled: The share of the time in which the GPU moves or computes as fast as it would with
+            many more samples: the rest goes to launching, starting and half-empty waves of kernels.
+    """
+
+    seconds: float
+    gpu_seconds: float
+    host_seconds: float
+    filled: float
+
+    @property
+    def launch_limited(self) -> bool:
+        """Whether the GPU waits for its host."""
+        return self.host_seconds > self.gpu_seconds
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """The time of one kernel on one GPU, in its parts.
+
+    Attributes:
+        moving, computing: What the model predicts for each.
+        busy: What the longer of them would be if there were samples to fill the GPU.
+    """
+
+    moving: float
+    computing: float
+    busy: float
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """The work of one training step on one GPU, in time as the model has it.
+
+    Attributes:
+        kernels: The number of kernels, by their times.
         launches: The number of operations that the host launches.
         link_seconds: How long the link to other GPUs is busy.
         copied_bytes: Of the batch, from the host to the GPU.
     """
 
-    kernels: Mapping[tuple[float, float], int]
+    kernels: Mapping[KernelTime, int]
     launches: int
     link_seconds: float
     copied_bytes: float
 
-    def seconds(self, efficiencies: Efficiencies) -> float:
-        """The step time: copying the batch, then the longest of kernels, host and link.
+    def seconds(self, scales: Scales = UNSCALED) -> float:
+        """The step time: copying the batch, then the longest of kernels, host and link."""
+        return self.timed(scales).seconds
+
+    def timed(self, scales: Scales = UNSCALED) -> StepTime:
+        """The step time in its parts.
 
         The host waits for a copy from pageable memory, which in turn waits for the GPU's work.
         """
-        on_gpu = sum(
-            times
-            * (
-                efficiencies.kernel_seconds
-                + max(moving / efficiencies.bandwidth, computing / efficiencies.compute)
-            )
-            for (moving, computing), times in self.kernels.items()
-        )
-        copying = self.copied_bytes / efficiencies.copy_bytes_per_second
-        return copying + max(on_gpu, self.launches * efficiencies.host_seconds, self.link_seconds)
+        model = speed_model()
+        start, overlap = model.kernel_seconds / scales.kernels, model.overlap
+        on_gpu = busy = 0.0
+        for kernel, times in self.kernels.items():
+            moving = kernel.moving / scales.bandwidth
+            computing = kernel.computing / scales.compute
+            on_gpu += times * (start + max(moving, computing) + overlap * min(moving, computing))
+            busy += times * kernel.busy
+        copying = self.copied_bytes / (model.copy_bytes_per_second * scales.copy)
+        on_host = self.launches * model.host_seconds / scales.host
+        seconds = copying + max(on_gpu, on_host, self.link_seconds)
+        filled = busy / (seconds - copying) if seconds > copying else 1.0
+        return StepTime(seconds, on_gpu, on_host, min(filled, 1.0))
 
 
 def predict_step_seconds(
@@ -98,8 +148,7 @@ def predict_step_seconds(
     link_bytes_per_second: float = math.inf,
 ) -> float:
     """The time of one training step; see :func:`step_work` for the arguments."""
-    work = step_work(operations, gpu, precision, micro_batches, link_bytes_per_second)
-    return work.seconds(ASSUMED)
+    return step_work(operations, gpu, precision, micro_batches, link_bytes_per_second).seconds()
 
 
 def step_work(
@@ -111,8 +160,8 @@ def step_work(
 ) -> StepWork:
     """The work of one training step.
 
-    Each operation takes the longer of computing and moving its bytes. Copying a batch to the GPU
-    reads it on the host and writes it on the GPU, so half of its bytes cross over.
+    Copying a batch to the GPU reads it on the host and writes it on the GPU, so half of its bytes
+    cross over.
 
     Args:
         operations: Those of one step, as :func:`~engine.prediction.tracer.trace` records them:
@@ -123,20 +172,48 @@ def step_work(
             ones; the optimizer runs once.
         link_bytes_per_second: How fast a GPU sends to others, where several share the work.
     """
-    kernels: Counter[tuple[float, float]] = Counter()
+    time_of = _times_on(gpu, precision)
+    kernels: Counter[KernelTime] = Counter()
     launches, link_seconds, copied_bytes = 0, 0.0, 0.0
     for operation, times in zip(operations, _runs(operations, micro_batches), strict=True):
-        launches += times
         if operation.name.startswith(_COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
-            continue
-        if operation.phase == _INPUTS:
+        elif operation.phase == _INPUTS:
             copied_bytes += times * operation.bytes_moved / 2
-            continue
-        moving = operation.bytes_moved / gpu.memory_bytes_per_second
-        computing = operation.flops / _peak_flops(operation, gpu, precision)
-        kernels[moving, computing] += times
+        else:
+            taken = time_of(operation)
+            if taken is None:
+                continue
+            kernels[taken] += times
+        launches += times
     return StepWork(kernels, launches, link_seconds, copied_bytes)
+
+
+def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:
+    """Returns the time of an operation's kernel on a GPU; ``None`` where none runs."""
+    model = speed_model()
+    rates = model.rates(gpu)
+    units = {
+        "tf32": gpu.tf32_flops is not None,
+        "tf32_products": precision is Precision.TF32,
+    }
+
+    @cache
+    def time_of(operation: Operation) -> KernelTime | None:
+        kernel = kernel_of(operation, **units)
+        if kernel is None:
+            return None
+        if operation.dtype == "bfloat16" and gpu.bf16_flops is None:  # no units for it
+            kernel = replace(kernel, format=Format.FP32)
+        moving = model.moving_seconds(kernel, rates.bytes_per_second)
+        peak = rates.flops_per_second[kernel.format]
+        computing = model.computing_seconds(kernel, peak, rates.multiprocessors)
+        # As many tiles as would fill every wave.
+        whole = replace(kernel, tiles=math.inf) if kernel.flops else kernel
+        full = model.computing_seconds(whole, peak, rates.multiprocessors) if kernel.flops else 0.0
+        return KernelTime(moving, computing, max(moving, full) + model.overlap * min(moving, full))
+
+    return time_of
 
 
 def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
@@ -154,13 +231,26 @@ def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
         yield micro_batches - last + 1 if repeated else 1
 
 
-def _peak_flops(operation: Operation, gpu: Gpu, precision: Precision) -> float:
-    """The FLOP rate of the units that run an operation, with PyTorch's default settings."""
-    if operation.dtype == "float16":
-        return gpu.fp16_flops
-    if operation.dtype == "bfloat16":
-        return gpu.bf16_flops or gpu.fp32_flops
-    # Convolutions may use TF32 by default, matrix products only if that is set.
-    if precision is Precision.TF32 or "convolution" in operation.name:
-        return gpu.tf32_flops or gpu.fp32_flops
-    return gpu.fp32_flops
+def family_of(operations: Sequence[Operation]) -> Family:
+    """The family of a step, by what most of its FLOPs are spent on."""
+    flops = dict.fromkeys(Family, 0)
+    for operation in operations:
+        if operation.flops:
+            convolves = "CONVOLUTION" in kind_of(operation).name
+            flops[Family.CONVOLUTIONAL if convolves else Family.TRANSFORMERS] += operation.flops
+    total = sum(flops.values())
+    return next((one for one in flops if flops[one] > _MOST * total), Family.OTHER)
+
+
+def time_range(operations: Sequence[Operation], gpu: Gpu) -> RelativeRange:
+    """The range of a step's predicted time, by its family and what is known of the GPU."""
+    return step_time_range(family_of(operations), gpu.name in speed_model().gpus)
+
+
+def ratio_noise(one: StepTime, other: StepTime) -> float:
+    """How far the ratio of two predicted speeds of one workload may be off, as a share."""
+    return FILLED_NOISE if min(one.filled, other.filled) >= FILLED else UNFILLED_NOISE
+
+
+_MOST = 0.8
+"""The share of FLOPs that makes a step one of a family; patches of images are convolved too."""

@@ -208,8 +208,23 @@ def test_a_smaller_batch_that_is_faster_is_a_gain() -> None:
 
 
 def test_the_measured_interval_decides_what_is_a_gain() -> None:
-    assert said(64, 16, 1.05, noise=0.06).startswith("Keep batch 16")
+    assert said(64, 16, 1.01, noise=0.03).startswith("Keep batch 16")
     assert said(64, 16, 1.014, noise=0.01).startswith("Use batch 64: 1.01")
+    assert said(64, 16, 1.05, noise=0.06, source=Source.MEASURED).startswith("Keep batch 16")
+
+
+def test_between_gain_and_none_two_runs_would_tell() -> None:
+    times = "\N{MULTIPLICATION SIGN}"
+    found = said(64, 16, 1.1, noise=0.15)
+    assert found.startswith(
+        f"Batch 64 is probably 1.10{times} faster than 16 (0.96 to 1.26{times})."
+    )
+    probable = replace(FOUND, recommended=trial(32, speed=11.0), noise=0.15)
+    runs = "memorymark measure bert --batch-size 8 and memorymark measure bert --batch-size 32"
+    (caveat,) = [one for one in conclude(REQUEST, probable).caveats if "would tell" in one]
+    assert caveat == f"Two short runs on the GPU would tell: {runs}"
+    sure = replace(probable, noise=0.03)
+    assert not any("would tell" in one for one in conclude(REQUEST, sure).caveats)
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,18 @@ import pytest
 
 from benchmarks.results.tables import ROOT, documents
 from engine.allocator.pools import BLOCK_BYTES
-from engine.answer.economics import PREDICTED_NOISE, coverage
+from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage
 from engine.answer.recommendation import ENOUGH_SPEED
 from engine.cli.main import _parsed, main
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
-    ASSUMED_STEP_TIME,
     LEAST_MEMORY_SHARE,
     PUBLISHED,
     range_of,
     read_residuals,
 )
+from engine.prediction.speed_model import speed_model
 from engine.request import Assumptions
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -73,9 +73,10 @@ def test_the_methods_page_has_the_engines_constants() -> None:
     for claim in (
         f"at least {100 * LEAST_MEMORY_SHARE:.0f}%, times",
         f"so it is ±{100 * (known.high - 1):.0f}%",
-        f"{ASSUMED_STEP_TIME.low:.2f} to {ASSUMED_STEP_TIME.high:.1f} times that",
+        f"{1e6 * speed_model().kernel_seconds:.1f} µs",
+        f"{1e6 * speed_model().host_seconds:.0f} µs",
         f"at least {100 * ENOUGH_SPEED:.0f}% of the speed of the largest *safe* batch",
-        f"the ratio of predicted speeds, ±{100 * PREDICTED_NOISE:.0f}%",
+        f"±{100 * FILLED_NOISE:.0f}% where both batches fill the GPU, ±{100 * UNFILLED_NOISE:.0f}%",
         f"{100 * coverage(3):.0f}% with three rounds, {100 * coverage(6):.0f}% with six",
         f"{use.hours_per_run:.0f} hours per run and {use.runs_per_year:.0f} runs per year",
         f"{NCCL_PAIR_BYTES / 2**20:.0f} MiB for two GPUs, {NCCL_GROUP_BYTES / 2**20:.0f} MiB for",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.answer.economics import Speedup, savings, speedup
+from engine.answer.economics import Speedup, Verdict, savings, speedup
 from engine.request import Assumptions
 from engine.result import Source
 
@@ -45,8 +45,23 @@ def test_a_speedup_within_the_noise_or_below_one_saves_nothing(recommended: floa
 
 
 def test_a_speedup_just_beyond_the_noise_saves_something() -> None:
-    saved = savings(Assumptions(8, 100), 2.0, speedup(1.0, 1.021), Source.PREDICTED)
-    assert saved.gpu_hours_per_year == pytest.approx(800 * (1 - 1 / 1.021))
+    saved = savings(Assumptions(8, 100), 2.0, speedup(1.0, 1.031), Source.PREDICTED)
+    assert saved.gpu_hours_per_year == pytest.approx(800 * (1 - 1 / 1.031))
+
+
+@pytest.mark.parametrize(
+    ("gained", "verdict"),
+    [
+        (Speedup(1.10, 1.01, 1.20), Verdict.GAIN),
+        (Speedup(1.10, 0.96, 1.27), Verdict.PROBABLE),
+        (Speedup(1.01, 0.88, 1.16), Verdict.PROBABLE),
+        (Speedup(1.01, 0.98, 1.04), Verdict.NO_GAIN),
+        (Speedup(1.00, 0.97, 1.03), Verdict.NO_GAIN),
+        (Speedup(0.98, 0.85, 1.13), Verdict.NO_GAIN),  # the batch of today is expected to be faster
+    ],
+)
+def test_all_of_the_interval_decides_the_verdict(gained: Speedup, verdict: Verdict) -> None:
+    assert gained.verdict is verdict
 
 
 def test_a_measured_interval_replaces_the_predicted_one() -> None:

@@ -18,6 +18,7 @@ from engine.errors import EngineError, InvalidInput
 from engine.events import Event, Log
 from engine.gpus import GIB, GPUS, Gpu
 from engine.prediction import plan as plan_module
+from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import Change, Plan, changes, plan
 from engine.prediction.probe import timed
 from engine.request import AnalysisRequest
@@ -30,6 +31,9 @@ def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
 
 def quiet(event: Event) -> None:
     """Ignores events."""
+
+
+WIDE = RelativeRange(0.8, 1.25)
 
 
 def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
@@ -47,7 +51,7 @@ def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
             device_used_bytes=used,
             device_used_high_bytes=used,
         )
-        return timed(trial, batch_size / speed, batch_size) if fits else trial
+        return timed(trial, batch_size / speed, batch_size, WIDE) if fits else trial
 
     return predict
 

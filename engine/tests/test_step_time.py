@@ -1,14 +1,22 @@
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE
 from engine.gpus import GPUS
+from engine.prediction.kernels import FORMATS, Format, Kind
+from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import (
-    ASSUMED,
-    Efficiencies,
+    Family,
+    Scales,
+    StepTime,
+    family_of,
     predict_step_seconds,
+    ratio_noise,
     step_work,
 )
 from engine.prediction.tracer import trace
@@ -21,58 +29,144 @@ from engine.workload import Precision
 A10 = GPUS["a10"]
 T4 = GPUS["t4"]
 FP32 = Precision.FP32
+MODEL = speed_model()
+PRODUCT = (1, 10**5, 10**5, 10**5)
+"""The shape of a product that fills every GPU."""
 
 
-def work(name: str, dtype: str, flops: int, moved: int, phase: str = "forward") -> Operation:
-    return Operation(name, dtype, flops, moved, phase)
+def work(
+    name: str,
+    dtype: str,
+    flops: int,
+    moved: int,
+    phase: str = "forward",
+    shape: tuple[int, ...] = (),
+) -> Operation:
+    return Operation(name, dtype, flops, moved, phase, shape)
+
+
+def product(dtype: str = "float32", flops: int = 10**13, phase: str = "forward") -> Operation:
+    return work("aten.mm", dtype, flops, 0, phase, PRODUCT)
+
+
+def convolution(dtype: str = "float32") -> Operation:
+    return work("aten.convolution", dtype, 10**13, 0, shape=(10**7, 512, 512, 9, 1))
 
 
 def gpu_seconds(operation: Operation, precision: Precision = FP32) -> float:
-    return predict_step_seconds([operation], A10, precision) - ASSUMED.kernel_seconds
+    return predict_step_seconds([operation], A10, precision) - MODEL.kernel_seconds
+
+
+def share(kind: Kind, unit: Format) -> float:
+    return MODEL.compute[kind * FORMATS + unit]
 
 
 def test_a_matrix_product_is_limited_by_its_flops() -> None:
-    product = work("aten.mm", "float32", 10**13, 10**6)
-    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp32_flops * ASSUMED.compute))
+    reached = MODEL.rates(A10).flops_per_second[Format.FP32] * share(Kind.PRODUCT, Format.FP32)
+    assert gpu_seconds(product()) == pytest.approx(10**13 / reached, rel=0.01)
 
 
 def test_an_elementwise_operation_is_limited_by_its_bytes() -> None:
     addition = work("aten.add", "float32", 0, 10**10)
-    bandwidth = A10.memory_bytes_per_second * ASSUMED.bandwidth
+    bandwidth = MODEL.rates(A10).bytes_per_second * MODEL.bandwidth[Kind.ELEMENTWISE]
     assert gpu_seconds(addition) == pytest.approx(10**10 / bandwidth)
+
+
+def test_the_shorter_of_moving_and_computing_overlaps_in_part() -> None:
+    both = replace(product(), bytes_moved=10**11)
+    moving, computing = gpu_seconds(replace(both, flops=0)), gpu_seconds(product())
+    longer, shorter = max(moving, computing), min(moving, computing)
+    assert gpu_seconds(both) == pytest.approx(longer + MODEL.overlap * shorter)
 
 
 def test_a_small_step_is_limited_by_the_hosts_launches() -> None:
     tiny = [work("aten.add", "float32", 0, 16)] * 100
-    assert predict_step_seconds(tiny, A10, FP32) == pytest.approx(100 * ASSUMED.host_seconds)
+    found = step_work(tiny, A10, FP32).timed()
+    assert found.seconds == pytest.approx(100 * MODEL.host_seconds)
+    assert found.launch_limited
+    assert not step_work([product()], A10, FP32).timed().launch_limited
+
+
+def test_small_products_reach_less_than_large_ones() -> None:
+    def speed(rows: int, inner: int) -> float:
+        flops = 2 * rows * 1024 * inner
+        one = work("aten.mm", "float16", flops, 0, shape=(1, rows, 1024, inner))
+        return flops / gpu_seconds(one)
+
+    assert speed(128, 1024) < speed(1024, 1024) < speed(16_384, 1024)
+    assert speed(16_384, 32) < speed(16_384, 256)
+
+
+@given(low=st.integers(1, 5000), high=st.integers(1, 5000), name=st.sampled_from(sorted(GPUS)))
+def test_more_samples_take_no_less_time_and_fill_no_less(low: int, high: int, name: str) -> None:
+    def step(batch: int) -> StepTime:
+        rows = 64 * batch
+        operations = [
+            work("aten.mm", "float16", 2 * rows * 512 * 512, 1024 * rows, "forward",
+                 (1, rows, 512, 512)),
+            work("aten.gelu", "float16", 0, 2048 * rows),
+        ]  # fmt: skip
+        return step_work(operations, GPUS[name], Precision.FP16_MIXED).timed()
+
+    low, high = sorted((low, high))
+    assert step(low).seconds <= step(high).seconds * (1 + 1e-9)
+    assert 0 < step(low).filled <= step(high).filled * (1 + 1e-9) <= 1 + 1e-6
 
 
 def test_tf32_speeds_up_matrix_products_only_if_enabled() -> None:
-    product = work("aten.mm", "float32", 10**13, 0)
-    assert gpu_seconds(product, Precision.TF32) < gpu_seconds(product) * 0.6
+    assert gpu_seconds(product(), Precision.TF32) < gpu_seconds(product()) * 0.8
 
 
 def test_convolutions_use_tf32_by_default() -> None:
-    convolution = work("aten.convolution", "float32", 10**13, 0)
-    assert gpu_seconds(convolution) < gpu_seconds(work("aten.mm", "float32", 10**13, 0)) * 0.6
+    units = replace(A10, tf32_flops=None)
+    slower = predict_step_seconds([convolution()], units, FP32)
+    assert predict_step_seconds([convolution()], A10, FP32) < slower * 0.8
 
 
 def test_half_precision_uses_the_tensor_cores() -> None:
-    product = work("aten.mm", "float16", 10**13, 0)
-    assert gpu_seconds(product) == pytest.approx(10**13 / (A10.fp16_flops * ASSUMED.compute))
+    assert gpu_seconds(product("float16")) < gpu_seconds(product()) * 0.4
 
 
-def test_without_tf32_hardware_fp32_stays_fp32() -> None:
-    convolution = work("aten.convolution", "float32", 10**13, 0)
-    seconds = predict_step_seconds([convolution], T4, FP32) - ASSUMED.kernel_seconds
-    assert seconds == pytest.approx(10**13 / (T4.fp32_flops * ASSUMED.compute))
+def test_without_units_for_bf16_it_is_computed_in_fp32() -> None:
+    in_fp32, in_bf16 = (
+        predict_step_seconds([product(dtype)], T4, FP32) for dtype in ("float32", "bfloat16")
+    )
+    assert in_bf16 == pytest.approx(in_fp32)
+
+
+def test_a_gpu_of_little_power_does_not_reach_its_peak() -> None:
+    # An A10 has more fp32 units than an A100, and 150 W for them.
+    on_a10, on_a100 = (
+        predict_step_seconds([product()], GPUS[name], FP32) for name in ("a10", "a100-40gb")
+    )
+    assert A10.fp32_flops > GPUS["a100-40gb"].fp32_flops
+    assert on_a10 > on_a100
+
+
+def test_images_with_their_channels_first_are_laid_out_anew_for_tensor_cores() -> None:
+    first = work("aten.convolution", "float16", 10**9, 10**9, shape=(10**6, 64, 64, 9, 1))
+    assert gpu_seconds(first) > gpu_seconds(replace(first, channels_last=True)) * 1.2
+
+
+def test_a_step_is_of_the_family_that_most_of_its_flops_are() -> None:
+    patches = replace(convolution(), flops=10**12)
+    assert family_of([product(), patches]) is Family.TRANSFORMERS
+    assert family_of([convolution(), work("aten.mm", "float32", 10**9, 0)]) is Family.CONVOLUTIONAL
+    assert family_of([convolution(), product()]) is Family.OTHER
+    assert family_of([work("aten.add", "float32", 0, 10)]) is Family.OTHER
+
+
+def test_a_ratio_is_better_known_where_both_batches_fill_the_gpu() -> None:
+    full, empty = StepTime(1.0, 1.0, 0.1, 0.9), StepTime(1.0, 0.5, 1.0, 0.4)
+    assert ratio_noise(full, full) == FILLED_NOISE
+    assert ratio_noise(full, empty) == ratio_noise(empty, full) == UNFILLED_NOISE
 
 
 def micro_batch(flops: int) -> list[Operation]:
     return [
         work("aten._to_copy", "float32", 0, 10**6, "inputs"),
-        work("aten.mm", "float32", flops, 0, "forward"),
-        work("aten.mm", "float32", flops, 0, "backward"),
+        product(flops=flops),
+        product(flops=flops, phase="backward"),
     ]
 
 
@@ -89,35 +183,24 @@ def test_an_accumulated_step_runs_the_optimizer_once(operator: str) -> None:
 
 
 def test_a_step_without_accumulation_is_timed_as_traced() -> None:
-    traced = [work("aten.mm", "float32", 10**13, 0), work("aten.add", "float32", 0, 10)]
+    traced = [product(), work("aten.add", "float32", 0, 10)]
     assert predict_step_seconds(traced, A10, FP32, 1) == predict_step_seconds(traced, A10, FP32)
 
 
-def test_the_efficiencies_scale_the_times_at_peak_rates() -> None:
-    operations = [
-        work("aten.mm", "float32", 10**13, 10**6),
-        work("aten.mm", "float32", 10**13, 10**6),
-        work("aten.add", "float32", 0, 10**10),
-    ]
+def test_scales_are_factors_on_the_rates() -> None:
+    operations = [product(), product(), work("aten.add", "float32", 0, 10**11)]
     found = step_work(operations, A10, FP32)
     assert sorted(found.kernels.values()) == [1, 2]
-    assert found.seconds(ASSUMED) == predict_step_seconds(operations, A10, FP32)
-    perfect = Efficiencies(
-        compute=1.0,
-        bandwidth=1.0,
-        kernel_seconds=0.0,
-        host_seconds=0.0,
-        copy_bytes_per_second=math.inf,
-    )
-    peaks = 2 * 10**13 / A10.fp32_flops + 10**10 / A10.memory_bytes_per_second
-    assert found.seconds(perfect) == pytest.approx(peaks)
+    assert found.seconds() == predict_step_seconds(operations, A10, FP32)
+    twice = Scales(compute=2.0, bandwidth=2.0, kernels=2.0, host=2.0, copy=2.0)
+    assert found.seconds(twice) == pytest.approx(found.seconds() / 2)
 
 
 def test_a_batch_is_copied_over_the_hosts_link_before_the_step() -> None:
     copy = work("aten._to_copy", "float32", 0, 2 * 10**9, "inputs")
-    rest = [work("aten.mm", "float32", 10**13, 0), work("aten.add", "float32", 0, 10**10)]
+    rest = [product(), work("aten.add", "float32", 0, 10**10)]
     without = predict_step_seconds(rest, A10, FP32)
-    copying = 10**9 / ASSUMED.copy_bytes_per_second
+    copying = 10**9 / MODEL.copy_bytes_per_second
     assert predict_step_seconds([copy, *rest], A10, FP32) == pytest.approx(copying + without)
     assert step_work([copy, *rest], A10, FP32).copied_bytes == 10**9
 

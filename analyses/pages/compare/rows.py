@@ -18,7 +18,7 @@ from analyses.formatting import (
 )
 from analyses.pages.compare.columns import Column
 from analyses.pages.settings import settings_of
-from analyses.savings.estimate import has_gain
+from analyses.savings.estimate import has_gain, has_probable_gain
 from analyses.stored_result import tokens_in
 from engine.answer.economics import usd_per_million_samples
 from engine.gpus import GPUS
@@ -196,6 +196,8 @@ def _speedup(column: Column) -> Cell:
     if result is None or result.speedup is None:
         return NOTHING
     source = result.savings.source if result.savings else result.source
+    if has_probable_gain(result):
+        return Cell(f"probably {times(result.speedup)}", (source,))
     if not has_gain(result):
         return Cell("no gain", (source,))
     return Cell(times(result.speedup), (source,), result.speedup)

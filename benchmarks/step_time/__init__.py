@@ -1,0 +1,1 @@
+"""Predicted step times, fitted to published training runs and held against others."""

@@ -1,0 +1,318 @@
+"""Tables of how far predicted step times are off, by what was published."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from statistics import median, quantiles
+
+from rich import box
+from rich.table import Table
+
+from benchmarks.errors import Errors
+from benchmarks.step_time.predictions import Predicted
+from benchmarks.step_time.writing import Ranges
+from engine.answer.economics import FILLED_NOISE, LEAST_GAIN, UNFILLED_NOISE, Verdict, speedup
+from engine.prediction.intervals import step_time_range
+from engine.prediction.speed_model import speed_model
+from engine.prediction.step_time import FILLED, Family
+
+COVERAGE = 0.92
+"""The share of residuals that a range holds: a little more than the 90% that are promised."""
+
+LEAST_ROWS = 20
+"""With fewer residuals in a family, those of all families decide."""
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far predictions are off, as shares of the measured value.
+
+    Attributes:
+        group: Which rows.
+        rows: How many.
+        median, percentile_90: Of the absolute error.
+        before: The median with the five assumed constants.
+        five: The median with five constants fitted to the family.
+    """
+
+    group: str
+    rows: int
+    median: float
+    percentile_90: float
+    before: float
+    five: float
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How far predicted ratios of speeds are off.
+
+    Attributes:
+        group: Which pairs.
+        pairs: How many.
+    """
+
+    group: str
+    pairs: int
+    median: float
+    percentile_90: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Two batches of one published setup.
+
+    Attributes:
+        measured, predicted: Samples per second of the larger over the smaller.
+        low, high: The interval of the predicted ratio.
+        verdict: What the engine says of the predicted ratio.
+        wrong: Whether that is a sure gain, or none, and the measured ratio says otherwise.
+    """
+
+    trace: str
+    gpu: str
+    small: int
+    large: int
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    verdict: str
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many measured times lie within the range of their predictions."""
+
+    group: str
+    rows: int
+    within: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Everything that the tables show.
+
+    Attributes:
+        summary: Of rows whose architecture was not fitted, and of checks, whose rows never were.
+    """
+
+    summary: dict[str, Errors]
+    errors: list[Error]
+    ratios: list[Ratio]
+    sweeps: list[Sweep]
+    coverage: list[Coverage]
+
+
+def figures(found: Sequence[Predicted]) -> Figures:
+    """The figures of all rows; those that were fitted count with what had not seen them."""
+    fitted = [row for row in found if row.fitted]
+    checks = [row for row in found if not row.fitted]
+    return Figures(
+        summary={
+            "unseen": Errors.of(row.unseen / row.measured - 1 for row in fitted),
+            "checks": Errors.of(row.predicted / row.measured - 1 for row in checks),
+        },
+        errors=list(_errors(fitted, checks)),
+        ratios=[
+            _ratios("batches of one setup", _batch_pairs(found)),
+            _ratios("GPUs, the model not fitted", _gpu_pairs(found, lambda row: row.unseen)),
+            _ratios("GPUs, the GPU not fitted", _gpu_pairs(found, lambda row: row.unseen_gpu)),
+        ],
+        sweeps=[_sweep(*pair) for pair in _batch_pairs(found)],
+        coverage=[
+            _covered("model not fitted", fitted, lambda row: row.unseen, True),
+            _covered("GPU not fitted", fitted, lambda row: row.unseen_gpu, False),
+            *(
+                _covered(f"{family}, model not fitted", _of(fitted, family), _unseen, True)
+                for family in Family
+            ),
+            _covered("checks", checks, lambda row: row.predicted, None),
+        ],
+    )
+
+
+def _of(rows: Iterable[Predicted], family: Family) -> list[Predicted]:
+    return [row for row in rows if row.family == family]
+
+
+def _unseen(row: Predicted) -> float:
+    return row.unseen
+
+
+def _errors(fitted: Sequence[Predicted], checks: Sequence[Predicted]) -> Iterator[Error]:
+    yield _error("model not fitted", fitted)
+    for family in Family:
+        yield _error(f"  {family}", _of(fitted, family))
+    for name in ("precision", "source", "gpu"):
+        values = sorted({str(getattr(row, name)) for row in fitted})
+        for value in values:
+            yield _error(f"  {value}", [row for row in fitted if getattr(row, name) == value])
+    yield _error("GPU not fitted", fitted, lambda row: row.unseen_gpu)
+    yield _error("checks: never fitted", checks)
+    for source in sorted({row.source for row in checks}):
+        yield _error(f"  {source}", [row for row in checks if row.source == source])
+
+
+def _error(
+    group: str, rows: Sequence[Predicted], of: Callable[[Predicted], float] = _unseen
+) -> Error:
+    def errors(value: Callable[[Predicted], float]) -> list[float]:
+        return [abs(value(row) / row.measured - 1) for row in rows] or [0.0]
+
+    return Error(
+        group,
+        len(rows),
+        median(errors(of)),
+        _percentile(errors(of), 0.9),
+        median(errors(lambda row: row.before)),
+        median(errors(lambda row: row.five)),
+    )
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    """Interpolated linearly between the values around it."""
+    if len(values) == 1:
+        return values[0]
+    return quantiles(values, n=1000, method="inclusive")[round(1000 * share) - 1]
+
+
+_Pair = tuple[Predicted, Predicted]
+
+
+def _batch_pairs(found: Iterable[Predicted]) -> list[_Pair]:
+    """Rows that differ in nothing but the batch, the smaller one first."""
+    setups: dict[tuple[object, ...], list[Predicted]] = defaultdict(list)
+    for row in found:
+        key = (row.source, row.gpu, row.trace, row.size, row.precision, row.channels_last)
+        setups[key].append(row)
+    return [
+        pair
+        for rows in setups.values()
+        for pair in combinations(sorted(rows, key=lambda row: row.batch), 2)
+        if pair[0].batch != pair[1].batch
+    ]
+
+
+def _gpu_pairs(
+    found: Iterable[Predicted], of: Callable[[Predicted], float]
+) -> list[tuple[float, float]]:
+    """Measured and predicted speed of one GPU over another, for the same model and source."""
+    setups: dict[tuple[object, ...], list[Predicted]] = defaultdict(list)
+    for row in found:
+        setups[row.source, row.trace, row.precision, row.channels_last].append(row)
+    return [
+        (_speed(one, one.measured) / _speed(other, other.measured), of_both)
+        for rows in setups.values()
+        for one, other in combinations(rows, 2)
+        if one.gpu != other.gpu
+        for of_both in [_speed(one, of(one)) / _speed(other, of(other))]
+    ]
+
+
+def _speed(row: Predicted, seconds: float) -> float:
+    return row.batch / seconds
+
+
+def _ratios(group: str, pairs: Sequence[_Pair] | Sequence[tuple[float, float]]) -> Ratio:
+    values = [_both(*pair) for pair in pairs]
+    off = [abs(predicted / measured - 1) for measured, predicted in values] or [0.0]
+    return Ratio(group, len(values), median(off), _percentile(off, 0.9))
+
+
+def _both(one: Predicted | float, other: Predicted | float) -> tuple[float, float]:
+    if isinstance(one, Predicted) and isinstance(other, Predicted):
+        return (
+            _speed(other, other.measured) / _speed(one, one.measured),
+            _speed(other, other.unseen) / _speed(one, one.unseen),
+        )
+    assert isinstance(one, float)  # noqa: S101  # a pair of ratios
+    assert isinstance(other, float)  # noqa: S101
+    return one, other
+
+
+def _sweep(small: Predicted, large: Predicted) -> Sweep:
+    measured, predicted = _both(small, large)
+    filled = min(small.filled, large.filled) >= FILLED
+    gained = speedup(1.0, predicted, FILLED_NOISE if filled else UNFILLED_NOISE)
+    wrong = (gained.verdict is Verdict.GAIN and measured <= 1) or (
+        gained.verdict is Verdict.NO_GAIN and measured > LEAST_GAIN
+    )
+    return Sweep(
+        small.trace, small.gpu, small.batch, large.batch, measured, predicted,
+        gained.low, gained.high, gained.verdict, wrong,
+    )  # fmt: skip
+
+
+def _covered(
+    group: str,
+    rows: Sequence[Predicted],
+    of: Callable[[Predicted], float],
+    known: bool | None,
+) -> Coverage:
+    within = 0
+    for row in rows:
+        has_rows = row.gpu in speed_model().gpus if known is None else known
+        span = step_time_range(Family(row.family), has_rows)
+        within += span.low <= row.measured / of(row) <= span.high
+    return Coverage(group, len(rows), within)
+
+
+def ranges_of(found: Sequence[Predicted]) -> Ranges:
+    """Where the middle :data:`COVERAGE` of residuals lay, by family and whether the GPU has rows.
+
+    A GPU without rows is no better known than one with rows.
+    """
+    fitted = [row for row in found if row.fitted]
+    # timm's rows are of one GPU: without it, the constants have not seen its networks either.
+    of_several = [row for row in fitted if not row.source.startswith("timm")]
+    ranges = {}
+    for family in Family:
+        known = _middle([row.measured / row.unseen for row in _enough(fitted, family)])
+        several = _enough(of_several, family)
+        other = _middle([row.measured / row.unseen_gpu for row in several])
+        ranges[str(family), True] = known
+        ranges[str(family), False] = (min(known[0], other[0]), max(known[1], other[1]))
+    return ranges
+
+
+def _enough(rows: Sequence[Predicted], family: Family) -> Sequence[Predicted]:
+    """The rows of a family; all of them if it has too few."""
+    found = _of(rows, family)
+    return found if len(found) >= LEAST_ROWS else rows
+
+
+def _middle(ratios: Sequence[float]) -> tuple[float, float]:
+    out = (1 - COVERAGE) / 2
+    return min(1.0, _percentile(ratios, out)), max(1.0, _percentile(ratios, 1 - out))
+
+
+def tables(found: Figures) -> list[Table]:
+    """The tables for a terminal."""
+    return [
+        _table("Error of predicted step times", found.errors),
+        _table("Error of predicted ratios of speeds", found.ratios),
+        _table("Two batches of one setup", found.sweeps),
+        _table("Measured times within the range of their predictions", found.coverage),
+    ]
+
+
+def _table(title: str, rows: Sequence[Error | Ratio | Sweep | Coverage]) -> Table:
+    table = Table(box=box.SIMPLE, title=title)
+    for name in asdict(rows[0]) if rows else ():
+        table.add_column(name.replace("_", " "))
+    for row in rows:
+        table.add_row(*(_cell(name, value) for name, value in asdict(row).items()))
+    return table
+
+
+def _cell(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return (
+            f"{value:.2f}" if name in ("measured", "predicted", "low", "high") else f"{value:.1%}"
+        )
+    return str(value)

@@ -1,0 +1,97 @@
+"""The published training runs, and the GPUs they ran on."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engine.gpus import GPUS, Gpu
+
+DATA = Path(__file__).parents[1] / "data"
+FITTED, CHECKED = DATA / "step_time.csv", DATA / "step_time_checks.csv"
+_OTHER_GPUS = DATA / "step_time_gpus.toml"
+
+NO_TRACE = {
+    "timm:densenet121d",
+    "timm:densenet264",
+    "timm:gluon_xception65",
+    "timm:regnety_040s_gn",
+}
+"""Models that timm no longer has."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published training step; ``benchmarks/data/README.md`` says what each source ran.
+
+    Attributes:
+        trace: The model, as :func:`benchmarks.step_time.models.build` takes it.
+        size: Pixels of a side, or tokens.
+        precision: ``fp32``, ``tf32`` or ``fp16-mixed``.
+    """
+
+    source: str
+    gpu: str
+    trace: str
+    size: int
+    precision: str
+    optimizer: str
+    batch: int
+    channels_last: bool
+    seconds: float
+
+    @property
+    def work_name(self) -> str:
+        """Names the traced work, which no rate changes."""
+        precision = "fp32" if self.precision == "tf32" else self.precision
+        layout = "-channels-last" if self.channels_last else ""
+        model = self.trace.replace(":", ".")
+        return f"{model}-{self.size}-{precision}-{self.optimizer}{layout}"
+
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """What the batches of one sweep have in common."""
+        return (self.source, self.gpu, self.precision, self.work_name)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file whose model can still be built."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row for row in _rows(file) if row.trace not in NO_TRACE]
+
+
+def _rows(lines: Iterator[str]) -> Iterator[Row]:
+    for fields in csv.DictReader(lines):
+        yield Row(
+            source=fields["source"],
+            gpu=fields["gpu"],
+            trace=fields["trace"],
+            size=int(fields["size"]),
+            precision=fields["precision"],
+            optimizer=fields["optimizer"],
+            batch=int(fields["batch"]),
+            channels_last=fields["channels_last"] == "1",
+            seconds=float(fields["step_ms"]) / 1e3,
+        )
+
+
+@cache
+def gpus() -> dict[str, Gpu]:
+    """All GPUs of the rows by name: those of the catalogue, and others."""
+    others = tomllib.loads(_OTHER_GPUS.read_text(encoding="utf-8"))
+    memory_and_price: dict[str, Any] = {
+        "total_bytes": 0,
+        "context_bytes": 0,
+        "price_per_hour_usd": 0.0,
+        "sources": {},
+    }
+    found = {
+        name: Gpu(name=name, display_name=name, **memory_and_price, **fields)
+        for name, fields in others.items()
+    }
+    return found | GPUS

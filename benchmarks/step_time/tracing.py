@@ -1,0 +1,153 @@
+"""Traces the steps of published rows with the packages of this Python.
+
+It reads jobs as JSON lines from standard input and writes the work of each to a file;
+:mod:`benchmarks.step_time.work` starts it in an environment that has timm.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.step_time.models import Built, build
+from benchmarks.step_time.work import HIGH, LOW
+from benchmarks.torchvision_here import load_torchvision
+from engine.prediction.tracer import fake_device, on_fake_tensors
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.recorder import MemoryRecorder
+from engine.tracing.trace import Operation
+
+MOST_SECONDS = 300
+"""For one job; the largest models take some 40 s on one core."""
+
+_AMPERE = 8.6
+_AUTOCAST = {"fp16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
+
+
+@dataclass
+class _Steps:
+    """What a recorder looks at."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None
+    phase: str = "idle"
+
+
+def operations(job: dict[str, Any], batch_size: int) -> list[Operation]:
+    """The operations of one training step whose batch is on the GPU already."""
+    built = build(job["trace"], job["size"])
+    layout = torch.channels_last if job["channels_last"] else torch.contiguous_format
+    built.model.to(memory_format=layout)  # type: ignore[call-overload]  # torch's stubs lack it
+    with fake_device(cuda_behaviour(_AMPERE)):
+        model = on_fake_tensors(built.model)
+        steps = _Steps(model, _optimizer(job["optimizer"], model))
+        batch = {
+            name: tensor.to(memory_format=layout) if tensor.dim() == 4 else tensor
+            for name, tensor in built.make_batch(batch_size).items()
+        }
+        recorder = MemoryRecorder(steps, batch_size)
+        # Adam's state exists from the second step on.
+        for _ in range(2 if isinstance(steps.optimizer, torch.optim.Adam) else 1):
+            recorder.record_step(lambda: _step(steps, built, batch, job["precision"]))
+        return recorder.trace.operations
+
+
+def _step(steps: _Steps, built: Built, batch: dict[str, torch.Tensor], precision: str) -> None:
+    autocast = _AUTOCAST.get(precision)
+    context = torch.autocast("cpu", dtype=autocast) if autocast else nullcontext()
+    steps.phase = "forward"
+    with context:
+        loss = built.loss(steps.model, batch)
+    steps.phase = "backward"
+    loss.backward()
+    steps.phase = "optimizer"
+    if steps.optimizer is not None:
+        steps.optimizer.step()
+    steps.model.zero_grad(set_to_none=True)
+    steps.phase = "idle"
+
+
+def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+    """As published: one kernel for all parameters, or several for each."""
+    parameters = model.parameters()
+    if name == "none":
+        return None
+    if name == "fused-adam":
+        return torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    if name == "bert-adam":
+        return torch.optim.Adam(parameters, lr=1e-3, weight_decay=0.01, foreach=False)
+    nesterov = name == "sgd-nesterov"
+    sgd = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, nesterov=nesterov, foreach=False)
+    for parameter in model.parameters():
+        sgd.state[parameter]["momentum_buffer"] = torch.empty_like(parameter)
+    return sgd
+
+
+def work_of(job: dict[str, Any]) -> list[list[Any]]:
+    """What a step does at every batch size, equal operations once.
+
+    Returns:
+        Name, number format, phase, layout and how often, then the numbers at :data:`LOW` and
+        :data:`HIGH` (:attr:`~engine.tracing.trace.Operation.numbers`).
+    """
+    low, high = (operations(job, size) for size in (LOW, HIGH))
+    counted = Counter(
+        (a.name, a.dtype, a.phase, a.channels_last, a.numbers, b.numbers)
+        for a, b in zip(low, high, strict=True)
+        if a.name == b.name
+    )
+    if counted.total() != len(low):
+        raise ValueError("the step is not alike at two batch sizes")
+    return [[*kind, times, *numbers] for (*kind, times), numbers in _split(counted)]
+
+
+def _split(counted: Counter[Any]) -> list[tuple[list[Any], list[tuple[int, ...]]]]:
+    return [([*key[:4], times], [key[4], key[5]]) for key, times in counted.items()]
+
+
+def _write(job: dict[str, Any]) -> None:
+    began = time.monotonic()
+    work = work_of(job)
+    path = Path(job["file"])
+    text = json.dumps({"job": job, "seconds": time.monotonic() - began, "operations": work})
+    unfinished = path.with_suffix(".part")
+    unfinished.write_bytes(gzip.compress(text.encode(), mtime=0))
+    unfinished.rename(path)
+
+
+def main() -> None:
+    """Trace the jobs, each in a fork with a time limit of its own."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    load_torchvision()
+    import timm  # noqa: F401  # once, for all forks
+    import transformers  # noqa: F401
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(MOST_SECONDS)
+            try:
+                _write(job)
+            except BaseException as error:  # the row is reported as not traced
+                sys.stderr.write(f"{job['trace']}: {type(error).__name__}: {error}\n")
+                os._exit(1)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()

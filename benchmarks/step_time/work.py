@@ -1,0 +1,113 @@
+"""The work of published steps: traced once, kept in ``var/step_time``.
+
+Tracing needs timm, so it runs in an environment of its own, made the first time. It takes some two
+seconds a row on one core, half an hour in all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.step_time.rows import Row
+from engine.environments import create
+from engine.tracing.trace import Operation
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "var" / "step_time"
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+
+LOW, HIGH = 2, 3
+"""The two batch sizes that are traced; they give all others."""
+
+_MOST_SECONDS = 3 * 3600
+
+
+def trace_missing(rows: Iterable[Row]) -> None:
+    """Trace the work of rows that is not there yet; what fails is reported and left out."""
+    jobs = {
+        row.work_name: {
+            "trace": row.trace,
+            "size": row.size,
+            "precision": "fp32" if row.precision == "tf32" else row.precision,
+            "optimizer": row.optimizer,
+            "channels_last": row.channels_last,
+            "file": str(_file(row.work_name)),
+        }
+        for row in rows
+        if not _file(row.work_name).exists()
+    }
+    if not jobs:
+        return
+    sys.stderr.write(f"Tracing {len(jobs):,} steps ...\n")
+    _file("").parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        [str(_environment()), "-m", "benchmarks.step_time.tracing"],
+        input="".join(json.dumps(job) + "\n" for job in jobs.values()),
+        text=True,
+        cwd=ROOT,
+        timeout=_MOST_SECONDS,
+        check=True,
+    )
+
+
+def is_traced(row: Row) -> bool:
+    return _file(row.work_name).exists()
+
+
+@cache
+def _work(name: str) -> Sequence[Any]:
+    document = json.loads(gzip.decompress(_file(name).read_bytes()))
+    operations: Sequence[Any] = document["operations"]
+    return operations
+
+
+def operations_of(row: Row) -> list[tuple[Operation, int]]:
+    """The operations of a row's step, and how often each runs."""
+    return [
+        (
+            Operation(name, dtype, 0, 0, phase, (0,) * (len(low) - 2), layout).with_numbers(
+                tuple(a + (b - a) * (row.batch - LOW) for a, b in zip(low, high, strict=True))
+            ),
+            times,
+        )
+        for name, dtype, phase, layout, times, low, high in _work(row.work_name)
+    ]
+
+
+@cache
+def architecture(name: str) -> str:
+    """The same for models that multiply the same matrices, whatever they are called.
+
+    Rows of one architecture are fitted together or held out together.
+    """
+    products = sorted(
+        f"{operation} {low[2:]} {times}"
+        for operation, _, phase, _, times, low, _ in _work(name)
+        if phase == "forward" and len(low) > 2
+    )
+    return hashlib.sha256("\n".join(products).encode()).hexdigest()
+
+
+def _file(name: str) -> Path:
+    return FOLDER / "work" / f"{name}.json.gz"
+
+
+def _environment() -> Path:
+    """The interpreter of an environment with timm, made unless it was before."""
+    wanted = REQUIREMENTS.read_text(encoding="utf-8")
+    made_with = FOLDER / REQUIREMENTS.name
+    python = FOLDER / "venv" / "bin" / "python"
+    if not (made_with.is_file() and made_with.read_text(encoding="utf-8") == wanted):
+        sys.stderr.write(f"Making {FOLDER} ...\n")
+        # The list is complete: pip must not look for another torch.
+        create(python.parents[1], "--no-deps", "--requirement", str(REQUIREMENTS))
+        made_with.write_text(wanted, encoding="utf-8")
+    return python

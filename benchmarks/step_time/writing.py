@@ -1,0 +1,90 @@
+"""Writes fitted constants as the engine reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from benchmarks.step_time.fitting import Fitted
+from benchmarks.step_time.rows import Row
+from engine.prediction.kernels import FORMATS, Format, Kind
+from engine.prediction.speed_model import SpeedModel
+
+Ranges = Mapping[tuple[str, bool], tuple[float, float]]
+"""Low and high of measured over predicted, by family and whether the GPU has rows."""
+
+_HEAD = """\
+# The constants of step times, written by `python -m benchmarks.step_time fit`; do not edit.
+#
+# Fitted on {day} to {rows:,} published training steps of {models:,} models on {gpus:,} GPUs:
+#{sources}
+# `benchmarks/data/README.md` says what each source ran, docs/methods.md what the constants mean.
+"""
+
+
+def as_toml(fitted: Fitted, rows: Sequence[Row]) -> str:
+    """The text of ``engine/prediction/step_time.toml``, without ranges."""
+    counts = {source: sum(row.source == source for row in rows) for source in _sources(rows)}
+    head = _HEAD.format(
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        rows=len(rows),
+        models=len({row.trace for row in rows}),
+        gpus=len({row.gpu for row in rows}),
+        sources="".join(f" {number:,} {source}," for source, number in counts.items())[:-1] + ".",
+    )
+    return "\n".join([head, *_tables(fitted.model, rows)]) + "\n"
+
+
+def ranges_as_toml(ranges: Ranges) -> str:
+    """The ranges of measured over predicted times, to add to it."""
+    lines = [
+        "",
+        "# Measured over predicted: where 92% of the steps lay whose architecture or whose GPU the",
+        "# constants had not seen.",
+    ]
+    for (family, known), (low, high) in ranges.items():
+        rows = "with_rows" if known else "without_rows"
+        lines += ["", f"[range.{family}.{rows}]", f"low = {low:.2f}", f"high = {high:.2f}"]
+    return "\n".join(lines) + "\n"
+
+
+def _sources(rows: Iterable[Row]) -> list[str]:
+    return sorted({row.source for row in rows})
+
+
+def _tables(model: SpeedModel, rows: Sequence[Row]) -> Iterator[str]:
+    yield "[launch]"
+    for name in ("kernel_seconds", "overlap", "host_seconds", "copy_bytes_per_second"):
+        yield f"{name} = {getattr(model, name):.4g}"
+    for kind in Kind:
+        yield f"\n[kind.{kind.name.lower()}]"
+        yield f"bandwidth = {model.bandwidth[kind]:.3g}"
+        yield from _computing(model, kind)
+    for name, generation in model.generations.items():
+        yield f"\n[generation.{name}]"
+        yield f"joules_per_flop = {_by_format(generation.joules_per_flop)}"
+        yield f"flops = {_by_format(generation.flops)}"
+        yield f"bandwidth = {generation.bandwidth:.3g}"
+    for name, speed in model.gpus.items():
+        yield f"\n[gpu.{name}]\nspeed = {speed:.3g}"
+        yield f"rows = {sum(row.gpu == name for row in rows)}"
+
+
+def _computing(model: SpeedModel, kind: Kind) -> Iterator[str]:
+    from engine.prediction.kernels import COMPUTING
+
+    if kind not in COMPUTING:
+        return
+    for unit in Format:
+        yield f"{unit.name.lower()} = {model.compute[kind * FORMATS + unit]:.3g}"
+    for name in ("half_inner", "half_columns", "half_tiles"):
+        if value := getattr(model, name)[kind]:
+            yield f"{name} = {value:.3g}"
+    for unit in Format:
+        if value := model.relaid[kind * FORMATS + unit]:
+            yield f"relaid_{unit.name.lower()} = {value:.3g}"
+
+
+def _by_format(values: Sequence[float]) -> str:
+    cells = [f"{unit.name.lower()} = {values[unit]:.3g}" for unit in Format]
+    return "{ " + ", ".join(cells) + " }"

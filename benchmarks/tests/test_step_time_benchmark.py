@@ -1,0 +1,202 @@
+"""The benchmark of step times: its rows, the fit, the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.step_time.rows import CHECKED, FITTED, Row, gpus, read_rows
+from engine.answer.economics import Verdict
+from engine.prediction.step_time import step_work
+from engine.tracing.trace import Operation
+from engine.workload import Precision
+
+pytestmark = pytest.mark.torch
+
+ROW = Row("lambda-v1", "a10", "toy", 224, "tf32", "none", 64, False, 0.1)
+
+
+def _operations(row: Row) -> list[tuple[Operation, int]]:
+    rows = 64 * row.batch
+    flops = 2 * rows * 512 * 512
+    dtype = "float16" if row.precision == "fp16-mixed" else "float32"
+    return [
+        (Operation("aten.mm", dtype, flops, 4096 * rows, "forward", (1, rows, 512, 512)), 12),
+        (
+            Operation(
+                "aten.convolution", dtype, 9 * flops, 999 * rows, "forward",
+                (rows, 512, 512, 9, 1), row.channels_last,
+            ),
+            5,
+        ),
+        (
+            Operation("aten.convolution", dtype, 9 * rows, 999 * rows, "forward",
+                      (rows, 64, 1, 9, 64)),
+            3,
+        ),
+        (Operation("aten.gelu", dtype, 0, 2048 * rows, "forward"), 40),
+        (Operation("aten._unsafe_view", dtype, 0, 2048 * rows, "forward"), 7),
+        (Operation("aten.add_", "float32", 0, 10**6, "optimizer"), 30),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row has the same small work."""
+    for module in ("fitting", "predictions"):
+        monkeypatch.setattr(f"benchmarks.step_time.{module}.operations_of", _operations)
+
+
+def _rows() -> list[Row]:
+    return [
+        replace(ROW, gpu=gpu, precision=precision, batch=batch, channels_last=last)
+        for gpu in ("a10", "v100-pcie", "h100", "rtx-3090")
+        for precision, last in (("tf32", False), ("fp32", False), ("fp16-mixed", True))
+        for batch in (1, 16, 256)
+    ]
+
+
+def test_every_row_ran_on_a_known_gpu_and_no_check_was_fitted() -> None:
+    fitted, checks = read_rows(FITTED), read_rows(CHECKED)
+    assert {row.gpu for row in (*fitted, *checks)} <= gpus().keys()
+    assert {(row.source, row.trace) for row in fitted}.isdisjoint(
+        (row.source, row.trace) for row in checks
+    )
+    assert all(row.seconds > 0 and row.batch > 0 for row in (*fitted, *checks))
+
+
+@pytest.mark.usefixtures("traced")
+def test_the_fit_and_the_engine_compute_the_same_times() -> None:
+    from benchmarks.step_time.fitting import Table, as_table
+    from engine.prediction.speed_model import speed_model
+
+    rows = _rows()
+    by_fit = Table(rows).seconds(as_table(speed_model())).tolist()
+    for row, seconds in zip(rows, by_fit, strict=True):
+        operations = [one for one, times in _operations(row) for _ in range(times)]
+        precision = Precision.TF32 if row.precision == "tf32" else Precision.FP32
+        expected = step_work(operations, gpus()[row.gpu], precision).timed()
+        assert seconds == pytest.approx(expected.seconds, rel=0.02), row
+
+
+@pytest.mark.usefixtures("traced")
+def test_the_fit_finds_what_rows_determine_and_leaves_the_rest() -> None:
+    import torch
+
+    from benchmarks.step_time.fitting import Table, as_table, constants, fit, model_of, names_of
+
+    rows = _rows()
+    wanted = constants(names_of(rows))
+    true = {name: one.start for name, one in wanted.items()} | {"gpu.a10": 0.8}
+    model = as_table(model_of(true.__getitem__, {row.gpu for row in rows}, list))
+    seconds = Table(rows).seconds(model).tolist()
+    measured = [replace(row, seconds=time) for row, time in zip(rows, seconds, strict=True)]
+    table, everything = Table(measured), torch.ones(len(rows), dtype=torch.bool)
+    weights = torch.full((len(rows),), 100.0, dtype=torch.float64)
+    found = fit(table, everything, weights)
+    again = table.seconds(as_table(found.model)).tolist()
+    assert again == pytest.approx(seconds, rel=0.05)
+    assert found.values["gpu.a10"] < 0.95
+    assert found.values["ATTENTION.compute"] == pytest.approx(wanted["ATTENTION.compute"].start)
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_is_written_is_what_the_engine_reads(tmp_path: Path) -> None:
+    from benchmarks.step_time.fitting import Fitted
+    from benchmarks.step_time.writing import as_toml, ranges_as_toml
+    from engine.prediction.speed_model import read_model, speed_model
+
+    model = speed_model()
+    path = tmp_path / "step_time.toml"
+    text = as_toml(Fitted({}, model), _rows()) + ranges_as_toml(model.ranges)
+    path.write_text(text, encoding="utf-8")
+    again = read_model(path)
+    assert again.bandwidth == pytest.approx(model.bandwidth)
+    assert again.compute == pytest.approx(model.compute)
+    assert again.relaid == pytest.approx(model.relaid)
+    assert again.half_tiles == pytest.approx(model.half_tiles)
+    assert again.gpus == pytest.approx(model.gpus)
+    assert again.ranges == model.ranges
+    assert "36 lambda-v1" in text
+
+
+def test_a_model_is_traced_as_it_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.step_time import models
+    from benchmarks.step_time.tracing import operations, work_of
+
+    tiny = {
+        "model_type": "bert", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 32,
+    }  # fmt: skip
+    monkeypatch.setitem(models.CONFIGS, "tiny", tiny)
+    job = {
+        "trace": "tiny-qa", "size": 8, "precision": "fp16-mixed", "optimizer": "sgd-momentum",
+        "channels_last": False,
+    }  # fmt: skip
+    work = work_of(job)
+    names = {name for name, *_ in work}
+    assert {"aten.bmm", "aten._softmax", "aten.native_layer_norm_backward"} <= names
+    assert {phase for _, _, phase, *_ in work} == {"forward", "backward", "optimizer"}
+    # The numbers at two batch sizes give any other.
+    at_five = sorted(one.numbers for one in operations(job, 5))
+    extended = sorted(
+        tuple(a + 3 * (b - a) for a, b in zip(low, high, strict=True))
+        for *_, times, low, high in work
+        for _ in range(times)
+    )
+    assert extended == at_five
+
+
+def _predicted(batch: int, seconds: float, measured: float, filled: float = 1.0) -> object:
+    from benchmarks.step_time.predictions import Predicted
+
+    return Predicted(
+        "s", "a10", "toy", 224, "fp32", "none", False, batch, True, "transformers", measured,
+        seconds, seconds, seconds, 2 * seconds, seconds, filled, False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured", "filled", "verdict", "wrong"),
+    [
+        (1.20, 1.10, 1.0, Verdict.GAIN, False),
+        (1.20, 0.98, 1.0, Verdict.GAIN, True),
+        (1.10, 0.98, 0.5, Verdict.PROBABLE, False),
+        (0.99, 1.02, 1.0, Verdict.NO_GAIN, False),
+        (1.01, 1.00, 1.0, Verdict.NO_GAIN, False),
+        (0.99, 1.20, 1.0, Verdict.NO_GAIN, True),
+    ],
+)
+def test_a_sure_verdict_is_held_against_the_measured_ratio(
+    predicted: float, measured: float, filled: float, verdict: Verdict, wrong: bool
+) -> None:
+    from benchmarks.step_time.report import figures
+
+    rows = [_predicted(1, 1.0, 1.0, filled), _predicted(2, 2 / predicted, 2 / measured, filled)]
+    (found,) = figures(rows).sweeps  # type: ignore[arg-type]
+    assert (found.verdict, found.wrong) == (verdict, wrong)
+    assert found.low <= found.predicted <= found.high
+
+
+def test_the_published_predictions_give_every_table() -> None:
+    from benchmarks.step_time.predictions import read
+    from benchmarks.step_time.report import figures, tables
+
+    found = read()
+    shown = figures(found)
+    assert len(tables(shown)) == 4
+    assert shown.errors[0].rows == sum(row.fitted for row in found)
+    assert shown.errors[0].median < 0.1
+    assert not any(sweep.wrong for sweep in shown.sweeps)
+    assert all(one.within >= 0.85 * one.rows for one in shown.coverage)
+
+
+def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
+    from benchmarks.step_time.predictions import Predicted, read, write
+
+    rows: Sequence[Predicted] = [_predicted(3, 0.25, 0.5)]  # type: ignore[list-item]
+    write(rows, tmp_path / "rows.csv")
+    assert read(tmp_path / "rows.csv") == rows

@@ -1,0 +1,209 @@
+"""The constants of step times: what share of its peak rates a GPU reaches in each kind of kernel.
+
+They are in ``step_time.toml`` next to this file; ``python -m benchmarks.step_time fit`` writes it
+from published training runs. The formulas take numbers here and tensors there.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..gpus import Gpu
+from .kernels import FORMATS, Format, Kernel, Kind
+
+FILE = Path(__file__).with_name("step_time.toml")
+
+_SHARPNESS = 3
+"""How sharply a power limit sets in: at half of it 4% are lost, where they meet 21%."""
+
+GENERATIONS = {
+    6.1: "pascal",
+    7.0: "volta",
+    7.5: "turing",
+    8.0: "ampere-data-center",
+    8.6: "ampere",
+    8.9: "ada",
+    9.0: "hopper",
+    12.0: "blackwell",
+}
+"""Of GPUs, by compute capability."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one generation of GPUs has in common.
+
+    Attributes:
+        joules_per_flop: Of whole matrix products, by :class:`~engine.prediction.kernels.Format`: it
+            and the GPU's power limit its rate.
+        flops: Factor on the rate of products and convolutions, by format.
+        bandwidth: Factor on the bandwidth.
+    """
+
+    joules_per_flop: Sequence[float]
+    flops: Sequence[float]
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class SpeedModel:
+    """All constants of a step's time on the GPU and its host.
+
+    Attributes:
+        kernel_seconds: For a kernel to start and drain.
+        overlap: The share that the shorter of moving and computing adds to the longer.
+        host_seconds: For Python and PyTorch to launch one operation.
+        copy_bytes_per_second: From the host's pageable memory to the GPU.
+        bandwidth: Share of the peak bandwidth, by :class:`~engine.prediction.kernels.Kind`.
+        compute: Share of the sustained FLOP rate of large products, by kind and format
+            (``kind * FORMATS + format``).
+        half_inner, half_columns, half_tiles: Where half of that is reached, by kind: the length of
+            the sums; the columns; the tiles for each multiprocessor.
+        relaid: How many times its bytes a convolution moves more where its images have to be laid
+            out anew, by kind and format.
+        generations: By name.
+        gpus: Factor on the speed of a GPU with measurements, by name.
+        ranges: Low and high of measured over predicted steps, by family and whether there are
+            measurements of the GPU.
+    """
+
+    kernel_seconds: float
+    overlap: float
+    host_seconds: float
+    copy_bytes_per_second: float
+    bandwidth: Sequence[float]
+    compute: Sequence[float]
+    half_inner: Sequence[float]
+    half_columns: Sequence[float]
+    half_tiles: Sequence[float]
+    relaid: Sequence[float]
+    generations: Mapping[str, Generation]
+    gpus: Mapping[str, float]
+    ranges: Mapping[tuple[str, bool], tuple[float, float]] = field(default_factory=dict)
+
+    def moving_seconds(self, kernel: Kernel, bytes_per_second: float) -> float:
+        """The time that a kernel takes to move its bytes, at a GPU's :class:`Rates`."""
+        again = kernel.relaid * self.relaid[kernel.kind * FORMATS + kernel.format]
+        moved = kernel.bytes_moved * (1 + again)
+        return moved / (bytes_per_second * self.bandwidth[kernel.kind])
+
+    def computing_seconds(
+        self, kernel: Kernel, flops_per_second: float, multiprocessors: float
+    ) -> float:
+        """The time that a kernel takes to compute, at the rate of its format.
+
+        Short sums, few columns and few tiles leave units idle.
+        """
+        kind = kernel.kind
+        filled = (
+            kernel.inner
+            / (kernel.inner + self.half_inner[kind])
+            * kernel.columns
+            / (kernel.columns + self.half_columns[kind])
+            * kernel.tiles
+            / (kernel.tiles + self.half_tiles[kind] * multiprocessors)
+        )
+        share = self.compute[kind * FORMATS + kernel.format]
+        return kernel.flops / (flops_per_second * share * filled)
+
+    def rates(self, gpu: Gpu) -> Rates:
+        """What a GPU sustains, in its generation and within its power."""
+        generation = self.generations[generation_of(gpu.compute_capability)]
+        speed = self.gpus.get(gpu.name, 1.0)
+        peaks = {Format.FP32: gpu.fp32_flops, Format.HALF: gpu.fp16_flops}
+        if gpu.tf32_flops is not None:
+            peaks[Format.TF32] = gpu.tf32_flops
+        sustained = {
+            unit: speed
+            * generation.flops[unit]
+            * _within_power(peak, gpu.power_watts / generation.joules_per_flop[unit])
+            for unit, peak in peaks.items()
+        }
+        return Rates(
+            # Without units for TF32, those of fp32 compute.
+            flops_per_second=[sustained.get(unit, sustained[Format.FP32]) for unit in Format],
+            bytes_per_second=speed * generation.bandwidth * gpu.memory_bytes_per_second,
+            multiprocessors=gpu.multiprocessors,
+            speed=speed,
+        )
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one GPU sustains.
+
+    Attributes:
+        flops_per_second: In large products, by format.
+        bytes_per_second: Of its memory.
+        multiprocessors: How many it has.
+        speed: The factor of this GPU, part of both rates.
+    """
+
+    flops_per_second: Sequence[float]
+    bytes_per_second: float
+    multiprocessors: float
+    speed: float
+
+
+def _within_power(peak: float, limit: float) -> float:
+    limited: float = peak / (1 + (peak / limit) ** _SHARPNESS) ** (1 / _SHARPNESS)
+    return limited
+
+
+def generation_of(compute_capability: float) -> str:
+    """The generation of a GPU; of one that is not known, the latest before it."""
+    known = [one for one in GENERATIONS if one <= compute_capability] or [min(GENERATIONS)]
+    return GENERATIONS[max(known)]
+
+
+@cache
+def speed_model() -> SpeedModel:
+    """The constants in use."""
+    return read_model(FILE)
+
+
+def read_model(path: Path) -> SpeedModel:
+    """Read the constants from a file.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If something is missing in it.
+    """
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        kinds = [table["kind"][kind.name.lower()] for kind in Kind]
+        return SpeedModel(
+            **table["launch"],
+            bandwidth=[kind["bandwidth"] for kind in kinds],
+            compute=[kind.get(_key(unit), 1.0) for kind in kinds for unit in Format],
+            half_inner=[kind.get("half_inner", 0.0) for kind in kinds],
+            half_columns=[kind.get("half_columns", 0.0) for kind in kinds],
+            half_tiles=[kind.get("half_tiles", 0.0) for kind in kinds],
+            relaid=[kind.get(f"relaid_{_key(unit)}", 0.0) for kind in kinds for unit in Format],
+            generations={name: _generation(fields) for name, fields in table["generation"].items()},
+            gpus={name: fields["speed"] for name, fields in table["gpu"].items()},
+            ranges={
+                (family, known): (fields[key]["low"], fields[key]["high"])
+                for family, fields in table.get("range", {}).items()
+                for key, known in (("with_rows", True), ("without_rows", False))
+            },
+        )
+    except KeyError as error:
+        raise ValueError(f"{path} lacks {error}") from error
+
+
+def _generation(fields: dict[str, Any]) -> Generation:
+    return Generation(
+        joules_per_flop=[fields["joules_per_flop"][_key(unit)] for unit in Format],
+        flops=[fields["flops"][_key(unit)] for unit in Format],
+        bandwidth=fields["bandwidth"],
+    )
+
+
+def _key(unit: Format) -> str:
+    return unit.name.lower()

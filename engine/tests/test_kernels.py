@@ -1,0 +1,143 @@
+"""Which kernels run the operations of a trace."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from engine.gpus import GPUS
+from engine.prediction.kernels import Format, Kernel, Kind, kernel_of, kind_of
+from engine.prediction.speed_model import FILE, generation_of, read_model, speed_model
+from engine.tracing.trace import Operation
+
+PER_GROUP = 8
+NO_TF32 = {"tf32": False, "tf32_products": False}
+
+
+def operation(
+    name: str, shape: tuple[int, ...] = (), phase: str = "forward", dtype: str = "float16"
+) -> Operation:
+    return Operation(name, dtype, 10**9, 10**6, phase, shape)
+
+
+def convolution(groups: int, taps: int = 9, *, last: bool = False, name: str = "") -> Operation:
+    shape = (1000, PER_GROUP * groups, PER_GROUP, taps, groups)
+    return Operation(f"aten.convolution{name}", "float16", 10**9, 10**6, "forward", shape, last)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten.add", Kind.ELEMENTWISE),
+        ("aten.clone", Kind.COPY),
+        ("aten.sum", Kind.REDUCTION),
+        ("aten._softmax_backward_data", Kind.SOFTMAX),
+        ("aten.native_layer_norm", Kind.LAYER_NORM),
+        ("aten.native_batch_norm", Kind.BATCH_NORM),
+        ("aten.native_batch_norm_backward", Kind.BATCH_NORM_BACKWARD),
+        ("aten._scaled_dot_product_flash_attention", Kind.ATTENTION),
+        ("aten.embedding_dense_backward", Kind.LOOKUP),
+        ("aten.max_pool2d_with_indices", Kind.LOOKUP),
+        ("aten.never_heard_of", Kind.ELEMENTWISE),
+    ],
+)
+def test_the_name_tells_the_kind(name: str, kind: Kind) -> None:
+    assert kind_of(operation(name)) is kind
+
+
+def test_whatever_the_optimizer_does_is_of_one_kind() -> None:
+    for name in ("aten.add", "aten._fused_adamw_", "aten.linalg_vector_norm"):
+        assert kind_of(operation(name, phase="optimizer")) is Kind.OPTIMIZER
+
+
+def test_convolutions_are_told_apart_by_groups_taps_and_layout() -> None:
+    assert kind_of(convolution(1)) is Kind.CONVOLUTION
+    assert kind_of(convolution(1, taps=1)) is Kind.POINTWISE_CONVOLUTION
+    assert kind_of(convolution(1, name="_backward")) is Kind.CONVOLUTION_BACKWARD
+    assert kind_of(convolution(4)) is Kind.GROUPED_CONVOLUTION
+    assert kind_of(convolution(4, last=True)) is Kind.ODD_GROUPED_CONVOLUTION
+    assert kind_of(convolution(64, last=True)) is Kind.GROUPED_CONVOLUTION
+    alone = operation("aten.convolution", (1000, 64, 1, 9, 64))
+    assert kind_of(alone) is Kind.DEPTHWISE_CONVOLUTION
+
+
+def test_a_product_has_as_many_tiles_as_cover_it() -> None:
+    kernel = kernel_of(operation("aten.bmm", (3, 129, 128, 64)), **NO_TF32)
+    assert kernel == Kernel(
+        Kind.BATCHED_PRODUCT, Format.HALF, 10**9, 10**6, inner=64, columns=128, tiles=3 * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "allowed", "unit"),
+    [
+        ("aten.mm", (1, 8, 8, 8), False, Format.FP32),
+        ("aten.mm", (1, 8, 8, 8), True, Format.TF32),
+        ("aten.convolution", (1, 8, 8, 9, 1), False, Format.TF32),
+    ],
+)
+def test_only_convolutions_use_tf32_unasked(
+    name: str, shape: tuple[int, ...], allowed: bool, unit: Format
+) -> None:
+    single = operation(name, shape, dtype="float32")
+    for has_units, used in ((True, unit), (False, Format.FP32)):
+        kernel = kernel_of(single, tf32=has_units, tf32_products=allowed)
+        assert kernel is not None
+        assert kernel.format is used
+
+
+def test_causal_attention_computes_half_of_the_scores() -> None:
+    attention = "aten._scaled_dot_product_flash_attention"
+    whole, causal = (
+        kernel_of(operation(attention, (32, 64, 64, 16, masked)), **NO_TF32) for masked in (0, 1)
+    )
+    assert whole is not None
+    assert causal is not None
+    assert causal.flops == whole.flops / 2
+
+
+def test_no_kernel_runs_a_view() -> None:
+    assert kernel_of(operation("aten._unsafe_view"), **NO_TF32) is None
+
+
+def test_every_gpu_of_the_catalogue_sustains_less_than_its_peaks() -> None:
+    model = speed_model()
+    for gpu in GPUS.values():
+        rates = model.rates(gpu)
+        assert 0.2 * gpu.fp32_flops < rates.flops_per_second[Format.FP32] < 1.2 * gpu.fp32_flops
+        assert 0.3 * gpu.fp16_flops < rates.flops_per_second[Format.HALF] < 1.3 * gpu.fp16_flops
+        assert 0.6 < rates.bytes_per_second / gpu.memory_bytes_per_second < 1.2
+
+
+def test_a_gpu_that_is_not_known_is_of_the_latest_generation_before_it() -> None:
+    assert generation_of(8.6) == "ampere"
+    assert generation_of(8.7) == "ampere"
+    assert generation_of(13.0) == "blackwell"
+    assert generation_of(3.5) == "pascal"
+
+
+def test_the_constants_are_plausible() -> None:
+    model = speed_model()
+    assert 1e-6 < model.kernel_seconds < 1e-5
+    assert 17e-6 <= model.host_seconds <= 24e-6  # sweeps of Hugging Face's Trainer
+    assert all(0.1 < share < 2 for share in model.bandwidth)
+    assert all(0.01 < share < 2 for share in model.compute)
+    assert all(0.7 < speed < 1.4 for speed in model.gpus.values())
+    for low, high in model.ranges.values():
+        assert 0.4 < low < 1 < high < 3
+    for (family, known), (low, high) in model.ranges.items():
+        if known:
+            wider = model.ranges[family, False]
+            assert wider[0] <= low
+            assert wider[1] >= high
+    assert not math.isnan(sum(model.compute))
+
+
+def test_a_file_without_a_kind_is_refused(tmp_path: Path) -> None:
+    text = FILE.read_text(encoding="utf-8").replace("[kind.softmax]", "[kind.hardmax]")
+    path = tmp_path / "step_time.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="softmax"):
+        read_model(path)
