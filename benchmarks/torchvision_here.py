@@ -6,6 +6,15 @@ _OPERATORS = ("nms", "qnms")
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
+DECLARED = (
+    "import torch; torch.version.cuda or hasattr(torch.ops.torchvision, 'nms') or list(map("
+    "torch.library.define, ('torchvision::nms', 'torchvision::qnms'), "
+    "2 * ('(Tensor boxes, Tensor scores, float threshold) -> Tensor',)))\n"
+)
+"""For a ``.pth`` file of an environment: torchvision's operators need CUDA's libraries. Without
+them it still loads if it finds these declared; no step calls them."""
+
+
 def load_torchvision() -> None:
     """Import torchvision, even where its own kernels are for another build of PyTorch.
 

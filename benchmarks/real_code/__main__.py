@@ -26,19 +26,12 @@ from benchmarks.real_code.comparison import (
     peaks_on_the_cpu,
     this_python,
 )
+from benchmarks.torchvision_here import DECLARED
 from engine.environments import create
 from engine.errors import EngineError, InvalidInput
 
 FOLDER = ROOT / "var" / "real_code"
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-
-_DECLARED = (
-    "import torch; torch.version.cuda or hasattr(torch.ops.torchvision, 'nms') or list(map("
-    "torch.library.define, ('torchvision::nms', 'torchvision::qnms'), "
-    "2 * ('(Tensor boxes, Tensor scores, float threshold) -> Tensor',)))\n"
-)
-"""torchvision's operators need CUDA's libraries. Without them it still loads if it finds these
-declared; no script calls it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +92,7 @@ def _environment() -> Path:
     # The list is complete: pip must not look for another torch.
     create(python.parents[1], "--no-deps", "--requirement", str(REQUIREMENTS))
     (packages,) = python.parents[1].glob("lib/python3*/site-packages")
-    (packages / "torchvision.pth").write_text(_DECLARED, encoding="utf-8")
+    (packages / "torchvision.pth").write_text(DECLARED, encoding="utf-8")
     made_with.write_text(wanted, encoding="utf-8")
     return python
 

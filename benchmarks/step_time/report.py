@@ -112,6 +112,7 @@ def figures(found: Sequence[Predicted]) -> Figures:
     """The figures of all rows; those that were fitted count with what had not seen them."""
     fitted = [row for row in found if row.fitted]
     checks = [row for row in found if not row.fitted]
+    several = _of_several_gpus(fitted)
     return Figures(
         summary={
             "unseen": Errors.of(row.unseen / row.measured - 1 for row in fitted),
@@ -126,7 +127,7 @@ def figures(found: Sequence[Predicted]) -> Figures:
         sweeps=[_sweep(*pair) for pair in _batch_pairs(found)],
         coverage=[
             _covered("model not fitted", fitted, lambda row: row.unseen, True),
-            _covered("GPU not fitted", fitted, lambda row: row.unseen_gpu, False),
+            _covered("GPU not fitted", several, lambda row: row.unseen_gpu, False),
             *(
                 _covered(f"{family}, model not fitted", _of(fitted, family), _unseen, True)
                 for family in Family
@@ -138,6 +139,11 @@ def figures(found: Sequence[Predicted]) -> Figures:
 
 def _of(rows: Iterable[Predicted], family: Family) -> list[Predicted]:
     return [row for row in rows if row.family == family]
+
+
+def _of_several_gpus(rows: Iterable[Predicted]) -> list[Predicted]:
+    """Without timm's, which are of one GPU: without it, their networks are not fitted either."""
+    return [row for row in rows if not row.source.startswith("timm")]
 
 
 def _unseen(row: Predicted) -> float:
@@ -152,7 +158,7 @@ def _errors(fitted: Sequence[Predicted], checks: Sequence[Predicted]) -> Iterato
         values = sorted({str(getattr(row, name)) for row in fitted})
         for value in values:
             yield _error(f"  {value}", [row for row in fitted if getattr(row, name) == value])
-    yield _error("GPU not fitted", fitted, lambda row: row.unseen_gpu)
+    yield _error("GPU not fitted", _of_several_gpus(fitted), lambda row: row.unseen_gpu)
     yield _error("checks: never fitted", checks)
     for source in sorted({row.source for row in checks}):
         yield _error(f"  {source}", [row for row in checks if row.source == source])
@@ -268,8 +274,7 @@ def ranges_of(found: Sequence[Predicted]) -> Ranges:
     A GPU without rows is no better known than one with rows.
     """
     fitted = [row for row in found if row.fitted]
-    # timm's rows are of one GPU: without it, the constants have not seen its networks either.
-    of_several = [row for row in fitted if not row.source.startswith("timm")]
+    of_several = _of_several_gpus(fitted)
     ranges = {}
     for family in Family:
         known = _middle([row.measured / row.unseen for row in _enough(fitted, family)])

@@ -23,7 +23,6 @@ import torch
 
 from benchmarks.step_time.models import Built, build
 from benchmarks.step_time.work import HIGH, LOW
-from benchmarks.torchvision_here import load_torchvision
 from engine.prediction.tracer import fake_device, on_fake_tensors
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
@@ -131,7 +130,6 @@ def main() -> None:
     """Trace the jobs, each in a fork with a time limit of its own."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    load_torchvision()
     import timm  # noqa: F401  # once, for all forks
     import transformers  # noqa: F401
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.step_time.rows import Row
+from benchmarks.torchvision_here import DECLARED
 from engine.environments import create
 from engine.tracing.trace import Operation
 
@@ -109,5 +110,7 @@ def _environment() -> Path:
         sys.stderr.write(f"Making {FOLDER} ...\n")
         # The list is complete: pip must not look for another torch.
         create(python.parents[1], "--no-deps", "--requirement", str(REQUIREMENTS))
+        (packages,) = python.parents[1].glob("lib/python3*/site-packages")
+        (packages / "torchvision.pth").write_text(DECLARED, encoding="utf-8")
         made_with.write_text(wanted, encoding="utf-8")
     return python

@@ -26,9 +26,11 @@ from .speed_model import speed_model
 MICRO_BATCHES_TRACED = 2
 """The most that a trace runs: from the second one on, each is like the one before."""
 
-FILLED = 0.9
+FILLED = 0.95
 """From this share on, :attr:`StepTime.filled`, a batch counts as filling the GPU."""
 
+_ANY = 1e12
+"""More tiles than any product has: they fill every wave of every GPU."""
 _COLLECTIVE = "c10d."
 _INPUTS = "inputs"
 _OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
@@ -208,9 +210,7 @@ def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTim
         moving = model.moving_seconds(kernel, rates.bytes_per_second)
         peak = rates.flops_per_second[kernel.format]
         computing = model.computing_seconds(kernel, peak, rates.multiprocessors)
-        # As many tiles as would fill every wave.
-        whole = replace(kernel, tiles=math.inf) if kernel.flops else kernel
-        full = model.computing_seconds(whole, peak, rates.multiprocessors) if kernel.flops else 0.0
+        full = model.computing_seconds(replace(kernel, tiles=_ANY), peak, rates.multiprocessors)
         return KernelTime(moving, computing, max(moving, full) + model.overlap * min(moving, full))
 
     return time_of

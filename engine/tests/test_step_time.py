@@ -113,6 +113,17 @@ def test_more_samples_take_no_less_time_and_fill_no_less(low: int, high: int, na
     assert 0 < step(low).filled <= step(high).filled * (1 + 1e-9) <= 1 + 1e-6
 
 
+def test_a_large_product_fills_the_gpu_and_a_small_one_does_not() -> None:
+    def filled(rows: int) -> float:
+        flops = 2 * rows * 1024 * 1024
+        one = work("aten.mm", "float16", flops, 0, shape=(1, rows, 1024, 1024))
+        return step_work([one] * 1000, GPUS["h100"], Precision.FP16_MIXED).timed().filled
+
+    assert filled(10**6) > 0.95
+    assert filled(4096) < 0.9
+    assert filled(64) < 0.3
+
+
 def test_tf32_speeds_up_matrix_products_only_if_enabled() -> None:
     assert gpu_seconds(product(), Precision.TF32) < gpu_seconds(product()) * 0.8
 
@@ -157,7 +168,7 @@ def test_a_step_is_of_the_family_that_most_of_its_flops_are() -> None:
 
 
 def test_a_ratio_is_better_known_where_both_batches_fill_the_gpu() -> None:
-    full, empty = StepTime(1.0, 1.0, 0.1, 0.9), StepTime(1.0, 0.5, 1.0, 0.4)
+    full, empty = StepTime(1.0, 1.0, 0.1, 0.97), StepTime(1.0, 0.5, 1.0, 0.4)
     assert ratio_noise(full, full) == FILLED_NOISE
     assert ratio_noise(full, empty) == ratio_noise(empty, full) == UNFILLED_NOISE
 
