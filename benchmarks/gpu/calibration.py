@@ -29,17 +29,19 @@ from engine.gpus import GPUS, catalogue_name
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
     LEAST_MEMORY_SHARE,
-    LEAST_TIME_SHARE,
     Counted,
     RelativeRange,
     Residual,
     as_toml,
-    published_step_time_range,
     range_of,
+    step_time_range,
 )
 from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import UNSCALED, Family, Scales, StepWork
 
+LEAST_TIME_SHARE = 0.10
+"""The least width of a range of step times to each side: clocks, temperature and drivers alone
+differ by this much."""
 _FARTHEST = 100.0
 """No factor is larger, or smaller than its inverse: far beyond any observed value."""
 _FIRST_STEP, _LAST_STEP = 0.5, 1e-4
@@ -304,7 +306,7 @@ def _ranges(
     before, memory, times = residuals
     gpu_memory = [one for one in before if one.counted in MEMORY]
     known_times = [one for one in before if one.counted is Counted.STEP_SECONDS]
-    published = published_step_time_range(Family.OTHER, _gpu(results) in speed_model().gpus)
+    published = step_time_range(Family.OTHER, _gpu(results) in speed_model().gpus)
     rows = []
     for when, more in (("before", []), ("after", memory)):
         found = range_of([*gpu_memory, *more], LEAST_MEMORY_SHARE, ASSUMED_MEMORY)

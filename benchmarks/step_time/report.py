@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.errors import Errors
+from benchmarks.step_time.learning import Learned, Spread, learned, spreads
 from benchmarks.step_time.predictions import Predicted
 from benchmarks.step_time.writing import Ranges
 from engine.answer.economics import FILLED_NOISE, LEAST_GAIN, UNFILLED_NOISE, Verdict, speedup
@@ -106,6 +107,8 @@ class Figures:
     ratios: list[Ratio]
     sweeps: list[Sweep]
     coverage: list[Coverage]
+    learned: list[Learned]
+    spreads: list[Spread]
 
 
 def figures(found: Sequence[Predicted]) -> Figures:
@@ -134,6 +137,8 @@ def figures(found: Sequence[Predicted]) -> Figures:
             ),
             _covered("checks", checks, lambda row: row.predicted, None),
         ],
+        learned=learned(found),
+        spreads=spreads(found),
     )
 
 
@@ -303,10 +308,14 @@ def tables(found: Figures) -> list[Table]:
         _table("Error of predicted ratios of speeds", found.ratios),
         _table("Two batches of one setup", found.sweeps),
         _table("Measured times within the range of their predictions", found.coverage),
+        _table("Corrected by steps measured on the GPU", found.learned),
+        _table("Deviation of measured from predicted times, by its cause", found.spreads),
     ]
 
 
-def _table(title: str, rows: Sequence[Error | Ratio | Sweep | Coverage]) -> Table:
+def _table(
+    title: str, rows: Sequence[Error | Ratio | Sweep | Coverage | Learned | Spread]
+) -> Table:
     table = Table(box=box.SIMPLE, title=title)
     for name in asdict(rows[0]) if rows else ():
         table.add_column(name.replace("_", " "))

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.step_time.rows import CHECKED, FITTED, Row, gpus, read_rows
 from engine.answer.economics import Verdict
+from engine.prediction import correction
 from engine.prediction.step_time import step_work
 from engine.tracing.trace import Operation
 from engine.workload import Precision
@@ -187,7 +188,7 @@ def test_the_published_predictions_give_every_table() -> None:
 
     found = read()
     shown = figures(found)
-    assert len(tables(shown)) == 4
+    assert len(tables(shown)) == 6
     assert shown.errors[0].rows == sum(row.fitted for row in found)
     assert shown.errors[0].median < 0.1
     assert not any(sweep.wrong for sweep in shown.sweeps)
@@ -200,3 +201,23 @@ def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
     rows: Sequence[Predicted] = [_predicted(3, 0.25, 0.5)]  # type: ignore[list-item]
     write(rows, tmp_path / "rows.csv")
     assert read(tmp_path / "rows.csv") == rows
+
+
+def test_measured_steps_bring_published_predictions_closer() -> None:
+    from benchmarks.step_time import predictions
+    from benchmarks.step_time.learning import learned
+
+    found = learned(predictions.read())
+    assert [one.rows > 10 for one in found] == [True, True]
+    for one in found:
+        assert one.median < one.before
+        assert one.percentile_90 < one.before_percentile_90
+
+
+def test_the_engine_takes_the_spreads_that_were_found() -> None:
+    from benchmarks.step_time import predictions
+    from benchmarks.step_time.learning import spreads
+
+    taken = (correction.GPU_SPREAD, correction.WORKLOAD_SPREAD, correction.STEP_SPREAD)
+    for spread, value in zip(spreads(predictions.read()), taken, strict=True):
+        assert value == pytest.approx(spread.deviation, abs=0.01), spread.cause

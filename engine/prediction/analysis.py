@@ -24,10 +24,10 @@ from ..step.building import blaming_the_config, cache_caveats
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
 from .correction import NO_EXPERIENCE, Experience
-from .intervals import memory_range
+from .intervals import RelativeRange, memory_range
 from .limits import find_limits
 from .probe import convolves, predict_step, predict_trial
-from .step_time import StepTime, ratio_noise, time_range
+from .step_time import StepTime, ratio_noise
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
 from .traces import Emit, TraceRequest, trace_request
@@ -147,7 +147,7 @@ def predict_findings(
         noise=ratio_noise(*times),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
-        caveats=_caveats(step, gpu, outcome, limits.safe_batch_size, waits),
+        caveats=_caveats(step, recommended, outcome, limits.safe_batch_size, waits),
         timeline=timeline(step),
         largest_tensors=largest_tensors(step),
     )
@@ -292,22 +292,22 @@ def curve(predict: Probe, outcome: SearchOutcome, request: Request) -> list[Tria
 
 
 def _caveats(
-    step: Trace, gpu: Gpu, outcome: SearchOutcome, safe: int, waits: int | None
+    step: Trace, recommended: Trial, outcome: SearchOutcome, safe: int, waits: int | None
 ) -> list[str]:
     """What to know about a prediction.
 
     Args:
         step: That of the recommended batch.
-        gpu: Where.
+        recommended: Its trial.
         outcome: Of the search.
         safe: The largest batch that surely fits.
         waits: The current batch, if its step is limited by kernel launches.
     """
     caveats = [
-        f"Predicted step times may be off by {time_range(step.operations, gpu)}. Ratios are more "
-        "reliable.",
         "Assumes nothing else is using the GPU. Other processes or a display leave less memory.",
     ]
+    if (off_by := _time_range(recommended)) is not None:
+        caveats.insert(0, f"Predicted step times may be off by {off_by}. Ratios are more reliable.")
     if waits is not None:
         caveats.append(
             f"At batch {waits:,} the step is limited by kernel launches: a larger batch costs "
@@ -323,6 +323,13 @@ def _caveats(
     if not outcome.next_batch_size_fails:
         caveats.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
     return caveats
+
+
+def _time_range(trial: Trial) -> RelativeRange | None:
+    seconds, low, high = trial.step_seconds, trial.step_seconds_low, trial.step_seconds_high
+    if seconds is None or low is None or high is None:
+        return None
+    return RelativeRange(low / seconds, high / seconds)
 
 
 def _gib(size: int) -> str:

@@ -27,8 +27,6 @@ OWN_FILE_VARIABLE = "ENGINE_CALIBRATION"
 
 LEAST_MEMORY_SHARE = 0.02
 """The least width of a memory range to each side, whatever the residuals say."""
-LEAST_TIME_SHARE = 0.10
-"""The same for step times: clocks, temperature and drivers alone differ by this much."""
 
 WORKSPACE_SHARE = 0.15
 """How much more than predicted a step with convolutions may take, since cuDNN's workspaces are not
@@ -164,19 +162,12 @@ def device_used_interval(
 
 
 def step_time_range(family: str, has_rows: bool) -> RelativeRange:
-    """The range of predicted step times: from residuals of this machine, else of published steps.
+    """The range of predicted step times that nothing measured has corrected, from published steps.
 
     Args:
         family: Of the step (:class:`~engine.prediction.step_time.Family`).
         has_rows: Whether published steps of the GPU are among those that were fitted.
     """
-    known = [*_residuals(PUBLISHED), *_residuals(own_file())]
-    times = [residual for residual in known if residual.counted is Counted.STEP_SECONDS]
-    return range_of(times, LEAST_TIME_SHARE, published_step_time_range(family, has_rows))
-
-
-def published_step_time_range(family: str, has_rows: bool) -> RelativeRange:
-    """As :func:`step_time_range`, without residuals of this machine."""
     return RelativeRange(*speed_model().ranges[family, has_rows])
 
 
