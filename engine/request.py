@@ -20,6 +20,10 @@ from .workload import LARGEST_ACCUMULATION, Attention, Precision, Workload
 LARGEST_BATCH_SIZE = 65_536
 """Upper bound of all batch sizes, so that no extrapolation runs away."""
 
+WORLD_CO2E_GRAMS_PER_KWH = 481.0
+"""Emissions of the world's electricity in 2023, in grams of CO2 equivalents per kWh generated:
+Ember, 3 July 2024 (https://www.statista.com/statistics/943137/, read 2026-11)."""
+
 
 @dataclass(frozen=True)
 class Assumptions:
@@ -57,6 +61,19 @@ class Assumptions:
             metavar="USD",
         ),
     ] = None
+    grid_co2e_grams_per_kwh: Annotated[
+        float,
+        Interval(ge=0, le=10_000),
+        Described(
+            "Grid intensity",
+            f"CO2e of the electricity where you train. {WORLD_CO2E_GRAMS_PER_KWH:g} is the world's "
+            "average of 2023 (Ember).",
+            Group.COST,
+            unit="g CO2e per kWh",
+            flag="--grid-intensity",
+            metavar="GRAMS",
+        ),
+    ] = WORLD_CO2E_GRAMS_PER_KWH
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}

@@ -105,11 +105,43 @@ class BatchTrials:
 
 
 @dataclass(frozen=True)
+class Energy:
+    """The energy of a training run, and what the recommended batch saves of it in a year.
+
+    Only that of the GPUs, all together. Power is predicted; the grid's intensity is assumed.
+
+    Attributes:
+        power_limit_watts: Of one GPU.
+        current_watts, recommended_watts: Mean power of one GPU at the load of that batch.
+        current_kwh_per_run, recommended_kwh_per_run: Of a run now, and at the recommended batch.
+        kwh_per_year: Saved; zero without a gain.
+        kwh_per_year_low, kwh_per_year_high: Its interval; below zero where more may be drawn than
+            the speedup saves.
+        kg_co2e_per_year: Saved.
+        grid_co2e_grams_per_kwh: As assumed.
+    """
+
+    power_limit_watts: float
+    current_watts: float
+    recommended_watts: float
+    current_kwh_per_run: float
+    recommended_kwh_per_run: float
+    kwh_per_year: float
+    kwh_per_year_low: float
+    kwh_per_year_high: float
+    kg_co2e_per_year: float
+    grid_co2e_grams_per_kwh: float
+
+
+@dataclass(frozen=True)
 class Savings:
-    """GPU-hours and money saved per year by the recommended batch.
+    """GPU-hours, money and energy saved per year by the recommended batch.
 
     Savings are zero without a gain. ``source`` is that of the speedup; hours, runs and price are
     always assumptions, repeated here as used.
+
+    Attributes:
+        energy: ``None`` where the GPU's power is not known.
     """
 
     source: Source
@@ -120,6 +152,7 @@ class Savings:
     hours_per_run: float
     runs_per_year: float
     price_per_hour_usd: float
+    energy: Energy | None = None
 
 
 @dataclass(frozen=True)

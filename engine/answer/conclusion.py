@@ -19,6 +19,7 @@ from ..result import (
 from ..workload import Workload
 from .certificate import model_commands
 from .economics import FILLED_NOISE, Speedup, Verdict, savings, speedup, speedup_in_turn
+from .energy import limit_watts, power_of
 from .recommendation import (
     ENOUGH_SPEED,
     Bound,
@@ -127,7 +128,15 @@ def answer(
     current, recommended, gained = found.current, found.recommended, found.speedup
     saved = None
     if gained is not None:
-        saved = savings(request.assumptions, found.price_per_hour_usd, gained, found.source)
+        limit = limit_watts(found.gpu, found.measured_on)
+        known = (*found.outcome.trials, *found.curve)
+        saved = savings(
+            request.assumptions,
+            found.price_per_hour_usd,
+            gained,
+            found.source,
+            power_of(limit, current, recommended, known),
+        )
     largest = next(
         trial
         for trial in found.outcome.trials

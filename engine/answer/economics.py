@@ -1,4 +1,4 @@
-"""Speedups with their intervals, and the GPU-hours and money that they save in a year.
+"""Speedups with their intervals, and the GPU-hours, money and energy that they save in a year.
 
 Only speed saves money. Unused memory (headroom) costs nothing and is never counted.
 """
@@ -12,7 +12,8 @@ from enum import StrEnum
 from statistics import median
 
 from ..request import Assumptions
-from ..result import Comparison, Savings, Source
+from ..result import Comparison, Energy, Savings, Source
+from .energy import Power
 
 FILLED_NOISE = 0.03
 """How far the ratio of two predicted speeds may be off where both batches fill the GPU."""
@@ -144,7 +145,11 @@ def usd_per_million_samples(price_per_hour_usd: float, samples_per_second: float
 
 
 def savings(
-    assumptions: Assumptions, price_per_hour_usd: float, gained: Speedup, source: Source
+    assumptions: Assumptions,
+    price_per_hour_usd: float,
+    gained: Speedup,
+    source: Source,
+    power: Power | None = None,
 ) -> Savings:
     """What a year at the recommended batch saves, compared with the current one.
 
@@ -160,6 +165,7 @@ def savings(
         price_per_hour_usd: Of one GPU.
         gained: The recommended batch's speedup.
         source: Of the speedup.
+        power: Of one GPU at both batches, if known.
     """
     saved_share = 1 - 1 / gained.ratio if gained.is_gain else 0.0
     gpu_hours = assumptions.runs_per_year * assumptions.hours_per_run * saved_share
@@ -173,4 +179,42 @@ def savings(
         hours_per_run=assumptions.hours_per_run,
         runs_per_year=assumptions.runs_per_year,
         price_per_hour_usd=price_per_hour_usd,
+        energy=_energy(assumptions, power, gained) if power else None,
+    )
+
+
+def _energy(assumptions: Assumptions, power: Power, gained: Speedup) -> Energy:
+    """The energy of a run now and then, and what a year saves of it.
+
+    With ``h`` GPU-hours a run, ``n`` runs a year, speedup ``s`` and mean power ``p`` and ``q`` in
+    watts at the current and the recommended batch::
+
+        kwh_per_run  = h * p / 1000 now, h / s * q / 1000 then
+        kwh_per_year = n * (now - then)
+
+    In its interval the power, the ratio ``q / p`` and the speedup are all at their worst, or all
+    at their best.
+    """
+    now = assumptions.hours_per_run * power.current / 1000
+    then = low = high = now
+    if gained.is_gain:
+        then = assumptions.hours_per_run / gained.ratio * power.recommended / 1000
+        rises_least, rises_most = power.ratio_range
+        high = then * rises_most * gained.ratio / gained.low
+        low = then * rises_least * gained.ratio / gained.high
+    least, most = power.range
+    saved, saved_at_least, saved_at_most = (
+        assumptions.runs_per_year * (now - later) for later in (then, high, low)
+    )
+    return Energy(
+        power_limit_watts=power.limit,
+        current_watts=power.current,
+        recommended_watts=power.recommended,
+        current_kwh_per_run=now,
+        recommended_kwh_per_run=then,
+        kwh_per_year=saved,
+        kwh_per_year_low=min(least * saved_at_least, most * saved_at_least),
+        kwh_per_year_high=most * saved_at_most,
+        kg_co2e_per_year=saved * assumptions.grid_co2e_grams_per_kwh / 1000,
+        grid_co2e_grams_per_kwh=assumptions.grid_co2e_grams_per_kwh,
     )

@@ -14,7 +14,7 @@ from ..answer.economics import Speedup, Verdict
 from ..gpus import GIB, LOCAL, Gpu
 from ..models.kinds import SizeLimits
 from ..models.presets import Preset
-from ..result import AnalysisResult, GpuFacts, MeasuredOn, Savings, Source, Trial
+from ..result import AnalysisResult, Energy, GpuFacts, MeasuredOn, Savings, Source, Trial
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
 from ..workload import Optimizer, Workload
@@ -197,9 +197,28 @@ def _add_savings(table: Table, savings: Savings) -> None:
         if saved != "none":
             cost += f", now {savings.current_usd_per_run:,.2f} USD"
         table.add_row("Cost per run", cost, source)
+    if savings.energy is not None:
+        _add_energy(table, savings.energy)
     use = f"{savings.runs_per_year:,g} runs a year of {savings.hours_per_run:,g} h"
     price = f"{savings.price_per_hour_usd:,.2f} USD per GPU-hour" if priced else "no price known"
     table.add_row("Assumed use", f"{use}, {price}", Source.ASSUMED)
+    if savings.energy is not None:
+        grid = f"{savings.energy.grid_co2e_grams_per_kwh:,g} g CO2e per kWh"
+        table.add_row("Assumed grid", grid, Source.ASSUMED)
+
+
+def _add_energy(table: Table, energy: Energy) -> None:
+    """The GPUs' energy of a run and, with a gain, of a year. Power is never measured."""
+    source = f"{Source.PREDICTED}, {Source.ASSUMED} use"
+    watts = f"{energy.recommended_watts:,.0f} of {energy.power_limit_watts:,.0f} W per GPU"
+    run = f"{energy.recommended_kwh_per_run:,.2f} kWh"
+    if energy.kwh_per_year:
+        run += f", now {energy.current_kwh_per_run:,.2f} kWh"
+        low, high = energy.kwh_per_year_low, energy.kwh_per_year_high
+        saved = f"{energy.kwh_per_year:,.0f} kWh a year ({low:,.0f} to {high:,.0f}), "
+        saved += f"{energy.kg_co2e_per_year:,.0f} kg CO2e"
+        table.add_row("Energy saved", saved, source)
+    table.add_row("Energy per run", f"{run}, at {watts}", source)
 
 
 def _trials(result: AnalysisResult) -> RenderableType:
