@@ -16,6 +16,9 @@ from engine.request import AnalysisRequest, Assumptions
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 
+LAB_DEFAULTS = ("hours_per_run", "runs_per_year", "grid_co2e_grams_per_kwh")
+"""The assumptions that the lab sets for every new analysis; prices it sets by GPU."""
+
 
 def lab_settings() -> LabSettings:
     """The stored settings; the engine's defaults where nothing is stored."""
@@ -91,23 +94,32 @@ def _held(name: str, change: GpuPrice | None) -> HeldPrice:
 
 
 def save_settings(
-    member: User, *, hours_per_run: object, runs_per_year: object, sharing_allowed: bool
+    member: User,
+    *,
+    hours_per_run: object,
+    runs_per_year: object,
+    grid_co2e_grams_per_kwh: object,
+    sharing_allowed: bool,
 ) -> LabSettings:
     """Store the lab's settings; the caller has checked that the member is an admin.
 
-    The two numbers are untrusted; empty resets them to the engine's. ``hours_per_run`` is in
+    The numbers are untrusted; empty resets them to the engine's. ``hours_per_run`` is in
     GPU-hours.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
     """
-    given = {"hours_per_run": hours_per_run, "runs_per_year": runs_per_year}
+    given = {
+        "hours_per_run": hours_per_run,
+        "runs_per_year": runs_per_year,
+        "grid_co2e_grams_per_kwh": grid_co2e_grams_per_kwh,
+    }
     filled = {name: value for name, value in given.items() if value not in (None, "")}
     assumed = Assumptions(**filled)  # type: ignore[arg-type]  # it reads numbers from text
     stored = lab_settings()
     before = _words(stored)
-    stored.hours_per_run = assumed.hours_per_run
-    stored.runs_per_year = assumed.runs_per_year
+    for name in LAB_DEFAULTS:
+        setattr(stored, name, getattr(assumed, name))
     stored.sharing_allowed = sharing_allowed
     stored.changed_by = member
     with transaction.atomic():
@@ -150,12 +162,20 @@ def _words(stored: LabSettings) -> str:
     sharing = "allowed" if stored.sharing_allowed else "forbidden"
     return (
         f"{stored.hours_per_run:g} h per run, {stored.runs_per_year:g} runs per year, "
+        f"{stored.grid_co2e_grams_per_kwh:g} g CO2e per kWh, "
         f"sharing {sharing}"
     )
 
 
 def _price(held: HeldPrice) -> str:
     return "none" if held.usd is None else f"{held.usd:g} USD per hour ({held.origin})"
+
+
+def lab_assumptions(price_per_hour_usd: float | None = None) -> Assumptions:
+    """What the lab assumes as of now, with this price."""
+    lab = lab_settings()
+    own = {name: getattr(lab, name) for name in LAB_DEFAULTS}
+    return Assumptions(**own, price_per_hour_usd=price_per_hour_usd)
 
 
 PRICE = "price_per_hour_usd"
@@ -186,14 +206,14 @@ def settle(
         measured_gpu: Empty for a prediction.
 
     Returns:
-        The request with hours, runs and price. The price stays ``None`` where none is known. A
+        The request with hours, runs, grid and price; that stays ``None`` where none is known. A
         given value that equals the lab's counts as the lab's, since the form proposes it.
     """
-    lab, price = lab_settings(), price_of(measured_gpu or request.gpu)
-    defaults = asdict(Assumptions(lab.hours_per_run, lab.runs_per_year, price.usd))
+    price = price_of(measured_gpu or request.gpu)
+    defaults = asdict(lab_assumptions(price.usd))
     left_out = {name: value for name, value in defaults.items() if given.get(name) in (None, "")}
     assumed = replace(request.assumptions, **left_out)
-    origins = {"hours_per_run": "lab", "runs_per_year": "lab", PRICE: price.origin}
+    origins = dict.fromkeys(LAB_DEFAULTS, "lab") | {PRICE: price.origin}
     return Settled(
         request=replace(request, assumptions=assumed),
         assumed_by={

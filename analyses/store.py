@@ -77,7 +77,8 @@ def answer(analysis: Analysis) -> bool:
         name: getattr(earlier, name)
         for name in (
             "result", "source", "largest_batch_size", "recommended_batch_size", "speedup",
-            "has_gain", "usd_per_year", "gpu_hours_per_year", "environment",
+            "has_gain", "usd_per_year", "gpu_hours_per_year", "kwh_per_year",
+            "kg_co2e_per_year", "environment",
         )
     }  # fmt: skip
     copied |= {"started_at": Now(), "answered_from": origin}

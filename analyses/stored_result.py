@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 def result_columns(result: AnalysisResult) -> dict[str, object]:
     """The columns that a result fills."""
+    energy = result.savings and result.savings.energy
     return {
         "result": result.to_dict(),
         "source": result.source,
@@ -32,6 +33,8 @@ def result_columns(result: AnalysisResult) -> dict[str, object]:
         "has_gain": None if result.speedup is None else has_gain(result),
         "usd_per_year": result.savings and result.savings.usd_per_year,
         "gpu_hours_per_year": result.savings and result.savings.gpu_hours_per_year,
+        "kwh_per_year": energy and energy.kwh_per_year,
+        "kg_co2e_per_year": energy and energy.kg_co2e_per_year,
     }
 
 

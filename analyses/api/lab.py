@@ -75,6 +75,9 @@ class LabSerializer(serializers.ModelSerializer[LabSettings]):
         help_text="GPU-hours of one training run at today's batch size, assumed."
     )
     runs_per_year = serializers.FloatField(help_text="Assumed.")
+    grid_co2e_grams_per_kwh = serializers.FloatField(
+        help_text="Of the electricity of its GPUs, assumed."
+    )
     sharing_allowed = serializers.BooleanField(
         help_text="Whether members may share an analysis with people outside the lab."
     )
@@ -85,7 +88,7 @@ class LabSerializer(serializers.ModelSerializer[LabSettings]):
 
     class Meta:
         model = LabSettings
-        fields = ("hours_per_run", "runs_per_year", "sharing_allowed", "changed_by", "changed_at")
+        fields = (*lab.LAB_DEFAULTS, "sharing_allowed", "changed_by", "changed_at")
 
 
 class LabBody(BaseModel):
@@ -102,6 +105,14 @@ class LabBody(BaseModel):
     ] = None
     runs_per_year: Annotated[
         float | None, Field(ge=0, le=1_000_000, description="Assumed; null as above.")
+    ] = None
+    grid_co2e_grams_per_kwh: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=10_000,
+            description="Of the electricity of its GPUs, assumed; null as above.",
+        ),
     ] = None
     sharing_allowed: Annotated[
         bool,

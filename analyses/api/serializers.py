@@ -187,7 +187,8 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "software", "measured_gpu", "current_batch_size", "queued_at", "started_at",
             "finished_at", "node", "attempt", "answered_from", "pushed_from", "source",
             "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year",
-            "gpu_hours_per_year", "adopted_at", "adopted_by", "failure", "tags",
+            "gpu_hours_per_year", "kwh_per_year", "kg_co2e_per_year", "adopted_at", "adopted_by",
+            "failure", "tags",
         )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
@@ -201,6 +202,11 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             },
             "usd_per_year": {"help_text": "Savings, with assumed hours, runs and price."},
             "gpu_hours_per_year": {"help_text": "Savings, with assumed hours and runs."},
+            "kwh_per_year": {
+                "help_text": "Savings of the GPUs' energy, with predicted power and assumed hours "
+                "and runs; null where the GPU's power is not known."
+            },
+            "kg_co2e_per_year": {"help_text": "The same times the grid's assumed intensity."},
         }
 
     @extend_schema_field(FailureSerializer(allow_null=True))

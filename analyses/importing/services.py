@@ -16,6 +16,7 @@ from analyses.models import Analysis, Job, LogLine, Push, Status, Trial
 from analyses.store import request_columns
 from analyses.stored_result import result_columns
 from engine.answer import economics
+from engine.answer.energy import power_in
 from engine.result import AnalysisResult
 from memorymark_site.operations import log
 
@@ -85,4 +86,5 @@ def _counted_by(settled: Settled, result: AnalysisResult) -> AnalysisResult:
     assumed = settled.request.assumptions
     gained = economics.Speedup(ratio, low, high)
     price = assumed.price_per_hour_usd or 0.0  # as the engine does where no price is known
-    return replace(result, savings=economics.savings(assumed, price, gained, result.source))
+    counted = economics.savings(assumed, price, gained, result.source, power_in(result))
+    return replace(result, savings=counted)

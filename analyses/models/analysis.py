@@ -130,6 +130,8 @@ class Analysis(models.Model):
     has_gain = models.BooleanField(null=True, blank=True)
     usd_per_year = models.FloatField(null=True, blank=True)
     gpu_hours_per_year = models.FloatField(null=True, blank=True)
+    kwh_per_year = models.FloatField(null=True, blank=True)
+    kg_co2e_per_year = models.FloatField(null=True, blank=True)
     adopted_at = models.DateTimeField(null=True, blank=True)
     adopted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
@@ -224,7 +226,10 @@ ADDED_UP_BY = (("owner",), ("model",), ("gpu", "measured_gpu"), ("month",))
 """What totals are grouped by. Each has an index that covers the summed columns, so a group is read
 in one piece and nothing is sorted."""
 
-_ADDED_UP = ("is_realised", "source", "usd_per_year", "gpu_hours_per_year")
+_ADDED_UP = (
+    "is_realised", "source", "usd_per_year", "gpu_hours_per_year", "kwh_per_year",
+    "kg_co2e_per_year",
+)  # fmt: skip
 
 
 class CountedSavings(models.Model):
@@ -235,7 +240,8 @@ class CountedSavings(models.Model):
     writes it.
 
     ``month`` is the first day (UTC) of the month of the adoption, or of the answer if nothing is
-    adopted. Without a speedup, both savings are 0.
+    adopted. Without a speedup, savings of money and hours are 0, and those of energy empty, as they
+    are where the GPU's power is not known.
     """
 
     analysis = models.OneToOneField(
@@ -253,6 +259,8 @@ class CountedSavings(models.Model):
     source = models.CharField(max_length=20, choices=FigureSource)
     usd_per_year = models.FloatField()
     gpu_hours_per_year = models.FloatField()
+    kwh_per_year = models.FloatField(null=True)
+    kg_co2e_per_year = models.FloatField(null=True)
 
     class Meta:
         constraints = (

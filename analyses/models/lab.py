@@ -11,7 +11,8 @@ from engine.request import Assumptions
 class LabSettings(models.Model):
     """The defaults of a new analysis; at most one row, with the primary key :attr:`ONLY`.
 
-    ``hours_per_run`` is in GPU-hours. ``sharing_allowed`` is whether members may show an analysis
+    ``hours_per_run`` is in GPU-hours. ``grid_co2e_grams_per_kwh`` is what the electricity of the
+    lab's GPUs emits. ``sharing_allowed`` is whether members may show an analysis
     to people outside the lab.
     """
 
@@ -19,6 +20,7 @@ class LabSettings(models.Model):
 
     hours_per_run = models.FloatField(default=Assumptions.hours_per_run)
     runs_per_year = models.FloatField(default=Assumptions.runs_per_year)
+    grid_co2e_grams_per_kwh = models.FloatField(default=Assumptions.grid_co2e_grams_per_kwh)
     sharing_allowed = models.BooleanField(default=True)
     changed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"

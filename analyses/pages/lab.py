@@ -105,6 +105,12 @@ class LabForm(forms.Form):
         f"Training runs per year. Leave blank for {exact(Assumptions.runs_per_year)}.",
         decimal=True,
     )
+    grid_co2e_grams_per_kwh = number(
+        "Grid intensity",
+        "Grams of CO2e per kWh of your electricity. Leave blank for "
+        f"{exact(Assumptions.grid_co2e_grams_per_kwh)}, the world's average of 2023 (Ember).",
+        decimal=True,
+    )
     sharing_allowed = tick(
         "Members can share analyses by link",
         "Anyone with the link can see that analysis without an account.",
@@ -115,8 +121,7 @@ class LabForm(forms.Form):
         """The form filled with the current settings."""
         return cls(
             initial={
-                "hours_per_run": plain_number(stored.hours_per_run),
-                "runs_per_year": plain_number(stored.runs_per_year),
+                **{name: plain_number(getattr(stored, name)) for name in lab.LAB_DEFAULTS},
                 "sharing_allowed": stored.sharing_allowed,
             }
         )

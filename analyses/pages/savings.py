@@ -149,11 +149,15 @@ def _adoptable(request: MemberRequest, pk: int) -> Analysis:
     return analysis
 
 
-_TOTAL_COLUMNS = ("usd_per_year", "gpu_hours_per_year", "workloads", "speedup_sources")
+_TOTAL_COLUMNS = (
+    "usd_per_year", "gpu_hours_per_year", "kwh_per_year_predicted", "kg_co2e_per_year_predicted",
+    "workloads", "speedup_sources",
+)  # fmt: skip
 _ANALYSIS_COLUMNS = (
     "analysis", "member", "model", "gpu", "month", "savings", "verified", "current_batch_size",
     "recommended_batch_size", "speedup", "speedup_source", "hours_per_run_assumed",
     "runs_per_year_assumed", "price_per_hour_usd_assumed", "gpu_hours_per_year", "usd_per_year",
+    "grid_co2e_grams_per_kwh_assumed", "kwh_per_year_predicted", "kg_co2e_per_year_predicted",
 )  # fmt: skip
 
 
@@ -176,7 +180,10 @@ def analyses_csv(analyses: Iterable[CountedAnalysis]) -> StreamingHttpResponse:
 
 def _cells(total: Total) -> list[Cell]:
     sources = " and ".join(total.sources)
-    return [total.usd_per_year, total.gpu_hours_per_year, total.workloads, sources]
+    return [
+        total.usd_per_year, total.gpu_hours_per_year, total.kwh_per_year, total.kg_co2e_per_year,
+        total.workloads, sources,
+    ]  # fmt: skip
 
 
 def _line(counted: CountedAnalysis) -> list[Cell]:
@@ -187,7 +194,8 @@ def _line(counted: CountedAnalysis) -> list[Cell]:
         analysis.current_batch_size, analysis.recommended_batch_size,
         analysis.speedup, analysis.source, counted.hours_per_run, counted.runs_per_year,
         counted.price_per_hour_usd, analysis.gpu_hours_per_year or 0.0,
-        analysis.usd_per_year or 0.0,
+        analysis.usd_per_year or 0.0, counted.grid_co2e_grams_per_kwh, analysis.kwh_per_year,
+        analysis.kg_co2e_per_year,
     ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def settings_of(
     for name, described in FIELDS.items():
         label = described.label
         if described.group is Group.COST:
-            value = _assumed(name, request.get(name), (assumed_by or {}).get(name, ""))
+            value = _assumed(described, request.get(name), (assumed_by or {}).get(name, ""))
             rows.append((f"{label} (assumed)", value))
         elif described.group is not Group.MODEL and name in shown:
             rows.append((label, _value(described, shown[name])))
@@ -71,10 +71,11 @@ def _value(described: Field, value: object) -> str:
     return f"{whole(value)} {described.described.unit}".strip()
 
 
-def _assumed(name: str, value: float | None, origin: str) -> str:
-    if value is None:
-        return _ORIGINS["catalogue"]
-    text = usd(value) if name.endswith("_usd") else exact(value)
+def _assumed(described: Field, value: float | None, origin: str) -> str:
+    is_price = described.name.endswith("_usd")
+    if value is None:  # a request of an earlier version
+        return _ORIGINS["catalogue"] if is_price else ""
+    text = usd(value) if is_price else f"{exact(value)} {described.described.unit}".strip()
     return f"{text}, {_ORIGINS[origin]}" if origin else text
 
 

@@ -66,6 +66,7 @@ def _kind(gpu: str) -> str:
 _REPEATED = ("owner_id", "workload_key", "model", "gpu", "measured_gpu", "source")
 _DATES = ("adopted_at", "finished_at", "queued_at")
 _SUMS = ("usd_per_year", "gpu_hours_per_year")
+_ENERGY = ("kwh_per_year", "kg_co2e_per_year")
 
 
 @contextmanager
@@ -89,7 +90,7 @@ def _recount(owner: int, key: str) -> None:
     counting = (
         Analysis.objects.filter(status=Status.SUCCEEDED, owner=owner, workload_key=key)
         .order_by(IsNull(F("adopted_at"), True), "-pk")  # adopted ones first
-        .only(*_REPEATED, *_DATES, *_SUMS)
+        .only(*_REPEATED, *_DATES, *_SUMS, *_ENERGY)
         .first()
     )
     stored = CountedSavings.objects.filter(owner=owner, workload_key=key)
@@ -106,6 +107,6 @@ def columns_of(analysis: Analysis) -> dict[str, Any]:
         "analysis_id": analysis.pk,
         "month": since.astimezone(UTC).date().replace(day=1),
         "is_realised": analysis.adopted_at is not None,
-        **{name: getattr(analysis, name) for name in _REPEATED},
+        **{name: getattr(analysis, name) for name in (*_REPEATED, *_ENERGY)},
         **{name: getattr(analysis, name) or 0.0 for name in _SUMS},
     }

@@ -25,6 +25,7 @@ CHUNK = 100
 """Analyses read at a time, so that a long CSV starts at once and is never whole in memory."""
 
 _ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd")
+_GRID = "grid_co2e_grams_per_kwh"
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     "member": ("owner",),
@@ -43,12 +44,16 @@ class Total:
     """Savings of one kind.
 
     Attributes:
+        kwh_per_year, kg_co2e_per_year: Of the workloads whose GPU's power is known; ``None`` where
+            there is none.
         measured_usd_per_year: The part of the money whose speedup was measured.
         sources: Where the speedups come from.
     """
 
     usd_per_year: float
     gpu_hours_per_year: float
+    kwh_per_year: float | None
+    kg_co2e_per_year: float | None
     workloads: int
     measured_usd_per_year: float
     sources: tuple[str, ...]
@@ -116,7 +121,13 @@ def _sums(counted: QuerySet[CountedSavings], *columns: str) -> Iterable[_Sum]:
     sums: Iterable[_Sum] = (
         counted.order_by()
         .values(*columns, "is_realised", "source")
-        .annotate(usd=Sum("usd_per_year"), hours=Sum("gpu_hours_per_year"), count=Count("*"))
+        .annotate(
+            usd=Sum("usd_per_year"),
+            hours=Sum("gpu_hours_per_year"),
+            kwh=Sum("kwh_per_year"),
+            kg_co2e=Sum("kg_co2e_per_year"),
+            count=Count("*"),
+        )
     )
     return sums
 
@@ -136,6 +147,8 @@ def _total(part: _Sum) -> Total:
     return Total(
         usd_per_year=usd,
         gpu_hours_per_year=part["hours"],
+        kwh_per_year=part["kwh"],
+        kg_co2e_per_year=part["kg_co2e"],
         workloads=part["count"],
         measured_usd_per_year=usd if part["source"] == FigureSource.MEASURED else 0.0,
         sources=(part["source"],),
@@ -147,10 +160,17 @@ def _added(parts: Iterable[Total]) -> Total:
     return Total(
         usd_per_year=fsum(part.usd_per_year for part in found),
         gpu_hours_per_year=fsum(part.gpu_hours_per_year for part in found),
+        kwh_per_year=_sum_of_known(part.kwh_per_year for part in found),
+        kg_co2e_per_year=_sum_of_known(part.kg_co2e_per_year for part in found),
         workloads=sum(part.workloads for part in found),
         measured_usd_per_year=fsum(part.measured_usd_per_year for part in found),
         sources=tuple(sorted({source for part in found for source in part.sources})),
     )
+
+
+def _sum_of_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fsum(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -178,6 +198,7 @@ class CountedAnalysis:
     Attributes:
         kind: ``realised`` or ``potential``.
         is_verified: Realised, and verified by a training run.
+        grid_co2e_grams_per_kwh: ``None`` too where the GPU's power is not known.
     """
 
     analysis: Analysis
@@ -187,6 +208,7 @@ class CountedAnalysis:
     hours_per_run: float | None
     runs_per_year: float | None
     price_per_hour_usd: float | None
+    grid_co2e_grams_per_kwh: float | None
 
 
 def largest_first(counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
@@ -207,7 +229,7 @@ def counted_analyses(counted: Iterable[CountedSavings]) -> Iterator[CountedAnaly
                     kind="realised" if row.is_realised else "potential",
                     is_verified=row.is_realised and analysis.is_verified,
                     month=f"{row.month:{MONTH}}",
-                    **{name: getattr(analysis, f"assumed_{name}") for name in _ASSUMED},
+                    **{name: getattr(analysis, f"assumed_{name}") for name in (*_ASSUMED, _GRID)},
                 )
 
 
@@ -215,6 +237,7 @@ def _analyses() -> QuerySet[Analysis, Any]:
     found: dict[str, Any] = {
         f"assumed_{name}": Cast(KT(f"result__savings__{name}"), FloatField()) for name in _ASSUMED
     }
+    found[f"assumed_{_GRID}"] = Cast(KT(f"result__savings__energy__{_GRID}"), FloatField())
     verifying = Training.objects.filter(analysis=OuterRef("pk"), verifies=True)
     found["is_verified"] = Exists(verifying)
     return Analysis.objects.select_related("owner").annotate(**found).defer("request", "result")

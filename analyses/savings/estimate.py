@@ -20,15 +20,18 @@ from analyses.formatting import (
     whole,
 )
 from engine.answer import economics
+from engine.answer.energy import power_in
 from engine.errors import InvalidInput
 from engine.request import Assumptions
-from engine.result import AnalysisResult, Savings, Source
+from engine.result import AnalysisResult, Energy, Savings, Source
 
 LABELS = {
     "runs_per_year": "Runs per year",
     "hours_per_run": "GPU-hours per run today",
     "price_per_hour_usd": "USD per GPU-hour",
+    "grid_co2e_grams_per_kwh": "g CO2e per kWh",
 }
+"""The last one only matters where the energy is known."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ def estimate_of(result: AnalysisResult, query: Mapping[str, str], *, adopted: bo
     if saved is None:
         return Estimate(estimate_figures(result, adopted=adopted), [], "")
     stored = asdict(_stored(saved))
-    given = {name: query.get(name) or plain_number(stored[name]) for name in LABELS}
+    labels = {name: text for name, text in LABELS.items() if saved.energy or "grid" not in name}
+    given = {name: query.get(name) or plain_number(stored[name]) for name in labels}
     wrong: dict[str, str] = {}
     changed: dict[str, str] = {}
     try:
@@ -75,12 +79,12 @@ def estimate_of(result: AnalysisResult, query: Mapping[str, str], *, adopted: bo
         wrong = error.fields
     else:
         values = asdict(tried)
-        changed = {name: given[name] for name in LABELS if values[name] != stored[name]}
+        changed = {name: given[name] for name in labels if values[name] != stored[name]}
         result = with_assumptions(result, tried) if changed else result
     return Estimate(
         figures=estimate_figures(result, adopted=adopted),
         fields=[
-            Field(name, label, given[name], wrong.get(name, "")) for name, label in LABELS.items()
+            Field(name, label, given[name], wrong.get(name, "")) for name, label in labels.items()
         ],
         query=urlencode(changed),
     )
@@ -100,7 +104,9 @@ def with_assumptions(result: AnalysisResult, assumptions: Assumptions) -> Analys
     gained = economics.Speedup(ratio, low, ratio if high is None else high)
     price = assumptions.price_per_hour_usd
     price = saved.price_per_hour_usd if price is None else price
-    return replace(result, savings=economics.savings(assumptions, price, gained, saved.source))
+    power = power_in(result) if saved.energy else None
+    again = economics.savings(assumptions, price, gained, saved.source, power)
+    return replace(result, savings=again)
 
 
 def has_gain(result: AnalysisResult) -> bool:
@@ -124,11 +130,13 @@ def has_probable_gain(result: AnalysisResult) -> bool:
 
 
 def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[Figure]:
-    """Speedup, cost per run and yearly savings."""
+    """Speedup, cost per run, yearly savings and, where the GPU's power is known, energy."""
     savings = result.savings
     yearly = f"{'Realised' if adopted else 'Potential'} savings per year"
     if savings:
-        return [_speedup_figure(result), _cost_figure(savings), _savings_figure(yearly, savings)]
+        money = [_cost_figure(savings), _savings_figure(yearly, savings)]
+        energy = [_energy_figure(savings.energy)] if savings.energy else []
+        return [_speedup_figure(result), *money, *energy]
     note = "without a speedup there is nothing to compare"
     nothing = [Figure(label, UNKNOWN, note, (), tone="quiet") for label in ("Cost per run", yearly)]
     return [_speedup_figure(result), *nothing]
@@ -188,5 +196,30 @@ def _savings_figure(label: str, savings: Savings) -> Figure:
     )
 
 
+def _energy_figure(energy: Energy) -> Figure:
+    """Energy per run, and in one line what a year saves; its power is never measured."""
+    now, then = energy.current_kwh_per_run, energy.recommended_kwh_per_run
+    value = f"{significant(then)} kWh"
+    watts = f"{significant(energy.recommended_watts)} of {significant(energy.power_limit_watts)} W"
+    note = f"at {watts} per GPU; the GPUs only"
+    if energy.kwh_per_year:
+        value = f"{significant(now)} → {value}"
+        low, high = energy.kwh_per_year_low, energy.kwh_per_year_high
+        note = (
+            f"{significant(energy.kwh_per_year)} kWh ({significant(low)} to {significant(high)}) "
+            f"and {significant(energy.kg_co2e_per_year)} kg CO2e saved per year, at "
+            f"{significant(energy.current_watts)} → {watts} per GPU and "
+            f"{exact(energy.grid_co2e_grams_per_kwh)} g CO2e per kWh; the GPUs only"
+        )
+    sources = (Source.PREDICTED, Source.ASSUMED)
+    return Figure("Energy per run", value, note, sources, "good" if now > then else "quiet")
+
+
 def _stored(saved: Savings) -> Assumptions:
-    return Assumptions(saved.hours_per_run, saved.runs_per_year, saved.price_per_hour_usd)
+    usual = Assumptions.grid_co2e_grams_per_kwh
+    return Assumptions(
+        saved.hours_per_run,
+        saved.runs_per_year,
+        saved.price_per_hour_usd,
+        saved.energy.grid_co2e_grams_per_kwh if saved.energy else usual,
+    )

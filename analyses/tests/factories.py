@@ -29,6 +29,8 @@ from analyses.models import (
 from analyses.savings.aggregation import recounting, workload_key
 from analyses.stored_result import result_columns
 from engine import result as engine_result
+from engine.answer import economics
+from engine.answer.energy import power_in
 from engine.gpus import GIB, GPUS
 from engine.request import AnalysisRequest, Assumptions
 from engine.result import (
@@ -179,7 +181,20 @@ def make_result(
         speedup_low=None if speedup is None else speedup * 0.98,
         speedup_high=None if speedup is None else speedup * 1.02,
     )
-    return replace(result, **changes)
+    result = replace(result, **changes)
+    if savings and "savings" not in changes:
+        result = replace(result, savings=_with_energy(result, savings))
+    return result
+
+
+def _with_energy(result: AnalysisResult, savings: Savings) -> Savings:
+    """With the energy that follows from its trials, speedup and the usual assumptions."""
+    ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
+    if ratio is None or low is None or high is None:
+        return savings
+    gained, price = economics.Speedup(ratio, low, high), savings.price_per_hour_usd
+    counted = economics.savings(Assumptions(), price, gained, savings.source, power_in(result))
+    return replace(savings, energy=counted.energy)
 
 
 def make_timeline(batch_size: int) -> list[TimelinePoint]:

@@ -297,6 +297,8 @@ def test_a_row_copies_the_columns_it_is_counted_by(member: User) -> None:
         "source": "measured",
         "usd_per_year": 2.5,
         "gpu_hours_per_year": 0.0,
+        "kwh_per_year": None,
+        "kg_co2e_per_year": None,
     }
 
 

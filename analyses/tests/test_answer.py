@@ -30,8 +30,8 @@ def test_every_key_number_and_card_says_where_it_comes_from() -> None:
     result = make_result()
     for figure in [*key_figures(result), *estimate_figures(result)]:
         assert figure.sources
-    _, cost, savings = estimate_figures(result)
-    assert cost.sources == savings.sources == (Source.PREDICTED, Source.ASSUMED)
+    _, cost, savings, energy = estimate_figures(result)
+    assert cost.sources == savings.sources == energy.sources == (Source.PREDICTED, Source.ASSUMED)
 
 
 def test_the_largest_batch_is_shown_with_the_one_that_fails() -> None:
@@ -84,7 +84,7 @@ def test_a_speedup_inside_the_noise_is_no_gain() -> None:
     assert result.speedup is not None
     assert 1 < result.speedup < 1.02
     assert not has_gain(result)
-    speedup, cost, savings = estimate_figures(result)
+    speedup, cost, savings, _ = estimate_figures(result)
     assert speedup.value == "no gain"
     assert "within the noise" in speedup.note
     assert "\N{RIGHTWARDS ARROW}" not in cost.value
@@ -124,11 +124,20 @@ def test_a_missing_step_time_is_stated_and_not_guessed() -> None:
 
 
 def test_savings_show_their_assumptions() -> None:
-    _, cost, savings = estimate_figures(make_result())
+    _, cost, savings, energy = estimate_figures(make_result())
     assert "8 GPU-hours per run today" in cost.note
     assert "per GPU-hour" in cost.note
     assert "100 runs per year" in savings.note
     assert savings.label.startswith("Potential")
+    assert "481 g CO2e per kWh" in energy.note
+    assert "of 150 W per GPU" in energy.note
+
+
+def test_energy_is_not_shown_where_the_power_is_not_known() -> None:
+    result = make_result()
+    unknown = replace(result, savings=replace(assumed(result), energy=None))
+    labels = [figure.label for figure in estimate_figures(unknown)]
+    assert labels == ["Speedup", "Cost per run", "Potential savings per year"]
 
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

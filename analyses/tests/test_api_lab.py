@@ -35,6 +35,7 @@ def test_members_can_read_the_settings_but_not_change_them(api: APIClient) -> No
     assert api.get(LAB).json() == {
         "hours_per_run": 8.0,
         "runs_per_year": 100.0,
+        "grid_co2e_grams_per_kwh": 481.0,
         "sharing_allowed": True,
         "changed_by": None,
         "changed_at": None,

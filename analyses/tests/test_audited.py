@@ -51,19 +51,31 @@ def test_a_changed_price_is_logged_with_old_and_new(admin: User) -> None:
 
 def test_changed_lab_settings_are_logged_with_old_and_new(admin: User) -> None:
     for _ in range(2):  # the second changes nothing
-        save_settings(admin, hours_per_run="5", runs_per_year="7", sharing_allowed=False)
+        save_settings(
+            admin,
+            hours_per_run="5",
+            runs_per_year="7",
+            grid_co2e_grams_per_kwh="",
+            sharing_allowed=False,
+        )
 
     ((who, action, _, before, after),) = _log()
     assert (who, action) == ("ada", "lab_changed")
     assert "sharing allowed" in before
-    assert after == "5 h per run, 7 runs per year, sharing forbidden"
+    assert after == "5 h per run, 7 runs per year, 481 g CO2e per kWh, sharing forbidden"
 
 
 def test_refused_changes_are_not_logged(admin: User) -> None:
     with pytest.raises(InvalidInput):
         set_price(admin, "a10", "-1")
     with pytest.raises(InvalidInput):
-        save_settings(admin, hours_per_run="x", runs_per_year="7", sharing_allowed=True)
+        save_settings(
+            admin,
+            hours_per_run="x",
+            runs_per_year="7",
+            grid_co2e_grams_per_kwh="",
+            sharing_allowed=True,
+        )
 
     assert _log() == []
 

@@ -52,7 +52,8 @@ def money(result: AnalysisResult) -> float:
 
 
 def of_older_version(result: AnalysisResult) -> AnalysisResult:
-    return replace(result, speedup_low=None, speedup_high=None)
+    savings = result.savings and replace(result.savings, energy=None)
+    return replace(result, speedup_low=None, speedup_high=None, savings=savings)
 
 
 # Computing
@@ -65,6 +66,28 @@ def test_the_stored_assumptions_give_the_stored_savings(result: AnalysisResult) 
     assert again is not None
     for name, stored in vars(result.savings).items():
         assert getattr(again, name) == (stored if name == "source" else pytest.approx(stored))
+
+
+def test_energy_follows_the_assumptions() -> None:
+    energy = [
+        savings.energy
+        for use in (Assumptions(), Assumptions(grid_co2e_grams_per_kwh=50, runs_per_year=200))
+        if (savings := with_assumptions(GAIN, use).savings)
+    ]
+    one, other = (found for found in energy if found)
+    assert other.kwh_per_year == pytest.approx(2 * one.kwh_per_year)
+    assert other.kg_co2e_per_year == pytest.approx(other.kwh_per_year * 50 / 1000)
+    assert other.current_watts == one.current_watts
+
+
+def test_the_grid_can_be_tried_where_the_energy_is_known() -> None:
+    tried = estimate_of(GAIN, {"grid_co2e_grams_per_kwh": "50"}, adopted=False)
+    assert tried.query == "grid_co2e_grams_per_kwh=50"
+    assert "50 g CO2e per kWh" in tried.figures[-1].note
+    assert GAIN.savings is not None
+    unknown = replace(GAIN, savings=replace(GAIN.savings, energy=None))
+    fields = [field.name for field in estimate_of(unknown, {}, adopted=False).fields]
+    assert "grid_co2e_grams_per_kwh" not in fields
 
 
 @given(hours=st.floats(0.01, 1e4), runs=st.floats(0.01, 1e5), price=st.floats(0.01, 100))

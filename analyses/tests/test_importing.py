@@ -169,7 +169,13 @@ def test_a_pushed_analysis_counts_in_the_savings(api: APIClient, member: User) -
 
 def test_its_savings_use_the_labs_assumptions(api: APIClient) -> None:
     boss = make_user("boss", is_staff=True)
-    save_settings(boss, hours_per_run=2.0, runs_per_year=10.0, sharing_allowed=True)
+    save_settings(
+        boss,
+        hours_per_run=2.0,
+        runs_per_year=10.0,
+        grid_co2e_grams_per_kwh="",
+        sharing_allowed=True,
+    )
     document = _document()
     document["result"]["savings"]["usd_per_year"] = 1e9
     body = api.post(URL, document, format="json").json()
@@ -181,11 +187,25 @@ def test_its_savings_use_the_labs_assumptions(api: APIClient) -> None:
 
 
 def test_its_own_assumptions_override_the_labs(api: APIClient) -> None:
-    document = _document(hours_per_run=1.0, runs_per_year=1.0, price_per_hour_usd=1.0)
+    names = ("hours_per_run", "runs_per_year", "price_per_hour_usd", "grid_co2e_grams_per_kwh")
+    document = _document(None, **dict.fromkeys(names, 1.0))
     body = api.post(URL, document, format="json").json()
 
     assert body["usd_per_year"] == pytest.approx(1 - 1 / body["result"]["speedup"])
+    assert body["kg_co2e_per_year"] == pytest.approx(body["kwh_per_year"] / 1000)
     assert body["assumed_by"] == {}
+
+
+def test_its_energy_is_computed_again(api: APIClient) -> None:
+    document = _document()
+    energy = document["result"]["savings"]["energy"]
+    expected = energy["kwh_per_year"]
+    energy["kwh_per_year_low"] = -1.0  # the one number that may be
+    energy["kwh_per_year"] = energy["kg_co2e_per_year"] = 1e9
+    body = api.post(URL, document, format="json").json()
+
+    assert body["kwh_per_year"] == pytest.approx(expected)
+    assert body["kg_co2e_per_year"] == pytest.approx(expected * 481 / 1000)
 
 
 def test_its_result_is_not_reused_for_other_analyses(api: APIClient) -> None:

@@ -23,7 +23,7 @@ from engine.errors import InvalidInput
 from engine.gpus import GIB, GPUS
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
-ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd")
+ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd", "grid_co2e_grams_per_kwh")
 
 
 @pytest.fixture
@@ -37,8 +37,14 @@ def admin(db: None) -> User:
     return make_user("root", is_staff=True)
 
 
-def set_defaults(admin: User, hours: object = 12, runs: object = 40) -> None:
-    lab.save_settings(admin, hours_per_run=hours, runs_per_year=runs, sharing_allowed=True)
+def set_defaults(admin: User, hours: object = 12, runs: object = 40, grid: object = 50) -> None:
+    lab.save_settings(
+        admin,
+        hours_per_run=hours,
+        runs_per_year=runs,
+        grid_co2e_grams_per_kwh=grid,
+        sharing_allowed=True,
+    )
 
 
 def assumed(analysis: Analysis) -> list[object]:
@@ -53,9 +59,10 @@ def node(gpu: str) -> None:
 
 def test_defaults_come_from_engine_and_catalogue_until_an_admin_sets_them(member: User) -> None:
     analysis = services.submit(member, ASKED)
-    assert assumed(analysis) == [8, 100, GPUS["a10"].price_per_hour_usd]
+    assert assumed(analysis) == [8, 100, GPUS["a10"].price_per_hour_usd, 481]
     assert analysis.assumed_by == {
         "hours_per_run": "lab", "runs_per_year": "lab", "price_per_hour_usd": "catalogue",
+        "grid_co2e_grams_per_kwh": "lab",
     }  # fmt: skip
 
 
@@ -66,20 +73,20 @@ def test_missing_assumptions_take_the_labs_defaults(
     lab.set_price(admin, "a10", 0.5)
     by_api = page.post("/api/v1/analyses/", ASKED, content_type="application/json")
     assert by_api.status_code == 201
-    assert [by_api.json()["request"][name] for name in ASSUMED] == [12, 40, 0.5]
+    assert [by_api.json()["request"][name] for name in ASSUMED] == [12, 40, 0.5, 50]
     assert by_api.json()["assumed_by"]["price_per_hour_usd"] == "lab"
 
     empty = dict.fromkeys(ASSUMED, "")
     assert page.post("/new/", default_values() | empty).status_code == 302
-    assert assumed(Analysis.objects.latest("pk")) == [12, 40, 0.5]
+    assert assumed(Analysis.objects.latest("pk")) == [12, 40, 0.5, 50]
 
 
 def test_given_assumptions_override_the_labs_defaults(member: User, admin: User) -> None:
     set_defaults(admin)
     lab.set_price(admin, "a10", 0.5)
-    own = {"hours_per_run": 0, "runs_per_year": "7", "price_per_hour_usd": 3}
+    own = dict(zip(ASSUMED, (0, "7", 3, "20"), strict=True))
     analysis = services.submit(member, ASKED | own)
-    assert (assumed(analysis), analysis.assumed_by) == ([0, 7, 3], {})
+    assert (assumed(analysis), analysis.assumed_by) == ([0, 7, 3, 20], {})
 
 
 def test_changed_defaults_do_not_change_an_analysis(
@@ -88,14 +95,15 @@ def test_changed_defaults_do_not_change_an_analysis(
     set_defaults(admin)
     lab.set_price(admin, "a10", 0.5)
     earlier = services.submit(member, ASKED)
-    set_defaults(admin, 99, 98)
+    set_defaults(admin, 99, 98, 97)
     lab.set_price(admin, "a10", 0.25)
     earlier.refresh_from_db()
-    assert assumed(earlier) == [12, 40, 0.5]
+    assert assumed(earlier) == [12, 40, 0.5, 50]
     html = page.get(f"/{earlier.pk}/").content.decode()
     assert "$0.50, lab default" in html
     assert "12, lab default" in html
-    assert assumed(services.submit(member, ASKED)) == [99, 98, 0.25]
+    assert "50 g CO2e per kWh, lab default" in html
+    assert assumed(services.submit(member, ASKED)) == [99, 98, 0.25, 97]
 
 
 def test_the_settings_show_whose_price_it_is() -> None:
@@ -131,7 +139,7 @@ def test_a_duplicate_keeps_its_hours_but_not_its_gpus_price(
 
 
 def test_defaults_left_out_or_given_are_the_same_request(member: User) -> None:
-    said = dict(zip(ASSUMED, (8, "100", GPUS["a10"].price_per_hour_usd), strict=True))
+    said = dict(zip(ASSUMED, (8, "100", GPUS["a10"].price_per_hour_usd, 481), strict=True))
     one, other = services.submit(member, ASKED), services.submit(member, ASKED | said)
     assert one.request_hash == other.request_hash != ""
     assert one.assumed_by == other.assumed_by
@@ -161,8 +169,8 @@ def test_the_demo_uses_the_labs_defaults(
     when = datetime(2026, 1, 1, tzinfo=UTC)
     fill([Planned(1, "ada", when, ASKED | {"hours_per_run": 3})], lambda _line: None)
     analysis = Analysis.objects.get()
-    assert assumed(analysis) == [3, 40, 0.4]
-    assert analysis.assumed_by == {"runs_per_year": "lab", "price_per_hour_usd": "lab"}
+    assert assumed(analysis) == [3, 40, 0.4, 50]
+    assert analysis.assumed_by == dict.fromkeys(ASSUMED[1:], "lab")
 
 
 def test_the_latest_price_applies_and_a_reset_is_remembered(admin: User) -> None:
@@ -192,7 +200,12 @@ def test_there_is_one_row_of_settings(admin: User) -> None:
 LAB, GPU_PAGE = "/lab/", "/gpus/"
 A10 = "/gpus/price/?gpu=a10"
 HTMX = {"HX-Request": "true"}
-GOOD = {"hours_per_run": "2.5", "runs_per_year": "30", "sharing_allowed": "on"}
+GOOD = {
+    "hours_per_run": "2.5",
+    "runs_per_year": "30",
+    "grid_co2e_grams_per_kwh": "40",
+    "sharing_allowed": "on",
+}
 ODD_KIND = "NVIDIA GTX 1080/X & <co>"
 
 
@@ -232,6 +245,7 @@ def test_an_admin_can_change_the_settings(admins_page: Client, admin: User) -> N
     assert (response.status_code, response["Location"]) == (302, LAB)
     stored = lab_settings()
     assert (stored.hours_per_run, stored.runs_per_year) == (2.5, 30)
+    assert stored.grid_co2e_grams_per_kwh == 40
     assert (stored.sharing_allowed, stored.changed_by) == (True, admin)
     html = admins_page.get(LAB).content.decode()
     assert 'value="2.5"' in html

@@ -257,7 +257,7 @@ def test_the_trials_of_a_verdict_are_in_order_of_size(page: Client, member: User
 def test_every_card_of_a_verdict_has_a_source_label(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     cards = html_of(page, "detail", analysis.pk).split('class="card figure-card')[1:]
-    assert len(cards) == 6
+    assert len(cards) == 7
     assert all("badge-" in card.split("</div>")[0] for card in cards)
 
 
@@ -265,7 +265,10 @@ def test_measured_numbers_are_labelled_measured(page: Client, member: User) -> N
     result = make_result(source=Source.MEASURED)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
     cards = html.split('class="card figure-card')[1:]
-    assert all("badge-measured" in card.split("</div>")[0] for card in cards)
+    *measured, energy = [card.split("</div>")[0] for card in cards]
+    assert all("badge-measured" in card for card in measured)
+    assert "badge-measured" not in energy  # no power is ever measured
+    assert "badge-predicted" in energy
 
 
 def test_a_current_batch_that_does_not_fit_is_marked(page: Client, member: User) -> None:

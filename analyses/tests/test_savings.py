@@ -57,6 +57,17 @@ def test_realised_and_potential_are_separate(member: User) -> None:
     assert (found.realised.workloads, found.potential.workloads) == (1, 1)
 
 
+def test_energy_adds_up_over_the_workloads_whose_power_is_known(member: User) -> None:
+    assert of_lab().potential.kwh_per_year is None
+    for gpu, kwh in (("a10", 20.0), ("t4", 5.0), ("l4", None)):
+        request = make_request(gpu=gpu)
+        kg = None if kwh is None else kwh / 2
+        succeeded(member, 7.0, request=request, kwh_per_year=kwh, kg_co2e_per_year=kg)
+    found = of_lab()
+    assert (found.potential.kwh_per_year, found.potential.kg_co2e_per_year) == (25.0, 12.5)
+    assert found.realised.kwh_per_year is None
+
+
 def test_a_repeated_workload_counts_once_with_its_newest_analysis(member: User) -> None:
     for usd in (100.0, 100.0, 80.0):
         succeeded(member, usd)

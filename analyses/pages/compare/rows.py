@@ -287,6 +287,19 @@ def _of_savings(name: str, text: Callable[[float], str]) -> Callable[[Column], C
     return cell
 
 
+def _of_energy(name: str) -> Callable[[Column], Cell]:
+    """The energy of the GPUs: their power is predicted, also where speeds were measured."""
+
+    def cell(column: Column) -> Cell:
+        savings = column.result.savings if column.result else None
+        if savings is None or savings.energy is None:
+            return NOTHING
+        value = getattr(savings.energy, name)
+        return Cell(significant(value), (Source.PREDICTED, Source.ASSUMED), value)
+
+    return cell
+
+
 def _per_year(name: str, text: Callable[[float], str]) -> Callable[[Column], Cell]:
     """Savings per year, realised or potential."""
     of_savings = _of_savings(name, text)
@@ -348,5 +361,13 @@ _FIGURES = (
         "GPU-hours saved per year",
         _per_year("gpu_hours_per_year", significant),
         unit="GPU-hours",
+    ),
+    *(
+        _Figure(name, label, _of_energy(name), unit=unit, is_optional=True)
+        for name, label, unit in (
+            ("recommended_kwh_per_run", "GPU energy per run, recommended batch, kWh", "kWh"),
+            ("kwh_per_year", "GPU energy saved per year, kWh", "kWh"),
+            ("kg_co2e_per_year", "CO2e saved per year, kg", "kg"),
+        )
     ),
 )

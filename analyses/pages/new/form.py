@@ -18,7 +18,7 @@ from django.utils.datastructures import MultiValueDict
 
 from analyses import services
 from analyses.formatting import exact, plain_number
-from analyses.lab import lab_settings
+from analyses.lab import LAB_DEFAULTS, lab_assumptions, lab_settings
 from analyses.models import Analysis
 from analyses.pages.new.widgets import (
     OTHER_MODEL,
@@ -39,7 +39,7 @@ from engine.fields import Field, Group
 from engine.gpus import LOCAL
 from engine.models.config import LARGEST_CONFIG_BYTES
 from engine.models.presets import PRESETS
-from engine.request import DEFAULTS, FIELDS, AnalysisRequest, Assumptions, usual_values
+from engine.request import DEFAULTS, FIELDS, AnalysisRequest, usual_values
 from engine.workload import OWN_CONFIG, Workload
 
 CONFIG_FILE = "config_file"
@@ -84,7 +84,7 @@ class AnalysisForm(forms.Form):
         for name in SIZES:
             self.fields[name].help_text = size_help(chosen, name)
         lab = lab_settings()
-        for name in ("hours_per_run", "runs_per_year"):
+        for name in LAB_DEFAULTS:
             value = exact(getattr(lab, name))
             self.fields[name].help_text += f" Your lab's default: {value}."
             self.fields[name].widget.attrs["placeholder"] = value
@@ -187,12 +187,11 @@ def default_values() -> dict[str, str]:
 
     Multiples of 8 fill the tensor cores' tiles and are easier to read.
     """
-    lab = lab_settings()
     request = AnalysisRequest(
         Workload("bert"),
         gpu="a10",
         batch_multiple=8,
-        assumptions=Assumptions(lab.hours_per_run, lab.runs_per_year),
+        assumptions=lab_assumptions(),
     )
     return values_of(request.to_dict()) | {"sequence_length": ""}
 
