@@ -206,13 +206,19 @@ def _energy_figure(energy: Energy) -> Figure:
         value = f"{significant(now)} → {value}"
         low, high = energy.kwh_per_year_low, energy.kwh_per_year_high
         note = (
-            f"{significant(energy.kwh_per_year)} kWh ({significant(low)} to {significant(high)}) "
+            f"{significant(energy.kwh_per_year)} kWh ({_signed(low)} to {_signed(high)}) "
             f"and {significant(energy.kg_co2e_per_year)} kg CO2e saved per year, at "
             f"{significant(energy.current_watts)} → {watts} per GPU and "
             f"{exact(energy.grid_co2e_grams_per_kwh)} g CO2e per kWh; the GPUs only"
         )
     sources = (Source.PREDICTED, Source.ASSUMED)
-    return Figure("Energy per run", value, note, sources, "good" if now > then else "quiet")
+    # Green only if it surely saves: a faster batch may draw more power than it saves time.
+    is_sure = energy.kwh_per_year_low > 0
+    return Figure("Energy per run", value, note, sources, "good" if is_sure else "quiet")
+
+
+def _signed(value: float) -> str:
+    return significant(value).replace("-", "\N{MINUS SIGN}")
 
 
 def _stored(saved: Savings) -> Assumptions:

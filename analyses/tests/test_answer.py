@@ -133,6 +133,17 @@ def test_savings_show_their_assumptions() -> None:
     assert "of 150 W per GPU" in energy.note
 
 
+def test_energy_is_green_only_where_it_surely_falls() -> None:
+    result = make_result()
+    saved = assumed(result)
+    assert saved.energy is not None
+    for low, tone in ((1.0, "good"), (-1.0, "quiet")):
+        energy = replace(saved.energy, kwh_per_year_low=low)
+        figure = estimate_figures(replace(result, savings=replace(saved, energy=energy)))[-1]
+        assert figure.tone == tone
+    assert "(\N{MINUS SIGN}1.00 to " in figure.note
+
+
 def test_energy_is_not_shown_where_the_power_is_not_known() -> None:
     result = make_result()
     unknown = replace(result, savings=replace(assumed(result), energy=None))
