@@ -58,7 +58,7 @@ def _fit(traced_only: bool) -> None:
     FILE.write_text(text, encoding="utf-8")
     speed_model.cache_clear()
     sys.stderr.write("Fitting without each fold ...\n")
-    found = predictions.predict(rows, checks, fitted)
+    found = predictions.predict(rows, checks)
     predictions.write(found)
     FILE.write_text(text + ranges_as_toml(ranges_of(found)), encoding="utf-8")
     speed_model.cache_clear()

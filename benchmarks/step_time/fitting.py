@@ -23,6 +23,7 @@ from engine.prediction.speed_model import GENERATIONS, Generation, SpeedModel
 _NOISE = 0.08
 """The residual, as a natural logarithm, from which on rows count less than by their square."""
 _LEAST_LOSS_CHANGE = 1e-7
+_MOST_ITERATIONS = 300
 
 _PRODUCT_KINDS = (Kind.PRODUCT, Kind.BATCHED_PRODUCT)
 _CONVOLUTION_KINDS = tuple(
@@ -320,8 +321,6 @@ def fit(
     table: Table,
     used: torch.Tensor,
     weights: torch.Tensor,
-    start: dict[str, float] | None = None,
-    iterations: int = 300,
     wanted: Mapping[str, Constant] | None = None,
     build: Build = model_of,
 ) -> Fitted:
@@ -331,8 +330,6 @@ def fit(
         table: Of all rows.
         used: Which rows count, as booleans.
         weights: Of each row.
-        start: Values to begin the search from, if not the constants' own.
-        iterations: Of the search (L-BFGS).
         wanted: What is fitted; by default :func:`constants`.
         build: Makes the model.
     """
@@ -340,15 +337,14 @@ def fit(
     order = list(wanted)
     origin = _column([math.log(one.start) for one in wanted.values()])
     spread = _column([one.spread for one in wanted.values()])
-    begun = origin if start is None else _column([math.log(start[name]) for name in order])
     # In units of their spread, all constants are alike to the search.
-    point = ((begun - origin) / spread).clone().requires_grad_()
+    point = torch.zeros(len(order), dtype=torch.float64, requires_grad=True)
     measured = _column([math.log(row.seconds) for row in table.rows])
     sources = [f"source.{row.source}" for row in table.rows]
     source = torch.tensor([order.index(name) if name in wanted else -1 for name in sources])
     search = torch.optim.LBFGS(
         [point],
-        max_iter=iterations,
+        max_iter=_MOST_ITERATIONS,
         tolerance_change=_LEAST_LOSS_CHANGE,
         line_search_fn="strong_wolfe",
     )

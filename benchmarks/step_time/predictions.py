@@ -16,7 +16,6 @@ import torch
 
 from benchmarks.step_time.fitting import (
     FIVE,
-    Fitted,
     Table,
     as_table,
     fit,
@@ -30,7 +29,6 @@ from engine.workload import Precision
 FILE = DATA / "step_time_predictions.csv"
 
 FOLDS = 5
-_AGAIN = 60  # iterations from the constants fitted to all rows
 
 
 @dataclass(frozen=True)
@@ -77,20 +75,19 @@ def weights_of(rows: Sequence[Row]) -> torch.Tensor:
     )
 
 
-def predict(rows: Sequence[Row], checks: Sequence[Row], fitted: Fitted) -> list[Predicted]:
-    """Predict rows that were fitted, and rows that were not.
+def predict(rows: Sequence[Row], checks: Sequence[Row]) -> list[Predicted]:
+    """Predict rows that were fitted, and rows that were not, with the constants in use.
 
     Args:
         rows: Fitted.
         checks: Not fitted.
-        fitted: The constants, which are in use by now.
     """
     table, others = Table(rows), Table(checks)
     families = [family_of([one for one, _ in operations_of(row)]) for row in (*rows, *checks)]
     architectures = [int(architecture(row.work_name), 16) % FOLDS for row in rows]
     places = [table.gpus.index(row.gpu) % FOLDS for row in rows]
-    unseen = _held_out(table, architectures, fitted)
-    unseen_gpu = _held_out(table, places, fitted)
+    unseen = _held_out(table, architectures)
+    unseen_gpu = _held_out(table, places)
     five, five_checks = _five(table, others, families, architectures)
     before = five_constants(lambda name: FIVE[name].start, (), list)
     of_rows = zip(
@@ -131,12 +128,12 @@ def timed(row: Row) -> StepTime:
     return step_work(operations, gpus()[row.gpu], precision).timed()
 
 
-def _held_out(table: Table, folds: Sequence[int], fitted: Fitted) -> list[float]:
-    """Each row's time by constants fitted to the other folds."""
+def _held_out(table: Table, folds: Sequence[int]) -> list[float]:
+    """Each row's time by constants fitted to the other folds, from the start."""
     seconds = torch.zeros(len(table.rows), dtype=torch.float64)
     fold = torch.tensor(folds)
     for number in range(FOLDS):
-        without = fit(table, fold != number, weights_of(table.rows), fitted.values, _AGAIN)
+        without = fit(table, fold != number, weights_of(table.rows))
         here = fold == number
         seconds[here] = table.seconds(as_table(without.model))[here]
     return seconds.tolist()
@@ -154,10 +151,10 @@ def _five(
         theirs = torch.tensor([one is family for one in families[len(table.rows) :]])
         for number in range(FOLDS):
             used = mine & (fold != number)
-            model = fit(table, used, weights, None, _AGAIN, FIVE, five_constants).model
+            model = fit(table, used, weights, FIVE, five_constants).model
             here = mine & (fold == number)
             seconds[here] = table.seconds(as_table(model))[here]
-        model = fit(table, mine, weights, None, _AGAIN, FIVE, five_constants).model
+        model = fit(table, mine, weights, FIVE, five_constants).model
         checked[theirs] = others.seconds(as_table(model))[theirs]
     return seconds.tolist(), checked.tolist()
 
