@@ -1,17 +1,13 @@
-"""Hashes of what predictions depend on besides their requests."""
+"""A hash of everything a prediction depends on besides its request."""
 
 from __future__ import annotations
 
 import hashlib
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _SUFFIXES = (".py", ".toml", ".json")
 _PACKAGES = ("torch", "transformers", "peft", "pillow")
-STEP_PREDICTOR = "step_predictor"
-"""The entry of an analysis's environment that holds :func:`step_predictor`."""
-_STEP_TIMES = ("step_time.py", "kernels.py", "speed_model.py", "step_time.toml")
 
 
 def fingerprint() -> str:
@@ -30,15 +26,6 @@ def fingerprint() -> str:
     for package in _PACKAGES:
         digest.update(f"{package} {_version(package)}".encode())
     return digest.hexdigest()
-
-
-@cache
-def step_predictor() -> str:
-    """Changes with how step times are predicted from the operations of a step."""
-    folder = Path(__file__).parent / "prediction"
-    return hashlib.sha256(
-        b"".join((folder / name).read_bytes() for name in _STEP_TIMES)
-    ).hexdigest()
 
 
 def _version(package: str) -> str:

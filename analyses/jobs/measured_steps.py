@@ -17,9 +17,9 @@ from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.stored_result import result_of
 from analyses.training_runs.services import why_not_comparable
 from engine.errors import InvalidInput
-from engine.fingerprint import STEP_PREDICTOR
 from engine.gpus import catalogue_name
 from engine.prediction.intervals import Counted, Residual
+from engine.prediction.speed_model import STEP_PREDICTOR
 from engine.recording import TrainingRecord
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult

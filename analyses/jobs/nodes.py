@@ -17,7 +17,8 @@ from django.db.models.functions import Now
 
 from analyses.jobs import environments
 from analyses.models import Node
-from engine.fingerprint import STEP_PREDICTOR, fingerprint, step_predictor
+from engine.fingerprint import fingerprint
+from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from statistics import fmean, median, quantiles
 
 from benchmarks.step_time.predictions import Predicted
-from engine.fingerprint import step_predictor
 from engine.prediction.correction import Experience
 from engine.prediction.intervals import Counted, Residual
+from engine.prediction.speed_model import step_predictor
 from engine.workload import Workload
 
 _THIS = Workload("bert")

@@ -22,7 +22,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fingerprint import STEP_PREDICTOR, fingerprint, step_predictor
+from ..fingerprint import fingerprint
+from ..prediction.speed_model import STEP_PREDICTOR, step_predictor
 from .errors import LabError, Refused
 
 if TYPE_CHECKING:  # callers that have one have loaded its module

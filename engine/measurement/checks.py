@@ -16,12 +16,12 @@ import torch
 from ..answer.search import find_largest
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Event, Log
-from ..fingerprint import step_predictor
 from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
 from ..prediction.analysis import format_trial
 from ..prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
+from ..prediction.speed_model import step_predictor
 from ..prediction.tracer import TraceAt, trace
 from ..prediction.traces import trace_workload
 from ..result import GpuFacts, Source, Trial

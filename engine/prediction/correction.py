@@ -18,9 +18,9 @@ from typing import Any
 
 from ..answer.recommendation import fit_step_time
 from ..errors import InvalidInput
-from ..fingerprint import step_predictor
 from ..workload import Workload
 from .intervals import RelativeRange, Residual, own_file, read_residuals
+from .speed_model import step_predictor
 
 GPU_SPREAD = 0.07
 """Standard deviation of the logarithm of measured over predicted step time, of whole GPUs. All
@@ -95,9 +95,9 @@ class Experience:
     """Every step that was measured and can be compared with its prediction.
 
     Attributes:
-        residuals: On GPUs by their name in the catalogue. Only those that this version's
-            :func:`~engine.fingerprint.step_predictor` predicted are used, so none of memory. Their
-            predictions are not corrected.
+        residuals: On GPUs by their name in the catalogue. Only those whose time was predicted as it
+            is here (:func:`~engine.prediction.speed_model.step_predictor`) are used, so none of
+            memory. Their predictions are not corrected.
     """
 
     residuals: Sequence[Residual] = ()

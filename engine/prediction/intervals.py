@@ -61,7 +61,7 @@ class Residual:
         source: Who measured it, when, and with what.
         forward_only: Whether only the forward pass ran.
         predictor: Of a step time: what predicted it, as
-            :func:`~engine.fingerprint.step_predictor` names it.
+            :func:`~engine.prediction.speed_model.step_predictor` names it.
     """
 
     gpu: str

@@ -6,6 +6,7 @@ from published training runs. The formulas take numbers here and tensors there.
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ from ..gpus import Gpu
 from .kernels import FORMATS, Format, Kernel, Kind
 
 FILE = Path(__file__).with_name("step_time.toml")
+
+STEP_PREDICTOR = "step_predictor"
+"""The entry of an analysis's environment that holds :func:`step_predictor`."""
+_STEP_TIMES = ("step_time.py", "kernels.py", "speed_model.py", "step_time.toml")
 
 _SHARPNESS = 3
 """How sharply a power limit sets in: at half of it 4% are lost, where they meet 21%."""
@@ -207,3 +212,10 @@ def _generation(fields: dict[str, Any]) -> Generation:
 
 def _key(unit: Format) -> str:
     return unit.name.lower()
+
+
+@cache
+def step_predictor() -> str:
+    """Changes with how step times are predicted from the operations of a step."""
+    contents = b"".join(FILE.with_name(name).read_bytes() for name in _STEP_TIMES)
+    return hashlib.sha256(contents).hexdigest()

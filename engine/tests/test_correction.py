@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.fingerprint import step_predictor
 from engine.prediction.correction import NO_EXPERIENCE, Experience
 from engine.prediction.intervals import (
     OWN_FILE_VARIABLE,
@@ -19,6 +18,7 @@ from engine.prediction.intervals import (
     Residual,
     append_residuals,
 )
+from engine.prediction.speed_model import step_predictor
 from engine.workload import Workload
 
 BERT = Workload("bert")
