@@ -273,6 +273,22 @@ def step_time_ratios(read: Read) -> str:
     )
 
 
+def step_time_learned(read: Read) -> str:
+    """What steps measured on a GPU are worth."""
+    return _table(
+        ["measured on the GPU", "steps", "median error", "before", "90th percentile", "before"],
+        [
+            [
+                one["known"],
+                f"{one['rows']:,}",
+                *(_percent(one[name]) for name in ("median", "before")),
+                *(_percent(one[name]) for name in ("percentile_90", "before_percentile_90")),
+            ]
+            for one in read("step_time").figures["learned"]
+        ],
+    )
+
+
 def step_time_sweeps(read: Read) -> str:
     """Published pairs of batches, with what is said of them."""
     return _table(
@@ -383,6 +399,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "scripts": scripts,
     "step-time": step_time,
     "step-time-ratios": step_time_ratios,
+    "step-time-learned": step_time_learned,
     "step-time-sweeps": step_time_sweeps,
     "step-time-ranges": step_time_ranges,
     "workers": workers,
