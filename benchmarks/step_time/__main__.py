@@ -60,7 +60,9 @@ def _fit(traced_only: bool) -> None:
     sys.stderr.write("Fitting without each fold ...\n")
     found = predictions.predict(rows, checks)
     predictions.write(found)
-    FILE.write_text(text + ranges_as_toml(ranges_of(found)), encoding="utf-8")
+    unseen = figures(found).errors[0]
+    ranges = ranges_as_toml(ranges_of(found), unseen.median, unseen.percentile_90)
+    FILE.write_text(text + ranges, encoding="utf-8")
     speed_model.cache_clear()
 
 

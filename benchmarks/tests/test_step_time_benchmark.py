@@ -112,7 +112,7 @@ def test_what_is_written_is_what_the_engine_reads(tmp_path: Path) -> None:
 
     model = speed_model()
     path = tmp_path / "step_time.toml"
-    text = as_toml(Fitted({}, model), _rows()) + ranges_as_toml(model.ranges)
+    text = as_toml(Fitted({}, model), _rows()) + ranges_as_toml(model.ranges, 0.068, 0.242)
     path.write_text(text, encoding="utf-8")
     again = read_model(path)
     assert again.bandwidth == pytest.approx(model.bandwidth)
