@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -50,19 +50,24 @@ class DeviceProperties:
 
 
 class Stream:
-    """A CUDA stream; all work is done at once."""
+    """A CUDA stream; all work is done at once.
+
+    Which one is current is what ``torch.cpu.current_stream`` says, where the recorder reads it.
+    """
 
     cuda_stream = stream_id = device_index = priority = 0
     device = CUDA
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+        self._before: list[Any] = []  # the current streams when it was entered
 
     def __enter__(self) -> Stream:
+        self._before.append(torch.cpu.current_stream())
+        set_stream(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        set_stream(self._before.pop())
 
     def wait_event(self, event: object) -> None:
         pass
@@ -81,6 +86,11 @@ class Stream:
 
     def synchronize(self) -> None:
         pass
+
+
+def set_stream(stream: Any) -> None:
+    """Let a stream be the current one."""
+    torch.cpu._current_stream = stream
 
 
 class Event:
@@ -141,10 +151,9 @@ class Generator(torch._C.Generator, metaclass=_AnyGenerator):
         return CUDA if self._device.type == "cuda" else self._device
 
 
-def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
-    """``torch.cuda``'s functions by name."""
+def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Any]:
+    """``torch.cuda``'s functions by name; the stream is the default one."""
     properties = DeviceProperties.of(gpu)
-    stream = Stream()
 
     def statistics(*_: Any) -> dict[str, int]:
         now, peak = memory()
@@ -170,7 +179,6 @@ def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
         "get_arch_list": [f"sm_{properties.major}{properties.minor}"],
         "is_tf32_supported": properties.major >= 8,
         "is_current_stream_capturing": False,
-        "current_stream": stream,
         "default_stream": stream,
         "memory_summary": "",
         "memory_snapshot": [],
@@ -181,7 +189,7 @@ def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
     silent = (
         "init", "_lazy_init", "set_device", "synchronize", "ipc_collect", "empty_cache",
         "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-        "reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_stream",
+        "reset_accumulated_memory_stats", "set_per_process_memory_fraction",
         "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all",
         "set_sync_debug_mode", "_lazy_call", "set_device_index",
     )  # fmt: skip
@@ -202,7 +210,9 @@ def _answers(gpu: Gpu, memory: Memory) -> dict[str, Any]:
         "memory_stats": statistics,
         "get_rng_state": lambda *_, **__: torch.zeros(16, dtype=torch.uint8, device="cpu"),
         "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8, device="cpu")],
-        "stream": lambda chosen: chosen or stream,
+        "current_stream": lambda *_: torch.cpu.current_stream(),
+        "set_stream": set_stream,
+        "stream": lambda chosen: chosen or nullcontext(),
         "Stream": Stream,
         "Event": Event,
         "device": _Current,
@@ -220,7 +230,8 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
         gpu: Of the catalogue.
         memory: What its memory statistics say.
     """
-    answers = _answers(gpu, memory)
+    default = Stream()
+    answers = _answers(gpu, memory, default)
     with ExitStack() as stack:
         cuda = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs)
         for module in (*cuda, torch.accelerator):
@@ -231,6 +242,8 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
         for owner, name, value in (
             (torch.backends.cuda, "is_built", lambda: True),
             (torch.backends.mps, "is_available", lambda: False),
+            (torch.cpu, "_current_stream", default),
+            (torch._C, "_get_accelerator", lambda *_: torch.device("cuda")),
             (torch.version, "cuda", torch.version.cuda or _CUDA_VERSION),
             (torch, "Generator", Generator),
             (torch, "Stream", Stream),

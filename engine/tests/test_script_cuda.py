@@ -227,6 +227,42 @@ torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32
     )
 
 
+def test_streams_are_current_where_they_are_entered() -> None:
+    found = on_a10("""
+current, default = torch.cuda.current_stream, torch.cuda.default_stream()
+one, other, seen = torch.cuda.Stream(), torch.cuda.Stream(), []
+seen.append(current() is default)
+with torch.cuda.stream(one):
+    with other:
+        seen.append(current() is other)
+    with torch.cuda.stream(None):
+        seen.append(current() is one)
+seen.append(current() is default)
+torch.cuda.set_stream(one)
+seen.append(current() is one)
+""")
+    assert found["seen"] == [True] * 5
+    assert not isinstance(torch.cpu.current_stream(), type(found["one"]))
+
+
+def test_a_tensor_is_made_in_the_stream_that_is_current(folder: Path) -> None:
+    code = """
+import torch
+def make_step(batch_size):
+    model, stream = torch.nn.Linear(8, 8).cuda(), torch.cuda.Stream()
+    def step():
+        with torch.cuda.stream(stream):
+            x = torch.randn(batch_size, 8).cuda(non_blocking=True)
+        torch.cuda.current_stream().wait_stream(stream)
+        model(x).sum().backward()
+        model.zero_grad()
+    return step
+"""
+    traced = trace_script(written(folder, code), 4, A10)
+    beside = [size for size, stream in zip(traced.sizes, traced.streams, strict=True) if stream]
+    assert beside == [4 * 8 * 4] * 3  # the batch of each step
+
+
 @pytest.mark.parametrize(
     ("autocast", "dtype"),
     [
