@@ -23,6 +23,7 @@ from .measurement.analysis import On, findings
 from .measurement.device import device_for
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
+from .parallel.interconnect import link_bytes_per_second, nccl_bytes, script_caveats
 from .prediction.analysis import (
     catalogue_gpu,
     curve,
@@ -108,7 +109,7 @@ def predict_script(
         trace_at(size).check_runnable()
     trials = [_prediction(request, gpu, trace_at, size, careful=True) for size in sizes]
     used = software.loaded()
-    caveats = [*software.caveat(request.software, used), *_about_the_trace(trace_at(sizes[0]))]
+    caveats = [*software.caveat(request.software, used), *_about_the_trace(trace_at(sizes[0]), gpu)]
     return BatchTrials(gpu_facts(gpu), trials, caveats, used)
 
 
@@ -166,7 +167,7 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
     caveats = [
         *software.caveat(request.software, used),
         *found.caveats,
-        *_about_the_trace(seen(request.current_batch_size)),
+        *_about_the_trace(seen(request.current_batch_size), here),
     ]
     return replace(found, caveats=caveats, software=used)
 
@@ -217,7 +218,7 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
 
     found = predict_findings(request, gpu, predict, step_time, trace_at, refusal, emit)
     step = trace_at(found.recommended.batch_size)
-    return replace(found, caveats=[*_about_the_trace(step), *found.caveats])
+    return replace(found, caveats=[*_about_the_trace(step, gpu), *found.caveats])
 
 
 def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
@@ -237,7 +238,9 @@ def _prediction(
 ) -> Trial:
     trace = trace_at(batch_size)
     allocator = AllocatorOptions.parse(request.allocator)
-    trial = predict_memory(gpu_facts(gpu), trace, allocator, careful=careful)
+    usable = max(0, gpu.usable_bytes - nccl_bytes(trace.world_size))
+    facts = replace(gpu_facts(gpu), usable_bytes=usable)
+    trial = predict_memory(facts, trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     seconds = _step_time(request, gpu, trace).seconds
@@ -252,12 +255,14 @@ def _step_time(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepTime:
     of_factory = isinstance(request.script, Factory)
     accumulated = request.accumulation_at(trace.batch_size) if of_factory else 1
     precision = Precision.TF32 if trace.tf32 else Precision.FP32
-    return step_work(trace.operations, gpu, precision, accumulated).timed()
+    link = link_bytes_per_second(gpu, trace.world_size)
+    return step_work(trace.operations, gpu, precision, accumulated, link).timed()
 
 
-def _about_the_trace(trace: Trace) -> list[str]:
+def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
     caveats = [
         *trace.caveats,
+        *script_caveats(trace.world_size, gpu),
         "Nothing was run: the script was traced on fake tensors, and memory comes from a replay "
         "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
         "operators are not seen.",

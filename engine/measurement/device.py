@@ -45,7 +45,7 @@ def device_for(request: Request, device: DeviceFacts, workload: Workload | None)
         return gpu
     from ..parallel.interconnect import nccl_bytes  # loads torch
 
-    return replace(gpu, usable_bytes=max(gpu.usable_bytes - nccl_bytes(workload), 0))
+    return replace(gpu, usable_bytes=max(gpu.usable_bytes - nccl_bytes(workload.world_size), 0))
 
 
 def lacking_devices(workload: Workload, device: DeviceFacts) -> dict[str, str]:

@@ -34,11 +34,11 @@ _NVLINK = {
 # the SXM modules, PCIe 4.0 with 16 lanes for every other GPU, 400 Gbit/s of network for each GPU.
 
 
-def nccl_bytes(workload: Workload) -> int:
-    """Device memory that NCCL is assumed to take on each GPU."""
-    if workload.parallelism is Parallelism.NONE:
+def nccl_bytes(world_size: int) -> int:
+    """Device memory that NCCL is assumed to take on each GPU that shares the work."""
+    if world_size == 1:
         return 0
-    return NCCL_PAIR_BYTES if workload.world_size == 2 else NCCL_GROUP_BYTES
+    return NCCL_PAIR_BYTES if world_size == 2 else NCCL_GROUP_BYTES
 
 
 def link_bytes_per_second(gpu: Gpu, world_size: int) -> float:
@@ -51,16 +51,41 @@ def caveats(workload: Workload, gpu: Gpu) -> list[str]:
     """What predictions for several GPUs assume; empty for one GPU."""
     if workload.parallelism is Parallelism.NONE:
         return []
-    rate = link_bytes_per_second(gpu, workload.world_size) / 1e9
     return [
         f"Memory and batch sizes are per GPU, and samples per second are for all "
-        f"{workload.world_size:,} GPUs together. NCCL is assumed to take "
-        f"{nccl_bytes(workload) / 2**20:,.0f} MiB on each.",
+        f"{workload.world_size:,} GPUs together. {_nccl_caveat(workload.world_size)}",
         _gradient_caveat(workload),
         *accumulation_caveats(workload),
-        f"GPUs are assumed to send each other {rate:,.0f} GB/s, hidden behind computation. Real "
-        "steps hide less.",
+        _link_caveat(workload.world_size, gpu),
     ]
+
+
+def script_caveats(world_size: int, gpu: Gpu | None) -> list[str]:
+    """The same of a script that shares its steps.
+
+    Args:
+        world_size: Among so many GPUs.
+        gpu: Each of them; ``None`` where the answer is about several kinds.
+    """
+    if world_size == 1:
+        return []
+    return [
+        f"The script was traced as the first of {world_size:,} processes. Memory, batch sizes and "
+        f"samples per second are of one GPU. {_nccl_caveat(world_size)}",
+        *([] if gpu is None else [_link_caveat(world_size, gpu)]),
+    ]
+
+
+def _nccl_caveat(world_size: int) -> str:
+    return f"NCCL is assumed to take {nccl_bytes(world_size) / 2**20:,.0f} MiB on each."
+
+
+def _link_caveat(world_size: int, gpu: Gpu) -> str:
+    rate = link_bytes_per_second(gpu, world_size) / 1e9
+    return (
+        f"GPUs are assumed to send each other {rate:,.0f} GB/s, hidden behind computation. Real "
+        "steps hide less."
+    )
 
 
 def _gradient_caveat(workload: Workload) -> str:

@@ -40,7 +40,7 @@ def predict_trial(
             otherwise, which takes three times as long.
         correction: What measured steps say of its step times.
     """
-    usable = max(0, gpu.usable_bytes - nccl_bytes(workload))
+    usable = max(0, gpu.usable_bytes - nccl_bytes(workload.world_size))
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
     trial = predict_memory(facts, trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time

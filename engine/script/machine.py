@@ -137,7 +137,7 @@ def pretended_machine(
         stack.enter_context(answering(values or Values(), fake))
         stack.enter_context(uncompiled(machine.note))
         stack.enter_context(without_weights(machine.note))
-        stack.enter_context(pretended_processes(machine.making, machine.note))
+        stack.enter_context(pretended_processes(machine.making))
         for context in (
             *(_quietly, _one_process),
             *(_movable_modules, _copies, _foreach_on_fakes),

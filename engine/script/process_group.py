@@ -22,7 +22,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from ..parallel.ddp import Buckets
-from ..parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from ..tracing.recurrent import NotPredictable
 from ..tracing.trace import Category
 
@@ -39,25 +38,23 @@ def gpus_here() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", str(world_size())))
 
 
+def processes_joined() -> int:
+    """How many processes share the training run, as far as this one has joined them."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
 @contextmanager
-def pretended_processes(making: Making, note: Callable[[str], None]) -> Iterator[None]:
+def pretended_processes(making: Making) -> Iterator[None]:
     """Let code find other processes, for as long as the context lasts.
 
     Args:
         making: Says what the tensors are for that are made while its context lasts.
-        note: Receives a sentence about what is left out.
     """
     begin, processes = dist.init_process_group, world_size()
     opened: list[Buckets] = []
 
     def join(*args: Any, world_size: int = -1, **kwargs: Any) -> None:
         count = world_size if world_size > 0 else processes
-        if count > 1:
-            pair, group = NCCL_PAIR_BYTES // 2**20, NCCL_GROUP_BYTES // 2**20
-            note(
-                f"The script is traced as one of {count:,} processes. NCCL takes some {pair} to "
-                f"{group} MiB on each GPU, which is not counted, nor is the time it takes."
-            )
         with _disable_current_modes():  # a process group needs real tensors
             begin("fake", store=FakeStore(), rank=0, world_size=count)
 

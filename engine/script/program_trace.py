@@ -22,6 +22,7 @@ from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
 from .placeholders import Values
 from .preloading import preload
+from .process_group import processes_joined
 from .program import Program
 from .quiet import keep_quiet
 from .running import ProgramSteps
@@ -215,6 +216,7 @@ class _Tracing:
             self._found = copy.deepcopy(self._recorder.trace)
             self._found.micro_batches = self._loaders.batches
             self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
+            self._found.world_size = processes_joined()
             self._found.caveats += [
                 seen(self._found, self._steps.optimizer),
                 *self._machine.caveats,

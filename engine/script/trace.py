@@ -31,6 +31,7 @@ from .factory import Factory, ScriptFailed
 from .loaders import Feeding
 from .machine import fresh_accelerate, pretended_machine
 from .placeholders import BeginWith, DependsOnValues, Values, check_values, first_that_runs
+from .process_group import processes_joined
 from .program import Program
 from .program_trace import begin_trace, find_loaders
 from .request import Script
@@ -179,6 +180,7 @@ def _trace(
             raise _worded(factory, batch_size)(error) from error
         trace = _with_one_more(recorder, steps) if batch_size == LOW else recorder.trace
         trace.tf32 = torch.backends.cuda.matmul.allow_tf32
+        trace.world_size = processes_joined()
         trace.caveats = [seen(trace, steps.optimizer), *trace.caveats, *machine.caveats]
     if trace.sizes or not machine.shows_gpu:
         _check(steps, trace, factory)

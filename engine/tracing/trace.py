@@ -110,6 +110,7 @@ class Trace:
         host_bytes: The most that tensors took at once that were not on the device.
         micro_batches: How many batches of that size the last step accumulates, as far as it can be
             seen.
+        world_size: GPUs that share the step, this being the first of them.
         batch_multiple: Only multiples of this are batch sizes that the step takes.
         caveats: What one has to know about it, in sentences.
     """
@@ -129,6 +130,7 @@ class Trace:
     tf32: bool = False
     host_bytes: int = field(default=0, compare=False)
     micro_batches: int = field(default=1, compare=False)
+    world_size: int = 1
     batch_multiple: int = field(default=1, compare=False)
     caveats: list[str] = field(default_factory=list)
 
