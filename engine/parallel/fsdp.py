@@ -9,7 +9,7 @@ stream, so the recorder notes the stream in which a tensor is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +21,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_reduce
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.tensor import _op_schema
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -84,7 +86,7 @@ def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 @contextmanager
-def recording_shards(recorder: Callable[[], GroupRecorder]) -> Iterator[None]:
+def recording_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[None]:
     """Let the recorder see what FSDP makes for parameters and for gradients, and what it resizes.
 
     FSDP frees unsharded parameters by emptying their storages, which bypasses the dispatcher. And
@@ -92,18 +94,20 @@ def recording_shards(recorder: Callable[[], GroupRecorder]) -> Iterator[None]:
     not be recorded.
 
     Args:
-        recorder: Returns the current recorder.
+        recorder: Returns the current recorder; ``None`` while there is none.
     """
     resize = torch.UntypedStorage.resize_
 
     def resize_and_record(storage: torch.UntypedStorage, size: int) -> Any:
         resized = resize(storage, size)
-        recorder().resized(storage, size)
+        if (current := recorder()) is not None:
+            current.resized(storage, size)
         return resized
 
     def making(category: Category, function: Callable[..., Any]) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:
-            with recorder().making(category):
+            current = recorder()
+            with nullcontext() if current is None else current.making(category):
                 return function(*args, **kwargs)
 
         return make
@@ -119,8 +123,8 @@ def recording_shards(recorder: Callable[[], GroupRecorder]) -> Iterator[None]:
     def see_gradients_first(group: Any, *unused: Any) -> None:
         for parameter in group.fsdp_params:
             gradient = getattr(getattr(parameter, "_unsharded_param", None), "grad", None)
-            if gradient is not None:
-                recorder().sort_gradient(gradient, parameter.sharded_param)
+            if gradient is not None and (current := recorder()) is not None:
+                current.sort_gradient(gradient, parameter.sharded_param)
         post_backward(group, *unused)
 
     with ExitStack() as stack:
@@ -133,6 +137,7 @@ def recording_shards(recorder: Callable[[], GroupRecorder]) -> Iterator[None]:
                 making(Category.PARAMETERS, FSDPParamGroup.wait_for_unshard),
             ),
             (ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate_unseen),
+            (_op_schema, "_rebuild_tensor_from_dtensor_meta", _whole_tensor),
             (FSDPParamGroup, "post_backward", see_gradients_first),
             (
                 _fsdp_param_group,
@@ -142,6 +147,14 @@ def recording_shards(recorder: Callable[[], GroupRecorder]) -> Iterator[None]:
         ):
             stack.enter_context(patch.object(owner, name, stand_in))
         yield
+
+
+def _whole_tensor(spec: DTensorSpec) -> torch.Tensor:
+    """A fake of a whole sharded tensor. PyTorch would make it on a GPU, which need not be there."""
+    like = spec.tensor_meta
+    if like is None:
+        raise AssertionError("DTensorSpec does not contain tensor_meta.")
+    return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device="cpu")
 
 
 def _first_chunk(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:

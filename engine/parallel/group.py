@@ -72,9 +72,7 @@ class Together(Alone):
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
         """A recorder that knows shards, and which tensors are for parameters or gradients."""
-        self._recorder = GroupRecorder(
-            training, batch_size, temporaries, self._workload.world_size, self._before_step
-        )
+        self._recorder = GroupRecorder(training, batch_size, temporaries, self._before_step)
         return self._recorder
 
     def _before_step(self) -> None:
@@ -204,10 +202,8 @@ def recording(
         limit_bytes: The most that tensors may take.
     """
     shared = Parallelism.NONE if workload is None else workload.parallelism
-    if workload is not None and shared is Parallelism.FSDP:
-        sharded = GroupRecorder(
-            training, batch_size, None, workload.world_size, lambda: None, limit_bytes
-        )
+    if workload is None or shared is Parallelism.FSDP:  # a custom step may shard too
+        sharded = GroupRecorder(training, batch_size, None, lambda: None, limit_bytes)
         with recording_shards(lambda: sharded):
             yield sharded
     elif shared is Parallelism.DDP:

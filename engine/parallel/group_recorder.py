@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
@@ -24,7 +25,6 @@ class GroupRecorder(MemoryRecorder):
         training: What is recorded.
         batch_size: Samples per step and GPU.
         temporaries: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
-        world_size: GPUs that share the work.
         before_step: Called before each step, and recorded ahead of it.
         limit_bytes: As above.
         counted: As above.
@@ -35,12 +35,10 @@ class GroupRecorder(MemoryRecorder):
         training: Recorded,
         batch_size: int,
         temporaries: Temporaries | None,
-        world_size: int,
         before_step: Callable[[], None],
         limit_bytes: int | None = None,
         counted: Callable[[torch.Tensor], bool] | None = None,
     ) -> None:
-        self._world_size = world_size
         self._before_step = before_step
         self._made_for: Category | None = None
         self._streams = {torch.cpu.current_stream(): 0}
@@ -88,7 +86,7 @@ class GroupRecorder(MemoryRecorder):
         if DTensor in types:
             return NotImplemented
         output = super().__torch_dispatch__(func, types, args, kwargs)
-        moved = bytes_sent(func, args, self._world_size) or _bytes_copied(func, args)
+        moved = bytes_sent(func, args) or _bytes_copied(func, args)
         if moved:
             phase = self._training.phase
             self.trace.operations.append(Operation(operator_name(func), "uint8", 0, moved, phase))
@@ -103,14 +101,14 @@ class GroupRecorder(MemoryRecorder):
         return super()._allocate(size, category, module, operator)
 
     def _see(self, tensor: torch.Tensor, category: Category, module: str, operator: str) -> None:
-        tensor = _own_part(tensor)
+        tensor = own_part(tensor)
         if tensor.untyped_storage()._cdata not in self._emptied:
             super()._see(tensor, category, module, operator)
 
     def _sort_into(
         self, tensor: torch.Tensor, category: Category, module: str, operator: str | None = None
     ) -> None:
-        super()._sort_into(_own_part(tensor), category, module, operator)
+        super()._sort_into(own_part(tensor), category, module, operator)
 
     def _bury(self, address: int) -> None:
         if address in self._emptied:
@@ -119,21 +117,23 @@ class GroupRecorder(MemoryRecorder):
             super()._bury(address)
 
 
-def bytes_sent(func: Any, args: tuple[Any, ...], world_size: int) -> int:
+def bytes_sent(func: Any, args: tuple[Any, ...]) -> int:
     """Bytes that each GPU sends in a collective operator run as a ring; 0 for other operators.
 
     A ring of N sends (N - 1)/N of the gathered or scattered tensor, and twice that in an all-reduce
-    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
+    (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). N is the size of the
+    group that the operator runs in, which may be a part of all GPUs.
     """
     if func is _c10d._allgather_base_.default:
-        whole = _bytes(args[0])
+        whole, group = _bytes(args[0]), args[2]
     elif func is _c10d._reduce_scatter_base_.default:
-        whole = _bytes(args[1])
+        whole, group = _bytes(args[1]), args[2]
     elif func is _c10d.allreduce_.default:
-        whole = 2 * sum(_bytes(tensor) for tensor in args[0])
+        whole, group = 2 * sum(_bytes(tensor) for tensor in args[0]), args[1]
     else:
         return 0
-    return whole * (world_size - 1) // world_size
+    count = ProcessGroup.unbox(group).size()
+    return whole * (count - 1) // count
 
 
 def _bytes_copied(func: Any, args: tuple[Any, ...]) -> int:
@@ -147,6 +147,6 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _own_part(tensor: torch.Tensor) -> torch.Tensor:
+def own_part(tensor: torch.Tensor) -> torch.Tensor:
     """The shard of a sharded tensor; any other tensor unchanged."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor

@@ -24,9 +24,11 @@ from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..parallel.group_recorder import own_part
 from ..tracing.operations import tensors_in
 
 _aten = torch.ops.aten
@@ -39,13 +41,13 @@ _GPU, _PINNED = "gpu", "pinned"
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
-    """Whether a tensor would be on the GPU."""
-    return getattr(tensor.untyped_storage(), _PLACE, None) == _GPU
+    """Whether a tensor, or its shard, would be on the GPU."""
+    return getattr(own_part(tensor).untyped_storage(), _PLACE, None) == _GPU
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
     """Whether a tensor would be in the host's pinned memory."""
-    return getattr(tensor.untyped_storage(), _PLACE, None) == _PINNED
+    return getattr(own_part(tensor).untyped_storage(), _PLACE, None) == _PINNED
 
 
 @dataclass
@@ -231,9 +233,9 @@ _cpu_device: Any = FakeTensor.device
 _to, _type, _new_tensor = torch.Tensor.to, torch.Tensor.type, torch.Tensor.new_tensor
 
 
-def _device(tensor: FakeTensor) -> torch.device:
+def _device(tensor: torch.Tensor) -> torch.device:
     if _running.operators or not on_gpu(tensor):
-        return cast(torch.device, _cpu_device.__get__(tensor))
+        return cast(torch.device, _cpu_device.__get__(own_part(tensor)))
     return CUDA
 
 
@@ -370,7 +372,8 @@ def placing_tensors() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(DeviceMode())
         for name, method in _METHODS.items():
-            stack.enter_context(patch.object(FakeTensor, name, method))
+            for kind in (FakeTensor, DTensor):
+                stack.enter_context(patch.object(kind, name, method))
         for owner, name, stand_in in (*numbers, (torch, "as_tensor", as_placed_tensor)):
             stack.enter_context(patch.object(owner, name, stand_in))
         group = torch._C._group_tensors_by_device_and_dtype

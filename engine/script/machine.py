@@ -32,6 +32,7 @@ from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
@@ -49,7 +50,8 @@ from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
 from .placeholders import Values
 from .pretrained import without_weights
-from .process_group import pretended_processes, world_size
+from .process_group import pretended_processes
+from .sharding import followed_shards
 from .values import ScriptValues, answering
 
 _CPU_ONLY = "(?s).*CUDA is not available"
@@ -83,9 +85,7 @@ class Machine:
         """
         temporaries = CudaTemporaries(self.behaviour) if self.behaviour is not None else None
         counted = on_gpu if self.shows_gpu else None
-        self._recorder = GroupRecorder(
-            training, batch_size, temporaries, world_size(), _nothing, counted=counted
-        )
+        self._recorder = GroupRecorder(training, batch_size, temporaries, _nothing, counted=counted)
         return self._recorder
 
     def making(self, category: Category) -> AbstractContextManager[None]:
@@ -138,6 +138,7 @@ def pretended_machine(
         stack.enter_context(uncompiled(machine.note))
         stack.enter_context(without_weights(machine.note))
         stack.enter_context(pretended_processes(machine.making))
+        stack.enter_context(followed_shards(lambda: machine._recorder))
         for context in (
             *(_quietly, _one_process),
             *(_movable_modules, _copies, _foreach_on_fakes),
@@ -158,6 +159,7 @@ def seen_gpu(behaviour: CudaBehaviour | None, gpu: Gpu | None, machine: Machine)
         return
     with (
         patch.object(torch.cuda, "is_available", lambda: False),
+        patch.object(torch._C, "_get_accelerator", lambda *_: torch.device("cpu")),
         patch.object(torch.backends.mps, "is_available", lambda: False),
         warnings.catch_warnings(),
     ):
@@ -265,10 +267,14 @@ def _copies() -> Iterator[None]:
 @contextmanager
 def _movable_modules() -> Iterator[None]:
     """Make ``Module.to`` work on fake tensors, which it would try to swap and cannot."""
+    swap: Any = torch.utils.swap_tensors
 
     def take_over(parameter: torch.Tensor, moved: torch.Tensor) -> None:
         if moved.device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"there is no {moved.device} while a prediction runs")
+        if isinstance(parameter, DTensor):
+            swap(parameter, moved)
+            return
         if parameter.untyped_storage()._cdata != moved.untyped_storage()._cdata:
             parameter.data = moved.data
 

@@ -61,13 +61,6 @@ def pretended_processes(making: Making) -> Iterator[None]:
     def spawn(function: Callable[..., Any], args: tuple[Any, ...] = (), *_: Any, **__: Any) -> None:
         function(0, *args)
 
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise NotPredictable(
-            "a model that a script shards by itself (FSDP) is not traced; if it is one of "
-            "transformers, predict that (memorymark predict MODEL --parallelism fsdp --world-size "
-            "N), else measure the script"
-        )
-
     with ExitStack() as stack:
         if "WORLD_SIZE" in os.environ:
             first = {**_FIRST, "LOCAL_WORLD_SIZE": str(processes)}
@@ -78,10 +71,6 @@ def pretended_processes(making: Making) -> Iterator[None]:
         stack.enter_context(patch.object(torch.multiprocessing, "spawn", spawn))
         for name, method in _data_parallel(making, opened).items():
             stack.enter_context(patch.object(DistributedDataParallel, name, method))
-        stack.enter_context(patch("torch.distributed.fsdp.fully_shard", refuse))
-        stack.enter_context(
-            patch("torch.distributed.fsdp.FullyShardedDataParallel.__init__", refuse)
-        )
         joined = dist.is_initialized()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Scripts that share their training with others: DistributedDataParallel, FSDP, torchrun."""
+"""Scripts that share their training with others: DistributedDataParallel, torchrun."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
-from engine.script.trace import CannotTrace, trace_script
+from engine.script.trace import trace_script
 from engine.tests.scripts import A10, written
 from engine.tracing.trace import Category
 
@@ -94,16 +94,3 @@ def test_torchruns_variables_make_it_the_first_of_several(
     assert trace.world_size == 4
     assert not dist.is_initialized()
     assert "LOCAL_RANK" not in os.environ
-
-
-@pytest.mark.parametrize(
-    "sharding",
-    [
-        "from torch.distributed.fsdp import fully_shard\n    fully_shard(model)",
-        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n    FSDP(model)",
-    ],
-)
-def test_a_model_that_the_script_shards_is_refused(folder: Path, sharding: str) -> None:
-    code = f"import torch\ndef make_step(b):\n    model = torch.nn.Linear(2, 2)\n    {sharding}"
-    with pytest.raises(CannotTrace, match=r"at mine\.py, line 5 .*FSDP.* is not traced"):
-        trace_script(written(folder, code), 2, A10)

@@ -1,0 +1,88 @@
+"""Models that a script shards by itself: PyTorch's own ``fully_shard`` (FSDP2), on fake tensors.
+
+It is called by the script and runs as it is, among processes that answer at once
+(:mod:`.process_group`), and :mod:`engine.parallel.fsdp` records it as it does for the engine's own
+models. What is sharded in other ways is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import torch
+import torch.distributed.tensor.parallel  # so that all that is refused below has been imported
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+from torch.distributed.tensor import DTensor, _dispatch, _random
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..parallel.fsdp import only_the_first, recording_shards
+from ..parallel.group_recorder import GroupRecorder
+from ..tracing.recurrent import NotPredictable
+
+_TENSOR_PARALLEL = ("distribute_tensor", "distribute_module", "parallelize_module")
+
+
+@contextmanager
+def followed_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[None]:
+    """Follow ``fully_shard``, and refuse other ways to shard, for as long as the context lasts.
+
+    Args:
+        recorder: Returns the current recorder; ``None`` while there is none.
+    """
+    make_mesh, make_parameter = DeviceMesh.__init__, FSDPParam.__init__
+
+    def mesh_of_numbers(mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
+        with _disable_current_modes():  # it reads the numbers of the processes
+            make_mesh(mesh, *args, **kwargs)
+
+    def checked_parameter(
+        self: FSDPParam, param: torch.nn.Parameter, *args: Any, **kwargs: Any
+    ) -> None:
+        if any(isinstance(value, CPUOffloadPolicy) for value in (*args, *kwargs.values())):
+            _refuse("CPUOffloadPolicy (shards on the host)", "leave the policy out")
+        if isinstance(param, DTensor):
+            _refuse_tensor_parallel()
+        make_parameter(self, param, *args, **kwargs)
+
+    with ExitStack() as stack:
+        stack.enter_context(only_the_first())
+        stack.enter_context(recording_shards(recorder))
+        for owner, name, stand_in in (
+            (DeviceMesh, "__init__", mesh_of_numbers),
+            (FSDPParam, "__init__", checked_parameter),
+            (_random, "_rng_tracker", None),  # it would read the state of a random generator
+            (_random, "is_rng_supported_mesh", lambda mesh: False),
+            (_dispatch, "is_rng_supported_mesh", lambda mesh: False),
+            (FullyShardedDataParallel, "__init__", _refuse_old),
+            (DTensor, "from_local", _refuse_tensor_parallel),
+            *_tensor_parallel(),
+        ):
+            stack.enter_context(patch.object(owner, name, stand_in))
+        yield
+
+
+def _tensor_parallel() -> Iterator[tuple[Any, str, Any]]:
+    """What makes tensor parallelism, wherever PyTorch has imported it."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("torch.dist")]
+    for name in _TENSOR_PARALLEL:
+        for module in modules:
+            if name in vars(module):
+                yield module, name, _refuse_tensor_parallel
+
+
+def _refuse_old(*_: Any, **__: Any) -> NoReturn:
+    _refuse("FullyShardedDataParallel (FSDP1)", "use fully_shard (FSDP2)")
+
+
+def _refuse_tensor_parallel(*_: Any, **__: Any) -> NoReturn:
+    _refuse("tensor parallelism", "shard with fully_shard alone")
+
+
+def _refuse(what: str, instead: str) -> NoReturn:
+    raise NotPredictable(f"{what} is not traced; {instead}")
