@@ -106,7 +106,7 @@ class BatchTrials:
 
 @dataclass(frozen=True)
 class Energy:
-    """The energy of a training run, and what the recommended batch saves of it in a year.
+    """The energy of a training run, and how much the recommended batch saves in a year.
 
     Only that of the GPUs, all together. Power is predicted; the grid's intensity is assumed.
 

@@ -19,7 +19,7 @@ from .answer.search import SearchOutcome, find_largest
 from .errors import DoesNotFit, EngineError, InvalidInput
 from .events import Event, Log
 from .gpus import GPUS, LOCAL, Gpu
-from .measurement.analysis import On, findings
+from .measurement.analysis import On, findings, memory_predictor
 from .measurement.device import device_for
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
@@ -32,7 +32,7 @@ from .prediction.analysis import (
     reporting_probe,
 )
 from .prediction.plan import Plan, compare_gpus, gpu_today
-from .prediction.probe import predict_live_memory, predict_memory, timed
+from .prediction.probe import predict_memory, timed
 from .prediction.step_time import StepTime, step_work, time_range
 from .prediction.tracer import TraceAt
 from .request import LARGEST_BATCH_SIZE
@@ -309,7 +309,7 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     predict: Probe | None = None
     if trace_at is not None:
         request = _of_sizes_taken(request, trace_at)
-        predict = _predictor(request, device, gpu, trace_at)
+        predict = memory_predictor(request, device, gpu, trace_at)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
 
     def order(batch_size: int) -> TrialOrder:
@@ -362,16 +362,6 @@ def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> Tra
         emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
         return None
     return trace_at
-
-
-def _predictor(
-    request: ScriptRequest, device: DeviceFacts, gpu: GpuFacts, trace_at: TraceAt
-) -> Probe:
-    """Predicts the memory of a batch on this device."""
-    if device.kind == "cuda":
-        options = AllocatorOptions.parse(request.allocator)
-        return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
-    return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
 
 
 def _search(

@@ -52,7 +52,7 @@ def _trials(gpu: str) -> QuerySet[Trial]:
     ).order_by("-pk")
     names = measured.order_by().values_list("analysis__measured_gpu", flat=True).distinct()
     of_gpu = measured.filter(analysis__measured_gpu__in=_those_of(gpu, names))
-    return of_gpu.select_related("analysis")
+    return of_gpu.select_related("analysis").defer("analysis__result")  # large, and not read
 
 
 def _training_runs(gpu: str) -> QuerySet[Training]:

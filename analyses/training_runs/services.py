@@ -163,7 +163,7 @@ def why_not_verified(
 
 
 def why_not_comparable(request: AnalysisRequest, measured_gpu: str, record: TrainingRecord) -> str:
-    """How a training run differs from the request but for its batch; empty if it does not.
+    """What a training run did otherwise than requested, its batch apart; empty if nothing.
 
     It must have trained on the requested number of devices, on that kind of GPU, and in that
     precision as far as it is known, and timed a step.

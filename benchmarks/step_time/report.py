@@ -123,7 +123,7 @@ def figures(found: Sequence[Predicted]) -> Figures:
         },
         errors=list(_errors(fitted, checks)),
         ratios=[
-            _ratios("batches of one setup", _batch_pairs(found)),
+            _ratios("batches of one setup", [_speedup(*pair) for pair in _batch_pairs(found)]),
             _ratios("GPUs, the model not fitted", _gpu_pairs(found, lambda row: row.unseen)),
             _ratios("GPUs, the GPU not fitted", _gpu_pairs(found, lambda row: row.unseen_gpu)),
         ],
@@ -229,25 +229,22 @@ def _speed(row: Predicted, seconds: float) -> float:
     return row.batch / seconds
 
 
-def _ratios(group: str, pairs: Sequence[_Pair] | Sequence[tuple[float, float]]) -> Ratio:
-    values = [_both(*pair) for pair in pairs]
-    off = [abs(predicted / measured - 1) for measured, predicted in values] or [0.0]
-    return Ratio(group, len(values), median(off), _percentile(off, 0.9))
+def _ratios(group: str, pairs: Sequence[tuple[float, float]]) -> Ratio:
+    """The error of ratios, each measured and predicted."""
+    off = [abs(predicted / measured - 1) for measured, predicted in pairs] or [0.0]
+    return Ratio(group, len(pairs), median(off), _percentile(off, 0.9))
 
 
-def _both(one: Predicted | float, other: Predicted | float) -> tuple[float, float]:
-    if isinstance(one, Predicted) and isinstance(other, Predicted):
-        return (
-            _speed(other, other.measured) / _speed(one, one.measured),
-            _speed(other, other.unseen) / _speed(one, one.unseen),
-        )
-    assert isinstance(one, float)  # noqa: S101  # a pair of ratios
-    assert isinstance(other, float)  # noqa: S101
-    return one, other
+def _speedup(one: Predicted, other: Predicted) -> tuple[float, float]:
+    """Speed of the other over that of the one, measured and predicted."""
+    return (
+        _speed(other, other.measured) / _speed(one, one.measured),
+        _speed(other, other.unseen) / _speed(one, one.unseen),
+    )
 
 
 def _sweep(small: Predicted, large: Predicted) -> Sweep:
-    measured, predicted = _both(small, large)
+    measured, predicted = _speedup(small, large)
     filled = min(small.filled, large.filled) >= FILLED
     gained = speedup(1.0, predicted, FILLED_NOISE if filled else UNFILLED_NOISE)
     wrong = (gained.verdict is Verdict.GAIN and measured <= 1) or (

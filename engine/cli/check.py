@@ -1,4 +1,4 @@
-"""The command ``check``: a training run, described in a file or by its script, fits and is fast."""
+"""The command ``check``: whether a workload, or a script, fits its GPU and is fast there."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def analyze_measured(
     gpu = device_for(request, device, request.workload)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
     trace_at = _traces(request, device, emit)
-    predict = _predictor(request, device, gpu, trace_at)
+    predict = memory_predictor(request, device, gpu, trace_at)
 
     def order(batch_size: int) -> TrialOrder:
         workload = request.workload_at(batch_size)
@@ -224,8 +224,8 @@ def _traces(request: AnalysisRequest, device: DeviceFacts, emit: Emit) -> TraceA
     return trace_request(request, behaviour, emit)
 
 
-def _predictor(
-    request: AnalysisRequest, device: DeviceFacts, gpu: GpuFacts, trace_at: TraceAt
+def memory_predictor(
+    request: Request, device: DeviceFacts, gpu: GpuFacts, trace_at: TraceAt
 ) -> Probe:
     """Predicts the memory of a batch on this device, for the first guess and the chart."""
     if device.kind == "cuda":
