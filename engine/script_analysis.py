@@ -15,7 +15,6 @@ from .analysis import with_versions
 from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
 from .answer.recommendation import recommend_measured
-from .answer.search import SearchOutcome, find_largest
 from .errors import DoesNotFit, EngineError, InvalidInput
 from .events import Event, Log
 from .gpus import GPUS, LOCAL, Gpu
@@ -23,6 +22,7 @@ from .measurement.analysis import On, findings, memory_predictor
 from .measurement.device import device_for
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
+from .measurement.script_search import search_by_trials
 from .parallel.interconnect import link_bytes_per_second, nccl_bytes, script_caveats
 from .prediction.analysis import (
     catalogue_gpu,
@@ -35,13 +35,12 @@ from .prediction.plan import Plan, compare_gpus, gpu_today
 from .prediction.probe import predict_memory, timed
 from .prediction.step_time import StepTime, step_work, time_range
 from .prediction.tracer import TraceAt
-from .request import LARGEST_BATCH_SIZE
-from .result import AnalysisResult, BatchTrials, GpuFacts, Source, Trial
+from .result import AnalysisResult, BatchTrials, Source, Trial
 from .script.batch_sizes import trace_request
-from .script.factory import Factory, ScriptFailed, refuse_while_loading
+from .script.factory import Factory, refuse_while_loading
 from .script.live import Live
 from .script.program import Program
-from .script.request import Script, ScriptRequest
+from .script.request import ScriptRequest
 from .script.trace import CannotTrace, found_loaders
 from .tracing.lowering import cuda_behaviour
 from .tracing.trace import Category, Trace
@@ -283,10 +282,6 @@ def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
     return caveats
 
 
-_STRIDE = 4
-"""Without a prediction, the next batch tried is at most this many times the one before. Memory
-curves upwards, so a line through two small batches would overshoot the limit by far."""
-
 Probe = Callable[[int], Trial]
 
 
@@ -318,7 +313,7 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
         return TrialOrder(script, batch_size, limit, allocator=request.allocator)
 
     probe = reporting_probe(lambda batch_size: measure(order(batch_size)), emit)
-    outcome = _search(request, gpu, probe, predict)
+    outcome = search_by_trials(request, gpu, probe, predict)
     if outcome.largest_batch_size == 0:
         raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
     chosen = recommend_measured(request, outcome)
@@ -362,73 +357,6 @@ def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> Tra
         emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
         return None
     return trace_at
-
-
-def _search(
-    request: ScriptRequest, gpu: GpuFacts, probe: Probe, predict: Probe | None
-) -> SearchOutcome:
-    multiple, limit = request.batch_multiple, gpu.usable_bytes
-    known = [probe(request.current_batch_size)]
-    if predict is not None:
-        guess: int | None = find_largest(
-            predict, batch_multiple=multiple, limit_bytes=limit
-        ).largest_batch_size
-    else:
-        guess = _approach(request, known, probe, limit)
-    return find_largest(probe, batch_multiple=multiple, guess=guess, limit_bytes=limit, known=known)
-
-
-def _approach(
-    request: ScriptRequest, known: list[Trial], probe: Probe, limit_bytes: int
-) -> int | None:
-    """Try growing batches until a line through the last two meets the limit close by.
-
-    Args:
-        request: Its batch multiple is that of the sizes tried.
-        known: The first trial; receives the others.
-        probe: Tries a batch size.
-        limit_bytes: Memory that a step may use.
-
-    Returns:
-        Where the line meets the limit; ``None`` if a batch failed before that.
-    """
-    multiple = request.batch_multiple
-    largest = LARGEST_BATCH_SIZE // multiple * multiple
-    while known[-1].fits:
-        size = known[-1].batch_size
-        crossing = _crossing(known[-2:], limit_bytes)
-        if crossing is not None and crossing <= _STRIDE * size:
-            return crossing
-        if size >= largest:
-            _check_growth(request.script, known)
-            return largest
-        known.append(probe(min(-(-_STRIDE * size // multiple) * multiple, largest)))
-    return None
-
-
-def _check_growth(script: Script, trials: list[Trial]) -> None:
-    """Refuse steps that use the same memory at the smallest and the largest possible batch."""
-    first, last = trials[0], trials[-1]
-    peaks = (first.peak_allocated_bytes, last.peak_allocated_bytes)
-    if len(trials) > 1 and None not in peaks and peaks[0] == peaks[1]:
-        raise ScriptFailed(
-            f"a step uses as much memory at batch {last.batch_size:,} as at "
-            f"{first.batch_size:,}; {script.wants_data}"
-        )
-
-
-def _crossing(pair: Sequence[Trial], limit_bytes: int) -> int | None:
-    """The batch size at which a straight line through two trials reaches the memory limit."""
-    points = [
-        (trial.batch_size, trial.peak_reserved_bytes or trial.peak_allocated_bytes or 0)
-        for trial in pair
-    ]
-    if len(points) < 2:
-        return None
-    (size, used), (next_size, next_used) = points
-    if next_used <= used:
-        return None
-    return size + (limit_bytes - used) * (next_size - size) // (next_used - used)
 
 
 def _in_order(trials: Sequence[Trial]) -> list[Trial]:
