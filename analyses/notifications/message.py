@@ -11,7 +11,8 @@ from uuid import uuid4
 from django.conf import settings
 from django.urls import reverse
 
-from analyses.formatting import duration, gpu_of, model_name
+from analyses.chips import chips, name_of
+from analyses.formatting import duration, model_name
 from analyses.models import Analysis, Status
 
 VERSION = 1
@@ -42,20 +43,19 @@ class Message:
 
 def of_ended(analysis: Analysis) -> Message:
     url = public_url("analyses:detail", analysis.pk)
-    model, gpu = model_name(analysis.model), gpu_of(analysis)
     took = duration(_seconds(analysis))
     verdict = (analysis.result or {}).get("verdict")
     reason = analysis.failure_reason or None
     summary = verdict or (reason or "").split("\n")[0]
-    headline = _one_line(f"{model} on {gpu}: {analysis.status} after {took}")
+    headline = _one_line(f"{name_of(analysis)}: {analysis.status} after {took}")
     lines = [
         summary,
         "",
         url,
         "",
         f"Analysis {analysis.pk}, {analysis.status}",
-        f"Model: {model}",
-        f"GPU: {gpu}",
+        f"Model: {model_name(analysis.model)}",
+        f"Settings: {' · '.join(chips(analysis))}",
         f"Duration: {took} from queued to ended (measured)",
     ]
     payload = {

@@ -27,7 +27,8 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from analyses.formatting import gpu_of, model_name
+from analyses.chips import chips, name_of
+from analyses.formatting import model_name
 from analyses.lab import lab_settings
 from analyses.models import Analysis, ShareLink, Status
 from analyses.pages.access import MemberRequest, find_analysis
@@ -187,7 +188,8 @@ def _answer(link: ShareLink) -> dict[str, object] | None:
     return {
         **answer_parts(analysis, verdict),
         "model": model_name(analysis.model),
-        "gpu": gpu_of(analysis),
+        "chips": chips(analysis),
+        "name": name_of(analysis),
         "estimate": estimate_of(verdict.result, {}, adopted=analysis.adopted_at is not None),
         "answered_at": analysis.finished_at,
         "expires_at": link.expires_at,

@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from analyses import formatting
+from analyses import chips, formatting
 from analyses.charts import breakdown
 from analyses.pages import settings
 from engine.result import Source
@@ -28,8 +28,9 @@ for _filter in (
     formatting.whole,
     formatting.gpu_name,
     formatting.gpu_of,
-    settings.input_size,
     formatting.model_name,
+    chips.chips,
+    chips.name_of,
     settings.setting,
     breakdown.category_name,
 ):

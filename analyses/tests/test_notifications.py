@@ -182,7 +182,9 @@ def test_an_email_has_the_result_and_a_link(subscriber: User, settings: Settings
     (sent,) = mail.outbox
     assert sent.to == ["grace@lab.example"]
     assert sent.from_email == site.DEFAULT_FROM_EMAIL
-    assert sent.subject == "[MemoryMark] BERT base on NVIDIA A10: succeeded after 3 min 05 s"
+    assert sent.subject == (
+        "[MemoryMark] BERT base · fp32 · 128 tokens · NVIDIA A10: succeeded after 3 min 05 s"
+    )
     assert sent.body.startswith(make_result().verdict)
     assert f"https://lab.example/{claim.subject_id}/\n" in sent.body
     assert sent.extra_headers["Message-ID"] == f"<analysis-{claim.subject_id}@localhost>"

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from django.http import QueryDict
 from django.urls import reverse
 
+from analyses.chips import chips
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
 from analyses.stored_result import result_of, source_at, trial_at
 from engine.result import AnalysisResult, Source, Trial
-
-_PARTS: tuple[Callable[[Analysis], str], ...] = (
-    lambda analysis: model_name(analysis.model),
-    gpu_of,
-    lambda analysis: analysis.precision,
-    lambda analysis: analysis.optimizer,
-    lambda analysis: f"from batch {analysis.current_batch_size:,}",
-)
-_GPU = 1
 
 
 @dataclass(frozen=True)
@@ -69,17 +61,26 @@ def title_of(columns: Sequence[Column]) -> str:
 
 def _labels(analyses: Sequence[Analysis]) -> list[str]:
     """As many differing parts as tell the analyses apart, with ids where those do not."""
-    named = [[part(analysis) for part in _PARTS] for analysis in analyses]
-    differing = [n for n in range(len(_PARTS)) if len({parts[n] for parts in named}) > 1] or [_GPU]
-    labels: list[str] = []
-    for count in range(1, len(differing) + 1):
-        labels = [" · ".join(parts[n] for n in differing[:count]) for parts in named]
+    named = [_parts(analysis) for analysis in analyses]
+    common = set(named[0]).intersection(*named) if named else set()
+    differing = [[part for part in parts if part not in common] for parts in named]
+    labels = [""] * len(named)
+    for count in range(1, max(map(len, differing), default=0) + 1):
+        labels = [" · ".join(parts[:count]) for parts in differing]
         if len(set(labels)) == len(labels):
             break
+    labels = [label or gpu_of(analysis) for label, analysis in zip(labels, analyses, strict=True)]
     return [
         f"{label} · #{analysis.pk}" if labels.count(label) > 1 else label
         for label, analysis in zip(labels, analyses, strict=True)
     ]
+
+
+def _parts(analysis: Analysis) -> list[str]:
+    """Model, GPU, the other chips and the current batch."""
+    *others, gpu = chips(analysis)
+    batch = f"from batch {analysis.current_batch_size:,}"
+    return [model_name(analysis.model), gpu, *others, batch]
 
 
 FEWEST = 2

@@ -93,7 +93,7 @@ def _offered(request: MemberRequest, columns: list[Column]) -> list[Analysis]:
         visible_to(request.user)
         .filter(status=Status.SUCCEEDED)
         .exclude(pk__in=[column.pk for column in columns])
-        .defer("result", "request")
+        .defer("result")
         .order_by("-pk")
     )
     alike, others = answered.filter(model__in=models), answered.exclude(model__in=models)

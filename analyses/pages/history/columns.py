@@ -59,7 +59,9 @@ def _time(at: datetime | None) -> str | None:
 
 
 _SORTABLE = {field.name for field in Analysis._meta.get_fields()}
-_USUAL_SETTINGS = ("precision",)
+_GPU = Cell("gpu", gpu_of)
+_PRECISION = Cell("precision", lambda row: row.precision)
+"""What an export holds of the settings, which the table shows as chips."""
 
 
 def _setting(described: Field) -> Column:
@@ -71,7 +73,7 @@ def _setting(described: Field) -> Column:
         (name,) if name in _SORTABLE else (),
         (Cell(name, lambda row: row.request.get(name)),),
         is_number=described.is_number,
-        is_usual=name in _USUAL_SETTINGS,
+        is_usual=False,
         is_setting=True,
     )
 
@@ -85,7 +87,8 @@ COLUMNS = (
         (Cell("model", lambda row: model_name(row.model)),),
         is_fixed=True,
     ),
-    Column("gpu", "GPU", ("gpu", "measured_gpu"), (Cell("gpu", gpu_of),)),
+    Column("settings", "Settings", (), (_GPU, _PRECISION)),
+    Column("gpu", "GPU", ("gpu", "measured_gpu"), (_GPU,), is_usual=False),
     *(_setting(described) for described in FIELDS.values() if described.described.is_column),
     Column(
         "batch",
@@ -215,7 +218,8 @@ def json_of(analyses: QuerySet[Analysis], columns: Iterable[Column]) -> Iterator
 
 
 def _cells(columns: Iterable[Column]) -> Sequence[Cell]:
-    return [cell for column in columns for cell in column.cells]
+    """Each cell once: two columns may show the same setting."""
+    return list({cell.name: cell for column in columns for cell in column.cells}.values())
 
 
 def _rows(analyses: QuerySet[Analysis]) -> Iterator[Analysis]:

@@ -1,0 +1,74 @@
+"""The settings that decide an analysis, in a few words each: beside its model wherever it is named.
+
+Precision, the size of a sample and the GPU are always among them, others only where they differ
+from what is usual for the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from analyses.formatting import gib_with_unit, gpu_of, model_name
+from analyses.models import Analysis
+from engine.errors import InvalidInput
+from engine.request import usual_values
+from engine.software import in_words, parse
+
+
+def _software(stored: str) -> str:
+    try:
+        return in_words(parse(stored))
+    except InvalidInput:  # stored by a version that knew other packages
+        return stored
+
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "precision": str,
+    "sequence_length": lambda count: f"{count:,} tokens",
+    "image_size": lambda side: f"{side:,} px",
+    "task": lambda task: task.replace("-", " "),
+    "optimizer": str,
+    "lora_rank": lambda rank: f"LoRA {rank}",
+    "frozen_backbone": lambda _: "frozen backbone",
+    "gradient_checkpointing": lambda _: "checkpointing",
+    "gradient_accumulation": lambda count: f"accumulation {count:,}",
+    "global_batch_size": lambda size: f"global batch {size:,}",
+    "attention": lambda kind: f"{kind} attention",
+    "mode": lambda mode: f"{mode} mode",
+    "compile": lambda _: "compiled",
+    "parallelism": lambda kind: kind.upper(),
+    "world_size": lambda count: f"{count:,} GPUs",
+    "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
+    "software": _software,
+}
+"""How a chip says each field, in their order; the GPU comes last."""
+
+_ALWAYS = ("precision", "sequence_length", "image_size")
+
+
+def chips_of(request: Mapping[str, Any], gpu: str) -> list[str]:
+    """The chips of one analysis.
+
+    Args:
+        request: Its stored fields; an older version lacks some.
+        gpu: The name of its GPU, as it is shown.
+    """
+    usual = usual_values(request)
+    return [
+        *(
+            say(request[name])
+            for name, say in _WORDS.items()
+            if request.get(name) and (name in _ALWAYS or request[name] != usual.get(name))
+        ),
+        gpu,
+    ]
+
+
+def chips(analysis: Analysis) -> list[str]:
+    return chips_of(analysis.request, gpu_of(analysis))
+
+
+def name_of(analysis: Analysis) -> str:
+    """Model and chips in one line of plain text, for titles and e-mails."""
+    return " · ".join([model_name(analysis.model), *chips(analysis)])
