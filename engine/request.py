@@ -165,6 +165,11 @@ class Request:
     def world_size(self) -> int:
         raise NotImplementedError
 
+    @property
+    def least_multiple(self) -> int:
+        """What the batch multiple falls back to where none of its multiples fits."""
+        return 1
+
     def accumulation_at(self, batch_size: int) -> int:
         """Micro-batches per optimizer step at a batch size, to keep the global batch.
 

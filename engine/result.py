@@ -284,13 +284,14 @@ class AnalysisResult:
         next_batch_size: The next one up (by the batch multiple).
         next_batch_size_fails: Whether that one was tried and does not fit; false only if the search
             ended at its upper bound.
-        recommended_batch_size: The batch size to train with.
+        recommended_batch_size: The batch size to train with: the current one, unless another that
+            surely fits is expected to be at least 3% faster, or the current one may not fit.
         current_headroom_bytes: Device memory left unused at the current batch; ``None`` if the
             current batch does not fit.
         largest_headroom_bytes: The same at the largest batch.
         speedup: Samples per second at the recommended over the current batch; ``None`` if the
             current batch does not fit.
-        verdict: The result in one sentence.
+        verdict: The decision, and what fits.
         curve: Memory vs. batch size for a chart; not part of the search.
         trials: Every batch size tried, in the order of trying.
         caveats: What to know about these numbers.
@@ -308,6 +309,9 @@ class AnalysisResult:
         measured_on: ``None`` if nothing was measured.
         software: The versions that memory depends on, by package (torch, transformers, peft, …);
             empty if an older version of MemoryMark made it.
+        decision: What to do, in one sentence; empty as above.
+        fastest_batch_size: The one with the best speed among those that surely fit; ``None`` as
+            above.
     """
 
     model_name: str
@@ -337,6 +341,8 @@ class AnalysisResult:
     comparison: Comparison | None = None
     measured_on: MeasuredOn | None = None
     software: dict[str, str] = field(default_factory=dict)
+    decision: str = ""
+    fastest_batch_size: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

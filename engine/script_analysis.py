@@ -223,7 +223,8 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
 def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
     """The request, for those of its batch sizes that the script takes."""
     taken = trace_at(request.current_batch_size).batch_multiple
-    return replace(request, batch_multiple=math.lcm(request.batch_multiple, taken))
+    multiple = math.lcm(request.batch_multiple, taken)
+    return replace(request, batch_multiple=multiple, multiple_taken=taken)
 
 
 def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
@@ -314,12 +315,18 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
 
     probe = reporting_probe(lambda batch_size: measure(order(batch_size)), emit)
     outcome = search_by_trials(request, gpu, probe, predict)
+    if outcome.largest_batch_size == 0 and request.batch_multiple > request.least_multiple:
+        emit(Log(f"No multiple of {request.batch_multiple:,} fits; trying every batch size"))
+        request = replace(request, batch_multiple=request.least_multiple)
+        outcome = search_by_trials(request, gpu, probe, predict)
     if outcome.largest_batch_size == 0:
         raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
     chosen = recommend_measured(request, outcome)
     found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
     caveats = [*_caveats(predicted=predict is not None), *found.caveats]
-    points = curve(predict, outcome, request) if predict else _in_order(outcome.trials)
+    points = (
+        curve(predict, outcome, request.batch_multiple) if predict else _in_order(outcome.trials)
+    )
     return replace(found, curve=points, caveats=caveats)
 
 

@@ -25,16 +25,11 @@ from .recommendation import (
     Bound,
     global_batch_caveat,
     kept_global_batch,
+    next_friendly,
 )
 from .search import SearchOutcome
 
-_GIB = 2**30
-_TIMES = "\N{MULTIPLICATION SIGN}"
 _TOP_SPEED = f"within {100 * (1 - ENOUGH_SPEED):.0f}% of this GPU's top speed"
-_LARGER_IS_FASTER = {
-    Bound.MEMORY: "Larger batches would be faster, but are not safe in memory.",
-    Bound.GLOBAL_BATCH: "Larger batches would be faster, but do not keep the global batch.",
-}
 
 
 @dataclass(frozen=True)
@@ -45,6 +40,7 @@ class Findings:
         outcome: The search, with every trial made.
         current: The trial of the current batch size.
         recommended: The trial of the recommended batch size.
+        fastest_batch_size: The one with the best speed among those that surely fit.
         curve: Points for the chart of memory vs. batch size.
         price_per_hour_usd: Of one hour of the GPU.
         source: Of the limit and of the speeds.
@@ -63,6 +59,7 @@ class Findings:
     outcome: SearchOutcome
     current: Trial
     recommended: Trial
+    fastest_batch_size: int
     curve: Sequence[Trial]
     price_per_hour_usd: float
     source: Source
@@ -153,11 +150,13 @@ def answer(
         next_batch_size=found.outcome.next_batch_size,
         next_batch_size_fails=found.outcome.next_batch_size_fails,
         recommended_batch_size=recommended.batch_size,
+        fastest_batch_size=found.fastest_batch_size,
         current_batch_size=current.batch_size,
         current_headroom_bytes=_headroom(current, found.gpu) if current.fits else None,
         largest_headroom_bytes=_headroom(largest, found.gpu),
         speedup=None if gained is None else gained.ratio,
         savings=saved,
+        decision=decision(found),
         verdict=verdict(found),
         curve=list(found.curve),
         trials=list(trials.values()),
@@ -181,45 +180,44 @@ def _headroom(trial: Trial, gpu: GpuFacts) -> int:
 
 
 def verdict(found: Findings) -> str:
-    """The answer in a few short sentences: which batch to use, why, and what fits."""
+    """The decision, and what fits."""
     limit = f"Up to {found.outcome.largest_batch_size:,} fits"
     if found.outcome.next_batch_size_fails:
         limit += f"; {found.outcome.next_batch_size:,} does not."
     else:
         limit += "; nothing larger was tried."
-    return f"{_advice(found)} {limit} ({found.source.capitalize()})"
+    return f"{decision(found)} {limit} ({found.source.capitalize()})"
 
 
-def _advice(found: Findings) -> str:
-    """Which batch to use instead of the current one, or that the current one is to be kept."""
+def decision(found: Findings) -> str:
+    """What to do, in one sentence of at most fifteen words."""
     batch, current = found.recommended.batch_size, found.current.batch_size
     gained, safe = found.speedup, found.safe_batch_size
-    why = _LARGER_IS_FASTER.get(found.bound, f"That is {_TOP_SPEED}.")
+    switch = f"Switch to batch {batch:,}:"
     if safe == 0:
-        why = f"No batch is certain to fit; {batch:,} has the best chance."
-        if found.current.fits:
-            return why
+        return f"Try batch {batch:,}: no batch is certain to fit."
     if gained is None:
-        return f"Use batch {batch:,}: {current:,} runs out of memory. {why}"
-    if gained.is_gain:
-        return f"Use batch {batch:,}: {gained.ratio:.2f}{_TIMES} faster than {current:,}. {why}"
+        return f"{switch} batch {current:,} runs out of memory."
     if safe is not None and current > safe:
-        return (
-            f"Drop to batch {batch:,}. {current:,} may run out of memory; {batch:,} is safe, "
-            f"{_loss(gained)}."
-        )
+        return f"{switch} batch {current:,} may run out of memory."
+    if gained.is_gain:
+        return f"{switch} {times(gained.ratio)} faster."
     if _is_probable(found):
-        return (
-            f"Batch {batch:,} is probably {gained.ratio:.2f}{_TIMES} faster than {current:,} "
-            f"({gained.low:.2f} to {gained.high:.2f}{_TIMES}). {why}"
-        )
-    keep = f"Keep batch {current:,}."
-    if batch < current:
-        only = "; nothing larger is worth it" if found.bound is Bound.SPEED else ""
-        return f"{keep} Batch {batch:,} would be {_loss(gained)}{_freed(found)}{only}."
-    if batch > current:
-        return f"{keep} Batch {batch:,} would be no faster."
-    return f"{keep} {_LARGER_IS_FASTER.get(found.bound, f'It already runs {_TOP_SPEED}.')}"
+        return f"Try batch {batch:,}: it is probably {times(gained.ratio)} faster."
+    return f"Keep batch {current:,}: {_why_kept(found)}."
+
+
+def _why_kept(found: Findings) -> str:
+    if found.bound is Bound.MEMORY:
+        return f"batch {next_friendly(found.current.batch_size):,} does not surely fit"
+    if found.bound is Bound.GLOBAL_BATCH:
+        return "larger ones do not keep the global batch"
+    return f"it runs {_TOP_SPEED}"
+
+
+def times(ratio: float) -> str:
+    """A ratio of speeds, such as ``1.31×`` or ``2.9×``."""
+    return f"{ratio:.{2 if ratio < 1.995 else 1}f}\N{MULTIPLICATION SIGN}"
 
 
 def _is_probable(found: Findings) -> bool:
@@ -238,15 +236,3 @@ def _two_runs(found: Findings, runs: Sequence[str]) -> str:
     if not (runs and _is_probable(found)):
         return ""
     return f"Two short runs on the GPU would tell: {' and '.join(runs)}"
-
-
-def _loss(gained: Speedup) -> str:
-    percent = round(100 * (1 - gained.ratio))
-    return f"{percent}% slower" if percent > 0 else "at the same speed"
-
-
-def _freed(found: Findings) -> str:
-    """How much memory the recommended batch frees, if that shows in gibibytes."""
-    used = [trial.device_used_bytes for trial in (found.current, found.recommended)]
-    freed = 0 if None in used else ((used[0] or 0) - (used[1] or 0)) / _GIB
-    return f" and free {freed:.1f} GiB" if freed >= 0.05 else ""

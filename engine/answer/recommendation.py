@@ -7,19 +7,27 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 
 from ..request import Request
 from ..result import GlobalBatch
 from .search import SearchOutcome
 
 ENOUGH_SPEED = 0.95
-"""The share of the best speed that the recommended batch reaches."""
+"""The share of the best speed that a batch must reach to be recommended."""
+
+WORTH_A_CHANGE = 1.03
+"""A batch that is expected to be less than 3% faster than the current one is not recommended."""
+
+_LARGEST_POWER = 64
+"""Above it every multiple of 8 is a friendly size, below it only powers of two."""
 
 
 class Bound(StrEnum):
-    """What decided the recommended batch."""
+    """What keeps the recommended batch from the speed of larger ones."""
 
     SPEED = "speed"
+    """Nothing: larger ones are hardly faster."""
     MEMORY = "memory"
     GLOBAL_BATCH = "global batch"
 
@@ -32,34 +40,69 @@ class Recommendation:
         batch_size: Samples per micro-batch.
         bound: ``speed`` if the fastest of the sizes to choose from reaches :data:`ENOUGH_SPEED` of
             the largest batch's speed; else what keeps them from it.
+        fastest: The batch with the best speed among those that surely fit.
     """
 
     batch_size: int
     bound: Bound
+    fastest: int
 
 
 def recommend_batch(
-    sizes: Sequence[int], speed: Callable[[int], float], largest: int, safe: int
+    sizes: Sequence[int],
+    speed: Callable[[int], float],
+    *,
+    current: int,
+    largest: int,
+    safe: int,
+    has_global_batch: bool = False,
 ) -> Recommendation:
-    """The smallest batch within 5% of the best speed among those that are safe in memory.
+    """The current batch, unless a size to choose from is worth a change.
+
+    Worth a change is a larger size that surely fits and is expected to be at least 3% faster. Then
+    the smallest such size with 95% of the best speed is recommended. Where the current batch does
+    not surely fit, the smallest size with 95% of the best speed is, even if that is below it.
 
     Args:
         sizes: The batch sizes to choose from, growing, as :func:`micro_batches` gives them.
         speed: Samples per second at a batch size. Assumed to rise with it, as fixed costs are
             shared by more samples, and, where samples are compared with one another, to fall
             again from some size on.
+        current: The batch used today.
         largest: The largest batch that fits.
-        safe: The largest that fits even at the high end of a prediction; if none of the sizes is
-            that small, the smallest is chosen.
+        safe: The largest that fits even at the high end of a prediction; if neither a size nor the
+            current batch is that small, the smallest size is chosen.
+        has_global_batch: Whether the sizes were chosen to keep a global batch.
     """
-    safe_sizes = sizes[: max(1, bisect_right(sizes, safe))]
-    rising = safe_sizes[: _fastest(safe_sizes, speed) + 1]
-    best = speed(rising[-1])
-    chosen = rising[bisect_left(rising, ENOUGH_SPEED * best, key=speed)]
-    if best >= ENOUGH_SPEED * speed(largest):
-        return Recommendation(chosen, Bound.SPEED)
-    memory = len(safe_sizes) < len(sizes)
-    return Recommendation(chosen, Bound.MEMORY if memory else Bound.GLOBAL_BATCH)
+    safe_sizes = sizes[: bisect_right(sizes, safe)]
+    kept = current <= safe
+    top = safe_sizes[_fastest(safe_sizes, speed)] if safe_sizes else sizes[0]
+    fastest = max([current] * kept + [top] * bool(safe_sizes), key=speed, default=top)
+    bound = Bound.SPEED
+    if speed(fastest) < ENOUGH_SPEED * speed(largest):
+        alone = not has_global_batch or len(safe_sizes) < len(sizes)
+        bound = Bound.MEMORY if alone else Bound.GLOBAL_BATCH
+    least = ENOUGH_SPEED * speed(fastest)
+    larger = [size for size in safe_sizes if size <= top]
+    if kept:
+        least = max(least, WORTH_A_CHANGE * speed(current))
+        larger = [size for size in larger if size > current]
+        if not larger or speed(top) < least:
+            return Recommendation(current, bound, fastest)
+    chosen = larger[bisect_left(larger, least, key=speed)] if larger else top
+    return Recommendation(chosen, bound, fastest)
+
+
+def is_friendly(size: int) -> bool:
+    """Whether people choose such a batch, and kernels take it well."""
+    if size > _LARGEST_POWER:
+        return size % 8 == 0
+    return size < 8 or size.bit_count() == 1
+
+
+def next_friendly(size: int) -> int:
+    """The first friendly size above one."""
+    return next(one for one in count(size + 1) if is_friendly(one))
 
 
 def _fastest(sizes: Sequence[int], speed: Callable[[int], float]) -> int:
@@ -79,30 +122,42 @@ def _fastest(sizes: Sequence[int], speed: Callable[[int], float]) -> int:
 def micro_batches(request: Request, largest: int) -> Sequence[int]:
     """The batch sizes to choose from, growing: multiples up to the limit and the global batch.
 
-    If any of them divide the global batch evenly, only those.
+    If any of them divide the global batch evenly, only those; if any of these are friendly, only
+    those.
     """
-    if request.global_batch_size is None:
-        return range(request.batch_multiple, largest + 1, request.batch_multiple)
-    per_gpu = request.global_batch_size // request.world_size
-    end = min(largest, per_gpu) + 1
-    multiples = range(request.batch_multiple, end, request.batch_multiple) or range(1, end)
-    return [size for size in multiples if per_gpu % size == 0] or multiples
+    multiple, end = request.batch_multiple, largest
+    per_gpu = None
+    if request.global_batch_size is not None:
+        per_gpu = request.global_batch_size // request.world_size
+        end = min(largest, per_gpu)
+    least = request.least_multiple
+    multiples: Sequence[int] = range(multiple, end + 1, multiple) or range(least, end + 1, least)
+    if per_gpu is not None:
+        multiples = [size for size in multiples if per_gpu % size == 0] or multiples
+    return [size for size in multiples if is_friendly(size)] or multiples
 
 
 def recommend_measured(request: Request, outcome: SearchOutcome) -> Recommendation:
     """The recommended batch after a measured search, by a line through its step times."""
-    largest = outcome.largest_batch_size
+    largest, current = outcome.largest_batch_size, request.current_batch_size
     sizes = micro_batches(request, largest)
     times = [
         (trial.batch_size, trial.step_seconds / request.accumulation_at(trial.batch_size))
         for trial in outcome.trials
         if trial.step_seconds
     ]
-    if len({batch_size for batch_size, _ in times}) < 2:  # no line: take what is likely fastest
-        alone = request.global_batch_size is None
-        return Recommendation(sizes[-1], Bound.SPEED if alone else Bound.GLOBAL_BATCH)
+    if len({batch_size for batch_size, _ in times}) < 2:  # no line: nothing shows a gain
+        kept = current if current <= largest else sizes[-1]
+        return Recommendation(kept, Bound.SPEED, kept)
     alpha, beta = fit_step_time(times)
-    return recommend_batch(sizes, lambda size: size / (alpha + beta * size), largest, largest)
+    return recommend_batch(
+        sizes,
+        lambda size: size / (alpha + beta * size),
+        current=current,
+        largest=largest,
+        safe=largest,
+        has_global_batch=request.global_batch_size is not None,
+    )
 
 
 def fit_step_time(points: Iterable[tuple[int, float]]) -> tuple[float, float]:

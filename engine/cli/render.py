@@ -282,6 +282,7 @@ def _role(trial: Trial, result: AnalysisResult) -> str:
     roles = {
         "current": result.current_batch_size,
         "recommended": result.recommended_batch_size,
+        "fastest": result.fastest_batch_size,
         "largest": result.largest_batch_size,
     }
     return ", ".join(role for role, batch_size in roles.items() if batch_size == trial.batch_size)

@@ -9,14 +9,20 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from ..allocator.options import AllocatorOptions
-from ..answer.conclusion import Findings, conclude
-from ..answer.recommendation import Recommendation, recommend_measured
+from ..answer.conclusion import Findings, conclude, times
+from ..answer.economics import Speedup, speedup_in_turn
+from ..answer.recommendation import WORTH_A_CHANGE, Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
 from ..errors import MeasurementFailed
 from ..events import Event, Log
 from ..hub import resolve
 from ..parallel.interconnect import accumulation_caveats
-from ..prediction.analysis import curve, does_not_fit, reporting_probe
+from ..prediction.analysis import (
+    curve,
+    does_not_fit,
+    reporting_probe,
+    smaller_multiple_caveat,
+)
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.tracer import TraceAt
 from ..prediction.traces import trace_request
@@ -71,19 +77,14 @@ def analyze_measured(
         return replace(trial, operations_seconds=operations_seconds(workload, known, step))
 
     probe = reporting_probe(run, emit, known)
-    search = partial(
-        find_largest, batch_multiple=request.batch_multiple, limit_bytes=gpu.usable_bytes
-    )
-    guess = search(predict).largest_batch_size
-    emit(Log(f"Predicted largest batch: {guess:,}; now measuring"))
-    first = [] if guess else [probe(request.batch_multiple)]
-    if not all(trial.fits for trial in first):
-        raise does_not_fit(request, predict(request.batch_multiple), gpu)
-    needed = [*first, probe(request.current_batch_size)]
-    outcome = search(probe, guess=guess, known=needed)
+    outcome = _search(request, gpu, predict, probe, emit)
+    multiple = request.batch_multiple
+    if outcome.largest_batch_size == 0 and multiple > 1:
+        multiple = 1
+        outcome = _search(replace(request, batch_multiple=1), gpu, predict, probe, emit)
     if outcome.largest_batch_size == 0:
-        raise does_not_fit(request, predict(request.batch_multiple), gpu)
-    chosen = recommend_measured(request, outcome)
+        raise does_not_fit(request, predict(1), gpu)
+    chosen = recommend_measured(replace(request, batch_multiple=multiple), outcome)
     found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
     trained = request.workload_at(chosen.batch_size)
     caveats = [
@@ -91,10 +92,26 @@ def analyze_measured(
         *cache_caveats(trained),
         *accumulation_caveats(trained),
         *found.caveats,
+        *smaller_multiple_caveat(request, multiple),
     ]
     return conclude(
-        request, replace(found, curve=curve(predict, outcome, request), caveats=caveats)
+        request, replace(found, curve=curve(predict, outcome, multiple), caveats=caveats)
     )
+
+
+def _search(
+    request: AnalysisRequest, gpu: GpuFacts, predict: Probe, probe: Probe, emit: Emit
+) -> SearchOutcome:
+    """Find the largest batch by trials, from a prediction on."""
+    search = partial(
+        find_largest, batch_multiple=request.batch_multiple, limit_bytes=gpu.usable_bytes
+    )
+    guess = search(predict).largest_batch_size
+    emit(Log(f"Predicted largest batch: {guess:,}; now measuring"))
+    first = [] if guess else [probe(request.batch_multiple)]
+    if not all(trial.fits for trial in first):
+        return search(probe, guess=guess, known=first)
+    return search(probe, guess=guess, known=[*first, probe(request.current_batch_size)])
 
 
 @dataclass(frozen=True)
@@ -131,22 +148,36 @@ def findings(
     current, recommended = probe(request.current_batch_size), probe(chosen.batch_size)
     comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
     compared = about_rounds(comparison, MEASURED_NOISE) if comparable(current, recommended) else []
-    step = _recorded(order(chosen.batch_size), on.device, emit)
+    if comparison is not None:
+        gained = speedup_in_turn(comparison)
+        if not (gained.is_gain and gained.ratio >= WORTH_A_CHANGE):
+            compared = [_no_faster(current, recommended, gained)]
+            recommended, comparison = current, None
+    step = _recorded(order(recommended.batch_size), on.device, emit)
     return Findings(
         gpu=on.gpu,
         outcome=outcome,
         current=current,
         recommended=_with_breakdown(recommended, step),
+        fastest_batch_size=chosen.fastest,
         curve=(),
         price_per_hour_usd=local_price_per_hour(request, on.device),
         source=Source.MEASURED,
         noise=MEASURED_NOISE,
         comparison=comparison,
-        measured_on=_ran_on(order(chosen.batch_size), emit),
+        measured_on=_ran_on(order(recommended.batch_size), emit),
         bound=chosen.bound,
         caveats=compared,
         timeline=step.timeline,
         largest_tensors=step.largest_tensors,
+    )
+
+
+def _no_faster(current: Trial, other: Trial, gained: Speedup) -> str:
+    return (
+        f"Batch {other.batch_size:,} was expected to be faster than {current.batch_size:,}. "
+        f"Measured in turn, it runs at {times(gained.ratio)} the speed "
+        f"({times(gained.low)} to {times(gained.high)})."
     )
 
 

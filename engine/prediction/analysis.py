@@ -132,8 +132,9 @@ def predict_findings(
     limits = find_limits(request, gpu, predict, careful=careful, probe=probe, known=[current])
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
-        raise refusal(probe(request.batch_multiple))
+        raise refusal(probe(limits.batch_multiple))
     recommended, step = probe(choice.batch_size), trace_at(choice.batch_size)
+    outcome = replace(outcome, trials=[*outcome.trials, probe(choice.fastest)])
     times = step_time(current.batch_size), step_time(recommended.batch_size)
     waits = current.batch_size if times[0].launch_limited else None
     return Findings(
@@ -141,13 +142,17 @@ def predict_findings(
         outcome=outcome,
         current=current,
         recommended=recommended,
-        curve=curve(predict, outcome, request),
+        fastest_batch_size=choice.fastest,
+        curve=curve(predict, outcome, limits.batch_multiple),
         price_per_hour_usd=price_per_hour(request, gpu),
         source=Source.PREDICTED,
         noise=ratio_noise(*times),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
-        caveats=_caveats(step, recommended, outcome, limits.safe_batch_size, waits),
+        caveats=[
+            *_caveats(step, recommended, outcome, limits.safe_batch_size, waits),
+            *smaller_multiple_caveat(request, limits.batch_multiple),
+        ],
         timeline=timeline(step),
         largest_tensors=largest_tensors(step),
     )
@@ -273,8 +278,6 @@ def _hints(request: AnalysisRequest) -> list[str]:
     """What may make a workload fit, the cheapest first."""
     workload = request.workload
     hints = []
-    if request.batch_multiple > 1:  # a smaller batch may fit, and was not tried
-        hints.append(f"a batch multiple of 1 (only multiples of {request.batch_multiple} count)")
     if not workload.gradient_checkpointing:
         hints.append("gradient checkpointing")
     limited = request.memory_limit_bytes is not None
@@ -283,9 +286,20 @@ def _hints(request: AnalysisRequest) -> list[str]:
     return hints
 
 
-def curve(predict: Probe, outcome: SearchOutcome, request: Request) -> list[Trial]:
+def smaller_multiple_caveat(request: Request, batch_multiple: int) -> list[str]:
+    """That the batch multiple was given up, if it was."""
+    if batch_multiple == request.batch_multiple:
+        return []
+    counts = (
+        "every batch size counts"
+        if batch_multiple == 1
+        else f"multiples of {batch_multiple:,} count"
+    )
+    return [f"No multiple of {request.batch_multiple:,} fits, so {counts}."]
+
+
+def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:
     """Trials from a small batch to a little beyond the limit, evenly spaced, for a chart."""
-    multiple = request.batch_multiple
     end = min(math.ceil(outcome.next_batch_size * 1.1 / multiple), LARGEST_BATCH_SIZE // multiple)
     units = {max(1, round(end * point / _CURVE_POINTS)) for point in range(1, _CURVE_POINTS + 1)}
     return [predict(unit * multiple) for unit in sorted(units)]

@@ -19,12 +19,14 @@ class Limits:
 
     Attributes:
         outcome: The search for the largest.
+        batch_multiple: Only multiples of it counted.
         safe_batch_size: The largest that fits even at the high end of its prediction; 0 if none
             does.
         choice: The recommendation; ``None`` if nothing fits.
     """
 
     outcome: SearchOutcome
+    batch_multiple: int = 1
     safe_batch_size: int = 0
     choice: Recommendation | None = None
 
@@ -40,28 +42,36 @@ def find_limits(
 ) -> Limits:
     """Find the largest, the safe and the recommended batch of a workload on a GPU.
 
+    Where no multiple of the batch multiple fits, every size that can be run counts.
+
     Args:
-        request: The batch multiple and the global batch.
+        request: The current batch, the batch multiple and the global batch.
         gpu: Where.
         predict: The trial of a batch size there.
         careful: The same with a careful interval, for the safe batch.
         probe: The same, for trials that are shown to the user.
         known: Trials made before.
     """
-    outcome = predict_largest(
-        predict, probe or predict, request.batch_multiple, gpu.usable_bytes, known
-    )
+    multiple = request.batch_multiple
+    search = partial(predict_largest, predict, probe or predict)
+    outcome = search(multiple, gpu.usable_bytes, known)
+    if outcome.largest_batch_size == 0 and multiple > request.least_multiple:
+        multiple = request.least_multiple
+        request = replace(request, batch_multiple=multiple)
+        outcome = search(multiple, gpu.usable_bytes, known)
     largest = outcome.largest_batch_size
     if largest == 0:
-        return Limits(outcome)
-    safe = largest_safe(careful or predict, largest, gpu.total_bytes, request.batch_multiple)
+        return Limits(outcome, multiple)
+    safe = largest_safe(careful or predict, largest, gpu.total_bytes, multiple)
     choice = recommend_batch(
         micro_batches(request, largest),
         lambda batch_size: predict(batch_size).samples_per_second or 0.0,
-        largest,
-        safe,
+        current=request.current_batch_size,
+        largest=largest,
+        safe=safe,
+        has_global_batch=request.global_batch_size is not None,
     )
-    return Limits(outcome, safe, choice)
+    return Limits(outcome, multiple, safe, choice)
 
 
 def predict_largest(

@@ -43,7 +43,7 @@ class Change:
         applies: Whether the model can be trained that way.
         why_not: Why it cannot; empty if it can.
         largest_batch_size: The largest batch that fits; 0 if none does.
-        recommended_batch_size: The smallest within 5% of the best speed, safe in memory.
+        recommended_batch_size: The one to train with there.
         samples_per_second: At that batch.
         speedup: Over the unchanged workload at its own recommended batch; ``None`` where one of
             them fits no batch.
@@ -165,7 +165,7 @@ class GpuOption:
         fits: Whether the smallest batch fits.
         why_not: Why it does not, or why the GPU cannot run the workload at all; else empty.
         largest_batch_size: The largest batch that fits, per GPU.
-        recommended_batch_size: The smallest within 5% of the best speed, safe in memory.
+        recommended_batch_size: The one to train with there.
         gradient_accumulation: Micro-batches of that size to one optimizer step.
         samples_per_second: At the recommended batch, on all GPUs that share the work.
         samples_per_second_low, samples_per_second_high: Its interval.
@@ -379,7 +379,7 @@ def _option(
         there, gpu, partial(predict, gpu), careful=partial(predict, gpu, careful=True)
     )
     if limits.choice is None:
-        smallest = predict(gpu, request.batch_multiple)
+        smallest = predict(gpu, limits.batch_multiple)
         needed = (smallest.device_used_bytes or 0) / GIB
         return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed:,.1f} GiB")
     return _with_speed(option, there, limits, predict(gpu, limits.choice.batch_size), speed_today)

@@ -39,10 +39,12 @@ class ScriptRequest(Request):
 
     Attributes:
         batch_given: Whether somebody gave the current batch size; else it may be found out.
+        multiple_taken: Only multiples of it are batch sizes that the script takes.
     """
 
     script: Script
     batch_given: bool = True
+    multiple_taken: int = 1
     gpu: str = field(default=LOCAL, kw_only=True)
     software: str = field(default="", kw_only=True)
 
@@ -50,6 +52,10 @@ class ScriptRequest(Request):
     def gradient_accumulation(self) -> int:
         """Micro-batches per step of the script today."""
         return self.script.gradient_accumulation
+
+    @property
+    def least_multiple(self) -> int:
+        return self.multiple_taken
 
     @property
     def world_size(self) -> int:

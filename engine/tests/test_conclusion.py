@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.answer.conclusion import Findings, conclude, verdict
+from engine.answer.conclusion import Findings, conclude, decision, verdict
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.models.presets import PRESETS
@@ -42,6 +42,7 @@ FOUND = Findings(
     outcome=SearchOutcome(64, 65, True, [trial(8), trial(64, speed=20), trial(65, False, None)]),
     current=trial(8),
     recommended=trial(32, speed=20),
+    fastest_batch_size=64,
     curve=[trial(1), trial(70, False, None)],
     price_per_hour_usd=2.0,
     source=Source.PREDICTED,
@@ -79,11 +80,11 @@ def test_a_current_batch_that_does_not_fit_has_no_savings() -> None:
     assert result.current_headroom_bytes is None
 
 
-def test_a_gain_within_the_noise_saves_nothing() -> None:
-    result = conclude(REQUEST, replace(FOUND, recommended=trial(32, speed=10.1)))
+def test_a_batch_that_is_kept_saves_nothing() -> None:
+    result = conclude(REQUEST, replace(FOUND, recommended=trial(8)))
     assert result.savings is not None
     assert result.savings.usd_per_year == 0
-    assert result.verdict.startswith("Keep batch 8. Batch 32 would be no faster.")
+    assert result.speedup == 1
 
 
 def test_the_certificate_repeats_a_model_given_by_its_config() -> None:
@@ -132,125 +133,72 @@ def test_the_answer_is_plain_json_with_the_promised_fields() -> None:
     }
 
 
-# --- the verdict ------------------------------------------------------------------------------
+# --- the decision -----------------------------------------------------------------------------
+
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-def said(recommended: int, current: int, ratio: float | None, **fields: Any) -> str:
-    """The verdict where batch 288 fits and 296 does not, and each sample takes 10 MiB."""
-    return verdict(
-        Findings(
-            gpu=GpuFacts("A GPU", 2**34, 2**34),
-            outcome=fields.pop("outcome", SearchOutcome(288, 296, True, [])),
-            current=replace(
-                trial(current, ratio is not None), device_used_bytes=current * 10 * 2**20
-            ),
-            recommended=replace(
-                trial(recommended, speed=10 * (ratio or 1)),
-                device_used_bytes=recommended * 10 * 2**20,
-            ),
-            curve=(),
-            price_per_hour_usd=1.0,
-            source=fields.pop("source", Source.PREDICTED),
-            **fields,
-        )
+def found(recommended: int, current: int, ratio: float | None, **fields: Any) -> Findings:
+    """Where batch 288 fits and 296 does not."""
+    return Findings(
+        gpu=GpuFacts("A GPU", 2**34, 2**34),
+        outcome=fields.pop("outcome", SearchOutcome(288, 296, True, [])),
+        current=trial(current, ratio is not None),
+        recommended=trial(recommended, speed=10 * (ratio or 1)),
+        fastest_batch_size=288,
+        curve=(),
+        price_per_hour_usd=1.0,
+        source=fields.pop("source", Source.PREDICTED),
+        **fields,
     )
 
 
 @pytest.mark.parametrize(
-    ("sentences", "expected"),
+    ("findings", "expected"),
     [
+        (found(64, 16, 1.3126), f"Switch to batch 64: 1.31{TIMES} faster."),
+        (found(64, 16, 2.9), f"Switch to batch 64: 2.9{TIMES} faster."),
+        (found(64, 64, 1.0), "Keep batch 64: it runs within 5% of this GPU's top speed."),
+        (found(64, 1024, None), "Switch to batch 64: batch 1,024 runs out of memory."),
         (
-            said(64, 16, 1.3126),
-            "Use batch 64: 1.31\N{MULTIPLICATION SIGN} faster than 16. That is within 5% of this "
-            "GPU's top speed. Up to 288 fits; 296 does not. (Predicted)",
+            found(64, 280, 0.8, safe_batch_size=264),
+            "Switch to batch 64: batch 280 may run out of memory.",
         ),
         (
-            said(64, 64, 1.0),
-            "Keep batch 64. It already runs within 5% of this GPU's top speed. Up to 288 fits; "
-            "296 does not. (Predicted)",
+            found(264, 264, 1.0, bound=Bound.MEMORY, safe_batch_size=264),
+            "Keep batch 264: batch 272 does not surely fit.",
         ),
         (
-            said(64, 16, 1.01),
-            "Keep batch 16. Batch 64 would be no faster. Up to 288 fits; 296 does not. (Predicted)",
+            found(20, 20, 1.0, bound=Bound.GLOBAL_BATCH),
+            "Keep batch 20: larger ones do not keep the global batch.",
         ),
+        (found(1, 16, None, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
+        (found(1, 3, 0.5, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
         (
-            said(64, 128, 0.97),
-            "Keep batch 128. Batch 64 would be 3% slower and free 0.6 GiB; nothing larger is worth "
-            "it. Up to 288 fits; 296 does not. (Predicted)",
-        ),
-        (
-            said(64, 65, 1.004),
-            "Keep batch 65. Batch 64 would be at the same speed; nothing larger is worth it. Up to "
-            "288 fits; 296 does not. (Predicted)",
-        ),
-        (
-            said(64, 1024, None),
-            "Use batch 64: 1,024 runs out of memory. That is within 5% of this GPU's top speed. Up "
-            "to 288 fits; 296 does not. (Predicted)",
-        ),
-        (
-            said(64, 16, 1.3, outcome=SearchOutcome(65_536, 65_544, False, [])),
-            "Use batch 64: 1.30\N{MULTIPLICATION SIGN} faster than 16. That is within 5% of this "
-            "GPU's top speed. Up to 65,536 fits; nothing larger was tried. (Predicted)",
+            found(64, 16, 1.1, noise=0.15),
+            f"Try batch 64: it is probably 1.10{TIMES} faster.",
         ),
     ],
 )
-def test_the_verdict_reads_well(sentences: str, expected: str) -> None:
-    assert sentences == expected
+def test_the_decision_says_what_to_do_in_one_short_sentence(
+    findings: Findings, expected: str
+) -> None:
+    assert decision(findings) == expected
+    assert len(expected.split()) <= 15
 
 
-def test_the_verdict_says_whether_it_was_measured() -> None:
-    assert said(64, 16, 1.3, source=Source.MEASURED).endswith("296 does not. (Measured)")
-
-
-def test_a_smaller_batch_that_is_faster_is_a_gain() -> None:
-    assert said(64, 128, 1.1).startswith("Use batch 64: 1.10\N{MULTIPLICATION SIGN} faster")
-
-
-def test_the_measured_interval_decides_what_is_a_gain() -> None:
-    assert said(64, 16, 1.01, noise=0.03).startswith("Keep batch 16")
-    assert said(64, 16, 1.014, noise=0.01).startswith("Use batch 64: 1.01")
-    assert said(64, 16, 1.05, noise=0.06, source=Source.MEASURED).startswith("Keep batch 16")
+def test_the_verdict_is_the_decision_and_what_fits() -> None:
+    kept = "Keep batch 64: it runs within 5% of this GPU's top speed."
+    assert verdict(found(64, 64, 1.0)) == f"{kept} Up to 288 fits; 296 does not. (Predicted)"
+    at_the_end = found(64, 64, 1.0, outcome=SearchOutcome(65_536, 65_544, False, []))
+    assert verdict(at_the_end) == f"{kept} Up to 65,536 fits; nothing larger was tried. (Predicted)"
+    assert verdict(found(64, 64, 1.0, source=Source.MEASURED)).endswith("does not. (Measured)")
 
 
 def test_between_gain_and_none_two_runs_would_tell() -> None:
-    times = "\N{MULTIPLICATION SIGN}"
-    found = said(64, 16, 1.1, noise=0.15)
-    assert found.startswith(
-        f"Batch 64 is probably 1.10{times} faster than 16 (0.96 to 1.26{times})."
-    )
     probable = replace(FOUND, recommended=trial(32, speed=11.0), noise=0.15)
     runs = "memorymark measure bert --batch-size 8 and memorymark measure bert --batch-size 32"
     (caveat,) = [one for one in conclude(REQUEST, probable).caveats if "would tell" in one]
     assert caveat == f"Two short runs on the GPU would tell: {runs}"
     sure = replace(probable, noise=0.03)
     assert not any("would tell" in one for one in conclude(REQUEST, sure).caveats)
-
-
-@pytest.mark.parametrize(
-    ("bound", "why"),
-    [
-        (Bound.MEMORY, "Larger batches would be faster, but are not safe in memory. "),
-        (Bound.GLOBAL_BATCH, "Larger batches would be faster, but do not keep the global batch. "),
-    ],
-)
-def test_the_verdict_says_what_limits_the_recommended_batch(bound: Bound, why: str) -> None:
-    assert f"faster than 16. {why}" in said(64, 16, 1.3126, bound=bound)
-    assert f"Keep batch 64. {why}" in said(64, 64, 1.0, bound=bound)
-    assert "worth it" not in said(64, 128, 0.97, bound=bound)
-
-
-@pytest.mark.parametrize(
-    ("current", "ratio", "safe", "expected"),
-    [
-        (16, None, 0, "Use batch 1: 16 runs out of memory. No batch is certain to fit; 1 has the"),
-        (3, 0.5, 0, "No batch is certain to fit; 1 has the best chance. Up to"),
-        (280, 0.8, 264, "Drop to batch 1. 280 may run out of memory; 1 is safe, 20% slower. Up"),
-        (280, 1.0, 264, "Drop to batch 1. 280 may run out of memory; 1 is safe, at the same speed"),
-        (264, 0.99, 264, "Keep batch 264. Batch 1 would be 1% slower and free 2.6 GiB. Up to"),
-    ],
-)
-def test_a_batch_that_may_not_fit_is_not_called_safe(
-    current: int, ratio: float | None, safe: int, expected: str
-) -> None:
-    assert said(1, current, ratio, bound=Bound.MEMORY, safe_batch_size=safe).startswith(expected)

@@ -162,7 +162,7 @@ def test_the_limit_is_checked_against_usable_memory_and_safety_against_all() -> 
     limits = find_limits(asked(), A10, lambda size: used(size, per_sample))
     assert limits.outcome.largest_batch_size == 10
     assert limits.safe_batch_size == 10
-    assert limits.choice == Recommendation(10, Bound.SPEED)
+    assert limits.choice == Recommendation(8, Bound.MEMORY, 8)  # 16 does not fit
 
 
 def test_the_recommended_batch_is_safe_and_a_multiple() -> None:
@@ -182,7 +182,7 @@ def test_the_recommended_batch_is_safe_and_a_multiple() -> None:
 
 def test_the_limit_may_be_one_sample_and_without_one_nothing_is_recommended() -> None:
     one = find_limits(asked(), A10, lambda size: used(size, A10.usable_bytes))
-    assert one.choice == Recommendation(1, Bound.SPEED)
+    assert one.choice == Recommendation(1, Bound.SPEED, 1)
     assert one.safe_batch_size == 1
     none = find_limits(asked(), A10, lambda size: used(size, A10.usable_bytes + 1))
     assert (none.outcome.largest_batch_size, none.safe_batch_size, none.choice) == (0, 0, None)

@@ -15,8 +15,10 @@ from engine.answer.recommendation import (
     Recommendation,
     fit_step_time,
     global_batch_caveat,
+    is_friendly,
     kept_global_batch,
     micro_batches,
+    next_friendly,
     recommend_batch,
     recommend_measured,
 )
@@ -26,104 +28,131 @@ from engine.result import Source, Trial
 
 
 def chosen(
-    sizes: Sequence[int], speed: Callable[[int], float], safe: int | None = None
+    sizes: Sequence[int],
+    speed: Callable[[int], float],
+    *,
+    current: int = 1,
+    largest: int | None = None,
+    safe: int | None = None,
+    has_global_batch: bool = False,
 ) -> Recommendation:
-    return recommend_batch(sizes, speed, sizes[-1], sizes[-1] if safe is None else safe)
+    largest = sizes[-1] if largest is None else largest
+    return recommend_batch(
+        sizes,
+        speed,
+        current=current,
+        largest=largest,
+        safe=largest if safe is None else safe,
+        has_global_batch=has_global_batch,
+    )
+
+
+SPEEDS = st.tuples(st.floats(1e-3, 1.0), st.floats(1e-4, 1e-1), st.floats(0, 1e-2))
 
 
 @settings(deadline=None)
 @given(
-    alpha=st.floats(1e-4, 1.0),
-    beta=st.floats(1e-5, 1e-1),
-    largest=st.integers(1, 4000),
-)
-def test_a_linear_step_time_is_recommended_at_its_knee(
-    alpha: float, beta: float, largest: int
-) -> None:
-    """At t(b) = alpha + beta·b, 95% of the best speed is reached at b = 19·alpha / beta."""
-
-    def speed(size: int) -> float:
-        return size / (alpha + beta * size)
-
-    found = chosen(range(1, largest + 1), speed)
-    assert found.bound is Bound.SPEED
-    assert found.batch_size <= min(largest, math.ceil(19 * alpha / beta * (1 + 1e-9)))
-    assert speed(found.batch_size) >= 0.95 * speed(largest) * (1 - 1e-9)
-
-
-@settings(deadline=None)
-@given(
-    alpha=st.floats(1e-3, 1.0),
-    beta=st.floats(1e-4, 1e-1),
-    gamma=st.floats(0, 1e-2),
+    parts=SPEEDS,
     sizes=st.sets(st.integers(1, 4000), min_size=1).map(sorted),
-    safe=st.integers(1, 4000),
+    current=st.integers(1, 4000),
+    safe=st.integers(0, 4000),
 )
-def test_a_predicted_speed_past_its_peak_is_not_followed(
-    alpha: float, beta: float, gamma: float, sizes: list[int], safe: int
+def test_the_rule_of_the_recommended_batch(
+    parts: tuple[float, float, float], sizes: list[int], current: int, safe: int
 ) -> None:
-    """When a step compares samples with each other, its time has a quadratic term."""
+    """Also where the speed falls again, as where a step compares its samples with one another."""
+    alpha, beta, gamma = parts
 
     def speed(size: int) -> float:
         return size / (alpha + beta * size + gamma * size**2)
 
-    found = recommend_batch(sizes, speed, sizes[-1], safe).batch_size
-    allowed = [size for size in sizes if size <= safe] or sizes[:1]
-    best = max(speed(size) for size in allowed)
-    assert found in allowed
-    assert speed(found) >= 0.95 * best * (1 - 1e-9)
-    assert all(speed(s) < 0.95 * best * (1 + 1e-9) for s in allowed if s < found)
+    found = chosen(sizes, speed, current=current, largest=max(safe, sizes[-1]), safe=safe)
+    allowed = [size for size in sizes if size <= safe]
+    kept = [current] if current <= safe else []
+    if not allowed and not kept:
+        assert found.batch_size == sizes[0]
+        return
+    best = max(map(speed, allowed + kept))
+    assert speed(found.fastest) == best
+    if kept:
+        larger = [size for size in allowed if size > current]
+        worth = [size for size in larger if speed(size) >= 1.03 * speed(current)]
+        enough = [size for size in worth if speed(size) >= 0.95 * max(map(speed, worth))]
+        assert found.batch_size == (enough[0] if enough else current)
+    else:
+        assert found.batch_size == next(s for s in allowed if speed(s) >= 0.95 * best)
+
+
+def test_a_gain_of_less_than_three_percent_is_not_worth_a_change() -> None:
+    speeds = {8: 100.0, 16: 103.0, 32: 102.0}
+    assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 16
+    speeds[16] = math.nextafter(103.0, 0)
+    assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 8
 
 
 def test_exactly_five_percent_slower_is_still_enough() -> None:
-    speeds = {8: 95.0, 16: 100.0}
-    assert chosen((8, 16), speeds.__getitem__).batch_size == 8
-    speeds[8] = math.nextafter(95.0, 0)
-    assert chosen((8, 16), speeds.__getitem__).batch_size == 16
+    speeds = {8: 50.0, 16: 95.0, 32: 100.0}
+    assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 16
+    speeds[16] = math.nextafter(95.0, 0)
+    assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 32
 
 
 def test_a_speed_past_its_peak_is_not_followed() -> None:
     speeds = {8: 100.0, 16: 190.0, 32: 195.0, 64: 150.0, 128: 100.0}
-    assert chosen(tuple(speeds), speeds.__getitem__) == Recommendation(16, Bound.SPEED)
+    found = chosen(tuple(speeds), speeds.__getitem__, current=8)
+    assert found == Recommendation(16, Bound.SPEED, 32)
+
+
+def test_the_recommended_batch_is_never_below_one_that_surely_fits() -> None:
+    slower = {8: 100.0, 16: 90.0, 32: 80.0}
+    found = chosen(tuple(slower), slower.__getitem__, current=16)
+    assert found == Recommendation(16, Bound.SPEED, 8)
+    assert chosen((8, 16, 32), float, current=20, largest=32, safe=30).batch_size == 20
+
+
+def test_the_recommended_batch_is_below_one_that_may_not_fit() -> None:
+    found = chosen((8, 16, 32), float, current=32, safe=31)
+    assert found == Recommendation(16, Bound.MEMORY, 16)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 7])
 def test_the_fastest_size_is_found_wherever_it_is(count: int) -> None:
     for peak in range(count):
         speeds = [2.0 ** -abs(index - peak) for index in range(count)]
-        assert chosen(range(count), speeds.__getitem__).batch_size == peak
+        found = chosen(range(count), speeds.__getitem__, current=0)
+        assert found.batch_size == found.fastest == peak
 
 
 def test_the_largest_safe_size_counts_as_safe_and_the_next_does_not() -> None:
-    speeds = {8: 50.0, 16: 100.0, 24: 150.0, 32: 200.0}
-    assert chosen(tuple(speeds), speeds.__getitem__, safe=24).batch_size == 24
-    assert chosen(tuple(speeds), speeds.__getitem__, safe=23).batch_size == 16
+    assert chosen((8, 16, 24, 32), float, current=8, safe=24).batch_size == 24
+    assert chosen((8, 16, 24, 32), float, current=8, safe=23).batch_size == 16
 
 
 def test_the_smallest_size_has_the_best_chance_where_none_is_safe() -> None:
-    assert chosen((8, 16), float, safe=0) == Recommendation(8, Bound.MEMORY)
+    assert chosen((8, 16), float, current=8, safe=0) == Recommendation(8, Bound.MEMORY, 8)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "largest", "safe", "expected"),
+    ("largest", "safe", "has_global_batch", "expected"),
     [
-        ((1, 2, 4), 4, 4, Bound.SPEED),
-        ((1, 2, 4), 4, 3, Bound.MEMORY),
-        ((1, 2, 4), 64, 64, Bound.GLOBAL_BATCH),
-        ((1, 2, 4), 64, 3, Bound.MEMORY),
+        (4, 4, False, Bound.SPEED),
+        (4, 3, False, Bound.MEMORY),
+        (64, 64, True, Bound.GLOBAL_BATCH),
+        (64, 3, True, Bound.MEMORY),
+        (7, 7, False, Bound.MEMORY),  # 8 would be the next
     ],
 )
 def test_the_recommendation_names_what_limits_it(
-    sizes: tuple[int, ...], largest: int, safe: int, expected: Bound
+    largest: int, safe: int, has_global_batch: bool, expected: Bound
 ) -> None:
-    assert recommend_batch(sizes, float, largest, safe).bound is expected
+    found = chosen((1, 2, 4), float, largest=largest, safe=safe, has_global_batch=has_global_batch)
+    assert found.bound is expected
 
 
-def test_the_bound_is_speed_at_95_percent_of_the_largest_batchs_speed() -> None:
-    speeds = {19: 95.0, 20: 100.0}
-    assert recommend_batch((19,), speeds.__getitem__, 20, 20).bound is Bound.SPEED
-    speeds[19] = math.nextafter(95.0, 0)
-    assert recommend_batch((19,), speeds.__getitem__, 20, 20).bound is Bound.GLOBAL_BATCH
+def test_friendly_sizes_are_those_that_people_choose() -> None:
+    found = [size for size in range(1, 100) if is_friendly(size)]
+    assert found == [*range(1, 9), 16, 32, 64, 72, 80, 88, 96]
+    assert [next_friendly(size) for size in (1, 8, 33, 64, 271)] == [2, 16, 64, 72, 272]
 
 
 # --- the sizes to choose from -----------------------------------------------------------------
@@ -133,27 +162,24 @@ def asked(**fields: Any) -> AnalysisRequest:
     return AnalysisRequest.parse({"model": "bert", "gpu": "a10", "current_batch_size": 1} | fields)
 
 
-def test_without_a_global_batch_every_multiple_up_to_the_limit_may_be_recommended() -> None:
-    assert list(micro_batches(asked(batch_multiple=8), 32)) == [8, 16, 24, 32]
-    assert list(micro_batches(asked(batch_multiple=8), 31)) == [8, 16, 24]
+def test_without_a_global_batch_friendly_multiples_up_to_the_limit_may_be_recommended() -> None:
+    assert list(micro_batches(asked(), 20)) == [1, 2, 3, 4, 5, 6, 7, 8, 16]
+    assert list(micro_batches(asked(batch_multiple=8), 72)) == [8, 16, 32, 64, 72]
+    assert list(micro_batches(asked(batch_multiple=24), 71)) == [24, 48]  # none is friendly
 
 
 @pytest.mark.parametrize(
     ("fields", "largest", "sizes"),
     [
-        ({"global_batch_size": 12}, 100, [1, 2, 3, 4, 6, 12]),
-        ({"global_batch_size": 12}, 6, [1, 2, 3, 4, 6]),
+        ({"global_batch_size": 12}, 100, [1, 2, 3, 4, 6]),
         ({"global_batch_size": 12}, 5, [1, 2, 3, 4]),
-        ({"global_batch_size": 12, "batch_multiple": 2}, 100, [2, 4, 6, 12]),
+        ({"global_batch_size": 12, "batch_multiple": 2}, 100, [2, 4, 6]),
+        ({"global_batch_size": 48, "batch_multiple": 12}, 100, [12, 24, 48]),  # none is friendly
         # None of the multiples divides it evenly: all of them.
         ({"global_batch_size": 20, "batch_multiple": 8}, 100, [8, 16]),
         # The global batch is smaller than the first multiple: any size.
         ({"global_batch_size": 6, "batch_multiple": 8}, 100, [1, 2, 3, 6]),
-        (
-            {"global_batch_size": 24, "world_size": 2, "parallelism": "ddp"},
-            100,
-            [1, 2, 3, 4, 6, 12],
-        ),
+        ({"global_batch_size": 24, "world_size": 2, "parallelism": "ddp"}, 100, [1, 2, 3, 4, 6]),
     ],
 )
 def test_micro_batches_make_up_the_global_batch(
@@ -206,21 +232,22 @@ def measured(times: dict[int, float | None]) -> SearchOutcome:
 
 
 def test_measured_step_times_are_recommended_by_the_line_through_them() -> None:
-    """t(b) = 1 + b / 10: 95% of the speed at 100 is reached at b = 63.3."""
-    found = recommend_measured(asked(), measured({10: 2.0, 100: 11.0}))
-    assert found == Recommendation(64, Bound.SPEED)
+    """t(b) = 1 + b / 10: 95% of the speed at 96, the fastest friendly one, is reached at b = 62."""
+    found = recommend_measured(asked(current_batch_size=10), measured({10: 2.0, 100: 11.0}))
+    assert found == Recommendation(64, Bound.SPEED, 96)
 
 
-def test_a_single_measured_time_says_nothing_about_other_sizes() -> None:
-    assert recommend_measured(asked(), measured({10: None, 100: 11.0})).batch_size == 100
-    kept = asked(global_batch_size=60)
-    assert recommend_measured(kept, measured({100: 11.0})) == Recommendation(60, Bound.GLOBAL_BATCH)
+def test_a_single_measured_time_shows_no_gain() -> None:
+    found = recommend_measured(asked(current_batch_size=10), measured({10: None, 100: 11.0}))
+    assert found.batch_size == 10
+    too_large = asked(current_batch_size=200)
+    assert recommend_measured(too_large, measured({100: 11.0})).batch_size == 96
 
 
 def test_measured_times_are_per_micro_batch() -> None:
     """Batch 1 accumulates 8 and batch 8 none: a micro-batch takes 1 s and 7.9 s."""
     found = recommend_measured(asked(global_batch_size=8), measured({1: 8.0, 8: 7.9}))
-    assert found == Recommendation(1, Bound.SPEED)
+    assert found == Recommendation(1, Bound.SPEED, 8)
 
 
 # --- the line through step times --------------------------------------------------------------
