@@ -20,6 +20,8 @@ from analyses.models import SHARED, Analysis, Query, QueryKind, QueryStatus, Sta
 from analyses.permissions import may_administer, may_see_lab
 from analyses.services import check_software, check_storable, measured_gpu, split_gpu
 from analyses.store import request_hash
+from engine.answer.ladder import Rung, in_order
+from engine.border import read_json
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
 from engine.request import AnalysisRequest, Assumptions
@@ -121,6 +123,19 @@ def latest(member: User, kind: QueryKind, request: AnalysisRequest) -> Query | N
     if not digest:
         equal = equal.filter(askers=member, request=request.to_dict())
     return equal.first()
+
+
+def ladder_of(query: Query) -> list[Rung]:
+    """The ladder of a plan in its order, as far as it is known; empty if another version stored it.
+
+    While the query runs, what is found later may change the order, or stand for a rung.
+    """
+    stored = (query.answer or {}).get("ladder") or query.rungs
+    try:
+        rungs = [read_json(Rung, rung) for rung in stored]
+    except InvalidInput:
+        return []
+    return in_order(rungs) if rungs else []
 
 
 def predictable(fields: Mapping[str, object]) -> AnalysisRequest:

@@ -4,6 +4,7 @@ An event is one JSON object a line; its ``type`` says which:
 
 * ``{"type": "log", "level": "info" | "warning", "message": …}``
 * ``{"type": "trial", "trial": {fields of Trial}}``
+* ``{"type": "rung", "rung": {fields of Rung}}``: of a plan's ladder, as they are found
 * ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of an analysis
 * ``{"type": "answer", "answer": {…}}``: the last event of a query, see :class:`Answer`
 * ``{"type": "error", "code": …, "message": …, "fields": {…}}``: the last event of a failure
@@ -15,6 +16,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from .answer.ladder import Rung
 from .errors import EngineError, InvalidInput
 from .result import AnalysisResult, Trial
 
@@ -32,13 +34,13 @@ class Answer:
     """The answer to a query, as plain JSON values.
 
     Attributes:
-        body: The fields of ``engine.run.Predicted``, or of ``engine.prediction.plan.Plan``.
+        body: The fields of ``engine.run.Predicted``, or of ``engine.answer.plan.Plan``.
     """
 
     body: Mapping[str, object]
 
 
-Event = Log | Trial | AnalysisResult | Answer | EngineError
+Event = Log | Trial | Rung | AnalysisResult | Answer | EngineError
 
 
 def to_json_line(event: Event) -> str:
@@ -47,6 +49,8 @@ def to_json_line(event: Event) -> str:
             body: dict[str, object] = {"type": "log"} | asdict(event)
         case Trial():
             body = {"type": "trial", "trial": asdict(event)}
+        case Rung():
+            body = {"type": "rung", "rung": event.to_dict()}
         case AnalysisResult():
             body = {"type": "result", "result": event.to_dict()}
         case Answer():

@@ -312,6 +312,9 @@ class AnalysisResult:
         decision: What to do, in one sentence; empty as above.
         fastest_batch_size: The one with the best speed among those that surely fit; ``None`` as
             above.
+        today: The trial of the current batch, where moves other than the batch are part of the
+            answer: all ``trials`` are with those moves, and only this one is without. Else
+            ``None``.
     """
 
     model_name: str
@@ -343,6 +346,7 @@ class AnalysisResult:
     software: dict[str, str] = field(default_factory=dict)
     decision: str = ""
     fastest_batch_size: int | None = None
+    today: Trial | None = None
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

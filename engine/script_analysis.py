@@ -14,6 +14,7 @@ from .allocator.options import AllocatorOptions
 from .analysis import with_versions
 from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
+from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
 from .errors import DoesNotFit, EngineError, InvalidInput
 from .events import Event, Log
@@ -31,7 +32,7 @@ from .prediction.analysis import (
     predict_findings,
     reporting_probe,
 )
-from .prediction.plan import Plan, compare_gpus, gpu_today
+from .prediction.plan import compare_gpus, gpu_today
 from .prediction.probe import predict_memory, timed
 from .prediction.step_time import StepTime, step_work, time_range
 from .prediction.tracer import TraceAt

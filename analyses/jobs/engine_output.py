@@ -11,6 +11,8 @@ from typing import Any
 from analyses.bodies import storable
 from analyses.jobs.engine_process import Line
 from analyses.stored_result import read_result, read_trial
+from engine.answer.ladder import Rung
+from engine.border import read_json
 from engine.errors import InvalidInput
 from engine.events import Answer, Log
 from engine.result import AnalysisResult, Trial
@@ -20,6 +22,7 @@ logger = logging.getLogger(__name__)
 LONGEST_LOG_LINE = 4096
 MOST_LOG_LINES = 5000
 MOST_TRIALS = 5000
+MOST_RUNGS = 100
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Failure:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-Event = Log | Trial | AnalysisResult | Answer | Failure
+Event = Log | Trial | Rung | AnalysisResult | Answer | Failure
 
 
 def parse(line: str) -> Event | None:
@@ -53,6 +56,8 @@ def _event(body: dict[str, Any]) -> Event | None:
             return Log(storable(str(body["message"])), level)
         case "trial":
             return read_trial(body["trial"])
+        case "rung":
+            return read_json(Rung, body["rung"])
         case "result":
             return read_result(body["result"])
         case "answer":
@@ -131,9 +136,10 @@ class EngineOutput:
 
 @dataclass
 class QueryOutput:
-    """Keeps the latest progress of a query, and its answer."""
+    """Keeps the latest progress of a query, the rungs found so far, and its answer."""
 
     progress: str = ""
+    rungs: list[Rung] = field(default_factory=list)
     outcome: Answer | Failure | None = None
     _is_new: bool = False
 
@@ -147,9 +153,11 @@ class QueryOutput:
                 self.outcome = event
             case Log():
                 self.progress, self._is_new = event.message[:LONGEST_LOG_LINE], True
+            case Rung():
+                self.rungs, self._is_new = [*self.rungs, event][:MOST_RUNGS], True
 
     def clear(self) -> None:
-        """Note that the progress has been stored."""
+        """Note that progress and rungs have been stored."""
         self._is_new = False
 
     def __bool__(self) -> bool:

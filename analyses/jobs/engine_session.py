@@ -148,7 +148,7 @@ def _store(lease: Lease, output: EngineOutput | QueryOutput) -> None:
     elif isinstance(output, EngineOutput):
         leases.record(lease, output.trials, output.lines)
     else:
-        leases.record_progress(lease, output.progress)
+        leases.record_progress(lease, output.progress, output.rungs)
     output.clear()
 
 

@@ -106,7 +106,7 @@ _QUERY = Kind(
         Status.CANCELLED: QueryStatus.DROPPED,
         Status.LOST: QueryStatus.FAILED,
     },
-    entering=lambda state: {"progress": ""} if state == Status.RUNNING else {},
+    entering=lambda state: {"progress": "", "rungs": []} if state == Status.RUNNING else {},
     stale_after=timeouts.SILENT_AFTER,  # someone is looking at the page
     taken=("node",),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from threading import Event
 from time import monotonic
@@ -25,6 +25,7 @@ from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
 from analyses.models import AT_WORK, Job, LogLine, Query, Status, Trial
 from analyses.stored_result import result_columns
+from engine.answer.ladder import Rung
 from engine.events import Answer, Log
 from engine.result import AnalysisResult
 from engine.result import Trial as TriedBatch
@@ -131,11 +132,14 @@ def record(lease: Lease, trials: Iterable[TriedBatch], lines: Iterable[Log]) -> 
         )
 
 
-def record_progress(lease: Lease, progress: str) -> None:
-    """Store the latest progress of a query."""
+def record_progress(lease: Lease, progress: str, rungs: Sequence[Rung] = ()) -> None:
+    """Store the latest progress of a query, and the rungs of its ladder that were found so far."""
+    columns: dict[str, object] = {"progress": progress}
+    if rungs:
+        columns["rungs"] = [rung.to_dict() for rung in rungs]
     with transaction.atomic():
         renew(lease)
-        Query.objects.filter(pk=lease.subject_id).update(progress=progress)
+        Query.objects.filter(pk=lease.subject_id).update(**columns)
 
 
 def finish(lease: Lease, outcome: Outcome) -> None:
@@ -151,7 +155,7 @@ def _end(held: QuerySet[Job], outcome: Outcome) -> bool:
         case AnalysisResult():
             columns = result_columns(outcome)
         case Answer(body):
-            columns = {"answer": body}
+            columns = {"answer": body, "rungs": []}
         case Sent():
             columns = {"sent_at": Now(), "last_error": ""}
         case Failure():

@@ -126,7 +126,8 @@ class Query(models.Model):
     ``request_hash`` is equal for queries with the same answer; empty if the answer may differ.
     ``request`` holds the flat fields of ``engine.request.AnalysisRequest``, ``answer`` the body of
     ``engine.events.Answer``, and ``failure`` a ``code``, a ``reason`` and messages by ``fields``.
-    ``progress`` is the engine's last progress message.
+    ``progress`` is the engine's last progress message, and ``rungs`` what it has found of a plan's
+    ladder so far (``engine.answer.ladder.Rung``), as they came; the answer has them in order.
 
     ``for_pages``: only pages have asked, so it is dropped when those pages are closed; ``asked_at``
     is when one last asked. ``status`` and ``node`` are those of its job.
@@ -144,6 +145,7 @@ class Query(models.Model):
     answer = models.JSONField(null=True, blank=True)
     failure = models.JSONField(null=True, blank=True)
     progress = models.TextField(blank=True)
+    rungs = models.JSONField(default=list, blank=True)
 
     created_at = models.DateTimeField(db_default=Now())
     asked_at = models.DateTimeField(db_default=Now(), db_index=True)

@@ -16,7 +16,8 @@ from analyses.lab import prices_for
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.queries import plan_request
-from engine.answer.economics import FILLED_NOISE, usd_per_million_samples
+from engine.answer.economics import usd_per_million_samples
+from engine.answer.ladder import Rung
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.tokens import Tokens, tokens_of
@@ -60,6 +61,7 @@ def _advice(
         "query": query,
         "seen": query and _seen(query),
         "advice": advice_of(query, analysis) if query and answered else None,
+        "ladder": ladder_rows(query, analysis) if query else [],
         "refused": refused,
         "no_worker": query is not None
         and query.status == QueryStatus.WAITING
@@ -71,35 +73,26 @@ def _advice(
 
 def _seen(query: Query) -> str:
     """The state of a waiting section, for the next poll to compare."""
-    return f"{query.status} {query.progress}"
+    return f"{query.status} {len(query.rungs)} {query.progress}"
 
 
 # The plan as rows of two tables
 
 
 @dataclass(frozen=True)
-class ChangeRow:
-    """One change to the workload on its GPU; all numbers are predicted.
+class RungRow:
+    """One rung of the ladder; ``form_query`` fills the form of a new analysis with its moves."""
 
-    ``saved_bytes`` is how much less the current batch takes, negative if more; ``form_query`` fills
-    the form of a new analysis with this change.
-    """
-
-    name: str
+    rung: Rung
     form_query: str
-    why_not: str
-    largest_batch_size: int
-    recommended_batch_size: int | None
-    samples_per_second: float | None
-    speedup: float | None
-    is_gain: bool
-    current_used_bytes: int | None
-    saved_bytes: int | None
 
     @property
-    def extra_bytes(self) -> int:
-        """How much more the current batch takes; 0 if it does not."""
-        return max(0, -(self.saved_bytes or 0))
+    def name(self) -> str:
+        return ", ".join(self.rung.moves) or "as it is"
+
+    @property
+    def is_gain(self) -> bool:
+        return self.rung.speedup_low is not None and self.rung.speedup_low > 1
 
 
 @dataclass(frozen=True)
@@ -135,12 +128,11 @@ class Advice:
     """The whole section.
 
     Attributes:
-        base: The workload as it is.
+        ladder: As far as it is known.
         tokens: How tokens are counted beside samples; ``None`` where they are not.
     """
 
-    base: ChangeRow | None
-    changes: list[ChangeRow]
+    ladder: list[RungRow]
     gpus: list[GpuRow]
     caveats: list[str]
     current_batch_size: int
@@ -152,14 +144,12 @@ def advice_of(query: Query, analysis: Analysis) -> Advice | None:
     """The advice in a plan; ``None`` if an incompatible version stored it."""
     try:
         plan: Mapping[str, Any] = query.answer or {}
-        changes = [_change_row(change, analysis.pk) for change in plan["changes"]]
         prices = prices_for(query.request)
         options = [
             _gpu_row(option, query.request, prices, analysis.pk) for option in plan["options"]
         ]
         return Advice(
-            base=changes[0] if changes else None,
-            changes=sorted(changes[1:], key=_by_speedup),
+            ladder=ladder_rows(query, analysis),
             gpus=sorted(_marked(options), key=_by_cost),
             caveats=[str(caveat) for caveat in plan["caveats"]],
             current_batch_size=int(plan["current_batch_size"]),
@@ -170,23 +160,16 @@ def advice_of(query: Query, analysis: Analysis) -> Advice | None:
         return None
 
 
-def _change_row(change: Mapping[str, Any], analysis: int) -> ChangeRow:
-    speedup = change["speedup"]
-    why_not = str(change["why_not"])
-    if change["applies"] and not change["recommended_batch_size"]:
-        why_not = "no batch fits on this GPU"
-    return ChangeRow(
-        name=str(change["name"]),
-        form_query=_form_query(analysis, change["fields"]),
-        why_not=why_not,
-        largest_batch_size=int(change["largest_batch_size"]),
-        recommended_batch_size=change["recommended_batch_size"],
-        samples_per_second=change["samples_per_second"],
-        speedup=speedup,
-        is_gain=speedup is not None and speedup > 1 + FILLED_NOISE,
-        current_used_bytes=change["current_used_bytes"],
-        saved_bytes=change["saved_bytes"],
-    )
+def ladder_rows(query: Query, analysis: Analysis) -> list[RungRow]:
+    """The ladder of a plan that may still run."""
+    return [_rung_row(rung, analysis.pk) for rung in queries.ladder_of(query)]
+
+
+def _rung_row(rung: Rung, analysis: int) -> RungRow:
+    fields = dict(rung.fields)
+    if rung.batch_size is not None:
+        fields["current_batch_size"] = rung.batch_size
+    return RungRow(rung, _form_query(analysis, fields))
 
 
 def _gpu_row(
@@ -238,10 +221,6 @@ def _marked(rows: Sequence[GpuRow]) -> list[GpuRow]:
         replace(row, marks=tuple(mark for mark, first in best.items() if first is row))
         for row in rows
     ]
-
-
-def _by_speedup(row: ChangeRow) -> tuple[bool, float]:
-    return bool(row.why_not), -(row.speedup or 0.0)
 
 
 def _by_cost(row: GpuRow) -> tuple[bool, float]:

@@ -9,6 +9,7 @@ from analyses.jobs import lease
 from analyses.jobs.lease import Lease
 from analyses.models import Query, QueryKind, QueryStatus
 from analyses.tests.factories import lease_on, make_trial
+from engine.answer.ladder import Learning, Rung
 from engine.events import Answer
 from engine.gpus import GPUS
 from engine.result import GpuFacts
@@ -22,17 +23,12 @@ def make_prediction(batch_size: int, gpu: str = "a10") -> dict[str, Any]:
 
 
 def make_plan(**changes: Any) -> dict[str, Any]:
-    """The engine's answer to ``plan``, with three GPUs and three changes."""
+    """The engine's answer to ``plan``, with five GPUs and four rungs."""
     return {
         "current_gpu": "a10",
         "current_batch_size": 16,
-        "changes": [
-            _change("as it is", {}, 1.0) | {"speedup": None, "saved_bytes": None},
-            _change("gradient checkpointing", {"gradient_checkpointing": True}, 0.75),
-            _change("bf16-mixed", {"precision": "bf16-mixed"}, 2.5),
-            _change("LoRA, rank 8", {"lora_rank": 8}, 0)
-            | {"applies": False, "why_not": "it has no linear layers", "speedup": None},
-        ],
+        "ladder": [make_rung(**rung).to_dict() for rung in RUNGS],
+        "room": None,
         "options": [
             _option("a10", 200.0),
             _option("t4", 60.0),
@@ -44,19 +40,39 @@ def make_plan(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def _change(name: str, fields: dict[str, Any], speedup: float) -> dict[str, Any]:
-    return {
-        "name": name,
-        "fields": fields,
-        "applies": True,
-        "why_not": "",
-        "largest_batch_size": 264,
-        "recommended_batch_size": 48,
-        "samples_per_second": 200.0 * speedup,
-        "speedup": speedup,
-        "current_used_bytes": 3 * 2**30,
-        "saved_bytes": -(2**29),
-    }
+RUNGS: list[dict[str, Any]] = [
+    {},
+    {"moves": ["gradient checkpointing"], "fields": {"gradient_checkpointing": True}},
+    {
+        "moves": ["bf16", "batch 48"],
+        "fields": {"precision": "bf16-mixed"},
+        "learning": Learning.NUMERICS,
+        "samples_per_second": 500.0,
+        "speedup": 2.5,
+    },
+    {"moves": ["LoRA"], "fields": {"lora_rank": 8}, "why_not": "it has no linear layers"},
+]
+"""As they are found: the unchanged workload first."""
+
+
+def make_rung(**fields: Any) -> Rung:
+    """A rung that fits, unless there is a reason against it."""
+    if fields.get("why_not"):
+        return Rung(**fields)
+    fields = {"speedup": 1.0, "samples_per_second": 200.0} | fields
+    return Rung(
+        **{
+            "moves": [],
+            "fields": {},
+            "decision": "Switch.",
+            "fits": True,
+            "batch_size": 48,
+            "speedup_low": fields["speedup"] / 1.15,
+            "speedup_high": fields["speedup"] * 1.15,
+            "usd_per_run": 8 / fields["speedup"],
+        }
+        | fields
+    )
 
 
 def _option(gpu: str, speed: float) -> dict[str, Any]:

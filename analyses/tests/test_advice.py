@@ -14,7 +14,7 @@ from analyses.jobs.engine_output import Failure
 from analyses.models import Analysis, Node, Query, QueryKind, Status
 from analyses.pages.advice import Advice, advice_of
 from analyses.tests.factories import make_analysis, make_request, make_user
-from analyses.tests.query_answers import answer_next, make_plan, take_next
+from analyses.tests.query_answers import RUNGS, answer_next, make_plan, make_rung, take_next
 from engine.events import Answer
 
 HTMX = {"HX-Request": "true"}
@@ -65,15 +65,15 @@ def test_advice_is_computed_on_request_and_stored(
     asked = page.post(url(analysis), headers=HTMX).content.decode()
     assert "Waiting for a worker" in asked
     assert "every 1s" in asked
-    assert page.get(url(analysis), {"seen": "waiting "}, headers=HTMX).status_code == 204
+    assert page.get(url(analysis), {"seen": "waiting 0 "}, headers=HTMX).status_code == 204
 
     taken = take_next(QueryKind.PLAN)
     lease.record_progress(taken, "Trying tf32")
-    assert "Trying tf32" in section(page, analysis, seen="waiting ")
+    assert "Trying tf32" in section(page, analysis, seen="waiting 0 ")
     lease.finish(taken, Answer(make_plan()))
     page.force_login(make_user("alan"))
     shown = section(page, analysis)
-    assert "bf16-mixed" in shown
+    assert "bf16, batch 48" in shown
     assert "hx-get" not in shown
 
 
@@ -129,17 +129,26 @@ def test_without_javascript_advice_has_its_own_page(
     assert 'http-equiv="refresh"' not in html
 
 
-def test_changes_come_fastest_first_and_inapplicable_ones_last(analysis: Analysis) -> None:
-    shown = advice(analysis)
-    assert shown.base is not None
-    assert shown.base.name == "as it is"
-    names = [row.name for row in shown.changes]
-    assert names == ["bf16-mixed", "gradient checkpointing", "LoRA, rank 8"]
-    assert [row.is_gain for row in shown.changes] == [True, False, False]
-    assert shown.changes[-1].why_not == "it has no linear layers"
-    assert shown.changes[0].form_query == f"from={analysis.pk}&precision=bf16-mixed"
-    assert shown.changes[1].form_query == f"from={analysis.pk}&gradient_checkpointing=on"
-    assert shown.changes[0].extra_bytes == 2**29
+def test_the_ladder_comes_in_its_order_with_what_does_not_fit_last(analysis: Analysis) -> None:
+    rows = advice(analysis).ladder
+    assert [row.name for row in rows] == ["as it is", "bf16, batch 48", "LoRA"]
+    assert [row.is_gain for row in rows] == [False, True, False]
+    assert rows[-1].rung.why_not == "it has no linear layers"
+    assert rows[1].form_query == (f"from={analysis.pk}&precision=bf16-mixed&current_batch_size=48")
+
+
+def test_rungs_are_shown_as_they_are_found(page: Client, analysis: Analysis, node: Node) -> None:
+    page.post(url(analysis))
+    taken = take_next(QueryKind.PLAN)
+    found = [make_rung(**rung) for rung in RUNGS]
+    lease.record_progress(taken, "Trying LoRA", found[:2])
+    assert "bf16" not in section(page, analysis)
+    lease.record_progress(taken, "Trying LoRA", found[:3])
+    shown = section(page, analysis, seen="running 2 Trying LoRA")
+    assert "bf16, batch 48" in shown
+    assert "Trying LoRA" in shown
+    lease.finish(taken, Answer(make_plan()))
+    assert Query.objects.get().rungs == []
 
 
 def test_gpus_come_cheapest_per_sample_first_and_show_what_they_are_best_at(
@@ -217,7 +226,7 @@ def test_advice_on_a_hub_model_is_only_shown_to_its_member(
     analysis = make_analysis(member, Status.SUCCEEDED, request=request)
     page.post(url(analysis))
     answer_next(QueryKind.PLAN, make_plan())
-    assert "bf16-mixed" in section(page, analysis)
+    assert "bf16, batch 48" in section(page, analysis)
     page.force_login(make_user("alan"))
     assert "Explore options" in section(page, analysis)
 

@@ -20,6 +20,7 @@ from ..workload import Workload
 from .certificate import model_commands
 from .economics import FILLED_NOISE, Speedup, Verdict, savings, speedup, speedup_in_turn
 from .energy import limit_watts, power_of
+from .ladder import fits_with, in_few_words, listed, switch_to
 from .recommendation import (
     ENOUGH_SPEED,
     Bound,
@@ -38,7 +39,7 @@ class Findings:
 
     Attributes:
         outcome: The search, with every trial made.
-        current: The trial of the current batch size.
+        current: The trial of the current batch size, without the moves.
         recommended: The trial of the recommended batch size.
         fastest_batch_size: The one with the best speed among those that surely fit.
         curve: Points for the chart of memory vs. batch size.
@@ -53,6 +54,7 @@ class Findings:
             where the limit was measured.
         timeline: Memory along a step of the recommended batch; empty where it is not known.
         largest_tensors: The largest tensors at its peak; empty as above.
+        moves: What else changes about the workload, in the engineer's words.
     """
 
     gpu: GpuFacts
@@ -71,6 +73,7 @@ class Findings:
     safe_batch_size: int | None = None
     timeline: Sequence[TimelinePoint] = ()
     largest_tensors: Sequence[LargeTensor] = ()
+    moves: Sequence[str] = ()
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -139,7 +142,9 @@ def answer(
         for trial in found.outcome.trials
         if trial.batch_size == found.outcome.largest_batch_size
     )
-    trials = {t.batch_size: t for t in (*found.outcome.trials, current, recommended)}
+    # With moves, today's trial is that of another workload.
+    today = [] if found.moves else [current]
+    trials = {t.batch_size: t for t in (*found.outcome.trials, *today, recommended)}
     more = [global_batch_caveat(request, recommended.batch_size), _two_runs(found, runs)]
     return AnalysisResult(
         model_name=model_name,
@@ -170,6 +175,7 @@ def answer(
         speedup_high=None if gained is None else gained.high,
         comparison=found.comparison,
         measured_on=found.measured_on,
+        today=current if found.moves else None,
     )
 
 
@@ -192,19 +198,32 @@ def verdict(found: Findings) -> str:
 def decision(found: Findings) -> str:
     """What to do, in one sentence of at most fifteen words."""
     batch, current = found.recommended.batch_size, found.current.batch_size
-    gained, safe = found.speedup, found.safe_batch_size
-    switch = f"Switch to batch {batch:,}:"
+    gained, safe, moves = found.speedup, found.safe_batch_size, found.moves
+    batch_kept = moves and batch == current
+    changes = moves if batch_kept else [*moves, f"batch {batch:,}"]
     if safe == 0:
-        return f"Try batch {batch:,}: no batch is certain to fit."
+        return _try(changes, "no batch is certain to fit")
     if gained is None:
-        return f"{switch} batch {current:,} runs out of memory."
-    if safe is not None and current > safe:
-        return f"{switch} batch {current:,} may run out of memory."
+        why = f"batch {current:,} runs out of memory"
+        return fits_with(moves, batch) if moves else switch_to(changes, why)
+    if safe is not None and current > safe and not moves:
+        return switch_to(changes, f"batch {current:,} may run out of memory")
     if gained.is_gain:
-        return f"{switch} {times(gained.ratio)} faster."
+        return switch_to(changes, f"{times(gained.ratio)} faster")
     if _is_probable(found):
-        return f"Try batch {batch:,}: it is probably {times(gained.ratio)} faster."
+        return _try(changes, f"it is probably {times(gained.ratio)} faster")
+    if moves:
+        return in_few_words(
+            f"Keep batch {current:,}: {listed(moves)} would not be faster.",
+            f"Keep batch {current:,}: these {len(moves)} changes would not be faster.",
+        )
     return f"Keep batch {current:,}: {_why_kept(found)}."
+
+
+def _try(changes: Sequence[str], outcome: str) -> str:
+    return in_few_words(
+        f"Try {listed(changes)}: {outcome}.", f"Try these {len(changes)} changes: {outcome}."
+    )
 
 
 def _why_kept(found: Findings) -> str:
@@ -221,13 +240,13 @@ def times(ratio: float) -> str:
 
 
 def _is_probable(found: Findings) -> bool:
-    """Whether a larger batch may be faster, and a measurement would tell."""
+    """Whether the moves or a larger batch may be faster, and a measurement would tell."""
     gained = found.speedup
     return (
         found.source is Source.PREDICTED
         and gained is not None
         and gained.verdict is Verdict.PROBABLE
-        and found.recommended.batch_size > found.current.batch_size
+        and (bool(found.moves) or found.recommended.batch_size > found.current.batch_size)
     )
 
 

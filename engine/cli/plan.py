@@ -1,21 +1,24 @@
-"""A plan as tables for a terminal: every GPU for a workload, and changes on one of them."""
+"""A plan as tables for a terminal: the ladder on one GPU, and the workload on all of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..gpus import GIB, GPUS
+from ..answer.conclusion import times
+from ..gpus import GPUS
 from ..result import Source
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
 from .terminal import bullets, section, speed_headings, table
 
 if TYPE_CHECKING:
-    from ..prediction.plan import Change, GpuOption, Plan  # load torch
+    from ..answer.ladder import Rung
+    from ..answer.plan import GpuOption, Plan
 
 _NOT_KNOWN = "-"
 
@@ -24,20 +27,13 @@ def render_plan(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{_trained(plan)}\nWith {in_words(plan.software)}"),
         Text(_verdict(plan), style="bold green" if plan.cheapest else "bold red"),
+        *_ladder(plan),
         section(f"GPUs (speed {Source.PREDICTED}, prices {Source.ASSUMED})", _gpus(plan)),
     ]
     refused = [option for option in plan.options if not option.fits]
     if refused:
         reasons = (f"{option.gpu_name}: {option.why_not}" for option in refused)
         parts.append(section("GPUs that cannot be used", bullets(reasons)))
-    if plan.current_gpu is not None and plan.changes:
-        name = GPUS[plan.current_gpu].display_name
-        title = f"One change at a time, on {name} ({Source.PREDICTED})"
-        parts.append(section(title, _changes(plan)))
-        left_out = [change for change in plan.changes if not change.applies]
-        if left_out:
-            reasons = (f"{change.name}: {change.why_not}" for change in left_out)
-            parts.append(section("Changes that do not apply", bullets(reasons)))
     if plan.global_batch is not None:
         kept = plan.global_batch
         text = f"{kept.gradient_accumulation:,} micro-batches keep the global batch of "
@@ -102,36 +98,43 @@ def _role(option: GpuOption, plan: Plan) -> str:
     return ", ".join(role for role, gpu in roles.items() if gpu == option.gpu)
 
 
-def _changes(plan: Plan) -> Table:
-    shown, counted = table(dense=True), tokens_of(plan.workload)
-    shown.add_column("change", no_wrap=True, style="cyan")
-    at = f"GiB at\nbatch {plan.current_batch_size:,}"
-    for heading in (
-        "largest\nbatch",
-        "recom-\nmended",
-        *speed_headings(counted),
-        "speed",
-        at,
-        "GiB\nsaved",
-    ):
+def _ladder(plan: Plan) -> list[RenderableType]:
+    """The rungs that fit as a table, and why the others do not."""
+    fitting = [rung for rung in plan.ladder if rung.fits]
+    refused = [rung for rung in plan.ladder if not rung.fits]
+    parts: list[RenderableType] = []
+    if fitting and plan.current_gpu is not None:
+        name = GPUS[plan.current_gpu].display_name
+        title = f"The best moves from batch {plan.current_batch_size:,} on {name}"
+        parts.append(section(f"{title} ({Source.PREDICTED})", _rungs(fitting)))
+    if refused:
+        reasons = (f"{_moves(rung)}: {rung.why_not}" for rung in refused)
+        parts.append(section("Moves that do not help", bullets(reasons)))
+    return parts
+
+
+def _rungs(rungs: Sequence[Rung]) -> Table:
+    shown = table(dense=True)
+    shown.add_column("moves", style="cyan")
+    for heading in ("speedup", "range", "USD\nper run"):
         shown.add_column(heading, justify="right", no_wrap=True)
-    for change in plan.changes:
-        if change.applies:
-            shown.add_row(*_change_row(change, counted))
+    shown.add_column(" changes about\n learning", no_wrap=True)
+    shown.add_column(" effort", no_wrap=True)
+    for rung in rungs:
+        speedup, low, high = rung.speedup, rung.speedup_low, rung.speedup_high
+        shown.add_row(
+            _moves(rung),
+            _NOT_KNOWN if speedup is None else times(speedup),
+            _NOT_KNOWN if low is None or high is None else f"{low:.2f}-{high:.2f}",
+            _number(rung.usd_per_run, 2),
+            f" {rung.learning}",
+            f" {rung.effort}",
+        )
     return shown
 
 
-def _change_row(change: Change, counted: Tokens | None) -> list[str]:
-    used, saved = change.current_used_bytes, change.saved_bytes
-    return [
-        change.name,
-        f"{change.largest_batch_size:,}",
-        _number(change.recommended_batch_size, 0),
-        *_speeds(change.samples_per_second, counted),
-        _NOT_KNOWN if change.speedup is None else f"{change.speedup:.2f} x",
-        _number(None if used is None else used / GIB, 2),
-        _NOT_KNOWN if saved is None else f"{saved / GIB:+.2f}",
-    ]
+def _moves(rung: Rung) -> str:
+    return ", ".join(rung.moves) or "as it is"
 
 
 def _speeds(samples_per_second: float | None, counted: Tokens | None) -> list[str]:

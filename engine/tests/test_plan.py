@@ -5,21 +5,19 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
-from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from engine.answer.economics import usd_per_million_samples
+from engine.answer.plan import Plan
 from engine.cli.plan import render_plan
-from engine.errors import EngineError, InvalidInput
+from engine.errors import InvalidInput
 from engine.events import Event, Log
 from engine.gpus import GIB, GPUS, Gpu
 from engine.prediction import plan as plan_module
 from engine.prediction.intervals import RelativeRange
-from engine.prediction.plan import Change, Plan, changes, plan
+from engine.prediction.plan import plan
 from engine.prediction.probe import timed
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
@@ -62,7 +60,6 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
         monkeypatch.setattr(plan_module, "_predictor", lambda *_: predictor(fixed_gib, each))
-        monkeypatch.setattr(plan_module, "changes", lambda *_: [])
         return plan(request, quiet)
 
     return make
@@ -141,7 +138,7 @@ def test_no_gpu_is_named_where_nothing_fits(planned: Callable[..., Plan]) -> Non
 def test_without_a_current_gpu_no_run_has_a_price(planned: Callable[..., Plan]) -> None:
     made = planned(ask("local"))
     assert made.current_gpu is None
-    assert made.changes == []
+    assert made.ladder == []
     assert all(option.usd_per_run is None for option in made.options)
     assert "per run" not in shown(made)
 
@@ -188,83 +185,6 @@ def test_gpus_with_equal_traces_share_them() -> None:
     assert 1 <= len(traced) < len({gpu.compute_capability for gpu in GPUS.values()})
     assert all(option.fits for option in made.options)
     json.dumps(made.to_dict())
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_models")
-def test_each_change_is_compared_with_the_unchanged_workload() -> None:
-    pytest.importorskip("peft")
-    tried = changes(ask("a10", current_batch_size=64), GPUS["a10"], quiet)
-    by_name = {change.name: change for change in tried}
-    assert [change.name for change in tried[:4]] == [
-        "as it is",
-        "tf32",
-        "bf16-mixed",
-        "gradient checkpointing",
-    ]
-    base = by_name.pop("as it is")
-    assert base.current_used_bytes is not None
-    for change in by_name.values():
-        assert change.applies, change.why_not
-        assert change.current_used_bytes is not None
-        assert change.saved_bytes == base.current_used_bytes - change.current_used_bytes
-        assert change.speedup == pytest.approx(
-            (change.samples_per_second or 0) / (base.samples_per_second or 1)
-        )
-    assert {"optimizer adamw-8bit", "optimizer adafactor"} < by_name.keys()
-    assert (by_name["gradient checkpointing"].saved_bytes or 0) > 0
-    assert (by_name["bf16-mixed"].speedup or 0) >= 1
-
-
-def test_only_changes_with_an_effect_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_predicted", lambda change, *_: change)
-    request = ask("t4", optimizer="none", gradient_checkpointing=True, lora_rank=4)
-    tried = changes(request, GPUS["t4"], quiet)
-    assert [change.name for change in tried] == ["as it is", "fp16-mixed"]
-
-
-@pytest.mark.usefixtures("small_models")
-def test_a_cache_that_is_on_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_predicted", lambda change, *_: change)
-
-    def tried(**fields: Any) -> dict[str, dict[str, Any]]:
-        request = ask(model="gpt2", **fields)
-        return {change.name: change.fields for change in changes(request, GPUS["a10"], quiet)}
-
-    assert tried(use_cache=True)["no key-value cache"] == {"use_cache": False}
-    assert "no key-value cache" not in tried()
-
-
-def test_a_change_the_model_does_not_support_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def predicted(change: Change, request: AnalysisRequest, *_: object) -> Change:
-        if request.workload.gradient_checkpointing:
-            raise InvalidInput({"gradient_checkpointing": "transformers has none for it"})
-        if request.workload.optimizer == "sgd-momentum":
-            raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
-        if request.workload.lora_rank:
-            raise EngineError("LoRA needs the package peft")
-        return change
-
-    monkeypatch.setattr(plan_module, "_predicted", predicted)
-    made = {change.name: change for change in changes(ask("t4"), GPUS["t4"], quiet)}
-    refused = {name: change.why_not for name, change in made.items() if not change.applies}
-    assert refused == {
-        "gradient checkpointing": "transformers has none for it",
-        "optimizer sgd-momentum": (
-            "such a step depends on the values of tensors, which a prediction does not have"
-        ),
-        "LoRA, rank 8": "LoRA needs the package peft",
-    }
-    assert made["gradient checkpointing"].speedup is None
-
-
-def test_an_optimizer_that_fsdp_cannot_shard_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.prediction.plan._predicted", lambda change, *_: change)
-    request = ask("a10", parallelism="fsdp", world_size=2)
-    made = {change.name: change for change in changes(request, GPUS["a10"], quiet)}
-    for name in ("optimizer adamw-8bit", "optimizer adafactor"):
-        assert "does not run on FSDP's shards" in made[name].why_not
-    assert made["optimizer sgd-momentum"].applies
 
 
 def shown(made: Plan, width: int = 80) -> str:

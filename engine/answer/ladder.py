@@ -1,0 +1,217 @@
+"""The ladder: the best combinations of moves for one workload, in order, and how they are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ..result import AnalysisResult
+
+MOST_RUNGS = 8
+
+WORTH_A_MOVE = 1.03
+"""A rung with one move more must be expected to be at least 3% faster than the one without it."""
+
+ALIKE = 0.95
+"""Rungs within 5% of the best are ordered by what they change about learning, then by effort."""
+
+MOST_WORDS = 15
+"""Of a decision."""
+
+CHECKPOINTING = "gradient checkpointing"
+NO_CHECKPOINTING = "no gradient checkpointing"
+NO_CACHE = "no key-value cache"
+
+_SWITCHES = {
+    CHECKPOINTING: "turn on gradient checkpointing",
+    NO_CHECKPOINTING: "turn off gradient checkpointing",
+    NO_CACHE: "turn off the key-value cache",
+}
+
+
+class Learning(StrEnum):
+    """What a move changes about learning, the least first."""
+
+    NONE = "none"
+    GLOBAL_BATCH = "global batch"
+    NUMERICS = "numerics"
+    TRAINED = "what is trained"
+
+
+class Effort(StrEnum):
+    """What a move takes, the least first."""
+
+    ONE_LINE = "one line"
+    FEW_LINES = "a few lines"
+    MACHINE = "another machine"
+
+
+@dataclass(frozen=True)
+class Move:
+    """One change that may help.
+
+    Attributes:
+        name: What it changes to, in the engineer's words: ``bf16``, ``gradient checkpointing``.
+        fields: The fields of the request that change, with their new values.
+        learning: What it changes about learning.
+        effort: What it takes.
+    """
+
+    name: str
+    fields: dict[str, Any]
+    learning: Learning = Learning.NONE
+    effort: Effort = Effort.ONE_LINE
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One combination of moves, at the batch that is recommended with them. All is predicted.
+
+    Attributes:
+        moves: What changes, in the engineer's words, the batch last; empty where nothing does.
+        fields: The fields of the request that change, with their new values; the current batch is
+            not among them.
+        learning: The most that one of the moves changes about learning.
+        effort: The most that one of the moves takes.
+        decision: What to do, in one sentence; empty where it does not fit.
+        fits: Whether a batch fits.
+        why_not: Why it cannot be done, or does not fit; empty where it fits.
+        batch_size: The recommended one, per GPU; ``None`` where it does not fit.
+        gpu: The catalogue name of another GPU; empty for the request's own.
+        samples_per_second: At that batch, on all GPUs that share the work.
+        speedup: Over the unchanged workload at the current batch, which may not fit: then ``None``.
+        speedup_low, speedup_high: Its interval.
+        usd_per_run: Then; the assumed hours of a run are those of today. ``None`` as above.
+        result: The whole answer with these moves. Its current batch, speedup and savings are over
+            the unchanged workload at the current batch; curve, limits and tensors are those with
+            the moves. ``None`` on another GPU, and where it does not fit.
+    """
+
+    moves: list[str]
+    fields: dict[str, Any]
+    learning: Learning = Learning.NONE
+    effort: Effort = Effort.ONE_LINE
+    decision: str = ""
+    fits: bool = False
+    why_not: str = ""
+    batch_size: int | None = None
+    gpu: str = ""
+    samples_per_second: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    usd_per_run: float | None = None
+    result: AnalysisResult | None = field(default=None)
+
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def learning_of(moves: Iterable[Move]) -> Learning:
+    """The most that one of the moves changes about learning."""
+    return max((move.learning for move in moves), key=list(Learning).index, default=Learning.NONE)
+
+
+def effort_of(moves: Iterable[Move]) -> Effort:
+    """The most that one of the moves takes."""
+    return max((move.effort for move in moves), key=list(Effort).index, default=Effort.ONE_LINE)
+
+
+def in_order(rungs: Sequence[Rung]) -> list[Rung]:
+    """The ladder of these rungs: the unchanged workload, then the best first.
+
+    What fits comes before what does not, and what can be done on this machine before what takes
+    another one. Then the faster comes first. Of those within 5% of the best that is left, the one
+    that changes least about learning does, then the one with the least effort and moves. A rung is
+    left out where one with fewer of its moves is as good.
+
+    Args:
+        rungs: The unchanged workload first.
+    """
+    today, *others = rungs
+    left = [rung for rung in others if not any(_stands_for(other, rung) for other in rungs)]
+    ordered: list[Rung] = []
+    for group in (True, False):
+        for away in (False, True):
+            of_group = [r for r in left if r.fits is group and _is_away(r) is away]
+            ordered += _best_first(of_group)
+    return [today, *ordered][:MOST_RUNGS]
+
+
+def _is_away(rung: Rung) -> bool:
+    return rung.effort is Effort.MACHINE
+
+
+def _best_first(rungs: Sequence[Rung]) -> list[Rung]:
+    left, ordered = list(rungs), []
+    while left:
+        enough = ALIKE * max(rung.samples_per_second or 0.0 for rung in left)
+        alike = [rung for rung in left if (rung.samples_per_second or 0.0) >= enough]
+        best = min(alike, key=_cost)
+        left.remove(best)
+        ordered.append(best)
+    return ordered
+
+
+def _cost(rung: Rung) -> tuple[int, int, int, float]:
+    return (
+        list(Learning).index(rung.learning),
+        list(Effort).index(rung.effort),
+        len(rung.moves),
+        -(rung.samples_per_second or 0.0),
+    )
+
+
+def _stands_for(simpler: Rung, rung: Rung) -> bool:
+    """Whether a rung with fewer moves is as good as another."""
+    fewer = simpler.fields.items() < rung.fields.items() and simpler.gpu == rung.gpu
+    if not (fewer and simpler.fits):
+        return False
+    if not rung.fits:  # a single move stays, to say why it does not help
+        return bool(simpler.fields)
+    return (rung.samples_per_second or 0.0) < WORTH_A_MOVE * (simpler.samples_per_second or 0.0)
+
+
+# How moves are named in a decision
+
+
+def listed(words: Sequence[str]) -> str:
+    """Such as ``bf16, LoRA and batch 128``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def switch_to(moves: Sequence[str], outcome: str) -> str:
+    """A decision for moves, such as ``Switch to bf16 and batch 128: 2.9× faster``.
+
+    Args:
+        moves: At least one; the batch is one of them if it changes.
+        outcome: What they bring, in few words.
+    """
+    whole = f"Switch to {listed(moves)}"
+    if moves[0] in _SWITCHES and len(moves) < 3:
+        rest = [f"use {move}" for move in moves[1:]]
+        whole = _capitalized(listed([_SWITCHES[moves[0]], *rest]))
+    return in_few_words(f"{whole}: {outcome}.", f"Make these {len(moves)} changes: {outcome}.")
+
+
+def fits_with(moves: Sequence[str], batch_size: int) -> str:
+    """The decision for a workload that does not fit without these moves."""
+    does, batch = f"switch to {listed(moves)}", f"batch {batch_size:,} fits"
+    if len(moves) == 1:
+        does = _SWITCHES.get(moves[0], does)
+    return in_few_words(
+        f"It does not fit: {does}, then {batch}.",
+        f"{_capitalized(does)}: then {batch}.",
+        f"It does not fit: make these {len(moves)} changes, then {batch}.",
+    )
+
+
+def in_few_words(*sentences: str) -> str:
+    """The first of the sentences that is short enough for a decision; else the last."""
+    return next((one for one in sentences if len(one.split()) <= MOST_WORDS), sentences[-1])
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]

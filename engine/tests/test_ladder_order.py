@@ -1,0 +1,200 @@
+"""The ladder's order, and how its moves are named in few words."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.answer.conclusion import Findings, decision
+from engine.answer.ladder import (
+    ALIKE,
+    CHECKPOINTING,
+    MOST_RUNGS,
+    MOST_WORDS,
+    NO_CACHE,
+    NO_CHECKPOINTING,
+    WORTH_A_MOVE,
+    Effort,
+    Learning,
+    Move,
+    Rung,
+    effort_of,
+    fits_with,
+    in_order,
+    learning_of,
+)
+from engine.answer.recommendation import Bound
+from engine.answer.search import SearchOutcome
+from engine.border import read_json
+from engine.result import GpuFacts, Source, Trial
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+MOVES = (
+    "tf32",
+    "bf16",
+    "bf16 weights",
+    CHECKPOINTING,
+    NO_CHECKPOINTING,
+    NO_CACHE,
+    "8-bit AdamW",
+    "fused AdamW",
+    "LoRA",
+    f"accumulate 4{TIMES} less",
+    "8 GPUs with FSDP",
+)
+
+
+def trial(batch_size: int, fits: bool, speed: float) -> Trial:
+    return Trial(
+        batch_size,
+        fits,
+        Source.PREDICTED,
+        device_used_bytes=2**30,
+        samples_per_second=speed if fits else None,
+    )
+
+
+def findings(
+    moves: list[str], current: int, then: int, ratio: float | None, **more: Any
+) -> Findings:
+    return Findings(
+        gpu=GpuFacts("A GPU", 2**34, 2**34),
+        outcome=SearchOutcome(65_536, 65_537, True, []),
+        current=trial(current, ratio is not None, 10.0),
+        recommended=trial(then, True, 10.0 * (ratio or 1.0)),
+        fastest_batch_size=then,
+        curve=(),
+        price_per_hour_usd=1.0,
+        source=Source.PREDICTED,
+        moves=moves,
+        **more,
+    )
+
+
+SIZES = st.integers(1, 65_536)
+FINDINGS = st.builds(
+    findings,
+    st.lists(st.sampled_from(MOVES), unique=True, max_size=len(MOVES)),
+    SIZES,
+    SIZES,
+    st.none() | st.floats(0.01, 1000),
+    noise=st.sampled_from([0.03, 0.15]),
+    safe_batch_size=st.sampled_from([0, 1, 65_536]),
+    bound=st.sampled_from(Bound),
+)
+
+
+@given(FINDINGS)
+def test_a_decision_has_at_most_fifteen_words(found: Findings) -> None:
+    assert len(decision(found).split()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (findings(["bf16"], 16, 128, 2.9), f"Switch to bf16 and batch 128: 2.9{TIMES} faster."),
+        (findings(["bf16"], 16, 16, 1.9), f"Switch to bf16: 1.90{TIMES} faster."),
+        (
+            findings([CHECKPOINTING], 8, 8, None),
+            "It does not fit: turn on gradient checkpointing, then batch 8 fits.",
+        ),
+        (
+            findings([NO_CHECKPOINTING], 8, 16, 1.3),
+            f"Turn off gradient checkpointing and use batch 16: 1.30{TIMES} faster.",
+        ),
+        (
+            findings(["LoRA", "bf16 weights", CHECKPOINTING], 8, 8, None),
+            "Switch to LoRA, bf16 weights and gradient checkpointing: then batch 8 fits.",
+        ),
+        (
+            findings(["bf16"], 16, 16, 1.1, noise=0.15),
+            f"Try bf16: it is probably 1.10{TIMES} faster.",
+        ),
+        (findings(["bf16"], 16, 16, 0.5), "Keep batch 16: bf16 would not be faster."),
+    ],
+)
+def test_the_decision_names_its_moves(found: Findings, expected: str) -> None:
+    assert decision(found) == expected
+
+
+def test_many_moves_are_counted() -> None:
+    assert fits_with(list(MOVES), 8) == (
+        f"It does not fit: make these {len(MOVES)} changes, then batch 8 fits."
+    )
+
+
+# --- the order --------------------------------------------------------------------------------
+
+FIELDS: dict[str, dict[str, object]] = {
+    "bf16": {"precision": "bf16-mixed"},
+    "LoRA": {"lora_rank": 8},
+    CHECKPOINTING: {"gradient_checkpointing": True},
+}
+TODAY = Rung([], {}, fits=True, batch_size=16, samples_per_second=10.0, speedup=1.0)
+
+
+def rung(moves: frozenset[str], speed: float | None, **more: Any) -> Rung:
+    fields = {name: value for move in sorted(moves) for name, value in FIELDS[move].items()}
+    return Rung(sorted(moves), fields, fits=speed is not None, samples_per_second=speed, **more)
+
+
+RUNGS = st.lists(
+    st.builds(
+        rung,
+        st.frozensets(st.sampled_from(sorted(FIELDS)), min_size=1),
+        st.none() | st.floats(1, 100),
+        learning=st.sampled_from(Learning),
+        effort=st.sampled_from(Effort),
+    ),
+    unique_by=lambda one: tuple(one.moves),
+)
+
+
+@given(st.sampled_from([TODAY, replace(TODAY, fits=False, samples_per_second=None)]), RUNGS)
+def test_the_ladder_begins_with_today_and_goes_from_good_to_worse(
+    today: Rung, found: list[Rung]
+) -> None:
+    ladder = in_order([today, *found])
+    assert ladder[0] is today
+    assert len(ladder) <= MOST_RUNGS
+    fits = [one.fits for one in ladder[1:]]
+    assert fits == sorted(fits, reverse=True)
+    here = [one for one in ladder[1:] if one.fits and one.effort is not Effort.MACHINE]
+    for better, worse in itertools.pairwise(here):
+        assert (better.samples_per_second or 0) >= ALIKE * (worse.samples_per_second or 0)
+
+
+@given(RUNGS)
+def test_a_rung_is_worth_each_of_its_moves(found: list[Rung]) -> None:
+    ladder = in_order([TODAY, *found])
+    for one in ladder:
+        for simpler in ladder:
+            if simpler.fits and one.fits and simpler.fields.items() < one.fields.items():
+                least = WORTH_A_MOVE * (simpler.samples_per_second or 0)
+                assert (one.samples_per_second or 0) >= least
+
+
+def test_of_equally_fast_rungs_the_one_that_changes_less_comes_first() -> None:
+    lora = rung(frozenset({"LoRA"}), 20.0, learning=Learning.TRAINED)
+    half = rung(frozenset({"bf16"}), 19.5, learning=Learning.NUMERICS)
+    assert in_order([TODAY, lora, half])[1:] == [half, lora]
+    assert in_order([TODAY, replace(lora, samples_per_second=30.0), half])[1].moves == ["LoRA"]
+
+
+def test_the_most_of_its_moves_counts() -> None:
+    moves = [
+        Move("bf16", {}, Learning.NUMERICS),
+        Move("LoRA", {}, Learning.TRAINED, Effort.FEW_LINES),
+    ]
+    assert (learning_of(moves), effort_of(moves)) == (Learning.TRAINED, Effort.FEW_LINES)
+    assert (learning_of([]), effort_of([])) == (Learning.NONE, Effort.ONE_LINE)
+
+
+def test_a_rung_can_be_stored_and_read() -> None:
+    stored = rung(frozenset({"bf16"}), 20.0, learning=Learning.NUMERICS).to_dict()
+    assert read_json(Rung, stored).to_dict() == stored
