@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -12,6 +13,7 @@ from typing import Protocol
 from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
+from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
 from ..errors import DoesNotFit
 from ..events import Log
@@ -299,10 +301,17 @@ def smaller_multiple_caveat(request: Request, batch_multiple: int) -> list[str]:
 
 
 def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:
-    """Trials from a small batch to a little beyond the limit, evenly spaced, for a chart."""
-    end = min(math.ceil(outcome.next_batch_size * 1.1 / multiple), LARGEST_BATCH_SIZE // multiple)
-    units = {max(1, round(end * point / _CURVE_POINTS)) for point in range(1, _CURVE_POINTS + 1)}
-    return [predict(unit * multiple) for unit in sorted(units)]
+    """Trials from a small batch to a little beyond the limit, for a chart.
+
+    They are spaced evenly, at friendly sizes where these are multiples, and at each power of two.
+    """
+    end = min(math.ceil(outcome.next_batch_size * 1.1), LARGEST_BATCH_SIZE)
+    multiples = range(multiple, end + 1, multiple)
+    sizes = [size for size in multiples if is_friendly(size)] or multiples
+    even = [end * point / _CURVE_POINTS for point in range(1, _CURVE_POINTS + 1)]
+    chosen = {sizes[max(0, bisect_right(sizes, point) - 1)] for point in even}
+    chosen |= {size for size in sizes if size.bit_count() == 1}
+    return [predict(size) for size in sorted(chosen)]
 
 
 def _caveats(

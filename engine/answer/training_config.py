@@ -1,0 +1,191 @@
+"""A decision as the lines of a training script: for a Trainer, for Lightning, for a plain loop.
+
+Each has the two lines that record the training run, so that the lab sees whether it came true.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..workload import Optimizer, Parallelism, Precision, Workload
+
+_HALF = {Precision.BF16_MIXED: "bfloat16", Precision.FP16_MIXED: "float16"}
+_TF32 = 'torch.set_float32_matmul_precision("high")  # TF32'
+_TRAINER_OPTIMIZERS: Mapping[Optimizer, str] = {
+    Optimizer.ADAMW: "adamw_torch_fused",
+    Optimizer.ADAMW_FOREACH: "adamw_torch",
+    Optimizer.ADAMW_8BIT: "adamw_bnb_8bit",
+    Optimizer.ADAFACTOR: "adafactor",
+    Optimizer.LION: "lion_32bit",
+    Optimizer.SGD_MOMENTUM: "sgd",
+    Optimizer.SGD: "sgd",
+    Optimizer.RMSPROP: "rmsprop",
+    Optimizer.ADAGRAD: "adagrad",
+}
+_TORCH_OPTIMIZERS: Mapping[Optimizer, str] = {
+    Optimizer.ADAMW: "torch.optim.AdamW(model.parameters(), fused=True)",
+    Optimizer.ADAMW_FOREACH: "torch.optim.AdamW(model.parameters(), foreach=True)",
+    Optimizer.ADAMW_8BIT: "bitsandbytes.optim.AdamW8bit(model.parameters())",
+    Optimizer.ADAFACTOR: "transformers.Adafactor(model.parameters())",
+    Optimizer.LION: "bitsandbytes.optim.Lion(model.parameters())",
+    Optimizer.SGD_MOMENTUM: "torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)",
+    Optimizer.SGD: "torch.optim.SGD(model.parameters(), lr=1e-3)",
+    Optimizer.RMSPROP: "torch.optim.RMSprop(model.parameters())",
+    Optimizer.ADAGRAD: "torch.optim.Adagrad(model.parameters())",
+}
+_LIGHTNING_PRECISIONS = {
+    Precision.BF16_MIXED: "bf16-mixed",
+    Precision.FP16_MIXED: "16-mixed",
+    Precision.BF16_TRUE: "bf16-true",
+}
+_STRATEGIES = {Parallelism.DDP: "ddp", Parallelism.FSDP: "fsdp"}
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The lines for one way of training.
+
+    Attributes:
+        name: Of the library, to choose by.
+        text: Python code to paste.
+    """
+
+    name: str
+    text: str
+
+
+def training_configs(workload: Workload, batch_size: int) -> list[TrainingConfig]:
+    """The settings of a decision in each of the usual libraries.
+
+    Args:
+        workload: Its accumulation is that at this batch size.
+        batch_size: Samples per micro-batch and GPU.
+    """
+    return [
+        TrainingConfig("Trainer", _trainer(workload, batch_size)),
+        TrainingConfig("Lightning", _lightning(workload, batch_size)),
+        TrainingConfig("PyTorch", _pytorch(workload, batch_size)),
+    ]
+
+
+def _trainer(workload: Workload, batch_size: int) -> str:
+    given = {
+        "per_device_train_batch_size": str(batch_size),
+        "gradient_accumulation_steps": str(workload.gradient_accumulation),
+        "bf16": _true(workload.precision is Precision.BF16_MIXED),
+        "fp16": _true(workload.precision is Precision.FP16_MIXED),
+        "tf32": _true(workload.precision is Precision.TF32),
+        "optim": _quoted(_TRAINER_OPTIMIZERS.get(workload.optimizer)),
+        "optim_args": _quoted(
+            "momentum=0.9" if workload.optimizer is Optimizer.SGD_MOMENTUM else None
+        ),
+        "gradient_checkpointing": _true(workload.gradient_checkpointing),
+        "torch_compile": _true(workload.compile),
+        "fsdp": _quoted("full_shard" if workload.parallelism is Parallelism.FSDP else None),
+    }
+    arguments = [f"    {name}={value}," for name, value in given.items() if value]
+    return _lines(
+        "from memorymark.recording import to_file",
+        "from memorymark.recording.trainer import MemoryMarkCallback",
+        "",
+        "arguments = TrainingArguments(",
+        '    "output",',
+        *arguments,
+        ")",
+        *_model(replace(workload, gradient_checkpointing=False, compile=False)),
+        'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
+        "trainer = Trainer(model, arguments, train_dataset=dataset, callbacks=[recorder])",
+    )
+
+
+def _lightning(workload: Workload, batch_size: int) -> str:
+    given = {
+        "accumulate_grad_batches": str(workload.gradient_accumulation),
+        "precision": _quoted(_LIGHTNING_PRECISIONS.get(workload.precision)),
+        "devices": str(workload.world_size) if workload.world_size > 1 else "",
+        "strategy": _quoted(_STRATEGIES.get(workload.parallelism)),
+        "callbacks": "[recorder]",
+    }
+    arguments = ", ".join(f"{name}={value}" for name, value in given.items() if value)
+    optimizer = _TORCH_OPTIMIZERS.get(workload.optimizer)
+    return _lines(
+        "from memorymark.recording import to_file",
+        "from memorymark.recording.lightning import MemoryMarkCallback",
+        "",
+        *([_TF32] if workload.precision is Precision.TF32 else []),
+        *_model(workload),
+        f"loader = DataLoader(dataset, batch_size={batch_size})",
+        f"# configure_optimizers: return {optimizer}" if optimizer else None,
+        'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
+        f"trainer = lightning.Trainer({arguments})",
+    )
+
+
+def _pytorch(workload: Workload, batch_size: int) -> str:
+    """A plain loop, as most scripts have it."""
+    half, optimizer = _HALF.get(workload.precision), _TORCH_OPTIMIZERS.get(workload.optimizer)
+    scaled = workload.precision is Precision.FP16_MIXED
+    count = workload.gradient_accumulation
+    backward = "scaler.scale(loss).backward()" if scaled else "loss.backward()"
+    step = ["scaler.step(optimizer)", "scaler.update()"] if scaled else ["optimizer.step()"]
+    last = [*(step if optimizer else []), "model.zero_grad()", "recording.step()"]
+    if count > 1:
+        last = [f"if number % {count} == 0:", *(f"    {line}" for line in last)]
+    cast = f'with torch.autocast("cuda", torch.{half}):' if half else None
+    keyword = f", gradient_accumulation={count}" if count > 1 else ""
+    return _lines(
+        "from memorymark.recording import record_training, to_file",
+        "",
+        _TF32 if workload.precision is Precision.TF32 else None,
+        *_model(workload),
+        f"optimizer = {optimizer}" if optimizer else None,
+        "scaler = torch.amp.GradScaler()" if scaled else None,
+        f"loader = DataLoader(dataset, batch_size={batch_size})",
+        'sink = to_file("training_runs.jsonl")',
+        f"with record_training(batch_size={batch_size}{keyword}, sink=sink) as recording:",
+        "    for number, batch in enumerate(loader, start=1):",
+        f"        {cast}" if cast else None,
+        f"        {'    ' if cast else ''}loss = model(**batch).loss",
+        f"        loss = loss / {count}" if count > 1 else None,
+        f"        {backward}",
+        *(f"        {line}" for line in last),
+    )
+
+
+def _model(workload: Workload) -> list[str]:
+    """What is done to the model itself, in the order in which it is done."""
+    lines = []
+    if workload.precision is Precision.BF16_TRUE:
+        lines.append("model = model.to(torch.bfloat16)")
+    if workload.lora_rank is not None:
+        targets = _lora_targets(workload.lora_targets)
+        lines.append(f"model = get_peft_model(model, LoraConfig(r={workload.lora_rank}{targets}))")
+    if workload.frozen_backbone:
+        lines.append("model.base_model.requires_grad_(False)")
+    if workload.gradient_checkpointing:
+        lines.append("model.gradient_checkpointing_enable()")
+    if workload.compile:
+        lines.append("model = torch.compile(model)")
+    return lines
+
+
+def _lora_targets(targets: str) -> str:
+    """The argument for the modules that get adapters; empty for peft's own choice."""
+    if not targets:
+        return ""
+    names = [name.strip() for name in targets.split(",")]
+    return f", target_modules={json.dumps(names[0] if names == ['all-linear'] else names)}"
+
+
+def _true(given: bool) -> str:
+    return "True" if given else ""
+
+
+def _quoted(name: str | None) -> str:
+    return f'"{name}"' if name else ""
+
+
+def _lines(*lines: str | None) -> str:
+    return "\n".join(line for line in lines if line is not None) + "\n"

@@ -1,0 +1,74 @@
+"""The lines to paste say what was decided, and run."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.answer.training_config import training_configs
+from engine.errors import InvalidInput
+from engine.workload import Optimizer, Precision, Workload
+
+
+def texts(batch_size: int = 64, **fields: Any) -> dict[str, str]:
+    workload = Workload("bert", **fields)
+    return {one.name: one.text for one in training_configs(workload, batch_size)}
+
+
+@given(
+    precision=st.sampled_from(Precision),
+    optimizer=st.sampled_from(Optimizer),
+    gradient_checkpointing=st.booleans(),
+    gradient_accumulation=st.sampled_from([1, 4]),
+    compile=st.booleans(),
+    lora_rank=st.sampled_from([None, 8]),
+    lora_targets=st.sampled_from(["", "all-linear", "query, value"]),
+)
+def test_every_decision_is_python_that_records_its_run(**fields: Any) -> None:
+    if fields["lora_rank"] is None:
+        fields["lora_targets"] = ""
+    try:
+        found = texts(**fields)
+    except InvalidInput:  # such as LoRA without a trained parameter in the optimizer
+        return
+    for text in found.values():
+        ast.parse(text)
+        assert 'to_file("training_runs.jsonl")' in text
+        assert "64" in text
+
+
+def test_a_trainer_takes_the_arguments() -> None:
+    transformers = pytest.importorskip("transformers")
+    text = texts(optimizer="sgd-momentum", gradient_checkpointing=True, gradient_accumulation=4)[
+        "Trainer"
+    ]
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "TrainingArguments"
+    ]
+    given = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg}
+    arguments = transformers.TrainingArguments("output", report_to=[], **given)
+    assert arguments.per_device_train_batch_size == 64
+    assert arguments.gradient_accumulation_steps == 4
+    assert arguments.gradient_checkpointing
+    assert arguments.optim == "sgd"
+
+
+def test_what_is_decided_is_what_the_lines_say() -> None:
+    mixed = texts(precision="bf16-mixed", lora_rank=8, lora_targets="all-linear")
+    assert "bf16=True," in mixed["Trainer"]
+    assert 'precision="bf16-mixed"' in mixed["Lightning"]
+    assert 'with torch.autocast("cuda", torch.bfloat16):' in mixed["PyTorch"]
+    for text in mixed.values():
+        assert 'LoraConfig(r=8, target_modules="all-linear")' in text
+    assert "scaler.scale(loss).backward()" in texts(precision="fp16-mixed")["PyTorch"]
+    assert "if number % 4 == 0:" in texts(gradient_accumulation=4)["PyTorch"]
+    assert "adamw_bnb_8bit" in texts(optimizer="adamw-8bit")["Trainer"]
+    spread = texts(parallelism="fsdp", world_size=2)
+    assert 'fsdp="full_shard"' in spread["Trainer"]
+    assert 'devices=2, strategy="fsdp"' in spread["Lightning"]
