@@ -39,8 +39,10 @@ def savings_visible_to(user: Member | AnonymousUser) -> QuerySet[CountedSavings]
 
 
 def can_be_adopted(analysis: Analysis) -> bool:
-    """Whether it has a recommendation to follow."""
-    return analysis.status == Status.SUCCEEDED and bool(analysis.recommended_batch_size)
+    """Whether it has a recommendation to follow, other than to go on as today."""
+    recommended = analysis.recommended_batch_size
+    changes = recommended is not None and recommended != analysis.current_batch_size
+    return analysis.status == Status.SUCCEEDED and (changes or analysis.adopted_at is not None)
 
 
 def detail(user: Member | AnonymousUser) -> QuerySet[Analysis]:

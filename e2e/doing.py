@@ -67,6 +67,6 @@ def fill(page: Page, name: str, value: str) -> None:
 
 def wait_for_verdict(page: Page) -> str:
     """Wait for the verdict; returns its text."""
-    sentence = page.locator(".verdict-sentence")
+    sentence = page.locator("#decision-title")
     expect(sentence).to_be_visible(timeout=ANSWER_MS)
     return sentence.inner_text()

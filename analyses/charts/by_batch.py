@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from analyses.charts.breakdown import CATEGORIES, memory_sizes, used_bytes
 from analyses.formatting import gib, gib_with_unit, significant, tokens_per_second, usd, whole
@@ -21,6 +22,12 @@ HEIGHT, TOP, BOTTOM = 330, 78, 28
 
 HIGHEST = 1.2
 """A bar higher than this multiple of the GPU's memory is cut."""
+
+STACKED = (
+    "context", "optimizer_state", "parameters", "gradients", "casts", "workspaces", "inputs",
+    "activations", "temporaries", "tensors", "cached",
+)  # fmt: skip
+"""Categories that the batch size changes least are at the bottom, so that growth can be read."""
 
 _FARTHEST = 2
 """Batch sizes beyond this multiple of the limit are left out."""
@@ -104,7 +111,7 @@ class Picture:
 
     Attributes:
         start: The index of the bar that the slider starts at, the recommended batch's.
-        categories: Of all bars, with their names, in stacking order.
+        categories: Of all bars and of what is free, with their names, from the top.
         limit_y: Where the GPU's memory ends.
         description: The picture as text.
     """
@@ -131,7 +138,8 @@ class Picture:
         """The points as JSON, for the slider."""
         return [asdict(bar.point) for bar in self.bars]
 
-    height, top, floor = HEIGHT, TOP, HEIGHT - BOTTOM
+    height, top, floor, column = HEIGHT, TOP, HEIGHT - BOTTOM, HEIGHT - TOP - BOTTOM
+    sizes_y = HEIGHT - 10
 
 
 def picture_of(result: AnalysisResult, tokens: Tokens | None) -> Picture | None:
@@ -162,7 +170,9 @@ def picture_of(result: AnalysisResult, tokens: Tokens | None) -> Picture | None:
         bars=bars,
         marks=_marks(result, bars),
         speed=_speed_line(trials, bars),
-        categories=[(name, CATEGORIES[name][0]) for name in CATEGORIES if name in found],
+        categories=[
+            (name, CATEGORIES[name][0]) for name in ("free", *reversed(STACKED)) if name in found
+        ],
         limit_y=round(HEIGHT - BOTTOM - scale * total, 1),
         limit=f"{gib(total)} GiB",
         start=sizes.index(result.recommended_batch_size),
@@ -190,10 +200,9 @@ def _trials(result: AnalysisResult) -> list[Trial]:
 def _parts(trial: Trial, total_bytes: int, scale: float) -> list[Part]:
     parts = []
     y, top = float(HEIGHT - BOTTOM), float(TOP)
-    for category, size in memory_sizes(trial, total_bytes).items():
-        if category == "free":
-            continue
-        height = min(size * scale, y - top)
+    sizes = memory_sizes(trial, total_bytes)
+    for category in STACKED:
+        height = min(sizes.get(category, 0) * scale, y - top)
         if height > 0:
             y -= height
             parts.append(Part(category, round(y, 1), round(height, 1)))
@@ -278,7 +287,7 @@ def _speed_line(trials: list[Trial], bars: list[Bar]) -> list[Segment]:
     fastest = max(speed for _, speed in known)
     room = 0.92 * (HEIGHT - TOP - BOTTOM)
     at = [(x, round(HEIGHT - BOTTOM - room * speed / fastest, 1)) for x, speed in known]
-    return [Segment(*one, *other) for one, other in zip(at, at[1:], strict=False)]
+    return [Segment(*one, *other) for one, other in pairwise(at)]
 
 
 def _description(result: AnalysisResult) -> str:

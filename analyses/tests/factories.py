@@ -55,6 +55,7 @@ _FIXED_SECONDS = 0.021
 _SECONDS_PER_SAMPLE = 0.0026
 _RANGE = 0.06
 NEW_IN_RESULTS = (
+    "decision", "fastest_batch_size",
     "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
     "speedup_low", "speedup_high", "comparison", "measured_on",
 )  # fmt: skip
@@ -161,11 +162,14 @@ def make_result(
         speedup=speedup,
         savings=savings,
         verdict=f"{verdict} ({source}).",
+        decision=f"Switch to batch {recommended}: it is faster.",
+        fastest_batch_size=largest - 16,
         curve=[make_trial(size, gpu) for size in range(1, max(int(largest * 1.1), current + 1), 8)],
         trials=[
             at_current,
             make_trial(largest, gpu, source),
             make_trial(largest + 1, gpu, source),
+            make_trial(largest - 16, gpu, source),
             *([at_recommended] if recommended != current else []),
         ],
         caveats=[

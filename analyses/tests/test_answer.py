@@ -14,7 +14,7 @@ from analyses.jobs import lease, worker
 from analyses.jobs.nodes import environment_here
 from analyses.models import Analysis, Status
 from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
-from analyses.pages.answer import environment_rows, global_batch_advice, key_figures, verdict_of
+from analyses.pages.answer import environment_rows, global_batch_advice, verdict_of
 from analyses.savings.estimate import estimate_figures, has_gain
 from analyses.tests.factories import make_analysis, make_global_batch, make_request, make_result
 from engine.result import AnalysisResult, MeasuredOn, Savings, Source
@@ -28,52 +28,14 @@ def assumed(result: AnalysisResult) -> Savings:
 
 def test_every_key_number_and_card_says_where_it_comes_from() -> None:
     result = make_result()
-    for figure in [*key_figures(result), *estimate_figures(result)]:
+    for figure in estimate_figures(result):
         assert figure.sources
     _, cost, savings, energy = estimate_figures(result)
     assert cost.sources == savings.sources == energy.sources == (Source.PREDICTED, Source.ASSUMED)
 
 
-def test_the_largest_batch_is_shown_with_the_one_that_fails() -> None:
-    largest = key_figures(make_result())[0]
-    limit = int(largest.value)
-    assert largest.note == (
-        f"{limit + 1} runs out of memory. {limit - 16} is safe even if the prediction is 6% low."
-    )
-    unbounded = key_figures(make_result(next_batch_size_fails=False))[0]
-    assert "was not tried" in unbounded.note
-
-
-def test_the_recommended_batch_shows_its_actual_reason() -> None:
-    assert "within 5%" in key_figures(make_result())[1].note
-    bounded = make_result(recommended=16, current=8)
-    assert "as fast as memory safely allows" in key_figures(bounded)[1].note
-    bounded = replace(bounded, global_batch=make_global_batch())
-    assert "memory and the global batch allow" in key_figures(bounded)[1].note
-
-
-@pytest.mark.parametrize("safe", [None, make_result().largest_batch_size])
-def test_a_safe_limit_needs_no_second_number(safe: int | None) -> None:
-    assert key_figures(make_result(safe_batch_size=safe))[0].note.endswith("runs out of memory")
-
-
-def test_an_unsafe_limit_is_marked() -> None:
-    note = key_figures(make_result(safe_batch_size=0))[0].note
-    assert note.endswith("No batch is certain to fit at the high end of the prediction.")
-
-
-def test_headroom_is_a_share_of_the_gpu_and_never_money() -> None:
-    headroom = key_figures(make_result())[2]
-    assert headroom.value.endswith("GiB")
-    assert "% of the GPU (" in headroom.note
-    assert "$" not in headroom.note
-
-
-def test_a_current_batch_that_does_not_fit_has_no_headroom_and_no_speedup() -> None:
-    result = make_result(current=384)
-    headroom, speedup, cost, savings = key_figures(result)[2], *estimate_figures(result)
-    assert headroom.value == "none"
-    assert "batch 384 does not fit" in headroom.note
+def test_a_current_batch_that_does_not_fit_has_no_speedup() -> None:
+    speedup, cost, savings = estimate_figures(make_result(current=384))
     assert speedup.value == "none"
     assert "no speed to compare with" in speedup.note
     assert (cost.value, savings.value) == ("\N{EN DASH}", "\N{EN DASH}")

@@ -156,8 +156,8 @@ def test_everyone_sees_the_same(analysis: Analysis) -> None:
 def test_a_link_shows_the_answer(analysis: Analysis) -> None:
     html = Client().get(_make(analysis)).content.decode()
     for text in (
-        make_result().verdict, "Largest batch that fits", "Potential savings per year",
-        "Memory at the peak, by category", 'id="chart-figure"', 'id="breakdown-figure"',
+        make_result().decision, "Memory and speed by batch", "Potential savings per year",
+        "Memory at the peak, by category", "Copy config",
         'id="timeline-figure"', "Largest tensors", "Trials", "badge-predicted", "badge-assumed",
         "Caveats", "Settings", "NVIDIA A10", "BERT base",
     ):  # fmt: skip
@@ -173,7 +173,7 @@ def test_a_link_shows_nothing_else_of_the_lab(analysis: Analysis) -> None:
     ):  # fmt: skip
         assert text not in html, text
     links_out = re.findall(r'<a [^>]*href="([^"]+)"', html)
-    assert links_out == ["#main"]
+    assert links_out == ["#main", "#config"]
 
 
 def test_assumptions_cannot_be_changed_on_a_shared_page(analysis: Analysis) -> None:

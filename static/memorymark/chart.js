@@ -1,9 +1,23 @@
-// Draws each [data-chart] from the plotly figure in the JSON script it names.
+// Draws each [data-chart] from the plotly figure in the JSON script it names, once it is about to be
+// seen. The library is large, so it is loaded with the first of them.
 "use strict";
 
 (() => {
   const CONFIG = { displayModeBar: false, responsive: true };
   const LEGEND_LINE = 18; // pixels; on a phone each legend entry needs its own line
+  const LIBRARY = document.currentScript.dataset.library;
+  let loading;
+
+  function load() {
+    loading ??= new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = LIBRARY;
+      script.addEventListener("load", resolve);
+      script.addEventListener("error", reject);
+      document.head.append(script);
+    });
+    return loading;
+  }
 
   // The figure names the stylesheet's colours; plotly needs their values.
   function resolved(value, styles) {
@@ -19,7 +33,13 @@
     return value;
   }
 
-  function draw(element) {
+  async function draw(element) {
+    try {
+      await load();
+    } catch {
+      element.textContent = "The chart could not be loaded. Reload the page to try again.";
+      return;
+    }
     const script = document.getElementById(element.dataset.chart);
     const figure = resolved(JSON.parse(script.textContent), getComputedStyle(document.body));
     if (element.clientWidth < 520) {
@@ -29,14 +49,23 @@
     window.Plotly.react(element, figure.data, figure.layout, CONFIG);
   }
 
-  function drawAll() {
-    document.querySelectorAll("[data-chart]").forEach(draw);
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries.filter((each) => each.isIntersecting)) {
+      seen.unobserve(entry.target);
+      draw(entry.target);
+    }
+  }, { rootMargin: "300px" });
+
+  function watch() {
+    document.querySelectorAll("[data-chart]:not(.js-plotly-plot)").forEach((chart) => seen.observe(chart));
   }
 
-  drawAll();
-  document.addEventListener("htmx:afterSettle", () => {
-    document.querySelectorAll("[data-chart]:not(.js-plotly-plot)").forEach(draw);
-  });
-  document.addEventListener("themechange", drawAll);
-  window.matchMedia("(prefers-color-scheme: light)").addEventListener("change", drawAll);
+  function drawAgain() {
+    document.querySelectorAll("[data-chart].js-plotly-plot").forEach(draw);
+  }
+
+  watch();
+  document.addEventListener("htmx:afterSettle", watch);
+  document.addEventListener("themechange", drawAgain);
+  window.matchMedia("(prefers-color-scheme: light)").addEventListener("change", drawAgain);
 })();

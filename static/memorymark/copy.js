@@ -1,4 +1,4 @@
-// Copy buttons: [data-copy] names the field, or the element whose children are the lines.
+// Copy buttons: [data-copy] names the field, the text, or the element whose children are the lines.
 "use strict";
 
 (() => {
@@ -6,6 +6,7 @@
 
   function textOf(source) {
     if ("value" in source) return source.value;
+    if (!source.children.length) return source.textContent;
     return [...source.children].map((line) => line.textContent.trim()).join("\n");
   }
 
@@ -31,15 +32,22 @@
     }
   }
 
-  for (const button of document.querySelectorAll("[data-copy]")) {
-    const label = button.textContent;
-    button.hidden = false;
-    button.setAttribute("aria-live", "polite");
-    button.addEventListener("click", async () => {
-      const copied = await copy(textOf(document.getElementById(button.dataset.copy)));
-      button.focus();
-      button.textContent = copied ? "Copied" : "Could not copy. Select it manually";
-      setTimeout(() => { button.textContent = label; }, SAID_MILLISECONDS);
-    });
+  function reveal() {
+    for (const button of document.querySelectorAll("[data-copy][hidden]")) {
+      button.hidden = false;
+      button.setAttribute("aria-live", "polite");
+    }
   }
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const copied = await copy(textOf(document.getElementById(button.dataset.copy)));
+    button.dataset.label ??= button.textContent;
+    button.focus();
+    button.textContent = copied ? "Copied" : "Could not copy. Select it manually";
+    setTimeout(() => { button.textContent = button.dataset.label; }, SAID_MILLISECONDS);
+  });
+  document.addEventListener("htmx:afterSettle", reveal);
+  reveal();
 })();

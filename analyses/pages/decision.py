@@ -1,0 +1,203 @@
+"""The top of an answer: what to do, what that saves, how sure it is, and the lines to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analyses.formatting import (
+    gib_with_unit,
+    significant,
+    times,
+    usd,
+    whole,
+)
+from analyses.pages.settings import command_of
+from analyses.savings.estimate import has_gain, has_probable_gain
+from analyses.stored_result import trial_at
+from engine.answer.certificate import model_commands
+from engine.answer.training_config import TrainingConfig, training_configs
+from engine.errors import InvalidInput
+from engine.request import AnalysisRequest
+from engine.result import AnalysisResult, Savings, Source, Trial
+
+_RUN_SIGN = "\N{RIGHTWARDS ARROW}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A batch size with a name, and what to know about it."""
+
+    name: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the top of an answer says.
+
+    Attributes:
+        sentence: What to do.
+        tone: ``change``, ``keep`` or ``problem``.
+        cost: What it costs and saves, at assumed prices; empty without a speedup.
+        sureness: Where the numbers come from, and how far off they may be.
+        measurements: Commands that measure the current and the recommended batch.
+        facts: The batch sizes with a name.
+        configs: The lines to paste.
+    """
+
+    sentence: str
+    tone: str
+    cost: str
+    sureness: str
+    measurements: list[str]
+    facts: list[Fact]
+    configs: list[TrainingConfig]
+
+    @property
+    def changes(self) -> bool:
+        return self.tone == "change"
+
+
+def decision_of(result: AnalysisResult, request: Mapping[str, Any]) -> Decision:
+    """The top of an answer.
+
+    Args:
+        result: The answer.
+        request: The stored fields of its request, for the command.
+    """
+    return Decision(
+        sentence=result.decision or result.verdict,
+        tone=_tone(result),
+        cost=_cost(result.savings),
+        sureness=_sureness(result),
+        measurements=_measurements(result, request),
+        facts=_facts(result),
+        configs=_configs(result, request),
+    )
+
+
+def _tone(result: AnalysisResult) -> str:
+    if result.safe_batch_size == 0:
+        return "problem"
+    return "keep" if result.recommended_batch_size == result.current_batch_size else "change"
+
+
+def _cost(savings: Savings | None) -> str:
+    if savings is None or not savings.price_per_hour_usd:
+        return ""
+    now, then = savings.current_usd_per_run, savings.recommended_usd_per_run
+    if not savings.gpu_hours_per_year:
+        return f"{usd(now)} per run"
+    hours = f"{significant(savings.gpu_hours_per_year)} GPU-hours"
+    return (
+        f"{usd(now)} {_RUN_SIGN} {usd(then)} per run; {hours} and {usd(savings.usd_per_year)} less "
+        "per year"
+    )
+
+
+def _sureness(result: AnalysisResult) -> str:
+    chosen = trial_at(result, result.recommended_batch_size)
+    if result.source is Source.MEASURED:
+        rounds = result.comparison
+        count = len(rounds.current_samples_per_second) if rounds else 0
+        return (
+            f"Measured, in {count} interleaved rounds{_interval(result)}." if count else "Measured."
+        )
+    ranges = [] if chosen is None else [_memory_range(chosen), _speed_range(chosen)]
+    off = ", ".join(filter(None, ranges))
+    return f"Predicted; {off}{_interval(result)}." if off else f"Predicted{_interval(result)}."
+
+
+def _interval(result: AnalysisResult) -> str:
+    """How sure the gain is; empty without one."""
+    low, high = result.speedup_low, result.speedup_high
+    if low is None or high is None or not (has_gain(result) or has_probable_gain(result)):
+        return ""
+    kind = "sure" if has_gain(result) else "probable"
+    return f"; the gain is {kind} ({significant(low)} to {times(high)})"
+
+
+def _memory_range(trial: Trial) -> str:
+    return _range(
+        "memory", trial.device_used_bytes, trial.device_used_low_bytes, trial.device_used_high_bytes
+    )
+
+
+def _speed_range(trial: Trial) -> str:
+    """Of the speed, which is highest where the step is shortest."""
+    seconds, low, high = trial.step_seconds, trial.step_seconds_low, trial.step_seconds_high
+    if not (seconds and low and high):
+        return ""
+    return _range("speed", 1 / seconds, 1 / high, 1 / low)
+
+
+def _range(name: str, value: float | None, low: float | None, high: float | None) -> str:
+    """Such as ``memory ±6%`` or ``speed −20/+35%``."""
+    if not value or low is None or high is None:
+        return ""
+    under, over = round(100 * (1 - low / value)), round(100 * (high / value - 1))
+    if under == over:
+        return f"{name} ±{over}%"
+    return f"{name} \N{MINUS SIGN}{under}/+{over}%"
+
+
+def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[str]:
+    """The commands that measure both batches; none where something was measured."""
+    if result.source is not Source.PREDICTED:
+        return []
+    try:
+        wanted = AnalysisRequest.parse(request)
+    except InvalidInput:  # stored by a version with other settings
+        return []
+    sizes = {result.current_batch_size: None, result.recommended_batch_size: None}
+    return model_commands(wanted, Source.MEASURED, tuple(sizes))
+
+
+def _facts(result: AnalysisResult) -> list[Fact]:
+    """The recommended, the fastest and the largest batch, and the memory left today."""
+    sizes: dict[int, list[str]] = {}
+    for name, size in (
+        ("recommended", result.recommended_batch_size),
+        ("fastest", result.fastest_batch_size),
+        ("largest", result.largest_batch_size),
+    ):
+        if size is not None:
+            sizes.setdefault(size, []).append(name)
+    facts = [
+        Fact(", ".join(names).capitalize(), whole(size), _note(result, names))
+        for size, names in sizes.items()
+    ]
+    return [*facts, _free(result)]
+
+
+def _note(result: AnalysisResult, names: list[str]) -> str:
+    if "largest" in names:
+        fails, following = result.next_batch_size_fails, whole(result.next_batch_size)
+        return f"{following} runs out of memory" if fails else "nothing larger was tried"
+    if result.safe_batch_size == 0:
+        return "may run out of memory"
+    return "surely fits"
+
+
+def _free(result: AnalysisResult) -> Fact:
+    current = whole(result.current_batch_size)
+    if result.current_headroom_bytes is None:
+        return Fact(f"Free at batch {current}", "none", "it does not fit")
+    share = result.current_headroom_bytes / result.gpu.total_bytes
+    return Fact(
+        f"Free at batch {current}",
+        gib_with_unit(result.current_headroom_bytes),
+        f"{share:.0%} of the GPU, today",
+    )
+
+
+def _configs(result: AnalysisResult, request: Mapping[str, Any]) -> list[TrainingConfig]:
+    """The lines to paste; without a workload (a script), only the command."""
+    chosen = {**request, "current_batch_size": result.recommended_batch_size}
+    command = TrainingConfig("Command", command_of(chosen) + "\n")
+    if result.workload is None:
+        return [command]
+    return [*training_configs(result.workload, result.recommended_batch_size), command]

@@ -1,0 +1,71 @@
+"""The top of an answer says what to do, what it saves and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyses.pages.decision import decision_of
+from analyses.tests.factories import make_request, make_result
+from engine.result import AnalysisResult, Comparison, Source
+
+REQUEST = make_request()
+
+
+def test_a_gain_has_its_cost_and_its_interval() -> None:
+    decision = decision_of(make_result(), REQUEST)
+    assert decision.sentence == "Switch to batch 128: it is faster."
+    assert decision.changes
+    assert "per run" in decision.cost
+    assert "less per year" in decision.cost
+    assert decision.sureness.startswith("Predicted; memory")
+    assert "the gain is sure" in decision.sureness
+    assert len(decision.measurements) == 2
+
+
+def test_a_kept_batch_has_one_cost_and_no_gain() -> None:
+    kept = make_result(current=128, recommended=128, speedup_low=1.0, speedup_high=1.0)
+    decision = decision_of(kept, REQUEST)
+    assert decision.tone == "keep"
+    assert "gain" not in decision.sureness
+    assert len(decision.measurements) == 1
+
+
+def test_a_probable_gain_is_called_that() -> None:
+    decision = decision_of(make_result(speedup_low=0.95, speedup_high=1.6), REQUEST)
+    assert "the gain is probable" in decision.sureness
+
+
+def test_a_measured_answer_says_so() -> None:
+    measured: AnalysisResult = make_result(
+        source=Source.MEASURED, comparison=Comparison([1.0] * 6, [1.4] * 6, 0.97)
+    )
+    decision = decision_of(measured, REQUEST)
+    assert decision.sureness.startswith("Measured, in 6 interleaved rounds")
+    assert decision.measurements == []
+
+
+def test_the_facts_name_each_batch_once() -> None:
+    result = make_result()
+    facts = {fact.name: fact for fact in decision_of(result, REQUEST).facts}
+    assert list(facts) == ["Recommended", "Fastest", "Largest", "Free at batch 16"]
+    assert facts["Largest"].note == f"{result.next_batch_size} runs out of memory"
+    assert "GiB" in facts["Free at batch 16"].value
+    same = replace(result, fastest_batch_size=result.largest_batch_size)
+    assert "Fastest, largest" in [fact.name for fact in decision_of(same, REQUEST).facts]
+
+
+def test_a_batch_that_does_not_fit_leaves_nothing_free() -> None:
+    decision = decision_of(make_result(current=384), REQUEST)
+    assert decision.cost == ""
+    assert decision.facts[-1].note == "it does not fit"
+
+
+def test_without_a_batch_that_surely_fits_it_is_a_problem() -> None:
+    decision = decision_of(make_result(safe_batch_size=0), REQUEST)
+    assert decision.tone == "problem"
+
+
+def test_the_lines_to_paste_have_the_batch() -> None:
+    names = [config.name for config in decision_of(make_result(), REQUEST).configs]
+    assert names == ["Trainer", "Lightning", "PyTorch", "Command"]
+    assert all("128" in config.text for config in decision_of(make_result(), REQUEST).configs)
