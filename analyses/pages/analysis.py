@@ -21,6 +21,7 @@ from analyses.formatting import duration
 from analyses.models import Analysis, LogLine, Status
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.answer import answer_parts, environment_rows, verdict_of
+from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
 from analyses.pages.sharing import ShareForm, links_of, may_share
 from analyses.permissions import may_change
@@ -100,11 +101,12 @@ def detail(request: MemberRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def live(request: MemberRequest, pk: int) -> HttpResponse:
-    """The changing part of the page; 204 if the browser has it already."""
-    analysis = find_analysis(request, pk)
-    seen, now = Progress.parse(request.GET.get("seen", "")), progress_of(analysis)
-    if seen == now:
+    """The changing part of the page, as soon as it changes; 204 if it does not for a while."""
+    seen = Progress.parse(request.GET.get("seen", ""))
+    if not hear(lambda: progress_of(find_analysis(request, pk)) != seen):
         return HttpResponse(status=204)
+    analysis = find_analysis(request, pk)
+    now = progress_of(analysis)
     context = _context(request, analysis, now, seen)
     # Sent only when it changes: a screen reader repeats a live region that is replaced.
     context["new_status"] = seen.status != now.status

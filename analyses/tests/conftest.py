@@ -14,10 +14,17 @@ from rest_framework.test import APIClient
 
 from analyses.jobs import nodes, queue, timeouts
 from analyses.models import Analysis
+from analyses.pages import hearing
 from analyses.tests.factories import make_analysis, make_result, make_user
 from analyses.tests.queueing import Clock, Enqueue
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
+
+
+@pytest.fixture(autouse=True)
+def never_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that would wait for a change are answered at once."""
+    monkeypatch.setattr(hearing, "HELD_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_a_missing_analysis_is_not_found(page: Client, name: str) -> None:
 def test_a_queued_analysis_says_that_it_is_waiting(page: Client, member: User) -> None:
     html = html_of(page, "detail", make_analysis(member).pk)
     assert "Queued" in html
-    assert 'hx-trigger="every 500ms"' in html
+    assert 'hx-trigger="load, every 500ms"' in html
     assert '<noscript><meta http-equiv="refresh"' in html
 
 
