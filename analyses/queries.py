@@ -184,6 +184,6 @@ def plan_request(analysis: Analysis) -> AnalysisRequest:
 
 
 def has_advice(analysis: Analysis) -> bool:
-    """Whether it has a result, on a GPU that the catalogue has: then it can have a plan."""
+    """Whether it can have a plan: it is wanted, on a GPU that the catalogue has."""
     known = analysis.gpu != LOCAL or catalogue_name(analysis.measured_gpu) is not None
-    return analysis.status == Status.SUCCEEDED and known
+    return analysis.status not in (Status.CANCELLED, Status.CANCELLING) and known

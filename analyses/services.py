@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from analyses import selectors, store
 from analyses.bodies import storable
+from analyses.decided import give_up, take_over
 from analyses.jobs import lab_state, queue, timeouts
 from analyses.jobs.lifecycle import move
 from analyses.lab import settle
@@ -22,6 +23,7 @@ from analyses.models import Analysis, Job, Status
 from analyses.savings.aggregation import recounting
 from analyses.store import request_columns
 from engine import software
+from engine.answer.ladder import Rung
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
 from engine.request import AnalysisRequest
@@ -142,13 +144,21 @@ def cancel(analysis: Analysis, member: User) -> bool:
     )
 
 
-def adopt(analysis: Analysis, member: User) -> bool:
-    """Mark the recommendation as adopted; false without one, or if it is adopted already."""
-    if not selectors.can_be_adopted(analysis):
+def adopt(analysis: Analysis, member: User, rung: Rung | None = None) -> bool:
+    """Mark the recommendation as adopted; false without one, or if it is adopted already.
+
+    Args:
+        analysis: It keeps what is adopted.
+        member: Who adopts it.
+        rung: A rung of its ladder with a result, to adopt instead; the analysis then has one too.
+    """
+    if rung is None and not selectors.can_be_adopted(analysis):
         return False
     still_open = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=True)
     with recounting(still_open):
         changed = bool(still_open.update(adopted_at=Now(), adopted_by=member))
+        if changed and rung:
+            Analysis.objects.filter(pk=analysis.pk).update(**take_over(analysis, rung))
         if changed:
             audit.note(member, Action.ADOPTED, str(analysis))
     return changed
@@ -158,7 +168,8 @@ def undo_adoption(analysis: Analysis, member: User) -> bool:
     """Mark the recommendation as not adopted; returns whether it was."""
     adopted = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=False)
     with recounting(adopted):
-        changed = bool(adopted.update(adopted_at=None, adopted_by=None))
+        own = give_up(analysis)
+        changed = bool(adopted.update(adopted_at=None, adopted_by=None, **own))
         if changed:
             audit.note(member, Action.ADOPTION_TAKEN_BACK, str(analysis))
     return changed

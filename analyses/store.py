@@ -11,6 +11,7 @@ import json
 
 from django.db.models.functions import Now
 
+from analyses.decided import own_columns
 from analyses.jobs.lifecycle import move
 from analyses.jobs.measured_steps import newest
 from analyses.jobs.nodes import engine_version
@@ -73,14 +74,7 @@ def answer(analysis: Analysis) -> bool:
     if earlier is None:
         return False
     origin = earlier.answered_from or earlier
-    copied = {
-        name: getattr(earlier, name)
-        for name in (
-            "result", "source", "largest_batch_size", "recommended_batch_size", "speedup",
-            "has_gain", "usd_per_year", "gpu_hours_per_year", "kwh_per_year",
-            "kg_co2e_per_year", "environment",
-        )
-    }  # fmt: skip
+    copied = own_columns(earlier) | {"environment": earlier.environment}
     copied |= {"started_at": Now(), "answered_from": origin}
     job = Job.objects.filter(analysis=analysis)
     if not move(job, Status.QUEUED, Status.SUCCEEDED, subject=copied):

@@ -18,6 +18,7 @@ from typing import Any
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
+from analyses.decided import decided_moves
 from analyses.models import Analysis, Status, Tag, pushed_from
 from analyses.models import Trial as TrialRow
 from analyses.pages.history.labels import note_of
@@ -236,6 +237,7 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     trials = TrialSerializer(many=True)
     note = serializers.SerializerMethodField()
+    adopted_moves = serializers.SerializerMethodField()
     tokens_per_sample = serializers.SerializerMethodField()
     request = RequestField()
     result = ResultField(allow_null=True)
@@ -246,10 +248,14 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     class Meta(AnalysisSummarySerializer.Meta):
         fields = (
-            *AnalysisSummarySerializer.Meta.fields, "note", "request", "assumed_by",
-            "tokens_per_sample", "trials", "result",
+            *AnalysisSummarySerializer.Meta.fields, "note", "adopted_moves", "request",
+            "assumed_by", "tokens_per_sample", "trials", "result",
         )  # fmt: skip
         read_only_fields = fields
+
+    def get_adopted_moves(self, analysis: Analysis) -> list[str]:
+        """What was adopted with the batch, such as bf16; empty for the batch alone."""
+        return decided_moves(analysis)
 
     def get_note(self, analysis: Analysis) -> str | None:
         """Null if there is none."""

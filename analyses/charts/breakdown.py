@@ -80,13 +80,11 @@ class BreakdownRow:
 
 def memory_bars(result: AnalysisResult) -> list[MemoryBar]:
     """The bars of the current and the recommended batch; one bar if they are the same."""
-    wanted = [
-        ("current", "Current batch", result.current_batch_size),
-        ("recommended", "Recommended batch", result.recommended_batch_size),
-    ]
-    if result.current_batch_size == result.recommended_batch_size:
-        wanted = [("recommended", "Current and recommended batch", result.current_batch_size)]
-    tried = [(role, title, trial_at(result, size)) for role, title, size in wanted]
+    today = result.today or trial_at(result, result.current_batch_size)
+    then = trial_at(result, result.recommended_batch_size)
+    tried = [("current", "Current batch", today), ("recommended", "Recommended batch", then)]
+    if today == then:
+        tried = [("recommended", "Current and recommended batch", today)]
     known = [(role, title, trial) for role, title, trial in tried if trial]
     total = result.gpu.total_bytes
     longest = max([total, *(used_bytes(trial) or 0 for _, _, trial in known)])

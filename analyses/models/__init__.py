@@ -1,6 +1,13 @@
 """The tables of the app, with their indexes and constraints."""
 
-from analyses.models.analysis import Analysis, CountedSavings, FigureSource, LogLine, Trial
+from analyses.models.analysis import (
+    Analysis,
+    CountedSavings,
+    Decided,
+    FigureSource,
+    LogLine,
+    Trial,
+)
 from analyses.models.imports import IdempotencyKey, Push, Training, pushed_from
 from analyses.models.jobs import (
     AT_WORK,
@@ -25,6 +32,7 @@ __all__ = [
     "Analysis",
     "Channel",
     "CountedSavings",
+    "Decided",
     "Delivery",
     "FigureSource",
     "GpuPrice",

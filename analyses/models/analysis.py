@@ -167,6 +167,25 @@ class Analysis(models.Model):
         return self.is_final and self.status != Status.SUCCEEDED
 
 
+class Decided(models.Model):
+    """A decision with more moves than the batch, while its analysis is adopted.
+
+    Its result takes the place of the analysis's own in every column, so that pages, totals and the
+    API show what was decided. ``before`` keeps these columns, to undo it. ``moves`` and ``fields``
+    are those of the ``engine.answer.ladder.Rung``.
+    """
+
+    analysis = models.OneToOneField(
+        Analysis, on_delete=models.CASCADE, primary_key=True, related_name="decided"
+    )
+    moves = models.JSONField()
+    fields = models.JSONField()
+    before = models.JSONField()
+
+    def __str__(self) -> str:
+        return f"decision of analysis {self.pk}: {', '.join(self.moves)}"
+
+
 class Trial(models.Model):
     """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``.
 

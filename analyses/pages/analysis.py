@@ -23,6 +23,7 @@ from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.answer import answer_parts, environment_rows, verdict_of
 from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
+from analyses.pages.ladder import Ladder, ladder_of
 from analyses.pages.sharing import ShareForm, links_of, may_share
 from analyses.permissions import may_change
 from analyses.queries import has_advice
@@ -94,7 +95,7 @@ def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """The whole page."""
     analysis = find_analysis(request, pk)
     prefetch_related_objects([analysis], "tags", "note__author")
-    context = _context(request, analysis, progress_of(analysis))
+    context = context_of(request, analysis, request.GET.get("rung", ""))
     context["labels_form"] = LabelsForm.of(labels_of(analysis))
     return render(request, "analyses/detail.html", context)
 
@@ -107,7 +108,7 @@ def live(request: MemberRequest, pk: int) -> HttpResponse:
         return HttpResponse(status=204)
     analysis = find_analysis(request, pk)
     now = progress_of(analysis)
-    context = _context(request, analysis, now, seen)
+    context = context_of(request, analysis, request.GET.get("rung", ""), now, seen)
     # Sent only when it changes: a screen reader repeats a live region that is replaced.
     context["new_status"] = seen.status != now.status
     return render(request, "analyses/_live.html", context)
@@ -181,11 +182,25 @@ def progress_of(analysis: Analysis) -> Progress:
     )
 
 
-def _context(
-    request: MemberRequest, analysis: Analysis, now: Progress, seen: Progress = NOTHING
+def context_of(
+    request: MemberRequest,
+    analysis: Analysis,
+    rung: str = "",
+    now: Progress | None = None,
+    seen: Progress = NOTHING,
 ) -> dict[str, Any]:
-    """The page as of ``now``; of the log only the lines that were not ``seen``."""
-    verdict = verdict_of(analysis)
+    """The template variables of the page.
+
+    Args:
+        request: Who looks.
+        analysis: Of the page.
+        rung: The row of the ladder to show, from the address.
+        now: As of when; of the log only lines until then that were not ``seen``.
+        seen: What the browser has.
+    """
+    now = now or progress_of(analysis)
+    ladder = ladder_of(request.user, analysis, rung) if has_advice(analysis) else None
+    verdict = verdict_of(analysis, ladder.result if ladder else None)
     is_adopted = analysis.adopted_at is not None
     new_lines = analysis.log_lines.filter(pk__gt=seen.line, pk__lte=now.line)
     lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
@@ -195,16 +210,22 @@ def _context(
         "state": state_of(analysis, timezone.now()),
         "may_cancel": not analysis.is_final and may_change(request.user, analysis),
         "may_delete": analysis.is_final and may_change(request.user, analysis),
-        "may_adopt": can_be_adopted(analysis) and may_change(request.user, analysis),
+        "may_adopt": _may_adopt(request, analysis, ladder),
         **answer_parts(analysis, verdict),
         "estimate": verdict and estimate_of(verdict.result, request.GET.dict(), adopted=is_adopted),
         "log_lines": lines[-SHOWN_LOG_LINES:],
         "has_log": now.line > 0,
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
-        "has_advice": has_advice(analysis),
+        "ladder": ladder,
         "side_by_side": side_by_side(analysis) if verdict else None,
     }
-    if verdict and may_share(request.user, analysis):
+    if analysis.result and may_share(request.user, analysis):
         context |= {"share_form": ShareForm(), "share_links": links_of(analysis)}
     return context
+
+
+def _may_adopt(request: MemberRequest, analysis: Analysis, ladder: Ladder | None) -> bool:
+    """Whether what the page shows can be marked as adopted, and by this member."""
+    changes = can_be_adopted(analysis) or (ladder is not None and ladder.chosen > 0)
+    return bool(analysis.result) and changes and may_change(request.user, analysis)

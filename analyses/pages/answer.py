@@ -13,7 +13,7 @@ from analyses.formatting import SOURCE_MEANINGS, whole
 from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
 from analyses.pages.settings import command_of, settings_of
-from analyses.stored_result import result_of, source_at, tokens_in
+from analyses.stored_result import result_of, source_at, tokens_in, tried_batch
 from engine.answer.certificate import measured_on_rows
 from engine.result import AnalysisResult, Source
 from engine.software import caveat, in_words
@@ -51,9 +51,14 @@ class Verdict:
     timeline_source: Source
 
 
-def verdict_of(analysis: Analysis) -> Verdict | None:
-    """The verdict of an analysis; ``None`` while it has no result, or none that can be read."""
-    result = result_of(analysis)
+def verdict_of(analysis: Analysis, instead: AnalysisResult | None = None) -> Verdict | None:
+    """The verdict of an analysis; ``None`` while it has no result, or none that can be read.
+
+    Args:
+        analysis: With its stored result.
+        instead: A result to show instead of it, such as that of other moves.
+    """
+    result = instead or result_of(analysis)
     if result is None:
         return None
     bars = memory_bars(result)
@@ -80,7 +85,8 @@ def _software_warning(result: AnalysisResult) -> str:
 
 def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
     """The template variables that a share link shows too: no names, no log, no nodes."""
-    trials = list(analysis.trials.all())
+    rows = analysis.trials.all()
+    trials = verdict.result.trials if verdict else [tried_batch(row) for row in rows]
     return {
         "verdict": verdict,
         # In the order they ran while one watches; by size, around the limit, once all are in.

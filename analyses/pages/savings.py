@@ -19,6 +19,7 @@ from analyses import services
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis, CountedSavings
 from analyses.pages.access import MemberRequest, find_analysis
+from analyses.pages.ladder import ladder_of
 from analyses.permissions import may_change
 from analyses.savings.breakdown import (
     DIMENSIONS,
@@ -109,7 +110,13 @@ def estimate(request: MemberRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def adopt(request: MemberRequest, pk: int) -> HttpResponse:
-    if not services.adopt(_adoptable(request, pk), request.user):
+    """Mark what the page shows as adopted: the recommended batch, or a rung of the ladder."""
+    analysis, name = _adoptable(request, pk), request.POST.get("rung", "")
+    rows = ladder_of(request.user, analysis).rows if name else []
+    rung = next((row.rung for row in rows if row.name == name and row.rung.result), None)
+    if name and rung is None:
+        messages.warning(request, f"{name} is no longer offered. Choose again.")
+    elif not services.adopt(analysis, request.user, rung):
         messages.warning(request, f"Analysis {pk} has no recommendation, or is already adopted.")
     return redirect("analyses:detail", pk=pk)
 

@@ -10,6 +10,7 @@ from analyses.jobs.lease import Lease
 from analyses.models import Query, QueryKind, QueryStatus
 from analyses.tests.factories import lease_on, make_trial
 from engine.answer.ladder import Learning, Rung
+from engine.answer.plan import Room
 from engine.events import Answer
 from engine.gpus import GPUS
 from engine.result import GpuFacts
@@ -28,7 +29,7 @@ def make_plan(**changes: Any) -> dict[str, Any]:
         "current_gpu": "a10",
         "current_batch_size": 16,
         "ladder": [make_rung(**rung).to_dict() for rung in RUNGS],
-        "room": None,
+        "room": asdict(Room(16, 20 * 2**30, sequence_length=512, runs=3)),
         "options": [
             _option("a10", 200.0),
             _option("t4", 60.0),

@@ -1,7 +1,8 @@
-"""*What else could help*: the section on an analysis's page."""
+"""*What helps most*: the ladder on an analysis's page, other GPUs and the room that is left."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,16 +10,18 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from analyses.decided import RESULT_COLUMNS, own_columns
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
-from analyses.models import Analysis, Node, Query, QueryKind, Status
-from analyses.pages.advice import Advice, advice_of
-from analyses.tests.factories import make_analysis, make_request, make_user
+from analyses.models import Analysis, Decided, Node, Query, QueryKind, Status
+from analyses.pages.ladder import STARTS_WITHIN, Advice, advice_of, ladder_of
+from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from analyses.tests.query_answers import RUNGS, answer_next, make_plan, make_rung, take_next
+from engine.answer.ladder import Learning
 from engine.events import Answer
 
 HTMX = {"HX-Request": "true"}
-SECTION = 'id="advice"'
+SECTION = 'id="ladder"'
 
 
 @pytest.fixture
@@ -55,15 +58,9 @@ def advice(analysis: Analysis, **changes: Any) -> Advice:
     return found
 
 
-def test_advice_is_computed_on_request_and_stored(
-    page: Client, analysis: Analysis, node: Node
-) -> None:
-    assert "Explore options" in section(page, analysis)
-    assert page.get(url(analysis), {"seen": "nothing"}, headers=HTMX).status_code == 204
-    assert not Query.objects.exists()
-
+def test_the_ladder_is_found_once_and_stored(page: Client, analysis: Analysis, node: Node) -> None:
     asked = page.post(url(analysis), headers=HTMX).content.decode()
-    assert "Waiting for a worker" in asked
+    assert "Looking for what helps" in asked
     assert "every 1s" in asked
     assert page.get(url(analysis), {"seen": "waiting 0 "}, headers=HTMX).status_code == 204
 
@@ -74,15 +71,31 @@ def test_advice_is_computed_on_request_and_stored(
     page.force_login(make_user("alan"))
     shown = section(page, analysis)
     assert "bf16, batch 48" in shown
-    assert "hx-get" not in shown
+    assert "advice/?seen" not in shown
 
 
-def test_the_page_loads_stored_advice_when_it_scrolls_into_view(
-    page: Client, analysis: Analysis
+def test_the_last_answer_of_a_waiting_page_is_the_whole_page(
+    page: Client, analysis: Analysis, node: Node
 ) -> None:
-    html = page.get(f"/{analysis.pk}/").content.decode()
-    assert f'hx-get="{url(analysis)}?seen=nothing" hx-trigger="intersect once"' in html
-    assert f'<form class="card-note advice-ask" method="post" action="{url(analysis)}"' in html
+    page.post(url(analysis))
+    answer_next(QueryKind.PLAN, make_plan())
+    whole = page.get(url(analysis), {"seen": "running 0 "}, headers=HTMX)
+    assert whole.headers["HX-Retarget"] == "#analysis"
+    html = whole.content.decode()
+    assert 'id="decision"' in html
+    assert "GPU map" in html
+    assert "Side by side" in html
+
+
+def test_the_ladder_starts_by_itself_with_the_analysis(page: Client, analysis: Analysis) -> None:
+    starts = f'hx-post="{url(analysis)}" hx-trigger="load"'
+    assert starts in page.get(f"/{analysis.pk}/").content.decode()
+    ended = timezone.now() - STARTS_WITHIN
+    Analysis.objects.filter(pk=analysis.pk).update(finished_at=ended)
+    old = page.get(f"/{analysis.pk}/").content.decode()
+    assert starts not in old
+    assert "Find what helps" in old
+    assert not Query.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -90,8 +103,9 @@ def test_the_page_loads_stored_advice_when_it_scrolls_into_view(
     [
         (Status.SUCCEEDED, "NVIDIA A10", True),
         (Status.SUCCEEDED, "Some GPU", False),
-        (Status.FAILED, "", False),
-        (Status.RUNNING, "", False),
+        (Status.FAILED, "", True),
+        (Status.RUNNING, "", True),
+        (Status.CANCELLED, "", False),
     ],
 )
 def test_advice_is_offered_where_it_can_be_predicted(
@@ -129,8 +143,12 @@ def test_without_javascript_advice_has_its_own_page(
     assert 'http-equiv="refresh"' not in html
 
 
-def test_the_ladder_comes_in_its_order_with_what_does_not_fit_last(analysis: Analysis) -> None:
-    rows = advice(analysis).ladder
+def test_the_ladder_comes_in_its_order_with_what_does_not_fit_last(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    page.post(url(analysis))
+    answer_next(QueryKind.PLAN, make_plan())
+    rows = ladder_of(member, analysis).rows
     assert [row.name for row in rows] == ["as it is", "bf16, batch 48", "LoRA"]
     assert [row.is_gain for row in rows] == [False, True, False]
     assert rows[-1].rung.why_not == "it has no linear layers"
@@ -228,7 +246,108 @@ def test_advice_on_a_hub_model_is_only_shown_to_its_member(
     answer_next(QueryKind.PLAN, make_plan())
     assert "bf16, batch 48" in section(page, analysis)
     page.force_login(make_user("alan"))
-    assert "Explore options" in section(page, analysis)
+    assert "bf16, batch 48" not in section(page, analysis)
+
+
+# The answer with the moves of a rung
+
+
+def plan_with_answers(**changes: Any) -> dict[str, Any]:
+    """A plan whose bf16 rung has a whole answer."""
+    then = make_result(
+        recommended=64, decision="Switch to bf16 and batch 64: 2.5\N{MULTIPLICATION SIGN} faster."
+    )
+    rungs = [make_rung(**rung) for rung in RUNGS]
+    ladder = [replace(rung, result=then) if "bf16" in rung.moves else rung for rung in rungs]
+    return make_plan(ladder=[rung.to_dict() for rung in ladder]) | changes
+
+
+def answered(page: Client, analysis: Analysis) -> None:
+    page.post(url(analysis))
+    answer_next(QueryKind.PLAN, plan_with_answers())
+
+
+def test_the_best_rung_is_the_pages_answer(page: Client, analysis: Analysis, node: Node) -> None:
+    assert "Switch to batch 128" in page.get(f"/{analysis.pk}/").content.decode()
+    answered(page, analysis)
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "Switch to bf16 and batch 64" in html
+    assert "per_device_train_batch_size=64" in html
+    as_it_is = page.get(f"/{analysis.pk}/", {"rung": "0"}).content.decode()
+    assert "Switch to bf16" in as_it_is  # it stays on offer
+    wrong = page.get(f"/{analysis.pk}/", {"rung": "99999999999"})
+    assert wrong.status_code == 200
+
+
+def test_a_measured_answer_stays_until_another_is_asked_for(
+    page: Client, member: User, node: Node
+) -> None:
+    request = make_request(gpu="local")
+    analysis = make_analysis(member, Status.SUCCEEDED, request=request, measured_gpu="NVIDIA A10")
+    answered(page, analysis)
+    ladder = ladder_of(member, analysis)
+    assert ladder.chosen == 0
+    assert ladder_of(member, analysis, "1").chosen == 1
+
+
+def test_adapters_are_not_chosen_unasked(page: Client, member: User, node: Node) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    page.post(url(analysis))
+    adapters = make_rung(
+        moves=["LoRA"], fields={"lora_rank": 8}, learning=Learning.TRAINED, speedup=3.0,
+        samples_per_second=600.0, result=make_result(),
+    )  # fmt: skip
+    ladder = [make_rung().to_dict(), adapters.to_dict()]
+    answer_next(QueryKind.PLAN, make_plan(ladder=ladder))
+    assert ladder_of(member, analysis).chosen == 0
+
+
+def test_what_failed_gets_the_answer_of_its_best_rung(
+    page: Client, member: User, node: Node
+) -> None:
+    analysis = make_analysis(member, Status.FAILED)
+    answered(page, analysis)
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "Switch to bf16 and batch 64" in html
+    assert "/adopt/" not in html
+
+
+def test_adopting_a_rung_makes_it_the_analysiss_answer_until_it_is_undone(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    answered(page, analysis)
+    before = Analysis.objects.get(pk=analysis.pk)
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert 'name="rung" value="bf16, batch 48"' in html
+    page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16, batch 48"})
+    adopted = Analysis.objects.get(pk=analysis.pk)
+    assert adopted.recommended_batch_size == 64
+    assert adopted.adopted_at is not None
+    assert adopted.decided.moves == ["bf16", "batch 48"]
+    assert page.get(f"/api/v1/analyses/{analysis.pk}/").json()["adopted_moves"] == [
+        "bf16", "batch 48",
+    ]  # fmt: skip
+    assert "Undo adoption" in page.get(f"/{analysis.pk}/").content.decode()
+
+    page.post(f"/{analysis.pk}/take-back/")
+    undone = Analysis.objects.get(pk=analysis.pk)
+    assert not Decided.objects.exists()
+    for name in RESULT_COLUMNS:
+        assert getattr(undone, name) == getattr(before, name)
+
+
+def test_a_reused_answer_is_what_the_earlier_analysis_found_itself(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    answered(page, analysis)
+    page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16, batch 48"})
+    assert own_columns(Analysis.objects.get(pk=analysis.pk))["recommended_batch_size"] == 128
+
+
+def test_a_rung_that_is_gone_is_not_adopted(page: Client, analysis: Analysis) -> None:
+    html = page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16"}, follow=True).content.decode()
+    assert "no longer offered" in html
+    assert Analysis.objects.get(pk=analysis.pk).adopted_at is None
 
 
 # The links to the form

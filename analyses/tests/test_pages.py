@@ -289,7 +289,7 @@ def test_a_result_of_another_version_is_not_an_error(
     html = html_of(page, "detail", analysis.pk)
     assert "stored by another version of MemoryMark" in html
     assert str(analysis.largest_batch_size) in html
-    assert "hx-trigger" not in html
+    assert "every 500ms" not in html
 
 
 # A failure

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -159,7 +160,8 @@ def why_not_verified(
             f"it accumulated {record.gradient_accumulation:,} micro-batches, where "
             f"{kept.gradient_accumulation:,} keep the global batch"
         )
-    return why_not_comparable(request, measured_gpu, record)
+    decided = replace(request, workload=result.workload or request.workload)
+    return why_not_comparable(decided, measured_gpu, record)
 
 
 def why_not_comparable(request: AnalysisRequest, measured_gpu: str, record: TrainingRecord) -> str:

@@ -1,0 +1,287 @@
+"""The ladder of an analysis as its page shows it, with other GPUs and the room that is left.
+
+It is predicted by a query of its own, which starts with the analysis and fills the page as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from analyses import queries
+from analyses.charts.gpu_map import GpuMap, gpu_map
+from analyses.decided import decided_moves
+from analyses.lab import prices_for
+from analyses.models import Analysis, Query, QueryKind, QueryStatus
+from analyses.queries import plan_request
+from engine.answer.economics import usd_per_million_samples
+from engine.answer.ladder import Learning, Rung
+from engine.answer.plan import Room
+from engine.border import read_json
+from engine.errors import InvalidInput
+from engine.gpus import GPUS
+from engine.result import AnalysisResult
+from engine.tokens import Tokens, tokens_of
+
+STARTS_WITHIN = timedelta(minutes=10)
+"""The ladder of an analysis that ended longer ago starts when somebody asks for it."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The ladder of an analysis as its page shows it.
+
+    Attributes:
+        query: ``None`` before it was asked for.
+        rows: As far as they are known, in order.
+        chosen: The index of the row whose answer the page shows.
+        refused: Why there cannot be one; empty if there can.
+        starts: Whether the page starts it without being asked.
+        no_worker: Whether nobody is there to work on it.
+        advice: GPUs and room; ``None`` until the query has ended, or if another version stored it.
+    """
+
+    query: Query | None = None
+    rows: list[RungRow] = field(default_factory=list)
+    chosen: int = 0
+    refused: str = ""
+    starts: bool = False
+    no_worker: bool = False
+    advice: Advice | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.query is not None and self.query.is_final
+
+    @property
+    def seen(self) -> str:
+        """What a waiting page shows, for its next request to compare."""
+        query = self.query
+        return f"{query.status} {len(query.rungs)} {query.progress}" if query else ""
+
+    @property
+    def gpu_map(self) -> GpuMap | None:
+        return gpu_map(self.advice.gpus) if self.advice else None
+
+    @property
+    def result(self) -> AnalysisResult | None:
+        """The answer that the page shows instead of the stored one."""
+        return self.shown.rung.result if self.shown and self.chosen else None
+
+    @property
+    def shown(self) -> RungRow | None:
+        """The row whose answer the page shows."""
+        return self.rows[self.chosen] if self.rows else None
+
+
+def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
+    """The ladder of an analysis.
+
+    Args:
+        member: Who looks.
+        analysis: Not cancelled.
+        wanted: The row to show, from the address; by default the best one, once all are known.
+    """
+    try:
+        asked = plan_request(analysis)
+    except InvalidInput as error:
+        return Ladder(refused="; ".join(error.fields.values()))
+    query = queries.latest(member, QueryKind.PLAN, asked)
+    if query is None or query.status == QueryStatus.DROPPED:
+        return Ladder(starts=_is_fresh(analysis))
+    rows = [_rung_row(rung, analysis.pk) for rung in queries.ladder_of(query)]
+    answered = query.status == QueryStatus.ANSWERED
+    return Ladder(
+        query=query,
+        rows=rows,
+        chosen=_chosen(rows, analysis, wanted, may_choose=query.is_final),
+        no_worker=query.status == QueryStatus.WAITING and not queries.worker_is_online(),
+        advice=advice_of(query, analysis) if answered else None,
+    )
+
+
+def _is_fresh(analysis: Analysis) -> bool:
+    ended = analysis.finished_at
+    return ended is None or timezone.now() - ended < STARTS_WITHIN
+
+
+def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_choose: bool) -> int:
+    """The index of the row to show: the one asked for, the one adopted, else the best.
+
+    A measured answer stays until somebody asks for another: those of the ladder are predicted.
+    """
+    shown = [index for index, row in enumerate(rows) if row.rung.result is not None]
+    if wanted.isascii() and wanted.isdigit() and int(wanted[:4]) in shown:
+        return int(wanted)
+    if analysis.adopted_at is not None:
+        moves = decided_moves(analysis)
+        return (
+            next((index for index in shown if rows[index].rung.moves == moves), 0) if moves else 0
+        )
+    if not may_choose or analysis.measured_gpu:
+        return 0
+    return next((index for index in shown[:2] if index and _is_better(rows[index].rung)), 0)
+
+
+def _is_better(rung: Rung) -> bool:
+    """Whether a rung may be the page's answer without being asked for.
+
+    Adapters train something else, so nobody is switched to them unasked.
+    """
+    surely_faster = rung.speedup_low is None or rung.speedup_low > 1
+    return rung.fits and surely_faster and rung.learning is not Learning.TRAINED
+
+
+# The plan as rows
+
+
+@dataclass(frozen=True)
+class RungRow:
+    """One rung of the ladder; ``form_query`` fills the form of a new analysis with its moves."""
+
+    rung: Rung
+    form_query: str
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.rung.moves) or "as it is"
+
+    @property
+    def is_gain(self) -> bool:
+        return self.rung.speedup_low is not None and self.rung.speedup_low > 1
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """The workload on one GPU of the catalogue: predicted, at an assumed price.
+
+    ``marks`` name what it is best at.
+    """
+
+    gpu: str
+    name: str
+    form_query: str
+    why_not: str
+    total_bytes: int
+    is_current: bool
+    price_per_hour_usd: float
+    largest_batch_size: int = 0
+    recommended_batch_size: int | None = None
+    samples_per_second: float = 0.0
+    samples_per_second_low: float = 0.0
+    samples_per_second_high: float = 0.0
+    usd_per_million_samples: float = 0.0
+    usd_per_run: float | None = None
+    marks: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return not self.why_not
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a finished plan says besides the ladder.
+
+    Attributes:
+        room: What the memory left free could be used for; ``None`` if there is none.
+        tokens: How tokens are counted beside samples; ``None`` where they are not.
+    """
+
+    gpus: list[GpuRow]
+    room: Room | None
+    caveats: list[str]
+    is_on_several: bool
+    tokens: Tokens | None
+
+
+def advice_of(query: Query, analysis: Analysis) -> Advice | None:
+    """The advice in a plan; ``None`` if an incompatible version stored it."""
+    try:
+        plan: Mapping[str, Any] = query.answer or {}
+        prices = prices_for(query.request)
+        options = [
+            _gpu_row(option, query.request, prices, analysis.pk) for option in plan["options"]
+        ]
+        return Advice(
+            gpus=sorted(_marked(options), key=_by_cost),
+            room=read_json(Room, plan["room"]) if plan["room"] else None,
+            caveats=[str(caveat) for caveat in plan["caveats"]],
+            is_on_several=int(query.request.get("world_size") or 1) > 1,
+            tokens=tokens_of(plan.get("workload") or query.request),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _rung_row(rung: Rung, analysis: int) -> RungRow:
+    fields = dict(rung.fields)
+    if rung.batch_size is not None:
+        fields["current_batch_size"] = rung.batch_size
+    return RungRow(rung, _form_query(analysis, fields))
+
+
+def _gpu_row(
+    option: Mapping[str, Any],
+    request: Mapping[str, Any],
+    prices: Mapping[str, float],
+    analysis: int,
+) -> GpuRow:
+    name = str(option["gpu"])
+    price = prices[name]
+    row: dict[str, Any] = {
+        "gpu": name,
+        "name": GPUS[name].display_name,
+        # An entered price applies only to the GPU it was entered for.
+        "form_query": _form_query(analysis, {"gpu": name, "price_per_hour_usd": ""}),
+        "total_bytes": int(option["total_bytes"]),
+        "is_current": name == request["gpu"],
+        "price_per_hour_usd": price,
+    }
+    if not option["fits"]:
+        return GpuRow(**row, why_not=str(option["why_not"]) or "it does not fit")
+    speed, hours = float(option["samples_per_second"]), option["hours_per_run"]
+    all_gpus = price * int(request.get("world_size") or 1)
+    return GpuRow(
+        **row,
+        why_not="",
+        largest_batch_size=int(option["largest_batch_size"]),
+        recommended_batch_size=int(option["recommended_batch_size"]),
+        samples_per_second=speed,
+        samples_per_second_low=float(option["samples_per_second_low"]),
+        samples_per_second_high=float(option["samples_per_second_high"]),
+        usd_per_million_samples=usd_per_million_samples(all_gpus, speed),
+        usd_per_run=None if hours is None else float(hours) * price,
+    )
+
+
+def _marked(rows: Sequence[GpuRow]) -> list[GpuRow]:
+    """The rows, each with what it is best at among the GPUs that fit."""
+    fitting = [row for row in rows if row.fits]
+    best: dict[str, GpuRow] = {}
+    if fitting:
+        costs: dict[str, Callable[[GpuRow], float]] = {
+            "cheapest": lambda row: row.price_per_hour_usd,
+            "best value": lambda row: row.usd_per_million_samples,
+            "fastest": lambda row: -row.samples_per_second,
+        }
+        best = {mark: min(fitting, key=cost) for mark, cost in costs.items()}
+    return [
+        replace(row, marks=tuple(mark for mark, first in best.items() if first is row))
+        for row in rows
+    ]
+
+
+def _by_cost(row: GpuRow) -> tuple[bool, float]:
+    return not row.fits, row.usd_per_million_samples
+
+
+def _form_query(analysis: int, fields: Mapping[str, Any]) -> str:
+    typed = {name: "on" if value is True else str(value) for name, value in fields.items()}
+    return urlencode({"from": analysis, **typed})
