@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 
 class EngineError(Exception):
@@ -14,6 +15,19 @@ class EngineError(Exception):
     """
 
     code = "failed"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it be pickled, whatever its class takes to be made."""
+        return _made_again, (type(self), self.args, vars(self))
+
+
+def _made_again(
+    kind: type[EngineError], arguments: tuple[Any, ...], values: dict[str, Any]
+) -> EngineError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    vars(error).update(values)
+    return error
 
 
 class InvalidInput(EngineError):

@@ -133,13 +133,11 @@ def _predict(
     return Answer(asdict(Predicted(gpu, trial, software.of_workload(request.workload))))
 
 
-def _plan(
-    order: Order, request: AnalysisRequest, emit: Emit, _traced: TraceRequest | None
-) -> Event:
+def _plan(order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None) -> Event:
     from .prediction.correction import Experience
     from .prediction.plan import plan
 
-    return Answer(plan(request, emit, Experience.here(order.measured)).to_dict())
+    return Answer(plan(request, emit, Experience.here(order.measured), traced).to_dict())
 
 
 _ANSWERS: Mapping[Command, Callable[[Order, AnalysisRequest, Emit, TraceRequest | None], Event]] = {

@@ -32,7 +32,7 @@ from .prediction.analysis import (
     predict_findings,
     reporting_probe,
 )
-from .prediction.plan import compare_gpus, gpu_today
+from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.probe import predict_memory, timed
 from .prediction.step_time import StepTime, step_work, time_range
 from .prediction.tracer import TraceAt

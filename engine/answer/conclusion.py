@@ -102,7 +102,8 @@ class Findings:
 def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:
     """The answer to a request for a model."""
     commands = model_commands(request, found.source, found.sides)
-    runs = model_commands(request, Source.MEASURED, found.batches)
+    measured = model_commands(request, Source.MEASURED, found.batches)
+    runs = [] if found.moves else measured  # the first one would be without the moves
     workload = request.workload
     return answer(request, found, workload.preset.display_name, commands, runs, workload)
 
@@ -135,7 +136,8 @@ def answer(
             found.price_per_hour_usd,
             gained,
             found.source,
-            power_of(limit, current, recommended, known),
+            # How much of the GPU another workload keeps busy is not known.
+            None if found.moves else power_of(limit, current, recommended, known),
         )
     largest = next(
         trial

@@ -99,7 +99,7 @@ def power_in(result: AnalysisResult) -> Power | None:
     trials = {trial.batch_size: trial for trial in result.trials}
     current = trials.get(result.current_batch_size)
     recommended = trials.get(result.recommended_batch_size)
-    if current is None or recommended is None:
+    if current is None or recommended is None or result.today is not None:
         return None
     limit = limit_watts(result.gpu, result.measured_on)
     return power_of(limit, current, recommended, [*result.trials, *result.curve])

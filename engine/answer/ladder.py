@@ -60,7 +60,7 @@ class Move:
     """
 
     name: str
-    fields: dict[str, Any]
+    fields: dict[str, Any] = field(hash=False)
     learning: Learning = Learning.NONE
     effort: Effort = Effort.ONE_LINE
 
@@ -125,13 +125,14 @@ def in_order(rungs: Sequence[Rung]) -> list[Rung]:
     What fits comes before what does not, and what can be done on this machine before what takes
     another one. Then the faster comes first. Of those within 5% of the best that is left, the one
     that changes least about learning does, then the one with the least effort and moves. A rung is
-    left out where one with fewer of its moves is as good.
+    left out where it is no faster than today, or one with fewer of its moves is as good.
 
     Args:
         rungs: The unchanged workload first.
     """
     today, *others = rungs
-    left = [rung for rung in others if not any(_stands_for(other, rung) for other in rungs)]
+    gaining = [rung for rung in others if _gains(rung)]
+    left = [rung for rung in gaining if not any(_stands_for(other, rung) for other in rungs)]
     ordered: list[Rung] = []
     for group in (True, False):
         for away in (False, True):
@@ -157,7 +158,7 @@ def _best_first(rungs: Sequence[Rung]) -> list[Rung]:
 
 def _cost(rung: Rung) -> tuple[int, int, int, float]:
     return (
-        list(Learning).index(rung.learning),
+        _rank(rung.learning),
         list(Effort).index(rung.effort),
         len(rung.moves),
         -(rung.samples_per_second or 0.0),
@@ -165,13 +166,24 @@ def _cost(rung: Rung) -> tuple[int, int, int, float]:
 
 
 def _stands_for(simpler: Rung, rung: Rung) -> bool:
-    """Whether a rung with fewer moves is as good as another."""
+    """Whether a rung with fewer moves is as good as another, and changes no more about learning."""
     fewer = simpler.fields.items() < rung.fields.items() and simpler.gpu == rung.gpu
     if not (fewer and simpler.fits):
         return False
     if not rung.fits:  # a single move stays, to say why it does not help
         return bool(simpler.fields)
+    if _rank(simpler.learning) > _rank(rung.learning):
+        return False
     return (rung.samples_per_second or 0.0) < WORTH_A_MOVE * (simpler.samples_per_second or 0.0)
+
+
+def _gains(rung: Rung) -> bool:
+    """Whether a rung is faster than today; another GPU may be cheaper instead."""
+    return rung.speedup is None or bool(rung.gpu) or rung.speedup >= WORTH_A_MOVE
+
+
+def _rank(learning: Learning) -> int:
+    return list(Learning).index(learning)
 
 
 # How moves are named in a decision

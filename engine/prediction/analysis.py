@@ -25,7 +25,7 @@ from ..result import AnalysisResult, GpuFacts, Source, Trial
 from ..step.building import blaming_the_config, cache_caveats
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
-from .correction import NO_EXPERIENCE, Experience
+from .correction import NO_EXPERIENCE, Correction, Experience
 from .intervals import RelativeRange, memory_range
 from .limits import find_limits
 from .probe import convolves, predict_step, predict_trial
@@ -74,30 +74,76 @@ def analyze_predicted(
     """
     gpu = catalogue_gpu(request)
     trace_at = (traced or trace_request)(request, cuda_behaviour(gpu.compute_capability), emit)
-    allocator = AllocatorOptions.parse(request.allocator)
-    correction = experience.of(request.workload, gpu.name)
-
-    @cache
-    def predict(batch_size: int, *, careful: bool = False) -> Trial:
-        workload, step = request.workload_at(batch_size), trace_at(batch_size)
-        return predict_trial(workload, gpu, step, allocator, careful=careful, correction=correction)
+    prediction = Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
 
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu_facts(gpu))
 
-    def step_time(batch_size: int) -> StepTime:
-        return predict_step(request.workload_at(batch_size), gpu, trace_at(batch_size))
+    return conclude(request, prediction.findings(refusal, emit, known))
 
-    found = predict_findings(request, gpu, predict, step_time, trace_at, refusal, emit, known)
-    trained = request.workload_at(found.recommended.batch_size)
-    caveats = [
-        _NOTHING_RUN,
-        *correction.caveats(found.recommended.batch_size),
-        *found.caveats,
-        *cache_caveats(trained),
-        *interconnect.caveats(trained, gpu),
-    ]
-    return conclude(request, replace(found, caveats=caveats))
+
+class Prediction:
+    """What is predicted of one workload on one GPU; each batch size once.
+
+    Args:
+        request: Of the workload.
+        gpu: Where.
+        trace_at: The traces of the workload there.
+        correction: What measured steps say of its step times.
+    """
+
+    def __init__(
+        self, request: AnalysisRequest, gpu: Gpu, trace_at: TraceAt, correction: Correction
+    ) -> None:
+        self.request, self.gpu, self.trace_at = request, gpu, trace_at
+        self._allocator = AllocatorOptions.parse(request.allocator)
+        self._correction = correction
+        self._trials: dict[tuple[int, bool], Trial] = {}
+
+    def predict(self, batch_size: int, *, careful: bool = False) -> Trial:
+        """The trial of a batch size; ``careful`` as in :func:`predict_trial`."""
+        key = (batch_size, careful)
+        if key not in self._trials:
+            self._trials[key] = predict_trial(
+                self.request.workload_at(batch_size),
+                self.gpu,
+                self.trace_at(batch_size),
+                self._allocator,
+                careful=careful,
+                correction=self._correction,
+            )
+        return self._trials[key]
+
+    def step_time(self, batch_size: int) -> StepTime:
+        workload = self.request.workload_at(batch_size)
+        return predict_step(workload, self.gpu, self.trace_at(batch_size))
+
+    def findings(
+        self,
+        refusal: Callable[[Trial], DoesNotFit],
+        emit: Emit,
+        known: Mapping[int, Trial] = MappingProxyType({}),
+    ) -> Findings:
+        """What is found of the workload, with its caveats; see :func:`predict_findings`."""
+        found = predict_findings(
+            self.request,
+            self.gpu,
+            self.predict,
+            self.step_time,
+            self.trace_at,
+            refusal,
+            emit,
+            known,
+        )
+        trained = self.request.workload_at(found.recommended.batch_size)
+        caveats = [
+            _NOTHING_RUN,
+            *self._correction.caveats(found.recommended.batch_size),
+            *found.caveats,
+            *cache_caveats(trained),
+            *interconnect.caveats(trained, self.gpu),
+        ]
+        return replace(found, caveats=caveats)
 
 
 def predict_findings(

@@ -1,52 +1,67 @@
-"""The plan: one workload on every catalogue GPU, and one change at a time on its own GPU."""
+"""The plan: the ladder of one workload on its own GPU, and the workload on every other GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Protocol
+from itertools import groupby
 
 from .. import software
 from ..allocator.options import AllocatorOptions
-from ..answer.economics import usd_per_million_samples
+from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
-from ..answer.recommendation import kept_global_batch
-from ..errors import InvalidInput
 from ..events import Log
-from ..gpus import GIB, GPUS, LOCAL, Gpu
+from ..gpus import GPUS, Gpu
 from ..hub import resolve
-from ..request import AnalysisRequest, Assumptions, Request
+from ..request import AnalysisRequest
 from ..result import Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import cuda_behaviour
 from ..workload import Optimizer
+from .analysis import catalogue_gpu
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
-from .intervals import memory_range
-from .limits import Limits, find_limits
+from .gpu_comparison import Predict, compared, gpu_option, gpu_today
+from .ladder import Climb, other_gpus
+from .moves import Combination, Reached, moves_for, next_combinations, sharded
 from .probe import predict_trial
-from .traces import Emit, SharedTraces, trace_request
+from .side_by_side import SideBySide, processes_here
+from .tracer import TraceAt
+from .traces import Emit, KeptTraces, TraceRequest
+
+Tasks = SideBySide[Combination | float, Reached | list[GpuOption]]
+"""Combinations of moves, and the GPUs of one compute capability."""
+
+MOST_TRIED = 16
+"""Combinations of moves; each takes seconds."""
 
 
-def plan(request: AnalysisRequest, emit: Emit, experience: Experience = NO_EXPERIENCE) -> Plan:
-    """Predict one workload on every catalogue GPU, and changes to it on the current one.
+def plan(
+    request: AnalysisRequest,
+    emit: Emit,
+    experience: Experience = NO_EXPERIENCE,
+    traced: TraceRequest | None = None,
+) -> Plan:
+    """Predict the ladder of one workload on its GPU, and the workload on every catalogue GPU.
 
     Args:
         request: Its GPU is the one used today; the assumed hours of a run and the assumed price
-            are that GPU's. With ``local`` there is no such GPU, so no cost of a run, and no change
-            is tried.
-        emit: Receives log lines.
+            are that GPU's. With ``local`` there is no such GPU, so no cost of a run, and no ladder.
+        emit: Receives log lines, and the rungs of the ladder as they are found.
         experience: The steps that were measured before.
+        traced: Traces the workload; by default anew.
 
     Raises:
         InvalidInput: If a price is set without a GPU, or the config does not give a model.
     """
     request = replace(request, workload=resolve(request.workload))
     with blaming_the_config(request.workload):
-        return _plan(request, emit, experience)
+        return _plan(request, emit, experience, traced or KeptTraces())
 
 
-def _plan(request: AnalysisRequest, emit: Emit, experience: Experience) -> Plan:
+def _plan(
+    request: AnalysisRequest, emit: Emit, experience: Experience, traced: TraceRequest
+) -> Plan:
     here = gpu_today(request.gpu, request.assumptions)
     used = software.of_workload(request.workload)
     warned = software.caveat(request.workload.software, used)
@@ -60,95 +75,121 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience) -> Plan:
         )
     correction = UNCORRECTED if here is None else experience.of(request.workload, here.name)
     learned = correction.caveats(request.current_batch_size)
-    found = compare_gpus(
-        request.workload.preset.display_name,
-        request,
-        here,
-        _predictor(request, emit, experience),
-        lambda gpu: replace(request, gpu=gpu.name),
-    )
+    climb = None
+    if here is not None:
+        climb = Climb(request, catalogue_gpu(request), traced, correction, used)
+    predict = _predictor(request, experience, traced)
+    speed_today = predict(here, request.current_batch_size).samples_per_second if here else None
+    on_each = partial(_options, request, here, predict, speed_today)
+    rungs, options = _found(climb, on_each, emit)
+    if climb is not None:
+        for rung in other_gpus(request, options, climb.today.samples_per_second):
+            emit(rung)
+            rungs.append(rung)
+    name = request.workload.preset.display_name
+    found = compared(name, request, here, options, speed_today)
     return replace(
         found,
         workload=request.workload,
+        ladder=in_order(rungs) if rungs else [],
         caveats=[*warned, *found.caveats, *learned, *assumed],
         software=used,
     )
 
 
-def gpu_today(name: str, assumptions: Assumptions) -> Gpu | None:
-    """The GPU used today; ``None`` for ``local``, which is no GPU of the catalogue.
-
-    Raises:
-        InvalidInput: If a price is set without a GPU.
-    """
-    if name != LOCAL:
-        return GPUS[name]
-    if assumptions.price_per_hour_usd is not None:
-        raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})
-    return None
-
-
-def compare_gpus(
-    name: str,
-    request: Request,
-    here: Gpu | None,
-    predict: Predict,
-    on: Callable[[Gpu], Request],
-) -> Plan:
-    """Compare every catalogue GPU for a workload or a script.
+def _found(
+    climb: Climb | None, on_each: Callable[[Sequence[Gpu]], list[GpuOption]], emit: Emit
+) -> tuple[list[Rung], list[GpuOption]]:
+    """The rungs on the current GPU, and the workload on every GPU, predicted side by side.
 
     Args:
-        name: What is trained.
-        request: The current batch, the assumptions and the global batch.
-        here: The GPU used today.
-        predict: The trial of a batch size on a GPU.
-        on: The request for another GPU; raises ``InvalidInput`` where it cannot run there.
+        climb: ``None`` without a current GPU.
+        on_each: Predicts the workload on some GPUs.
+        emit: Receives the rungs as they are found.
     """
-    speed_today = None
-    if here is not None:
-        speed_today = predict(here, request.current_batch_size).samples_per_second
-    options = [_option(request, here, gpu, predict, on, speed_today) for gpu in GPUS.values()]
-    fitting = [option for option in options if option.fits]
-    own = next((one for one in fitting if here is not None and one.gpu == here.name), None)
-    return Plan(
-        model_name=name,
-        workload=None,
-        current_gpu=None if here is None else here.name,
-        current_batch_size=request.current_batch_size,
-        assumptions=request.assumptions,
-        options=options,
-        cheapest=_lowest(fitting, lambda option: option.price_per_hour_usd),
-        best_value=_lowest(fitting, lambda option: option.usd_per_million_samples or 0.0),
-        fastest=_lowest(fitting, lambda option: -(option.samples_per_second or 0.0)),
-        ladder=[],
-        room=None,
-        global_batch=(
-            kept_global_batch(request, own.recommended_batch_size)
-            if own is not None and own.recommended_batch_size is not None
-            else None
-        ),
-        caveats=_caveats(request, here, speed_today),
-        software={},
-    )
+    tasks: Tasks = SideBySide(processes_here())
+    rungs = _Rungs(climb, tasks, emit) if climb else None
+    alike = groupby(sorted(GPUS.values(), key=_capability), _capability)
+    for capability, gpus in alike:
+        tasks.add(capability, partial(on_each, list(gpus)))
+    options: dict[str, GpuOption] = {}
+    for key, result in tasks.results():
+        if isinstance(result, list):
+            options |= {option.gpu: option for option in result}
+        elif rungs is not None and isinstance(key, tuple):
+            rungs.take(key, result)
+    return rungs.shown if rungs else [], [options[gpu] for gpu in GPUS]
 
 
-class Predict(Protocol):
-    """Predicts the trial of a batch size on a GPU; ``careful`` as in :func:`predict_trial`."""
-
-    def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
+def _capability(gpu: Gpu) -> float:
+    return gpu.compute_capability
 
 
-def _predictor(request: AnalysisRequest, emit: Emit, experience: Experience) -> Predict:
+class _Rungs:
+    """The rungs found so far: a round of combinations, then the next one that it calls for.
+
+    Args:
+        climb: Predicts a combination.
+        tasks: Where the combinations are predicted.
+        emit: Receives the rungs that may be shown.
+    """
+
+    def __init__(self, climb: Climb, tasks: Tasks, emit: Emit) -> None:
+        self._climb, self._tasks, self._emit = climb, tasks, emit
+        self._moves, self._shards = moves_for(climb.request, climb.gpu), sharded(climb.request)
+        self._waiting: set[Combination] = {()}
+        self._found: dict[Combination, Reached] = {}
+        self.shown: list[Rung] = []
+        self.take((), climb.reach(()))  # in this process, which keeps its traces for the others
+
+    def take(self, moves: Combination, reached: Reached) -> None:
+        """Take what was found of a combination, and start the next round after the last one."""
+        self._found[moves] = reached
+        if reached.rung.fits or len(moves) < 2:
+            self.shown.append(reached.rung)
+            self._emit(reached.rung)
+        self._waiting.remove(moves)
+        if self._waiting or len(self._found) > MOST_TRIED:
+            return
+        climb = self._climb
+        following = next_combinations(self._found, self._moves, self._shards, climb.may_fit)
+        self._waiting = set(following)
+        for one in reversed(following):
+            names = listed([move.name for move in one])
+            self._emit(Log(f"Trying {names}"))
+            self._tasks.add(one, partial(climb.reach, one), first=True)
+
+
+def _options(
+    request: AnalysisRequest,
+    here: Gpu | None,
+    predict: Predict,
+    speed_today: float | None,
+    gpus: Sequence[Gpu],
+) -> list[GpuOption]:
+    """The workload on some GPUs."""
+    on = partial(_on, request)
+    return [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in gpus]
+
+
+def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
+    return replace(request, gpu=gpu.name)
+
+
+def _predictor(request: AnalysisRequest, experience: Experience, traced: TraceRequest) -> Predict:
     """A function that predicts a batch size on a GPU; GPUs that are traced alike share traces."""
-    traces = SharedTraces(lambda behaviour: trace_request(request, behaviour, emit))
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache
     def correction(gpu: str) -> Correction:
         return experience.of(request.workload, gpu)
 
+    @cache
+    def traces(capability: float) -> TraceAt:
+        return traced(request, cuda_behaviour(capability), lambda _: None)
+
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        step = traces.of(cuda_behaviour(gpu.compute_capability))(batch_size)
+        step = traces(gpu.compute_capability)(batch_size)
         if batch_size == request.current_batch_size:
             step.check_runnable()
         workload = request.workload_at(batch_size)
@@ -157,75 +198,3 @@ def _predictor(request: AnalysisRequest, emit: Emit, experience: Experience) -> 
         )
 
     return predict
-
-
-def _option(
-    request: Request,
-    here: Gpu | None,
-    gpu: Gpu,
-    predict: Predict,
-    on: Callable[[Gpu], Request],
-    speed_today: float | None,
-) -> GpuOption:
-    own = request.assumptions.price_per_hour_usd if gpu == here else None
-    price = gpu.price_per_hour_usd if own is None else own
-    option = GpuOption(gpu.name, gpu.display_name, gpu.total_bytes, price, fits=False)
-    try:
-        there = on(gpu)
-    except InvalidInput as error:
-        return replace(option, why_not="; ".join(error.fields.values()))
-    limits = find_limits(
-        there, gpu, partial(predict, gpu), careful=partial(predict, gpu, careful=True)
-    )
-    if limits.choice is None:
-        smallest = predict(gpu, limits.batch_multiple)
-        needed = (smallest.device_used_bytes or 0) / GIB
-        return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed:,.1f} GiB")
-    return _with_speed(option, there, limits, predict(gpu, limits.choice.batch_size), speed_today)
-
-
-def _with_speed(
-    option: GpuOption,
-    request: Request,
-    limits: Limits,
-    recommended: Trial,
-    speed_today: float | None,
-) -> GpuOption:
-    speed, seconds = recommended.samples_per_second, recommended.step_seconds
-    shortest, longest = recommended.step_seconds_low, recommended.step_seconds_high
-    if not (speed and seconds and shortest and longest):
-        raise ValueError(f"batch {recommended.batch_size} is recommended and has no speed")
-    price = option.price_per_hour_usd * request.world_size
-    hours = request.assumptions.hours_per_run * speed_today / speed if speed_today else None
-    return replace(
-        option,
-        fits=True,
-        largest_batch_size=limits.outcome.largest_batch_size,
-        recommended_batch_size=recommended.batch_size,
-        gradient_accumulation=request.accumulation_at(recommended.batch_size),
-        samples_per_second=speed,
-        samples_per_second_low=speed * seconds / longest,
-        samples_per_second_high=speed * seconds / shortest,
-        usd_per_million_samples=usd_per_million_samples(price, speed),
-        hours_per_run=hours,
-        usd_per_run=None if hours is None else hours * option.price_per_hour_usd,
-    )
-
-
-def _lowest(options: Sequence[GpuOption], value: Callable[[GpuOption], float]) -> str | None:
-    return min(options, key=value).gpu if options else None
-
-
-def _caveats(request: Request, here: Gpu | None, speed_today: float | None) -> list[str]:
-    caveats = [
-        f"Nothing was run. Memory ({memory_range()}) and step times are predicted, and prices are "
-        "assumed. Ratios between GPUs are more reliable.",
-    ]
-    if here is not None and speed_today is None:
-        caveats.append(
-            f"Batch {request.current_batch_size:,} does not fit on {here.display_name}, so the "
-            "cost of a run on other GPUs is not known."
-        )
-    if request.memory_limit_bytes is not None:
-        caveats.append("The memory limit is ignored: every GPU is assumed to be used whole.")
-    return caveats

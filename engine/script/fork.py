@@ -75,7 +75,7 @@ class Fork(Generic[_Answer]):
                 raise ScriptFailed(_ended(os.waitstatus_to_exitcode(status)))
             failed, found = pickle.loads(message)  # noqa: S301  # from our own fork
             if failed:
-                raise found.error()
+                raise found
         finally:
             self.close()
         answer: _Answer = found
@@ -101,19 +101,6 @@ def in_a_fork(work: Callable[[Done[_Answer]], object]) -> _Answer:
     return Fork(work).answer()
 
 
-class _Raised:
-    """An exception on its way to the parent; its class need not be made for pickling."""
-
-    def __init__(self, error: EngineError) -> None:
-        self._kind, self._arguments, self._fields = type(error), error.args, vars(error)
-
-    def error(self) -> EngineError:
-        error = self._kind.__new__(self._kind, *self._arguments)
-        error.args = self._arguments
-        vars(error).update(self._fields)
-        return error
-
-
 def _be_the_child(
     work: Callable[[Done[_Answer]], object], writing: int, printed: IO[str]
 ) -> NoReturn:
@@ -123,8 +110,7 @@ def _be_the_child(
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the script may have closed or replaced it
                 stream.flush()
-        raised = _Raised(found) if isinstance(found, EngineError) else None
-        message = pickle.dumps((raised is not None, raised or found))
+        message = pickle.dumps((isinstance(found, EngineError), found))
         with os.fdopen(writing, "wb") as answers:
             answers.write(message)
         os._exit(0)

@@ -174,6 +174,9 @@ def test_a_rung_is_worth_each_of_its_moves(found: list[Rung]) -> None:
     ladder = in_order([TODAY, *found])
     for one in ladder:
         for simpler in ladder:
+            order = list(Learning)
+            if order.index(simpler.learning) > order.index(one.learning):
+                continue
             if simpler.fits and one.fits and simpler.fields.items() < one.fields.items():
                 least = WORTH_A_MOVE * (simpler.samples_per_second or 0)
                 assert (one.samples_per_second or 0) >= least
@@ -198,3 +201,10 @@ def test_the_most_of_its_moves_counts() -> None:
 def test_a_rung_can_be_stored_and_read() -> None:
     stored = rung(frozenset({"bf16"}), 20.0, learning=Learning.NUMERICS).to_dict()
     assert read_json(Rung, stored).to_dict() == stored
+
+
+def test_what_is_no_faster_than_today_is_left_out() -> None:
+    slow = rung(frozenset({"LoRA"}), 10.2, speedup=1.02)
+    assert in_order([TODAY, slow]) == [TODAY]
+    elsewhere = replace(slow, gpu="l4", speedup=0.5)
+    assert in_order([TODAY, elsewhere]) == [TODAY, elsewhere]

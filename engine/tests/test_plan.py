@@ -1,10 +1,11 @@
-"""The plan compares every GPU for a workload, and shows the effect of changes to it."""
+"""The plan compares every GPU for a workload, and prints that with its ladder."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,12 +14,14 @@ from engine.answer.economics import usd_per_million_samples
 from engine.answer.plan import Plan
 from engine.cli.plan import render_plan
 from engine.errors import InvalidInput
-from engine.events import Event, Log
+from engine.events import Event
 from engine.gpus import GIB, GPUS, Gpu
 from engine.prediction import plan as plan_module
+from engine.prediction import traces
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import plan
 from engine.prediction.probe import timed
+from engine.prediction.tracer import TraceAt, trace_every_batch_size
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
@@ -56,10 +59,11 @@ def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
-    """A plan from made-up predictions, without trying any change."""
+    """A plan from made-up predictions, without a ladder."""
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
         monkeypatch.setattr(plan_module, "_predictor", lambda *_: predictor(fixed_gib, each))
+        monkeypatch.setattr(plan_module, "Climb", lambda *_: None)
         return plan(request, quiet)
 
     return make
@@ -178,10 +182,16 @@ def test_the_global_batch_limits_every_gpu(planned: Callable[..., Plan]) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
-def test_gpus_with_equal_traces_share_them() -> None:
-    events: list[Event] = []
-    made = plan(ask("local"), events.append)
-    traced = [e for e in events if isinstance(e, Log) and e.message.startswith("Traced")]
+def test_gpus_with_equal_traces_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[object] = []
+
+    def counted(*given: Any) -> TraceAt:
+        traced.append(given)
+        return trace_every_batch_size(*given)
+
+    monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
+    monkeypatch.setattr(traces, "trace_every_batch_size", counted)
+    made = plan(ask("local"), quiet)
     assert 1 <= len(traced) < len({gpu.compute_capability for gpu in GPUS.values()})
     assert all(option.fits for option in made.options)
     json.dumps(made.to_dict())

@@ -17,7 +17,8 @@ from engine import analysis as analyze_module
 from engine import process
 from engine.events import Event, Log
 from engine.gpus import GPUS
-from engine.prediction import plan as changes_module
+from engine.prediction import plan as plan_module
+from engine.prediction.moves import moves_for
 from engine.request import AnalysisRequest
 from engine.run import run
 
@@ -157,13 +158,15 @@ def test_other_batch_sizes_and_gpus_reuse_the_traces() -> None:
 
 @pytest.mark.slow
 def test_a_plan_has_every_gpu_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes_module, "_candidates", lambda *_: [("tf32", {"precision": "tf32"})])
+    monkeypatch.setattr(plan_module, "moves_for", lambda *given: moves_for(*given)[:1])
     events = events_of(asking(REQUEST, ask="plan"))
 
     assert events[-1]["type"] == "answer"
     plan = events[-1]["answer"]
     assert {option["gpu"] for option in plan["options"]} == set(GPUS)
-    assert [change["name"] for change in plan["changes"]] == ["as it is", "tf32"]
+    found = [event["rung"] for event in events if event["type"] == "rung"]
+    assert [rung["fields"] for rung in found[:2]] == [{}, {"precision": "tf32"}]
+    assert plan["ladder"][0] == found[0]
     assert "Trying tf32" in [event.get("message") for event in events]
 
 

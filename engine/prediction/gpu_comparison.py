@@ -1,0 +1,174 @@
+"""One workload or script on every catalogue GPU, each at its own recommended batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from ..answer.economics import usd_per_million_samples
+from ..answer.plan import GpuOption, Plan
+from ..answer.recommendation import kept_global_batch
+from ..errors import InvalidInput
+from ..gpus import GIB, GPUS, LOCAL, Gpu
+from ..request import Assumptions, Request
+from ..result import Trial
+from .intervals import memory_range
+from .limits import Limits, find_limits
+
+
+def gpu_today(name: str, assumptions: Assumptions) -> Gpu | None:
+    """The GPU used today; ``None`` for ``local``, which is no GPU of the catalogue.
+
+    Raises:
+        InvalidInput: If a price is set without a GPU.
+    """
+    if name != LOCAL:
+        return GPUS[name]
+    if assumptions.price_per_hour_usd is not None:
+        raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})
+    return None
+
+
+def compare_gpus(
+    name: str,
+    request: Request,
+    here: Gpu | None,
+    predict: Predict,
+    on: Callable[[Gpu], Request],
+) -> Plan:
+    """Compare every catalogue GPU for a workload or a script.
+
+    Args:
+        name: What is trained.
+        request: The current batch, the assumptions and the global batch.
+        here: The GPU used today.
+        predict: The trial of a batch size on a GPU.
+        on: The request for another GPU; raises ``InvalidInput`` where it cannot run there.
+    """
+    speed_today = None
+    if here is not None:
+        speed_today = predict(here, request.current_batch_size).samples_per_second
+    options = [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in GPUS.values()]
+    return compared(name, request, here, options, speed_today)
+
+
+def compared(
+    name: str,
+    request: Request,
+    here: Gpu | None,
+    options: list[GpuOption],
+    speed_today: float | None,
+) -> Plan:
+    """The plan from what was found on every GPU, still without a ladder.
+
+    Args:
+        name: What is trained.
+        request: The current batch, the assumptions and the global batch.
+        here: The GPU used today.
+        options: Every GPU of the catalogue, in its order.
+        speed_today: Samples per second at the current batch on the current GPU; ``None`` if there
+            is none, or it does not fit there.
+    """
+    fitting = [option for option in options if option.fits]
+    own = next((one for one in fitting if here is not None and one.gpu == here.name), None)
+    return Plan(
+        model_name=name,
+        workload=None,
+        current_gpu=None if here is None else here.name,
+        current_batch_size=request.current_batch_size,
+        assumptions=request.assumptions,
+        options=options,
+        cheapest=_lowest(fitting, lambda option: option.price_per_hour_usd),
+        best_value=_lowest(fitting, lambda option: option.usd_per_million_samples or 0.0),
+        fastest=_lowest(fitting, lambda option: -(option.samples_per_second or 0.0)),
+        ladder=[],
+        room=None,
+        global_batch=(
+            kept_global_batch(request, own.recommended_batch_size)
+            if own is not None and own.recommended_batch_size is not None
+            else None
+        ),
+        caveats=_caveats(request, here, speed_today),
+        software={},
+    )
+
+
+class Predict(Protocol):
+    """Predicts the trial of a batch size on a GPU; ``careful`` as in :func:`predict_trial`."""
+
+    def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
+
+
+def gpu_option(
+    request: Request,
+    here: Gpu | None,
+    gpu: Gpu,
+    predict: Predict,
+    on: Callable[[Gpu], Request],
+    speed_today: float | None,
+) -> GpuOption:
+    """What is predicted of one GPU; arguments as in :func:`compare_gpus` and :func:`compared`."""
+    own = request.assumptions.price_per_hour_usd if gpu == here else None
+    price = gpu.price_per_hour_usd if own is None else own
+    option = GpuOption(gpu.name, gpu.display_name, gpu.total_bytes, price, fits=False)
+    try:
+        there = on(gpu)
+    except InvalidInput as error:
+        return replace(option, why_not="; ".join(error.fields.values()))
+    limits = find_limits(
+        there, gpu, partial(predict, gpu), careful=partial(predict, gpu, careful=True)
+    )
+    if limits.choice is None:
+        smallest = predict(gpu, limits.batch_multiple)
+        needed = (smallest.device_used_bytes or 0) / GIB
+        return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed:,.1f} GiB")
+    return _with_speed(option, there, limits, predict(gpu, limits.choice.batch_size), speed_today)
+
+
+def _with_speed(
+    option: GpuOption,
+    request: Request,
+    limits: Limits,
+    recommended: Trial,
+    speed_today: float | None,
+) -> GpuOption:
+    speed, seconds = recommended.samples_per_second, recommended.step_seconds
+    shortest, longest = recommended.step_seconds_low, recommended.step_seconds_high
+    if not (speed and seconds and shortest and longest):
+        raise ValueError(f"batch {recommended.batch_size} is recommended and has no speed")
+    price = option.price_per_hour_usd * request.world_size
+    hours = request.assumptions.hours_per_run * speed_today / speed if speed_today else None
+    return replace(
+        option,
+        fits=True,
+        largest_batch_size=limits.outcome.largest_batch_size,
+        recommended_batch_size=recommended.batch_size,
+        gradient_accumulation=request.accumulation_at(recommended.batch_size),
+        samples_per_second=speed,
+        samples_per_second_low=speed * seconds / longest,
+        samples_per_second_high=speed * seconds / shortest,
+        usd_per_million_samples=usd_per_million_samples(price, speed),
+        hours_per_run=hours,
+        usd_per_run=None if hours is None else hours * option.price_per_hour_usd,
+    )
+
+
+def _lowest(options: Sequence[GpuOption], value: Callable[[GpuOption], float]) -> str | None:
+    return min(options, key=value).gpu if options else None
+
+
+def _caveats(request: Request, here: Gpu | None, speed_today: float | None) -> list[str]:
+    caveats = [
+        f"Nothing was run. Memory ({memory_range()}) and step times are predicted, and prices are "
+        "assumed. Ratios between GPUs are more reliable.",
+    ]
+    if here is not None and speed_today is None:
+        caveats.append(
+            f"Batch {request.current_batch_size:,} does not fit on {here.display_name}, so the "
+            "cost of a run on other GPUs is not known."
+        )
+    if request.memory_limit_bytes is not None:
+        caveats.append("The memory limit is ignored: every GPU is assumed to be used whole.")
+    return caveats

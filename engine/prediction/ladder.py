@@ -1,0 +1,272 @@
+"""Climbs the ladder: predicts combinations of moves on one GPU, a few side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+from torch._subclasses.fake_tensor import DataDependentOutputException
+
+from ..answer.conclusion import Findings, conclude, times
+from ..answer.economics import UNFILLED_NOISE, speedup
+from ..answer.ladder import (
+    Effort,
+    Learning,
+    Move,
+    Rung,
+    effort_of,
+    learning_of,
+    switch_to,
+)
+from ..answer.plan import GpuOption
+from ..answer.recommendation import Bound
+from ..errors import DoesNotFit, EngineError, InvalidInput
+from ..events import Event
+from ..gpus import GIB, Gpu
+from ..request import AnalysisRequest, Request
+from ..result import Trial
+from ..step.building import blaming_the_config
+from ..tracing.lowering import cuda_behaviour
+from ..tracing.trace import Category
+from ..workload import Precision
+from .analysis import Prediction, price_per_hour
+from .correction import Correction
+from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
+from .probe import predict_step
+from .step_time import predict_step_seconds
+from .traces import TraceRequest
+
+_NOT_PREDICTED = "such a step depends on the values of tensors, which a prediction does not have"
+
+
+def _quiet(_event: Event) -> None:
+    """What is tried on the way is not shown."""
+
+
+@dataclass(frozen=True)
+class Climb:
+    """The ladder of one workload on one GPU.
+
+    Attributes:
+        request: The unchanged workload.
+        gpu: Its GPU, with less memory if there is a limit.
+        traced: Traces a workload.
+        correction: Of the unchanged workload's step times. It applies to every rung, or what was
+            measured of the workload alone would look like a gain.
+        software: The versions that are traced with.
+    """
+
+    request: AnalysisRequest
+    gpu: Gpu
+    traced: TraceRequest
+    correction: Correction
+    software: dict[str, str]
+
+    @cached_property
+    def today(self) -> Trial:
+        """The trial of the current batch, without a move."""
+        return self._unchanged.predict(self.request.current_batch_size, careful=True)
+
+    @cached_property
+    def parameters(self) -> float:
+        """How many numbers the unchanged model has."""
+        trace = self._unchanged.trace_at(2)
+        held = sum(
+            size
+            for size, category in zip(trace.sizes, trace.categories, strict=True)
+            if category is Category.PARAMETERS
+        )
+        workload = self.request.workload
+        width = 2 if workload.precision is Precision.BF16_TRUE else 4
+        return held / width * workload.world_size
+
+    def may_fit(self, moves: Combination) -> bool:
+        """Whether weights, gradients and optimizer state alone fit with these moves."""
+        try:
+            workload = self._with(moves).workload
+        except InvalidInput:
+            return True  # to say why it cannot be done
+        return least_bytes(workload, self.parameters) <= self.gpu.usable_bytes
+
+    def reach(self, moves: Combination) -> Reached:
+        """Predict a combination of moves. One that is not possible, or does not fit, says why.
+
+        Raises:
+            EngineError: If the workload cannot even be predicted without a move.
+        """
+        rung = Rung(
+            [move.name for move in moves],
+            {name: value for move in moves for name, value in move.fields.items()},
+            learning_of(moves),
+            effort_of(moves),
+        )
+        failure: EngineError
+        try:
+            request = self._with(moves)
+            with blaming_the_config(request.workload):
+                return self._reached(moves, rung, request)
+        except DoesNotFit as error:
+            return Reached(replace(rung, why_not=str(error)))
+        except InvalidInput as error:
+            failure, why_not = error, "; ".join(error.fields.values())
+        except EngineError as error:
+            failure, why_not = error, str(error)
+        except DataDependentOutputException:
+            failure, why_not = EngineError(_NOT_PREDICTED), _NOT_PREDICTED
+        if not moves:
+            raise failure
+        return Reached(replace(rung, why_not=why_not), applies=False)
+
+    def _reached(self, moves: Combination, rung: Rung, request: AnalysisRequest) -> Reached:
+        prediction = self._prediction(request) if moves else self._unchanged
+        found = prediction.findings(self._refusal, _quiet)
+        return Reached(
+            self._at_its_batch(moves, rung, request, found),
+            memory_bound=found.bound is Bound.MEMORY or found.safe_batch_size == 0,
+            optimizer_share=self._optimizer_share(prediction, found),
+        )
+
+    def _with(self, moves: Combination) -> AnalysisRequest:
+        """The request with these moves."""
+        changed = {name: value for move in moves for name, value in move.fields.items()}
+        own = {name: value for name, value in changed.items() if name in _OF_REQUEST}
+        trained = {name: value for name, value in changed.items() if name not in _OF_REQUEST}
+        return replace(self.request, workload=replace(self.request.workload, **trained), **own)
+
+    @cached_property
+    def _unchanged(self) -> Prediction:
+        return self._prediction(self.request)
+
+    def _prediction(self, request: AnalysisRequest) -> Prediction:
+        behaviour = cuda_behaviour(self.gpu.compute_capability)
+        trace_at = self.traced(request, behaviour, _quiet)
+        return Prediction(request, self.gpu, trace_at, self.correction)
+
+    def _refusal(self, smallest: Trial) -> DoesNotFit:
+        needed, available = smallest.device_used_bytes or 0, self.gpu.total_bytes
+        return DoesNotFit(
+            f"even batch {smallest.batch_size:,} needs {needed / GIB:,.1f} of "
+            f"{available / GIB:,.1f} GiB"
+        )
+
+    def _at_its_batch(
+        self, moves: Combination, rung: Rung, request: AnalysisRequest, found: Findings
+    ) -> Rung:
+        batch_size = found.recommended.batch_size
+        made = _named(moves, self.request, request, batch_size)
+        if moves:
+            names = [move.name for move in made]
+            found = replace(found, current=self.today, moves=names, noise=UNFILLED_NOISE)
+        result = replace(conclude(request, found), software=self.software)
+        made += _batch_move(self.request, request, batch_size)
+        return replace(
+            rung,
+            moves=[move.name for move in made],
+            learning=learning_of(made),
+            effort=effort_of(made),
+            decision=result.decision,
+            fits=True,
+            batch_size=batch_size,
+            samples_per_second=found.recommended.samples_per_second,
+            speedup=result.speedup,
+            speedup_low=result.speedup_low,
+            speedup_high=result.speedup_high,
+            usd_per_run=self._usd_per_run(result.speedup),
+            result=result,
+        )
+
+    def _usd_per_run(self, speedup: float | None) -> float | None:
+        if speedup is None:
+            return None
+        hours = self.request.assumptions.hours_per_run / speedup
+        return hours * price_per_hour(self.request, self.gpu)
+
+    def _optimizer_share(self, prediction: Prediction, found: Findings) -> float:
+        """The share of a step at the recommended batch that its optimizer takes."""
+        batch_size = found.recommended.batch_size
+        trace, workload = prediction.trace_at(batch_size), prediction.request.workload
+        steps = [one for one in trace.operations if one.phase == "optimizer"]
+        whole = predict_step(prediction.request.workload_at(batch_size), self.gpu, trace).seconds
+        return predict_step_seconds(steps, self.gpu, workload.precision) / whole
+
+
+_OF_REQUEST = frozenset({field.name for field in fields(Request)})
+
+
+def _named(
+    moves: Combination, before: AnalysisRequest, after: AnalysisRequest, batch_size: int
+) -> list[Move]:
+    """The moves, with what the batch tells of their names."""
+    times = before.gradient_accumulation / after.accumulation_at(batch_size)
+    less = f"{times:.3g}\N{MULTIPLICATION SIGN} {LESS_ACCUMULATION}"
+    return [replace(m, name=less) if m.name == LESS_ACCUMULATION else m for m in moves]
+
+
+def _batch_move(before: AnalysisRequest, after: AnalysisRequest, batch_size: int) -> list[Move]:
+    """The move to another batch, if it is another."""
+    if batch_size == before.current_batch_size:
+        return []
+    kept = after.global_batch_size is not None
+    learning = Learning.NONE if kept else Learning.GLOBAL_BATCH
+    return [Move(f"batch {batch_size:,}", {}, learning)]
+
+
+# Other GPUs, as rungs
+
+
+def other_gpus(
+    request: AnalysisRequest, options: Sequence[GpuOption], today: float | None
+) -> list[Rung]:
+    """The GPU with the cheapest million samples, and the fastest, as rungs.
+
+    Args:
+        request: The unchanged workload.
+        options: Every GPU.
+        today: Samples per second at the current batch on the request's own GPU; ``None`` where it
+            does not fit.
+    """
+    fitting = [option for option in options if option.fits]
+    own = next((option for option in fitting if option.gpu == request.gpu), None)
+    best = [
+        min(fitting, key=lambda option: option.usd_per_million_samples or 0.0, default=None),
+        max(fitting, key=lambda option: option.samples_per_second or 0.0, default=None),
+    ]
+    chosen = {option.gpu: option for option in best if option is not None and option != own}
+    return [_on_gpu(request, option, today) for option in chosen.values()]
+
+
+def _on_gpu(request: AnalysisRequest, option: GpuOption, today: float | None) -> Rung:
+    batch_size, speed = option.recommended_batch_size or 0, option.samples_per_second or 0.0
+    move = Move(_short(option.gpu_name), {"gpu": option.gpu}, effort=Effort.MACHINE)
+    moves = [move, *_batch_move(request, request, batch_size)]
+    names = [one.name for one in moves]
+    rung = Rung(
+        names,
+        move.fields,
+        learning_of(moves),
+        effort_of(moves),
+        fits=True,
+        batch_size=batch_size,
+        gpu=option.gpu,
+        samples_per_second=speed,
+        usd_per_run=option.usd_per_run,
+    )
+    if today is None:
+        return replace(rung, decision=f"Switch to {names[0]}: batch {batch_size:,} fits.")
+    gained = speedup(today, speed, UNFILLED_NOISE)
+    how = f"{times(gained.ratio)} {'faster' if gained.ratio >= 1 else 'the speed'}"
+    if option.usd_per_run is not None:
+        how += f", ${option.usd_per_run:,.2f} a run"
+    return replace(
+        rung,
+        decision=switch_to(names, how),
+        speedup=gained.ratio,
+        speedup_low=gained.low,
+        speedup_high=gained.high,
+    )
+
+
+def _short(gpu_name: str) -> str:
+    """A GPU's name without its vendor's."""
+    return gpu_name.removeprefix("NVIDIA ").removeprefix("GeForce ")

@@ -1,0 +1,263 @@
+"""The moves that may help a workload on a GPU, and which combinations of them to try next.
+
+Nothing is predicted here: what was found of some combinations says which others are worth a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..answer.ladder import (
+    CHECKPOINTING,
+    NO_CACHE,
+    NO_CHECKPOINTING,
+    WORTH_A_MOVE,
+    Effort,
+    Learning,
+    Move,
+    Rung,
+    effort_of,
+    learning_of,
+)
+from ..gpus import Gpu
+from ..request import AnalysisRequest
+from ..workload import Optimizer, Parallelism, Precision, Workload
+
+LORA_RANK = 8
+GPU_COUNTS = (2, 4, 8)
+"""Of the machines that FSDP is tried on."""
+
+EIGHT_BIT, LORA, LESS_ACCUMULATION = "8-bit AdamW", "LoRA", "less accumulation"
+_BF16_WEIGHTS = "bf16 weights"
+_SAVING = (NO_CACHE, CHECKPOINTING, EIGHT_BIT, "fp16", _BF16_WEIGHTS, LORA)
+_IN_FP32 = (Precision.FP32, Precision.TF32)
+_ADAMW = (Optimizer.ADAMW, Optimizer.ADAMW_FOREACH)
+
+_LEAST_SHARE = 0.07
+"""From this share of a step on, an optimizer's time is worth a move: 8-bit AdamW saves 43% of it,
+as it moves 16 bytes for a weight in fp32 instead of 28."""
+
+Combination = tuple[Move, ...]
+"""In the order of :func:`moves_for`."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What was found of one combination.
+
+    Attributes:
+        rung: At its recommended batch.
+        applies: Whether the model can be trained that way.
+        memory_bound: Whether memory keeps it from its best speed.
+        optimizer_share: Of the time of a step.
+    """
+
+    rung: Rung
+    applies: bool = True
+    memory_bound: bool = False
+    optimizer_share: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        return self.rung.samples_per_second or 0.0
+
+
+def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
+    """Every single move that makes a difference to a workload, other than its batch and GPU."""
+    workload, numerics = request.workload, Learning.NUMERICS
+    moves = list(_of_precision(workload, gpu))
+    if workload.optimizer is Optimizer.ADAMW_FOREACH:
+        moves.append(Move("fused AdamW", {"optimizer": Optimizer.ADAMW}))
+    if workload.gradient_checkpointing:
+        moves.append(Move(NO_CHECKPOINTING, {"gradient_checkpointing": False}))
+    else:
+        moves.append(Move(CHECKPOINTING, {"gradient_checkpointing": True}))
+    if workload.use_cache and not workload.gradient_checkpointing:  # which switches it off
+        moves.append(Move(NO_CACHE, {"use_cache": False}))
+    if workload.optimizer in _ADAMW:
+        moves.append(Move(EIGHT_BIT, {"optimizer": Optimizer.ADAMW_8BIT}, numerics))
+    if workload.gradient_accumulation > 1 and request.global_batch_size is None:
+        kept = request.current_batch_size * workload.gradient_accumulation * request.world_size
+        moves.append(Move(LESS_ACCUMULATION, {"global_batch_size": kept}))
+    if workload.lora_rank is None and not workload.frozen_backbone:
+        trained = Learning.TRAINED
+        moves.append(Move(LORA, {"lora_rank": LORA_RANK}, trained, Effort.FEW_LINES))
+    return moves
+
+
+def _of_precision(workload: Workload, gpu: Gpu) -> Iterator[Move]:
+    numerics = Learning.NUMERICS
+    if workload.precision in _IN_FP32:
+        if workload.precision is Precision.FP32 and gpu.tf32_flops is not None:
+            yield Move("tf32", {"precision": Precision.TF32}, numerics)
+        if gpu.bf16_flops is None:
+            yield Move("fp16", {"precision": Precision.FP16_MIXED}, numerics)
+        else:
+            yield Move("bf16", {"precision": Precision.BF16_MIXED}, numerics)
+    if workload.precision is not Precision.BF16_TRUE and gpu.bf16_flops is not None:
+        yield Move(_BF16_WEIGHTS, {"precision": Precision.BF16_TRUE}, numerics)
+
+
+def sharded(request: AnalysisRequest) -> list[Move]:
+    """The moves to more GPUs."""
+    if request.workload.parallelism is not Parallelism.NONE:
+        return []
+    kept = request.global_batch_size is not None
+    learning = Learning.NONE if kept else Learning.GLOBAL_BATCH
+    return [
+        Move(
+            f"{count} GPUs with FSDP",
+            {"parallelism": Parallelism.FSDP, "world_size": count},
+            learning,
+            Effort.MACHINE,
+        )
+        for count in GPU_COUNTS
+    ]
+
+
+def next_combinations(
+    found: Mapping[Combination, Reached],
+    moves: Sequence[Move],
+    shards: Sequence[Move],
+    may_fit: Callable[[Combination], bool],
+) -> list[Combination]:
+    """The combinations to try next; none where the ladder is done.
+
+    Each move is tried alone, except LoRA. Then those that helped are added to the fastest
+    combination, as is LoRA, until nothing helps any more. Where the unchanged workload does not
+    fit, LoRA is tried alone too, and all moves that save memory together: those that change nothing
+    about learning, then more. The needless ones are taken out of the first of these that fits.
+    Where only LoRA makes it fit, more GPUs are tried.
+
+    Args:
+        found: What was tried; the unchanged workload, without a move, is among it.
+        moves: Every single move, by :func:`moves_for`.
+        shards: Those to more GPUs.
+        may_fit: Whether a combination's weights, gradients and optimizer state alone fit.
+    """
+    today = found[()]
+    wanted: list[Combination] = []
+    if len(found) == 1:
+        wanted = [(move,) for move in moves if _may_help(today, move)]
+        if today.rung.fits:
+            wanted = [one for one in wanted if learning_of(one) is not Learning.TRAINED]
+        else:
+            wanted += [one for one in _together(moves) if len(one) > 1]
+    else:
+        wanted = _added_to_the_fastest(found, moves)
+        if not today.rung.fits:
+            wanted += [*_without_each(found), *_on_more_gpus(found, moves, shards, may_fit)]
+    return [one for one in dict.fromkeys(wanted) if one not in found and may_fit(one)]
+
+
+def _may_help(reached: Reached, move: Move) -> bool:
+    """Whether a move may help a combination, as far as that is known without trying."""
+    is_short = reached.memory_bound or not reached.rung.fits
+    if move.name == CHECKPOINTING:
+        return is_short
+    if move.name == EIGHT_BIT:
+        return is_short or reached.optimizer_share >= _LEAST_SHARE
+    return move.name != _BF16_WEIGHTS or not reached.rung.fits
+
+
+def _added_to_the_fastest(
+    found: Mapping[Combination, Reached], moves: Sequence[Move]
+) -> list[Combination]:
+    fitting = [one for one in _fitting(found) if effort_of(one) is not Effort.MACHINE]
+    if not fitting:
+        return []
+    top = max(found[one].speed for one in fitting)
+    fastest = min((one for one in fitting if WORTH_A_MOVE * found[one].speed > top), key=len)
+    changed = {name for move in fastest for name in move.fields}
+    return [
+        tuple(sorted((*fastest, move), key=moves.index))
+        for move in moves
+        if not changed & move.fields.keys()
+        and _may_help(found[fastest], move)
+        and _has_helped(found, move)
+    ]
+
+
+def _has_helped(found: Mapping[Combination, Reached], move: Move) -> bool:
+    """Whether a move has helped wherever it was tried."""
+    for one, reached in found.items():
+        without = found.get(tuple(other for other in one if other != move))
+        if move not in one or without is None:
+            continue
+        if not reached.applies:
+            return False
+        if without.rung.fits and reached.speed < WORTH_A_MOVE * without.speed:
+            return False
+    return True
+
+
+def _together(moves: Sequence[Move]) -> list[Combination]:
+    """All moves that save memory, once for each change about learning, the least first."""
+    saving = [move for move in moves if move.name in _SAVING]
+    ranks = {move.name: list(Learning).index(move.learning) for move in saving}
+    together = [tuple(m for m in saving if ranks[m.name] <= rank) for rank in range(len(Learning))]
+    # Adapters have little optimizer state to save.
+    adapted = {LORA, EIGHT_BIT}
+    return [
+        tuple(m for m in one if m.name != EIGHT_BIT) if adapted <= {m.name for m in one} else one
+        for one in together
+    ]
+
+
+def _without_each(found: Mapping[Combination, Reached]) -> list[Combination]:
+    """The first combination that fits without each of its moves; none where a part of it fits."""
+    fitting = _fitting(found)
+    for one in sorted(fitting, key=lambda made: list(Learning).index(learning_of(made))):
+        if not any(set(part) < set(one) for part in fitting):
+            return [tuple(m for m in one if m is not out) for out in one if len(one) > 1]
+    return []
+
+
+def _on_more_gpus(
+    found: Mapping[Combination, Reached],
+    moves: Sequence[Move],
+    shards: Sequence[Move],
+    may_fit: Callable[[Combination], bool],
+) -> list[Combination]:
+    """The fewest GPUs on which it may fit, with and without checkpointing; then more of them."""
+    if any(learning_of(one) is not Learning.TRAINED for one in _fitting(found)):
+        return []
+    saving = [move for move in moves if move.name == CHECKPOINTING]
+    for shard in shards:
+        both = [(shard,), (*saving, shard)]
+        if may_fit((shard,)) and not any(one in found for one in both):
+            return both
+    return []
+
+
+def _fitting(found: Mapping[Combination, Reached]) -> list[Combination]:
+    return [one for one, reached in found.items() if reached.rung.fits]
+
+
+def least_bytes(workload: Workload, parameters: float) -> float:
+    """What weights, gradients and optimizer state take at least, on each GPU.
+
+    Args:
+        workload: Its precision, optimizer, LoRA and sharding count.
+        parameters: How many numbers the model has.
+    """
+    width = 2 if workload.precision is Precision.BF16_TRUE else 4
+    each = width
+    if workload.lora_rank is None and not workload.frozen_backbone:
+        each += width + _STATES.get(workload.optimizer, 0) * width
+        if workload.optimizer is Optimizer.ADAMW_8BIT:
+            each += 2  # two states of one byte
+    shards = workload.world_size if workload.parallelism is Parallelism.FSDP else 1
+    return parameters * each / shards
+
+
+_STATES = {
+    Optimizer.ADAMW: 2,
+    Optimizer.ADAMW_FOREACH: 2,
+    Optimizer.LION: 1,
+    Optimizer.SGD_MOMENTUM: 1,
+    Optimizer.RMSPROP: 1,
+    Optimizer.ADAGRAD: 1,
+}
+"""Numbers that an optimizer keeps for each weight, as wide as the weight."""

@@ -1,0 +1,170 @@
+"""Which combinations of moves are tried, given what was found of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.answer.ladder import CHECKPOINTING, NO_CACHE, NO_CHECKPOINTING, Learning, Rung
+from engine.gpus import GPUS
+from engine.prediction.moves import (
+    EIGHT_BIT,
+    LORA,
+    Combination,
+    Reached,
+    least_bytes,
+    moves_for,
+    next_combinations,
+    sharded,
+)
+from engine.request import AnalysisRequest
+from engine.workload import Workload
+
+
+def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
+    return AnalysisRequest.parse({"model": "bert", "gpu": gpu, "sequence_length": 32} | fields)
+
+
+def names(request: AnalysisRequest) -> list[str]:
+    return [move.name for move in moves_for(request, GPUS[request.gpu])]
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (ask(), ["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA]),
+        (ask("t4"), ["fp16", CHECKPOINTING, EIGHT_BIT, LORA]),
+        (
+            ask(precision="bf16-mixed", optimizer="adamw-foreach", gradient_checkpointing=True),
+            ["bf16 weights", "fused AdamW", NO_CHECKPOINTING, EIGHT_BIT, LORA],
+        ),
+        (ask(precision="bf16-true", optimizer="sgd", lora_rank=4), [CHECKPOINTING]),
+        (
+            ask(model="gpt2", precision="bf16-true", optimizer="none", use_cache=True),
+            [CHECKPOINTING, NO_CACHE, LORA],
+        ),
+        (
+            ask(precision="bf16-true", optimizer="lion", gradient_accumulation=4),
+            [CHECKPOINTING, "less accumulation", LORA],
+        ),
+        (
+            ask(precision="bf16-true", optimizer="lion", global_batch_size=64),
+            [CHECKPOINTING, LORA],
+        ),
+    ],
+)
+def test_only_moves_that_make_a_difference_are_offered(
+    request_: AnalysisRequest, expected: list[str]
+) -> None:
+    assert names(request_) == expected
+
+
+def test_accumulation_is_traded_for_batch_at_the_same_global_batch() -> None:
+    request = ask(gradient_accumulation=4, current_batch_size=8)
+    move = next(m for m in moves_for(request, GPUS["a10"]) if m.name == "less accumulation")
+    assert (move.fields, move.learning) == ({"global_batch_size": 32}, Learning.NONE)
+
+
+def test_more_gpus_are_for_a_workload_on_one() -> None:
+    assert [move.fields["world_size"] for move in sharded(ask())] == [2, 4, 8]
+    assert sharded(ask(parallelism="ddp", world_size=2)) == []
+
+
+def test_the_least_memory_counts_weights_gradients_and_state() -> None:
+    def least(**fields: Any) -> float:
+        return least_bytes(Workload("bert", **fields), 1.0)
+
+    assert least() == 16
+    assert least(optimizer="adamw-8bit") == 10
+    assert least(precision="bf16-true") == 8
+    assert least(precision="bf16-true", lora_rank=8) == 2
+    assert least(parallelism="fsdp", world_size=4) == 4
+    assert least(optimizer="none") == 8
+
+
+# --- the search, in a world that is made up ---------------------------------------------------
+
+
+World = Callable[[Combination], Reached]
+
+
+def world(need: dict[str, float], speeds: dict[str, float], available: float) -> World:
+    """Each move multiplies what is needed, and the speed where it fits."""
+
+    def reach(moves: Combination) -> Reached:
+        needed = math.prod(need.get(move.name, 1.0) for move in moves)
+        fields = {name: value for move in moves for name, value in move.fields.items()}
+        rung = Rung([move.name for move in moves], fields, fits=needed <= available)
+        if not rung.fits:
+            return Reached(rung)
+        speed = math.prod(speeds.get(move.name, 1.0) for move in moves)
+        found = Rung(rung.moves, fields, fits=True, samples_per_second=speed)
+        return Reached(found, memory_bound=needed > available / 2)
+
+    return reach
+
+
+def climb(request: AnalysisRequest, reach: World) -> dict[tuple[str, ...], Reached]:
+    moves, shards = moves_for(request, GPUS[request.gpu]), sharded(request)
+    found: dict[Combination, Reached] = {(): reach(())}
+    while following := next_combinations(found, moves, shards, lambda _: True):
+        assert not set(following) & found.keys()
+        found |= {one: reach(one) for one in following}
+    return {tuple(move.name for move in one): reached for one, reached in found.items()}
+
+
+def test_what_helps_alone_is_combined() -> None:
+    speeds = {"tf32": 1.5, "bf16": 3.0, EIGHT_BIT: 1.2, LORA: 1.3, CHECKPOINTING: 0.8}
+    found = climb(ask(), world({}, speeds, available=1.5))
+    best = max(found.values(), key=lambda reached: reached.speed)
+    assert set(best.rung.moves) == {"bf16", EIGHT_BIT, LORA}
+    assert (LORA,) not in found
+    assert not any("tf32" in one and len(one) > 1 for one in found)
+
+
+def test_where_memory_does_not_matter_no_move_saves_it() -> None:
+    found = climb(ask(), world({}, {"bf16": 2.0}, available=100.0))
+    assert set(found) == {(), ("tf32",), ("bf16",), ("bf16", LORA)}
+
+
+def test_the_least_change_that_makes_it_fit_is_found() -> None:
+    need = {CHECKPOINTING: 0.5, "bf16 weights": 0.5, EIGHT_BIT: 0.9, LORA: 0.3}
+    found = climb(ask(), world(need, {}, available=0.25))
+    fitting = {one for one, reached in found.items() if reached.rung.fits}
+    assert ("bf16 weights", CHECKPOINTING) in fitting
+
+
+def test_more_gpus_are_tried_where_one_is_too_small_without_lora() -> None:
+    need = {LORA: 0.1, "2 GPUs with FSDP": 0.6, "4 GPUs with FSDP": 0.3}
+    found = climb(ask(), world(need, {}, available=0.5))
+    assert found["4 GPUs with FSDP",].rung.fits
+    assert ("8 GPUs with FSDP",) not in found
+    need["bf16"] = 0.4
+    assert not any("FSDP" in str(one) for one in climb(ask(), world(need, {}, available=0.5)))
+
+
+SHARES = st.dictionaries(
+    st.sampled_from(["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA]),
+    st.floats(0.2, 1.0),
+)
+FACTORS = st.dictionaries(
+    st.sampled_from(["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA]),
+    st.floats(0.5, 4.0),
+)
+
+
+@given(SHARES, FACTORS, st.floats(0.01, 2.0))
+def test_the_search_ends_soon_and_finds_what_fits(
+    need: dict[str, float], speeds: dict[str, float], available: float
+) -> None:
+    found = climb(ask(), world(need, speeds, available))
+    assert () in found
+    assert len(found) <= 32
+    saving = [need.get(name, 1.0) for name in ("bf16 weights", CHECKPOINTING, LORA)]
+    if math.prod(saving) <= available:
+        assert any(reached.rung.fits for reached in found.values())

@@ -1,0 +1,78 @@
+"""Tasks in forked processes find what they would find here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from engine.errors import EngineError, InvalidInput
+from engine.prediction.side_by_side import SideBySide, processes_here
+from engine.tracing.trace import NeedsTwoSamples
+
+TASKS: dict[str, Callable[[], int]] = {"one": lambda: 1, "two": lambda: 2, "three": lambda: 3}
+
+several = pytest.mark.parametrize("processes", [1, 2])
+
+
+@several
+def test_every_task_is_done_once(processes: int) -> None:
+    tasks: SideBySide[str, int] = SideBySide(processes)
+    for name, task in TASKS.items():
+        tasks.add(name, task)
+    assert dict(tasks.results()) == {"one": 1, "two": 2, "three": 3}
+
+
+@several
+def test_tasks_may_be_added_while_others_run(processes: int) -> None:
+    tasks: SideBySide[int, int] = SideBySide(processes)
+    tasks.add(0, lambda: 0)
+    seen = []
+    for key, _ in tasks.results():
+        seen.append(key)
+        if key < 3:
+            tasks.add(key + 1, lambda: 0)
+    assert seen == [0, 1, 2, 3]
+
+
+def test_what_comes_first_is_done_before_what_waits() -> None:
+    tasks: SideBySide[str, int] = SideBySide(1)
+    tasks.add("one", TASKS["one"])
+    tasks.add("two", TASKS["two"], first=True)
+    assert [name for name, _ in tasks.results()] == ["two", "one"]
+
+
+@several
+@pytest.mark.parametrize("error", [InvalidInput({"gpu": "no"}), NeedsTwoSamples()])
+def test_an_error_is_raised_here_as_it_was_there(processes: int, error: InvalidInput) -> None:
+    def fail() -> int:
+        raise error
+
+    tasks: SideBySide[str, int] = SideBySide(processes)
+    tasks.add("it", fail)
+    with pytest.raises(type(error)) as raised:
+        list(tasks.results())
+    assert raised.value.fields == error.fields
+    assert str(raised.value) == str(error)
+
+
+def die() -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def test_a_killed_process_is_an_error() -> None:
+    tasks: SideBySide[str, int] = SideBySide(2)
+    tasks.add("it", die)
+    with pytest.raises(EngineError, match="most likely host memory ran out"):
+        list(tasks.results())
+
+
+def test_there_is_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, processes in ((1, 1), (2, 2), (64, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: range(n), raising=False)
+        assert processes_here() == processes
+    monkeypatch.delattr(os, "fork")
+    assert processes_here() == 1
