@@ -7,7 +7,7 @@ from math import floor, log10
 
 from analyses.models import Analysis
 from engine.answer.economics import LEAST_GAIN
-from engine.gpus import GIB, GPUS, LOCAL
+from engine.gpus import ANY, GIB, GPUS, LOCAL
 from engine.models.presets import PRESETS
 from engine.result import Source
 from engine.tokens import Tokens
@@ -156,6 +156,8 @@ def gpu_name(name: str) -> str:
     """A GPU as its vendor writes it; a name that is not in the catalogue stays as it is."""
     if name == LOCAL:
         return "this lab's node"
+    if name == ANY:
+        return "any GPU"
     return GPUS[name].display_name if name in GPUS else name
 
 

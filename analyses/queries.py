@@ -16,10 +16,10 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 
 from analyses.jobs import lab_state, queue, unwanted
+from analyses.jobs.request_columns import request_hash
 from analyses.models import SHARED, Analysis, Query, QueryKind, QueryStatus, Status
 from analyses.permissions import may_administer, may_see_lab
 from analyses.services import check_software, check_storable, measured_gpu, split_gpu
-from analyses.store import request_hash
 from engine.answer.ladder import Rung, in_order
 from engine.border import read_json
 from engine.errors import InvalidInput

@@ -18,10 +18,10 @@ from analyses.bodies import storable
 from analyses.decided import give_up, take_over
 from analyses.jobs import lab_state, queue, timeouts
 from analyses.jobs.lifecycle import move
+from analyses.jobs.request_columns import request_columns
 from analyses.lab import settle
 from analyses.models import Analysis, Job, Status
 from analyses.savings.aggregation import recounting
-from analyses.store import request_columns
 from engine import software
 from engine.answer.ladder import Rung
 from engine.errors import InvalidInput

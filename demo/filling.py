@@ -19,10 +19,10 @@ from django.db import transaction
 from analyses.jobs.engine_output import EngineOutput, Failure
 from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.nodes import environment_here
+from analyses.jobs.request_columns import request_columns
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, LogLine, Status, Trial
 from analyses.savings.aggregation import recounting
-from analyses.store import request_columns
 from analyses.stored_result import result_columns
 from demo.plan import Planned
 from engine.request import AnalysisRequest

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from . import software
 from .events import Event, Log
-from .gpus import LOCAL
+from .gpus import ANY, LOCAL
 from .hub import resolve
 from .measurement.analysis import analyze_measured
 from .prediction.analysis import analyze_predicted
 from .prediction.correction import Experience
+from .prediction.gpu_choice import choose_gpu
 from .prediction.intervals import Residual
-from .prediction.traces import TraceRequest
+from .prediction.traces import KeptTraces, TraceRequest
 from .request import AnalysisRequest
 from .result import AnalysisResult, Source, Trial
 from .step.building import blaming_the_config
@@ -25,8 +27,11 @@ def analyze(
     known: Sequence[Trial] = (),
     traced: TraceRequest | None = None,
     measured: Sequence[Residual] = (),
+    prices: Mapping[str, float] = MappingProxyType({}),
 ) -> AnalysisResult:
     """Run an analysis: a prediction for a catalogue GPU, measurements for ``local``.
+
+    For ``any`` GPU it first chooses one; the result says which.
 
     Args:
         request: What to analyse.
@@ -34,6 +39,7 @@ def analyze(
         known: Trials from an earlier attempt at the same request, which are not repeated.
         traced: Returns the traces of a prediction; ``None`` traces again each time.
         measured: Steps that were measured elsewhere, beside those of this machine's own file.
+        prices: USD per GPU-hour by catalogue name, where it is not the catalogue's; for ``any``.
 
     Raises:
         InvalidInput: If the model's config cannot be fetched or trained.
@@ -47,10 +53,26 @@ def analyze(
     with blaming_the_config(request.workload):
         if request.gpu == LOCAL:
             result = analyze_measured(request, emit, _by_size(known, Source.MEASURED))
+        elif request.gpu == ANY:
+            result = _analyze_any(request, emit, traced, Experience.here(measured), prices)
         else:
             made = _by_size(known, Source.PREDICTED)
             result = analyze_predicted(request, emit, made, traced, Experience.here(measured))
     return with_versions(result, request.workload.software, used)
+
+
+def _analyze_any(
+    request: AnalysisRequest,
+    emit: Callable[[Event], None],
+    traced: TraceRequest | None,
+    experience: Experience,
+    prices: Mapping[str, float],
+) -> AnalysisResult:
+    """The analysis for the GPU that is chosen; both steps share their traces."""
+    shared = traced or KeptTraces()
+    chosen, reason = choose_gpu(request, emit, shared, experience, prices)
+    result = analyze_predicted(chosen, emit, traced=shared, experience=experience)
+    return replace(result, caveats=[reason, *result.caveats])
 
 
 def with_versions(result: AnalysisResult, wanted: str, used: dict[str, str]) -> AnalysisResult:

@@ -16,6 +16,9 @@ GIB = 1024**3
 LOCAL = "local"
 """Instead of a catalogue name: the device of the machine that runs the analysis."""
 
+ANY = "any"
+"""Instead of a catalogue name: the GPU of the catalogue that gives the most for its price."""
+
 _CATALOGUE = Path(__file__).with_name("gpus.toml")
 
 
@@ -96,7 +99,7 @@ GPUS: dict[str, Gpu] = read_catalogue(_CATALOGUE.read_text(encoding="utf-8"))
 
 
 def canonical_name(text: object) -> str:
-    """The catalogue name (or ``local``) for user input.
+    """The catalogue name (or ``local``, or ``any``) for user input.
 
     Case, blanks, underscores and hyphens do not matter (``A100-80GB``, ``RTX 4090``, ``rtx4090``),
     nor do vendor prefixes (``NVIDIA GeForce``, ``Tesla``) or a missing ``rtx-``.
@@ -104,7 +107,7 @@ def canonical_name(text: object) -> str:
     Raises:
         InvalidInput: If no GPU or several match; the message lists them.
     """
-    names = [*GPUS, LOCAL]
+    names = [*GPUS, LOCAL, ANY]
     wanted = _bare(str(text))
     for name in names:
         if wanted == _bare(name):

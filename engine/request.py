@@ -11,7 +11,7 @@ from .allocator.options import AllocatorOptions
 from .border import read, settle
 from .errors import InvalidInput
 from .fields import Described, Field, Group, Interval, described_fields
-from .gpus import GPUS, LOCAL, Gpu, canonical_name
+from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
 from .models.kinds import Kind
 from .models.presets import PRESETS, find_model
 from .parsing import bytes_of, collect, unknown_fields
@@ -115,6 +115,30 @@ class Request:
             Group.GPU,
         ),
     ] = 1
+    most_usd_per_hour: Annotated[
+        float | None,
+        Interval(ge=0, le=1_000_000),
+        Described(
+            "Price limit",
+            "Only GPUs that cost at most this, for all that share the work.",
+            Group.GPU,
+            unit="USD per hour",
+            empty="none",
+            metavar="USD",
+        ),
+    ] = None
+    most_hours_per_million: Annotated[
+        float | None,
+        Interval(ge=0, le=1_000_000),
+        Described(
+            "Time limit",
+            "Only GPUs that are predicted to train a million samples in this time.",
+            Group.GPU,
+            unit="hours per million samples",
+            empty="none",
+            metavar="HOURS",
+        ),
+    ] = None
     memory_limit_bytes: Annotated[
         int | None,
         Interval(ge=2**20, le=2**44),
@@ -187,6 +211,10 @@ class Request:
         if self.memory_limit_bytes is not None:
             self._check_memory_limit(self.memory_limit_bytes, wrong)
         collect(partial(AllocatorOptions.parse, self.allocator), wrong)
+        if self.gpu != ANY:
+            limits = ("most_usd_per_hour", "most_hours_per_million")
+            given = [name for name in limits if getattr(self, name) is not None]
+            wrong |= dict.fromkeys(given, f"it chooses a GPU, so set gpu to {ANY}")
         if self.global_batch_size is not None and not wrong:
             self._check_global_batch(self.global_batch_size, wrong)
 
@@ -221,8 +249,10 @@ class AnalysisRequest(Request):
 
     def _check(self, wrong: dict[str, str]) -> None:
         super()._check(wrong)
-        if self.gpu != LOCAL and "gpu" not in wrong:
+        if self.gpu in GPUS:
             self._check_gpu(GPUS[self.gpu], wrong)
+        elif self.gpu == ANY:
+            self._check_any(wrong)
 
     def _check_gpu(self, gpu: Gpu, wrong: dict[str, str]) -> None:
         """Refuse what the GPU cannot run, or the engine cannot predict."""
@@ -238,6 +268,13 @@ class AnalysisRequest(Request):
                 "compiled steps cannot be predicted; measure them (gpu local), or leave it off to "
                 "predict the eager step"
             )
+
+    def _check_any(self, wrong: dict[str, str]) -> None:
+        """Refuse what only makes sense on a certain GPU."""
+        if self.assumptions.price_per_hour_usd is not None:
+            wrong["price_per_hour_usd"] = "choose the GPU that has this price"
+        if self.memory_limit_bytes is not None:
+            wrong["memory_limit_bytes"] = "choose the GPU to limit"
 
     @property
     def gradient_accumulation(self) -> int:
@@ -266,7 +303,7 @@ class AnalysisRequest(Request):
         filled: dict[str, Any] = {n: value for n, value in given.items() if value not in (None, "")}
         wrong = unknown_fields(filled, FIELDS)
         if "gpu" not in filled:
-            wrong["gpu"] = f"choose a GPU: {', '.join([*GPUS, LOCAL])}"
+            wrong["gpu"] = f"choose a GPU: {', '.join([*GPUS, LOCAL, ANY])}"
 
         def of(kind: type) -> dict[str, Any]:
             return {name: filled[name] for name in described_fields(kind) if name in filled}

@@ -46,12 +46,14 @@ class Order:
         request: The fields of an :class:`~engine.request.AnalysisRequest`.
         trials: Of an earlier attempt at the analysis.
         measured: Steps that were measured elsewhere in the lab.
+        prices: Of the lab, in USD per GPU-hour by catalogue name.
     """
 
     request: dict[str, Any]
     ask: Command = Command.ANALYZE
     trials: list[Trial] = field(default_factory=list)
     measured: list[Residual] = field(default_factory=list)
+    prices: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _analyze(
 ) -> Event:
     from .analysis import analyze
 
-    return analyze(request, emit, order.trials, traced, order.measured)
+    return analyze(request, emit, order.trials, traced, order.measured, order.prices)
 
 
 def _predict(

@@ -11,9 +11,9 @@ from analyses.bodies import IdTaken
 from analyses.importing.document import Document
 from analyses.jobs import queue
 from analyses.jobs.lifecycle import move
+from analyses.jobs.request_columns import request_columns
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, Job, LogLine, Push, Status, Trial
-from analyses.store import request_columns
 from analyses.stored_result import result_columns
 from engine.answer import economics
 from engine.answer.energy import power_in

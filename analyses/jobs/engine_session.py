@@ -18,6 +18,7 @@ from analyses.jobs.engine_output import EngineOutput, Failure, QueryOutput
 from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.lease import Cancelled, Interrupted, Lease, Outcome, Renewal
 from analyses.jobs.measured_steps import measured_steps
+from analyses.lab import prices_for
 from analyses.models import Analysis, JobKind, Query
 from analyses.stored_result import tried_batch
 from engine.events import Answer
@@ -58,7 +59,12 @@ def asked_of(lease: Lease) -> Asked:
         analysis = Analysis.objects.prefetch_related("trials").get(pk=lease.subject_id)
         known = [asdict(tried_batch(trial)) for trial in analysis.trials.all()]
         return Asked(
-            {"request": analysis.request, "trials": known, "measured": _measured(analysis.request)},
+            {
+                "request": analysis.request,
+                "trials": known,
+                "measured": _measured(analysis.request),
+                "prices": prices_for(analysis.request),
+            },
             settings.ENGINE_DEADLINE_SECONDS,
             "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
             keeps_engine=not analysis.measured_gpu,

@@ -23,6 +23,7 @@ from analyses.jobs import lifecycle, timeouts
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
+from analyses.jobs.request_columns import chosen_columns
 from analyses.models import AT_WORK, Job, LogLine, Query, Status, Trial
 from analyses.stored_result import result_columns
 from engine.answer.ladder import Rung
@@ -145,15 +146,15 @@ def record_progress(lease: Lease, progress: str, rungs: Sequence[Rung] = ()) -> 
 def finish(lease: Lease, outcome: Outcome) -> None:
     """End the lease with an outcome; a job to be cancelled is cancelled whatever the outcome."""
     held = _held(lease)
-    if not (_end(held, outcome) or move(held, Status.CANCELLING, Status.CANCELLED)):
+    if not (_end(held, outcome, lease) or move(held, Status.CANCELLING, Status.CANCELLED)):
         raise _lost(lease)
 
 
-def _end(held: QuerySet[Job], outcome: Outcome) -> bool:
+def _end(held: QuerySet[Job], outcome: Outcome, lease: Lease) -> bool:
     columns: dict[str, object]
     match outcome:
         case AnalysisResult():
-            columns = result_columns(outcome)
+            columns = result_columns(outcome) | chosen_columns(lease.subject_id, outcome)
         case Answer(body):
             columns = {"answer": body, "rungs": []}
         case Sent():

@@ -17,7 +17,7 @@ from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.stored_result import result_of
 from analyses.training_runs.services import why_not_comparable
 from engine.errors import InvalidInput
-from engine.gpus import catalogue_name
+from engine.gpus import ANY, catalogue_name
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.speed_model import STEP_PREDICTOR
 from engine.recording import TrainingRecord
@@ -31,7 +31,7 @@ MOST = 200
 
 
 def measured_steps(gpu: str) -> list[Residual]:
-    """The last steps measured on a GPU of the catalogue, each beside its prediction."""
+    """The last steps measured on a GPU of the catalogue, or on any, each beside its prediction."""
     found = chain(map(_of_trial, _trials(gpu)[:MOST]), map(_of_run, _training_runs(gpu)[:MOST]))
     return [residual for residual in found if residual is not None]
 
@@ -62,8 +62,8 @@ def _training_runs(gpu: str) -> QuerySet[Training]:
 
 
 def _those_of(gpu: str, names: Iterable[str]) -> list[str]:
-    """Drivers' names of a GPU of the catalogue."""
-    return [name for name in names if catalogue_name(name) == gpu]
+    """Drivers' names of a GPU of the catalogue, or of any."""
+    return [name for name in names if gpu in (catalogue_name(name), ANY)]
 
 
 def _of_trial(trial: Trial) -> Residual | None:

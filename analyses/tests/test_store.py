@@ -10,8 +10,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from analyses import services, store
-from analyses.jobs import lease
+from analyses import services
+from analyses.jobs import lease, request_columns
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import lease_on, make_result, make_trial, make_user
 
@@ -84,7 +84,7 @@ def test_another_engine_version_runs_it_again(
     member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _answer(services.submit(member, ASKED))
-    monkeypatch.setattr(store, "engine_version", lambda: "a newer one")
+    monkeypatch.setattr(request_columns, "engine_version", lambda: "a newer one")
     assert services.submit(member, ASKED).status == Status.QUEUED
 
 

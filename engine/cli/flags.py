@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..fields import described_fields
-from ..gpus import LOCAL
+from ..gpus import ANY, LOCAL
 from ..request import FIELDS, Assumptions
 from ..workload import Workload
 
@@ -41,10 +41,15 @@ ECONOMICS = tuple(map(_flag, described_fields(Assumptions)))
 ANALYZE = (
     replace(
         CATALOGUE_GPU,
-        help=f"a GPU that `devices` lists; default {LOCAL}: measure here",
+        help=(
+            f"a GPU that `devices` lists, or {ANY}: the one of them that trains at the lowest "
+            f"cost; default {LOCAL}: measure here"
+        ),
         required=False,
         default=LOCAL,
     ),
+    _flag("most_usd_per_hour"),
+    _flag("most_hours_per_million"),
     CURRENT_BATCH_SIZE,
     *WORKLOAD,
     *GLOBAL_BATCH,

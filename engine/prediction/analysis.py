@@ -15,7 +15,7 @@ from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
-from ..errors import DoesNotFit
+from ..errors import DoesNotFit, InvalidInput
 from ..events import Log
 from ..gpus import GPUS, Gpu
 from ..hub import resolve
@@ -269,8 +269,11 @@ def catalogue_gpu(request: Request) -> Gpu:
     """The catalogue GPU of a request, with less memory if the request sets a limit.
 
     Raises:
+        InvalidInput: If it names none of the catalogue.
         DoesNotFit: If the memory limit leaves nothing beside the CUDA context.
     """
+    if request.gpu not in GPUS:
+        raise InvalidInput({"gpu": f"choose one of {', '.join(GPUS)}, not {request.gpu}"})
     gpu = GPUS[request.gpu]
     limit = request.memory_limit_bytes
     if limit is None or limit >= gpu.total_bytes:

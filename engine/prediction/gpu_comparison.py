@@ -11,7 +11,7 @@ from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
 from ..errors import InvalidInput
-from ..gpus import GIB, GPUS, LOCAL, Gpu
+from ..gpus import GIB, GPUS, Gpu
 from ..request import Assumptions, Request
 from ..result import Trial
 from .intervals import memory_range
@@ -19,12 +19,12 @@ from .limits import Limits, find_limits
 
 
 def gpu_today(name: str, assumptions: Assumptions) -> Gpu | None:
-    """The GPU used today; ``None`` for ``local``, which is no GPU of the catalogue.
+    """The GPU used today; ``None`` for ``local`` and ``any``, which are not in the catalogue.
 
     Raises:
         InvalidInput: If a price is set without a GPU.
     """
-    if name != LOCAL:
+    if name in GPUS:
         return GPUS[name]
     if assumptions.price_per_hour_usd is not None:
         raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})

@@ -14,7 +14,7 @@ from .. import software
 from ..border import read
 from ..errors import InvalidInput
 from ..fields import described_fields
-from ..gpus import LOCAL
+from ..gpus import ANY, LOCAL
 from ..parsing import collect
 from ..request import FIELDS, Assumptions, Request
 from ..workload import LARGEST_ACCUMULATION
@@ -47,6 +47,11 @@ class ScriptRequest(Request):
     multiple_taken: int = 1
     gpu: str = field(default=LOCAL, kw_only=True)
     software: str = field(default="", kw_only=True)
+
+    def _check(self, wrong: dict[str, str]) -> None:
+        super()._check(wrong)
+        if self.gpu == ANY:
+            wrong["gpu"] = "name one GPU for a script; `plan` compares all of them"
 
     @property
     def gradient_accumulation(self) -> int:

@@ -1,0 +1,68 @@
+"""The columns of an analysis that its request fills."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from analyses.jobs.measured_steps import newest
+from analyses.jobs.nodes import engine_version
+from analyses.lab import Settled, settle
+from analyses.models import Analysis
+from analyses.savings.aggregation import workload_key
+from engine.gpus import ANY, LOCAL, catalogue_name
+from engine.models.presets import PRESETS
+from engine.request import AnalysisRequest
+from engine.result import AnalysisResult
+
+
+def request_columns(settled: Settled, measured_gpu: str = "") -> dict[str, object]:
+    """The columns that a request fills."""
+    request = settled.request
+    workload, stored = request.workload, request.to_dict()
+    return {
+        "request": stored,
+        "assumed_by": settled.assumed_by,
+        "model": workload.model,
+        "gpu": request.gpu,
+        "precision": workload.precision,
+        "optimizer": workload.optimizer,
+        "software": workload.software,
+        "current_batch_size": request.current_batch_size,
+        "request_hash": request_hash(request),
+        "measured_gpu": measured_gpu,
+        "workload_key": workload_key(stored, measured_gpu),
+    }
+
+
+def request_hash(request: AnalysisRequest, ask: str = "") -> str:
+    """A hash that is equal for requests with equal answers; empty if that cannot be known.
+
+    Args:
+        request: On a GPU of the catalogue.
+        ask: The kind of query, if it is not an analysis.
+    """
+    workload = request.workload
+    from_hub = workload.config is None and workload.model not in PRESETS  # may change there
+    if request.gpu in (LOCAL, ANY) or from_hub:  # any: prices may change
+        return ""
+    asked = json.dumps(request.to_dict(), sort_keys=True)
+    basis = f"{engine_version()} {newest(request.gpu)} {ask}{asked}"
+    return hashlib.sha256(basis.encode()).hexdigest()
+
+
+def chosen_columns(number: int, result: AnalysisResult) -> dict[str, object]:
+    """The columns of an analysis that asked for any GPU, once its result names one.
+
+    From then on it is an analysis of that GPU, at the lab's price.
+
+    Args:
+        number: Of the analysis.
+        result: Its result.
+    """
+    row = Analysis.objects.filter(pk=number, gpu=ANY).only("request").first()
+    gpu = catalogue_name(result.gpu.name)
+    if row is None or gpu is None:
+        return {}
+    given = row.request | {"gpu": gpu, "most_usd_per_hour": None, "most_hours_per_million": None}
+    return request_columns(settle(AnalysisRequest.parse(given), given))

@@ -1,0 +1,203 @@
+"""The choice of a GPU: of the catalogue, the one that trains a workload at the lowest cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..answer.economics import usd_per_million_samples
+from ..errors import DoesNotFit, InvalidInput
+from ..events import Event, Log
+from ..gpus import GIB, GPUS, Gpu
+from ..request import AnalysisRequest
+from ..result import Trial
+from ..tracing.lowering import cuda_behaviour
+from .analysis import Prediction, price_per_hour
+from .correction import Experience
+from .limits import find_limits
+from .traces import Emit, TraceRequest
+
+_SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A workload on one GPU at the batch that is recommended there; predicted, at assumed prices.
+
+    Attributes:
+        is_sure: Whether it fits even at the high end of its prediction.
+        usd_per_hour: Of all GPUs that share the work.
+        hours_per_million: For a million samples.
+        usd_per_million: For a million samples.
+    """
+
+    gpu: Gpu
+    is_sure: bool
+    usd_per_hour: float
+    hours_per_million: float
+    usd_per_million: float
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A GPU on which not even the smallest batch fits, and what that would need."""
+
+    gpu: Gpu
+    batch_size: int
+    needed_bytes: int
+
+    def __str__(self) -> str:
+        needed, has = self.needed_bytes / GIB, self.gpu.total_bytes / GIB
+        name = self.gpu.display_name
+        return f"{name}: batch {self.batch_size:,} needs {needed:,.1f} of {has:,.1f} GiB"
+
+
+def choose_gpu(
+    request: AnalysisRequest,
+    emit: Emit,
+    traced: TraceRequest,
+    experience: Experience,
+    prices: Mapping[str, float],
+) -> tuple[AnalysisRequest, str]:
+    """Choose the GPU that surely fits a workload at the lowest cost, within the request's limit.
+
+    Args:
+        request: Of ``any`` GPU.
+        emit: Receives a log line for each GPU.
+        traced: Traces the workload.
+        experience: The steps that were measured before.
+        prices: USD per GPU-hour by catalogue name, where it is not the catalogue's.
+
+    Returns:
+        The request for that GPU, and why it was chosen, in a sentence.
+
+    Raises:
+        InvalidInput: If no GPU can run the workload, or none is within the limit.
+        DoesNotFit: If it fits on none.
+    """
+    once = _without_repeats(emit)
+    found = [_on(request, gpu, once, traced, experience, prices) for gpu in GPUS.values()]
+    offers = [one for one in found if isinstance(one, Offer)]
+    if not offers:
+        raise _refusal(request, found)
+    sure = [offer for offer in offers if offer.is_sure] or offers
+    within = [offer for offer in sure if _is_within(request, offer)]
+    if not within:
+        raise InvalidInput(_beyond_limit(request, sure))
+    best, *others = sorted(within, key=lambda offer: offer.usd_per_million)
+    reason = _reason(best, others)
+    emit(Log(reason))
+    return _request_on(request, best.gpu, prices.get(best.gpu.name)), reason
+
+
+def _on(
+    request: AnalysisRequest,
+    gpu: Gpu,
+    emit: Emit,
+    traced: TraceRequest,
+    experience: Experience,
+    prices: Mapping[str, float],
+) -> Offer | Shortage | InvalidInput:
+    """The offer of one GPU, or why there is none."""
+    try:
+        there = _request_on(request, gpu, prices.get(gpu.name))
+    except InvalidInput as refused:
+        return refused
+    predict = _predictor(there, gpu, emit, traced, experience)
+    limits = find_limits(
+        there, gpu, predict, careful=lambda batch_size: predict(batch_size, careful=True)
+    )
+    if limits.choice is None:
+        smallest = predict(limits.batch_multiple)
+        shortage = Shortage(gpu, smallest.batch_size, smallest.device_used_bytes or 0)
+        emit(Log(f"{shortage}, so it does not fit"))
+        return shortage
+    speed = predict(limits.choice.batch_size).samples_per_second
+    if not speed:
+        raise ValueError(f"batch {limits.choice.batch_size} is recommended and has no speed")
+    per_hour = price_per_hour(there, gpu) * request.world_size
+    cost = usd_per_million_samples(per_hour, speed)
+    emit(Log(f"{gpu.display_name}: ${cost:,.2f} per million samples, at an assumed price"))
+    is_sure = limits.safe_batch_size >= limits.choice.batch_size
+    return Offer(gpu, is_sure, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
+
+
+def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> AnalysisRequest:
+    """The request for one GPU; raises ``InvalidInput`` where that cannot run the workload."""
+    return replace(
+        request,
+        gpu=gpu.name,
+        assumptions=replace(request.assumptions, price_per_hour_usd=price),
+        most_usd_per_hour=None,
+        most_hours_per_million=None,
+    )
+
+
+def _predictor(
+    request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: TraceRequest, experience: Experience
+) -> Callable[..., Trial]:
+    trace_at = traced(request, cuda_behaviour(gpu.compute_capability), emit)
+    return Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name)).predict
+
+
+def _refusal(
+    request: AnalysisRequest, found: Sequence[Offer | Shortage | InvalidInput]
+) -> DoesNotFit | InvalidInput:
+    """Why no GPU has an offer: it fits on none, or none can run it at all."""
+    short = [one for one in found if isinstance(one, Shortage)]
+    if not short:
+        return next(one for one in found if isinstance(one, InvalidInput))
+    nearest = min(short, key=lambda one: one.needed_bytes / one.gpu.total_bytes)
+    return DoesNotFit(
+        f"{request.workload.preset.display_name} fits on no GPU of the catalogue. The nearest is "
+        f"{nearest}. Try gradient checkpointing, LoRA, several GPUs or a shorter sequence."
+    )
+
+
+def _is_within(request: AnalysisRequest, offer: Offer) -> bool:
+    limits = (
+        (request.most_usd_per_hour, offer.usd_per_hour),
+        (request.most_hours_per_million, offer.hours_per_million),
+    )
+    return all(most is None or value <= most for most, value in limits)
+
+
+def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str, str]:
+    """What the limit would have to be."""
+    wrong = {}
+    cheapest = min(offers, key=lambda offer: offer.usd_per_hour)
+    fastest = min(offers, key=lambda offer: offer.hours_per_million)
+    if request.most_usd_per_hour is not None:
+        wrong["most_usd_per_hour"] = (
+            f"no GPU that fits costs so little; the cheapest is {cheapest.gpu.display_name} at "
+            f"{cheapest.usd_per_hour:,.2f} USD per hour"
+        )
+    if request.most_hours_per_million is not None:
+        wrong["most_hours_per_million"] = (
+            f"no GPU is that fast; the fastest is {fastest.gpu.display_name} with "
+            f"{fastest.hours_per_million:,.3g} hours per million samples, as predicted"
+        )
+    return wrong
+
+
+def _reason(best: Offer, others: Sequence[Offer]) -> str:
+    sentence = (
+        f"{best.gpu.display_name} costs least of the {len(GPUS)} GPUs of the catalogue: "
+        f"${best.usd_per_million:,.2f} per million samples, at an assumed price"
+    )
+    if others:
+        then = f"then {others[0].gpu.display_name} at ${others[0].usd_per_million:,.2f}"
+        return f"{sentence}; {then}."
+    return f"{sentence}; it is the only one that fits within the limits."
+
+
+def _without_repeats(emit: Emit) -> Emit:
+    """Passes each event on once: GPUs that share traces all say so."""
+    seen: set[str] = set()
+
+    def once(event: Event) -> None:
+        if (text := str(event)) not in seen:
+            seen.add(text)
+            emit(event)
+
+    return once

@@ -1,0 +1,169 @@
+"""An analysis of any GPU answers for the one that trains the workload at the lowest cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine import analysis
+from engine.analysis import analyze
+from engine.errors import DoesNotFit, InvalidInput
+from engine.events import Event, Log
+from engine.gpus import ANY, GIB, GPUS, Gpu
+from engine.prediction import gpu_choice
+from engine.prediction.analysis import analyze_predicted
+from engine.prediction.correction import NO_EXPERIENCE
+from engine.prediction.gpu_choice import choose_gpu
+from engine.prediction.intervals import RelativeRange
+from engine.prediction.probe import timed
+from engine.prediction.traces import trace_request
+from engine.request import AnalysisRequest
+from engine.result import Source, Trial
+
+WIDE = RelativeRange(0.8, 1.25)
+Choose = Callable[..., tuple[AnalysisRequest, str]]
+
+
+def ask(**fields: object) -> AnalysisRequest:
+    return AnalysisRequest.parse({"model": "bert", "gpu": ANY} | fields)
+
+
+def trial_on(gpu: Gpu, batch_size: int, gib_per_sample: float) -> Trial:
+    """Speed follows bandwidth; memory its high end by a tenth."""
+    used = int((20 + gib_per_sample * batch_size) * GIB)
+    fits = used <= gpu.total_bytes
+    speed = gpu.memory_bytes_per_second / 1e9 * batch_size / (batch_size + 4)
+    trial = Trial(
+        batch_size,
+        fits,
+        Source.PREDICTED,
+        peak_reserved_bytes=used - gpu.context_bytes,
+        device_used_bytes=used,
+        device_used_high_bytes=used + used // 10,
+    )
+    return timed(trial, batch_size / speed, batch_size, WIDE) if fits else trial
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
+    """Chooses with trials that are made up; returns also what was logged."""
+
+    def chosen(
+        request: AnalysisRequest,
+        gib_per_sample: float = 0.1,
+        logged: list[Event] | None = None,
+        **prices: float,
+    ) -> tuple[AnalysisRequest, str]:
+        def predictor(_request: Any, gpu: Gpu, *_: Any) -> Callable[..., Trial]:
+            return lambda batch_size, careful=False: trial_on(gpu, batch_size, gib_per_sample)
+
+        monkeypatch.setattr(gpu_choice, "_predictor", predictor)
+        events: list[Event] = [] if logged is None else logged
+        by_name = {name.replace("_", "-"): price for name, price in prices.items()}
+        return choose_gpu(request, events.append, trace_request, NO_EXPERIENCE, by_name)
+
+    return chosen
+
+
+def value(gpu: Gpu) -> float:
+    return gpu.price_per_hour_usd / gpu.memory_bytes_per_second
+
+
+def surely_fitting() -> list[Gpu]:
+    return [gpu for gpu in GPUS.values() if gpu.total_bytes >= 1.1 * 21.6 * GIB]
+
+
+def test_the_best_value_of_those_that_surely_fit_is_chosen(choose: Choose) -> None:
+    chosen, reason = choose(ask())
+    best = min(surely_fitting(), key=value)
+    assert chosen.gpu == best.name
+    assert reason.startswith(f"{best.display_name} costs least of the {len(GPUS)} GPUs")
+    assert "at an assumed price" in reason
+
+
+def test_a_price_of_the_lab_counts(choose: Choose) -> None:
+    chosen, _ = choose(ask(), h100=0.01)
+    assert chosen.gpu == "h100"
+    assert chosen.assumptions.price_per_hour_usd == 0.01
+
+
+def test_a_limit_on_the_price_keeps_others_out(choose: Choose) -> None:
+    most = 1.0
+    chosen, _ = choose(ask(most_usd_per_hour=most))
+    affordable = [gpu for gpu in surely_fitting() if gpu.price_per_hour_usd <= most]
+    assert chosen.gpu == min(affordable, key=value).name
+    assert chosen.most_usd_per_hour is None  # it is the request for that GPU from now on
+
+
+def test_a_limit_on_the_time_keeps_slow_ones_out(choose: Choose) -> None:
+    chosen, _ = choose(ask(most_hours_per_million=1e6 / 3000 / 3600))
+    fast = [gpu for gpu in surely_fitting() if gpu.memory_bytes_per_second > 3000e9]
+    assert chosen.gpu in {gpu.name for gpu in fast}
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"most_usd_per_hour": 0.001}, r"no GPU that fits costs so little; the cheapest is .+ USD"),
+        ({"most_hours_per_million": 1e-9}, r"no GPU is that fast; the fastest is .+ hours"),
+    ],
+)
+def test_a_limit_that_no_gpu_keeps_is_refused_with_the_nearest(
+    choose: Choose, limit: dict[str, float], said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said) as refused:
+        choose(ask(**limit))
+    assert refused.value.fields.keys() == limit.keys()
+
+
+def test_what_fits_on_none_says_what_is_nearest_and_what_to_try(choose: Choose) -> None:
+    logged: list[Event] = []
+    with pytest.raises(
+        DoesNotFit, match=r"fits on no GPU .* nearest is NVIDIA H200 SXM 141GB: batch 1 needs"
+    ):
+        choose(ask(), gib_per_sample=1000, logged=logged)
+    lines = [event.message for event in logged if isinstance(event, Log)]
+    assert len(lines) == len(GPUS)
+
+
+def test_a_gpu_that_cannot_run_it_is_not_chosen(choose: Choose) -> None:
+    chosen, _ = choose(ask(precision="bf16-mixed"), v100_32gb=0.001)
+    assert GPUS[chosen.gpu].bf16_flops is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"price_per_hour_usd": 2}, "price_per_hour_usd"),
+        ({"memory_limit_bytes": "8GiB"}, "memory_limit_bytes"),
+        ({"gpu": "a10", "most_usd_per_hour": 2}, "most_usd_per_hour"),
+        ({"gpu": "local", "most_hours_per_million": 2}, "most_hours_per_million"),
+    ],
+)
+def test_what_contradicts_the_choice_is_refused(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        ask(**fields)
+    assert refused.value.fields.keys() == {named}
+
+
+def test_one_analysis_answers_for_the_chosen_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2}
+    config: dict[str, object] = small | {
+        "intermediate_size": 128,
+        "vocab_size": 500,
+        "model_type": "bert",
+    }
+    config["max_position_embeddings"] = 64
+    asked: list[str] = []
+
+    def noted(request: AnalysisRequest, *args: Any, **kwargs: Any) -> Any:
+        asked.append(request.gpu)
+        return analyze_predicted(request, *args, **kwargs)
+
+    monkeypatch.setattr(analysis, "analyze_predicted", noted)
+    request = AnalysisRequest.parse({"config": config, "gpu": ANY, "sequence_length": 16})
+    result = analyze(request, lambda _: None)
+    assert [result.gpu.name] == [GPUS[name].display_name for name in asked]
+    assert "costs least of the" in result.caveats[0]
