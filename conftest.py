@@ -13,6 +13,7 @@ from django.core.management.sql import sql_flush
 MESSAGE = "message"
 """The property of a test that holds its message for the end of the run."""
 
+os.environ["ENGINE_TRACES"] = ""  # every test makes its own traces, in its own processes too
 if "PYTEST_XDIST_WORKER" in os.environ:  # one core each; torch reads this on import
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -37,7 +37,7 @@ def analyze(
         request: What to analyse.
         emit: Receives log lines and trials as they come.
         known: Trials from an earlier attempt at the same request, which are not repeated.
-        traced: Returns the traces of a prediction; ``None`` traces again each time.
+        traced: Returns the traces of a prediction; ``None`` keeps none in memory.
         measured: Steps that were measured elsewhere, beside those of this machine's own file.
         prices: USD per GPU-hour by catalogue name, where it is not the catalogue's; for ``any``.
 

@@ -19,6 +19,7 @@ from django.conf import settings
 from analyses.jobs.environments import OWN
 from engine.environments import Environment
 from engine.hub import SWITCH
+from engine.prediction.trace_files import FOLDER_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _OF_THE_ENGINE = frozenset({
     SWITCH, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
     "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
-    "ENGINE_CALIBRATION",
+    "ENGINE_CALIBRATION", FOLDER_VARIABLE,
 })  # fmt: skip
 _OF_ITS_LIBRARIES = (
     "LC_", "XDG_", "PYTHON", "PYTORCH_", "TORCH", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_",
@@ -286,7 +287,8 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
         for name, value in given.items()
         if name in _OF_THE_ENGINE or name.startswith(_OF_ITS_LIBRARIES)
     }
-    return kept | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
+    traces = {FOLDER_VARIABLE: str(settings.DATA_DIR / "traces")}
+    return traces | kept | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 
 
 def _text(line: bytes) -> str:

@@ -32,7 +32,7 @@ from .probe import convolves, predict_step, predict_trial
 from .step_time import StepTime, ratio_noise
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
-from .traces import Emit, TraceRequest, trace_request
+from .traces import Emit, KeptTraces, TraceRequest
 
 _NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "
@@ -66,14 +66,14 @@ def analyze_predicted(
         request: Its GPU is one of the catalogue.
         emit: Receives log lines and trials as they come.
         known: Trials of the same request, by batch size, that need not be made again.
-        traced: Traces the workload; by default :func:`trace_request`.
+        traced: Traces the workload; by default :class:`KeptTraces`.
         experience: The steps that were measured before.
 
     Raises:
         DoesNotFit: If not even the smallest batch does.
     """
     gpu = catalogue_gpu(request)
-    trace_at = (traced or trace_request)(request, cuda_behaviour(gpu.compute_capability), emit)
+    trace_at = (traced or KeptTraces())(request, cuda_behaviour(gpu.compute_capability), emit)
     prediction = Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
 
     def refusal(smallest: Trial) -> DoesNotFit:
@@ -240,7 +240,7 @@ def predict_batch(
     Args:
         request: Its GPU is one of the catalogue.
         emit: Receives log lines.
-        traced: Traces the workload at every batch size; by default :func:`trace_request`.
+        traced: Traces the workload at every batch size; by default :class:`KeptTraces`.
         experience: The steps that were measured before.
 
     Raises:
@@ -255,7 +255,7 @@ def predict_batch(
     batch_size = request.current_batch_size
     workload = request.workload_at(batch_size)
     with blaming_the_config(workload):
-        step = (traced or trace_request)(request, behaviour, emit)(batch_size)
+        step = (traced or KeptTraces())(request, behaviour, emit)(batch_size)
     step.check_runnable()
     allocator = AllocatorOptions.parse(request.allocator)
     correction = experience.of(workload, gpu.name)

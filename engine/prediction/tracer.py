@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -91,7 +91,34 @@ def trace(
         return recorder.trace
 
 
-def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) -> TraceAt:
+@dataclass
+class EveryBatchSize:
+    """A few traces of a workload that give every batch size; a :data:`TraceAt`.
+
+    Attributes:
+        traces: Give all from 2 up.
+        each: Traces one batch size by itself; it is not pickled.
+        single: The trace of batch 1, made once it is needed; ``None`` before.
+    """
+
+    traces: AffineTrace | QuadraticTrace
+    each: TraceAt | None = None
+    single: Trace | None = None
+
+    def __call__(self, batch_size: int) -> Trace:
+        if batch_size > 1:
+            return self.traces.at(batch_size)
+        if self.single is None:
+            if self.each is None:
+                raise ValueError("nothing traces batch 1")
+            self.single = one_sample(self.each, self.traces.at(LOW))
+        return self.single
+
+    def __getstate__(self) -> dict[str, object]:
+        return vars(self) | {"each": None}
+
+
+def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) -> EveryBatchSize:
     """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
 
     Raises:
@@ -102,11 +129,9 @@ def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) 
         return trace(workload, batch_size, behaviour)
 
     low, high = each(LOW), each(HIGH)
-    traces: AffineTrace | QuadraticTrace = AffineTrace(low, high)
     if workload.task is Task.CONTRASTIVE:  # each sample is compared with every other
-        traces = QuadraticTrace(low, high, each(HIGH + 1))
-    single = cache(lambda: one_sample(each, low))
-    return lambda batch_size: single() if batch_size == 1 else traces.at(batch_size)
+        return EveryBatchSize(QuadraticTrace(low, high, each(HIGH + 1)), each)
+    return EveryBatchSize(AffineTrace(low, high), each)
 
 
 @contextmanager

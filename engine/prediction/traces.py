@@ -1,15 +1,16 @@
 """Traces for a prediction, made as rarely as possible, since tracing takes most of its time.
 
-Two traces of a step give every batch size. GPUs that are traced alike share them, and a process
-that predicts again and again keeps those of the last few workloads.
+Two traces of a step give every batch size. GPUs that are traced alike share them, a process that
+predicts again and again keeps those of the last few workloads, and all processes share a folder.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from types import EllipsisType
 from typing import Any, cast
 
 from ..allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
@@ -19,7 +20,8 @@ from ..request import AnalysisRequest, Request
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, NotAffine, Trace
 from ..workload import Precision, Workload
-from .tracer import LOW, TraceAt, trace, trace_every_batch_size
+from .trace_files import TraceFiles, trace_files
+from .tracer import LOW, EveryBatchSize, TraceAt, trace, trace_every_batch_size
 
 Emit = Callable[[Event], None]
 TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]
@@ -87,10 +89,14 @@ class SharedTraces:
 
     Args:
         trace_every: Traces the workload at every batch size, given a GPU's behaviour.
+        kept: Those of the workload on disk; ``None`` to keep none there.
     """
 
-    def __init__(self, trace_every: Callable[[CudaBehaviour], TraceAt]) -> None:
+    def __init__(
+        self, trace_every: Callable[[CudaBehaviour], TraceAt], kept: _OnDisk | None = None
+    ) -> None:
         self._trace_every = trace_every
+        self._kept = kept
         self._families: list[_Family] = []
 
     def of(self, behaviour: CudaBehaviour) -> TraceAt:
@@ -99,25 +105,83 @@ class SharedTraces:
         return cache(lambda batch_size: self._at(behaviour, batch_size))
 
     def _at(self, behaviour: CudaBehaviour, batch_size: int) -> Trace:
-        workspace_bytes = getattr(behaviour, _WORKSPACE)
-        for family in self._families:
-            if family.includes(behaviour):
-                trace = family.trace_at(workspace_bytes)(batch_size)
-                # A batch size with a trace of its own, such as 1, may add look-ups that differ.
-                if family.includes(behaviour):
-                    return trace
+        trace = self._known(behaviour, batch_size, self._families)
+        if trace is None and self._kept is not None:
+            found = self._kept.load(behaviour)
+            trace = self._known(behaviour, batch_size, found)
+            self._families += [one for one in found if one.includes(behaviour)]
+        if trace is not None:
+            return trace
         recording = _RecordingBehaviour(behaviour)
         traced = self._trace_every(cast(CudaBehaviour, recording))
-        self._families.append(_Family(recording.lookups, traced, workspace_bytes))
-        return self._families[-1].trace_at(workspace_bytes)(batch_size)
+        family = _Family(recording.lookups, traced, behaviour.cublas_workspace_bytes)
+        self._families.append(family)
+        trace = family.at(batch_size, behaviour.cublas_workspace_bytes)
+        self._keep(family)
+        return trace
+
+    def _known(
+        self, behaviour: CudaBehaviour, batch_size: int, families: Iterable[_Family]
+    ) -> Trace | None:
+        for family in families:
+            if not family.includes(behaviour):
+                continue
+            before = family.count
+            trace = family.at(batch_size, behaviour.cublas_workspace_bytes)
+            if family.count > before:
+                self._keep(family)
+            # A batch size with a trace of its own, such as 1, may add look-ups that differ.
+            if family.includes(behaviour):
+                return trace
+        return None
+
+    def _keep(self, family: _Family) -> None:
+        if self._kept is not None and isinstance(family.traced, EveryBatchSize):
+            self._kept.save(family)
+
+
+@dataclass(frozen=True)
+class _OnDisk:
+    """The traces of one workload on disk, for several kinds of GPU.
+
+    Attributes:
+        workload: The one that is traced.
+        files: Where.
+        warn: Receives a sentence where a file cannot be read or written.
+    """
+
+    workload: Workload
+    files: TraceFiles
+    warn: Callable[[str], object]
+
+    def load(self, behaviour: CudaBehaviour) -> list[_Family]:
+        """What was saved; ``behaviour`` is for what may have to be traced besides."""
+        families = []
+        for lookups, traced, workspace_bytes in self.files.load(self.workload, self.warn) or ():
+            recording = cast(CudaBehaviour, _RecordingBehaviour(behaviour, lookups))
+            traced.each = partial(_trace_one, self.workload, recording)
+            families.append(_Family(lookups, traced, workspace_bytes))
+        return families
+
+    def save(self, family: _Family) -> None:
+        """Save traces beside those for other kinds of GPU."""
+        saved = self.files.load(self.workload, self.warn) or []
+        # Those for the same kind of GPU had fewer look-ups, or as many.
+        others = [one for one in saved if not one[0].items() <= family.lookups.items()]
+        traces = [*others, (family.lookups, family.traced, family.workspace_bytes)]
+        self.files.save(self.workload, traces, self.warn)
+
+
+def _trace_one(workload: Workload, behaviour: CudaBehaviour, batch_size: int) -> Trace:
+    return trace(workload, batch_size, behaviour)
 
 
 class _RecordingBehaviour:
-    """A GPU's behaviour that records every look-up and its result."""
+    """A GPU's behaviour that records every look-up and its result, beside earlier ones."""
 
-    def __init__(self, behaviour: CudaBehaviour) -> None:
+    def __init__(self, behaviour: CudaBehaviour, lookups: dict[_Call, Any] | None = None) -> None:
         self._behaviour = behaviour
-        self.lookups: dict[_Call, Any] = {}
+        self.lookups: dict[_Call, Any] = {} if lookups is None else lookups
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._behaviour, name)
@@ -151,7 +215,16 @@ class _Family:
                 return False
         return True
 
-    def trace_at(self, workspace_bytes: int) -> TraceAt:
+    @property
+    def count(self) -> int:
+        """Of the traces that were made."""
+        traced = self.traced
+        return 2 if isinstance(traced, EveryBatchSize) and traced.single is not None else 1
+
+    def at(self, batch_size: int, workspace_bytes: int) -> Trace:
+        return self._trace_at(workspace_bytes)(batch_size)
+
+    def _trace_at(self, workspace_bytes: int) -> TraceAt:
         """The traces with cuBLAS workspaces of this size; each batch size is replayed once."""
         if workspace_bytes not in self._by_workspace:
 
@@ -204,17 +277,22 @@ class _Replayed(Trace):
 
 
 class KeptTraces:
-    """Keeps the traces of the last few workloads; a :data:`TraceRequest`.
+    """Keeps the traces of the last few workloads, and those of more on disk.
 
-    Users predict the same workload on one GPU after another, and at one batch size after another.
+    It is a :data:`TraceRequest`. Users predict the same workload on one GPU after another, at one
+    batch size after another, and in one process after another.
 
     Args:
-        most: How many workloads are kept, which bounds the memory they take.
+        most: How many workloads are kept in memory, which bounds what they take.
+        files: Those on disk; by default as the environment says, ``None`` for none.
     """
 
-    def __init__(self, most: int = MOST_WORKLOADS) -> None:
+    def __init__(
+        self, most: int = MOST_WORKLOADS, files: TraceFiles | EllipsisType | None = ...
+    ) -> None:
         self._most = most
-        self._kept: OrderedDict[tuple[Workload, int | None], SharedTraces] = OrderedDict()
+        self._files = trace_files() if files is ... else files
+        self._kept: OrderedDict[Workload, SharedTraces] = OrderedDict()
         self._traced = False
         self._emit: Emit = lambda _: None
 
@@ -224,26 +302,36 @@ class KeptTraces:
         """The traces of a request's workload; nothing is kept where tracing fails."""
         if behaviour is None:
             return trace_request(request, behaviour, emit)
-        shared = self._shared(request)
         self._emit, self._traced = emit, False
-        trace_at = shared.of(behaviour)
+        trace_with = cache(lambda count: self._shared(_with_micro_batches(request, count)))
+        of_request = by_accumulation(request, lambda count: trace_with(count).of(behaviour))
+        today = min(request.accumulation_at(request.current_batch_size), 2)
+        trace_with(today).of(behaviour)  # fails now, if it does
         if not self._traced:
             emit(Log("The same training step was traced before; reusing its traces"))
-        return trace_at
+        return of_request
 
-    def _shared(self, request: AnalysisRequest) -> SharedTraces:
-        """The traces of the request's workload, now the most recently used."""
-        if request.workload.precision is Precision.TF32:  # products run faster, and nothing else
-            same = replace(request.workload, precision=Precision.FP32)
-            request = replace(request, workload=same)
-        key = (request.workload, request.global_batch_size)
-        if key not in self._kept:
-            self._kept[key] = SharedTraces(lambda other: self._trace(request, other))
-        self._kept.move_to_end(key)
+    def _shared(self, workload: Workload) -> SharedTraces:
+        """The traces of a workload, now the most recently used."""
+        if workload not in self._kept:
+            on_disk = self._files and _OnDisk(workload, self._files, self._warn)
+            self._kept[workload] = SharedTraces(partial(self._trace, workload), on_disk or None)
+        self._kept.move_to_end(workload)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)
-        return self._kept[key]
+        return self._kept[workload]
 
-    def _trace(self, request: AnalysisRequest, behaviour: CudaBehaviour) -> TraceAt:
+    def _trace(self, workload: Workload, behaviour: CudaBehaviour) -> TraceAt:
         self._traced = True
-        return trace_request(request, behaviour, lambda event: self._emit(event))
+        return trace_workload(workload, behaviour, lambda event: self._emit(event))
+
+    def _warn(self, message: str) -> None:
+        self._emit(Log(message, "warning"))
+
+
+def _with_micro_batches(request: AnalysisRequest, count: int) -> Workload:
+    """The workload to trace for a request: products run faster in TF32, and nothing else does."""
+    fields: dict[str, Any] = {"gradient_accumulation": count}
+    if request.workload.precision is Precision.TF32:
+        fields["precision"] = Precision.FP32
+    return replace(request.workload, **fields)

@@ -1,0 +1,128 @@
+"""Traces kept on disk, so that previews, analyses and plans trace a workload once.
+
+There is one file for each workload, named after a hash of it and of all that its traces depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import tempfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..fingerprint import fingerprint
+from ..process import state_folder
+from ..workload import Workload
+
+FOLDER_VARIABLE = "ENGINE_TRACES"
+"""Environment variable with the folder of the traces; empty to keep none on disk."""
+
+MOST_BYTES = 256 * 2**20
+"""Of all files: those that were used least recently are removed. A workload takes 20 to 400 kB."""
+
+_SUFFIX = ".trace"
+_PACKAGE = __name__.removesuffix("prediction.trace_files")  # ``memorymark.`` where installed
+
+
+@dataclass(frozen=True)
+class TraceFiles:
+    """The traces in a folder.
+
+    What cannot be read, such as a file of a version that wrote otherwise, is traced again. Files
+    are written as a whole or not at all, so processes may share the folder.
+
+    Attributes:
+        folder: Need not exist.
+        most_bytes: Of all files together.
+    """
+
+    folder: Path
+    most_bytes: int = MOST_BYTES
+
+    def load(self, workload: Workload, warn: Callable[[str], object]) -> Any:
+        """What was saved for a workload; ``None`` if nothing was, or it cannot be read.
+
+        Args:
+            workload: Its traces.
+            warn: Receives a sentence where a file cannot be read.
+        """
+        path = self._path(workload)
+        try:
+            content = path.read_bytes()
+            os.utime(path)
+            return _Reader(io.BytesIO(zlib.decompress(content))).load()
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # pickle raises nearly anything for a damaged file
+            warn(f"{path} is not usable and will be written again: {type(error).__name__}: {error}")
+            return None
+
+    def save(self, workload: Workload, traces: object, warn: Callable[[str], object]) -> None:
+        """Keep the traces of a workload.
+
+        Args:
+            workload: Its traces.
+            traces: Of the engine's own classes.
+            warn: Receives a sentence where they cannot be kept.
+        """
+        content = zlib.compress(pickle.dumps(traces, protocol=5), level=1)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
+                file.write(content)
+            Path(file.name).replace(self._path(workload))
+            self._make_room()
+        except OSError as error:
+            warn(f"traces are not kept in {self.folder}: {error}")
+
+    def _path(self, workload: Workload) -> Path:
+        asked = json.dumps(workload.to_dict(), sort_keys=True)
+        digest = hashlib.sha256(f"{_fingerprint()} {asked}".encode()).hexdigest()
+        return self.folder / f"{digest[:40]}{_SUFFIX}"
+
+    def _make_room(self) -> None:
+        """Remove the least recently used files, also those that were never finished."""
+        files = [(path.stat(), path) for path in self.folder.iterdir()]
+        left = sum(stat.st_size for stat, _ in files)
+        for stat, path in sorted(files, key=lambda one: one[0].st_mtime):
+            if left <= self.most_bytes:
+                return
+            with suppress(FileNotFoundError):  # another process was first
+                path.unlink()
+            left -= stat.st_size
+
+
+def trace_files() -> TraceFiles | None:
+    """Those of this machine; ``None`` if the environment says that none are kept."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder == "":
+        return None
+    return TraceFiles(Path(folder) if folder else state_folder() / "traces")
+
+
+_fingerprint = cache(fingerprint)
+
+
+class _Reader(pickle.Unpickler):
+    """Reads the engine's own classes and PyTorch's number formats, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in _FORMATS:
+            return super().find_class(module, name)
+        if module.startswith(_PACKAGE):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__.startswith(_PACKAGE):
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is none of ours")
+
+
+_FORMATS = ("float32", "float16", "bfloat16", "float64")

@@ -1,0 +1,163 @@
+"""Traces that are kept on disk are those that were made, and nothing depends on them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zlib
+from pathlib import Path
+
+import pytest
+
+from engine.events import Event, Log
+from engine.prediction import traces
+from engine.prediction.trace_files import FOLDER_VARIABLE, TraceFiles, trace_files
+from engine.prediction.tracer import TraceAt, trace_every_batch_size
+from engine.prediction.traces import KeptTraces
+from engine.request import AnalysisRequest
+from engine.tests.conftest import small_workload
+from engine.tracing.lowering import cuda_behaviour
+from engine.workload import Precision
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
+
+
+def silent(_: object) -> None:
+    """Ignores events and warnings."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TraceFiles:
+    return TraceFiles(tmp_path / "traces")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Precision]:
+    """The precision of each workload that was really traced."""
+    counted: list[Precision] = []
+
+    def trace(*given: object) -> TraceAt:
+        workload, behaviour = given
+        counted.append(workload.precision)  # type: ignore[attr-defined]
+        return trace_every_batch_size(workload, behaviour)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(traces, "trace_every_batch_size", trace)
+    return counted
+
+
+def asked(**fields: object) -> AnalysisRequest:
+    return AnalysisRequest.parse(
+        {"model": "distilbert", "gpu": "a10", "sequence_length": 32} | fields
+    )
+
+
+def traced(files: TraceFiles | None, request: AnalysisRequest, capability: float = 8.6) -> TraceAt:
+    """As a process finds them that has traced nothing yet."""
+    return KeptTraces(files=files)(request, cuda_behaviour(capability), silent)
+
+
+def test_another_process_finds_equal_traces(files: TraceFiles, made: list[Precision]) -> None:
+    fresh = traced(None, asked())
+    traced(files, asked())
+    again = traced(files, asked())
+    assert len(made) == 2
+    for batch_size in (1, 2, 7, 100):
+        assert again(batch_size) == fresh(batch_size)
+        assert again(batch_size).operations == fresh(batch_size).operations
+        assert again(batch_size).replay() == fresh(batch_size).replay()
+
+
+def test_batch_one_is_kept_once_it_was_traced(
+    files: TraceFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = traced(files, asked())(1)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr(traces, "trace", refuse)
+    assert traced(files, asked())(1) == first
+
+
+def test_workloads_and_kinds_of_gpu_are_told_apart(
+    files: TraceFiles, made: list[Precision]
+) -> None:
+    for precision in ("fp32", "bf16-mixed"):
+        for capability in (8.6, 9.0):
+            alone = traced(None, asked(precision=precision), capability)(3)
+            assert traced(files, asked(precision=precision), capability)(3) == alone
+    made.clear()
+    for precision in ("fp32", "bf16-mixed"):
+        for capability in (8.6, 9.0):
+            traced(files, asked(precision=precision), capability)
+    assert made == []
+
+
+def test_tf32_has_the_traces_of_fp32(files: TraceFiles, made: list[Precision]) -> None:
+    assert traced(files, asked(precision="tf32"))(4) == traced(files, asked())(4)
+    assert made == [Precision.FP32]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not compressed",
+        zlib.compress(b"no pickle"),
+        zlib.compress(pickle.dumps(Path("/"))),
+    ],
+)
+def test_a_damaged_file_is_written_again(
+    files: TraceFiles, made: list[Precision], content: bytes
+) -> None:
+    traced(files, asked())
+    (path,) = files.folder.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    said: list[Event] = []
+    KeptTraces(files=files)(asked(), cuda_behaviour(8.6), said.append)
+    assert len(made) == 2
+    assert path.read_bytes() == whole
+    warnings = [event for event in said if isinstance(event, Log) and event.level == "warning"]
+    assert "is not usable and will be written again" in warnings[0].message
+
+
+def test_only_our_own_classes_are_read(files: TraceFiles) -> None:
+    workload = small_workload("distilbert")
+    for other in (os.system, Path("/"), os.getcwd):
+        said: list[str] = []
+        files.save(workload, other, silent)
+        assert files.load(workload, said.append) is None
+        assert "is none of ours" in said[0]
+
+
+def test_the_least_recently_used_files_are_removed(tmp_path: Path) -> None:
+    names = ("bert", "roberta", "gpt2")
+    workloads = [small_workload(name) for name in names]
+    files = TraceFiles(tmp_path)
+    files.save(workloads[0], "x", silent)
+    each = sum(path.stat().st_size for path in tmp_path.iterdir())
+    files = TraceFiles(tmp_path, most_bytes=2 * each)
+    files.save(workloads[1], "x", silent)
+    for age, workload in ((100, workloads[0]), (200, workloads[1])):
+        os.utime(files._path(workload), (age, age))
+    assert files.load(workloads[0], silent) == "x"
+    files.save(workloads[2], "x", silent)
+    assert [files.load(workload, silent) for workload in workloads] == ["x", None, "x"]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    files, said = TraceFiles(tmp_path / "file"), list[str]()
+    files.save(small_workload("bert"), "x", said.append)
+    assert "traces are not kept" in said[0]
+
+
+def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, "")
+    assert trace_files() is None
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    assert trace_files() == TraceFiles(tmp_path)
+    monkeypatch.delenv(FOLDER_VARIABLE)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert trace_files() == TraceFiles(tmp_path / "memorymark" / "traces")
