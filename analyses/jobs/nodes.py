@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from analyses.jobs import environments
 from analyses.models import Node
-from engine.fingerprint import fingerprint
+from engine.prediction.fingerprint import fingerprint
 from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
 
 logger = logging.getLogger(__name__)

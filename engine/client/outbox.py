@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fingerprint import fingerprint
+from ..prediction.fingerprint import fingerprint
 from ..prediction.speed_model import STEP_PREDICTOR, step_predictor
 from .errors import LabError, Refused
 

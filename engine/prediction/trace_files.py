@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..fingerprint import fingerprint
 from ..process import state_folder
 from ..workload import Workload
+from .fingerprint import fingerprint
 
 FOLDER_VARIABLE = "ENGINE_TRACES"
 """Environment variable with the folder of the traces; empty to keep none on disk."""

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import fingerprint
-from engine.prediction import intervals
+from engine.prediction import fingerprint, intervals
 
 
 def test_the_fingerprint_is_stable() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from engine import __version__
 from engine.errors import OF_THE_EXTRA
-from engine.fingerprint import fingerprint
+from engine.prediction.fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
@@ -170,5 +170,5 @@ class TestWithTheExtra:
             assert (trial["batch_size"], trial["fits"]) == (8, True)
 
     def test_it_is_the_same_engine(self, full: Path, tmp_path: Path) -> None:
-        program = "from memorymark.fingerprint import fingerprint; print(fingerprint())"
+        program = "from memorymark.prediction.fingerprint import fingerprint; print(fingerprint())"
         assert output(full / "python", "-c", program, folder=tmp_path).strip() == fingerprint()

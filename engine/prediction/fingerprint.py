@@ -15,10 +15,10 @@ def fingerprint() -> str:
 
     Reads about 1 MB of files and loads neither torch nor transformers.
     """
-    from .prediction.intervals import own_file
+    from .intervals import own_file  # loads more than a training job needs
 
     digest = hashlib.sha256()
-    root, own = Path(__file__).parent, own_file()
+    root, own = Path(__file__).parent.parent, own_file()
     files = [path for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
     files = [path for path in files if "tests" not in path.relative_to(root).parts]
     for path in [*files, *([own] if own.exists() else [])]:
