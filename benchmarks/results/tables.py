@@ -290,7 +290,10 @@ def step_time_learned(read: Read) -> str:
 
 
 def step_time_sweeps(read: Read) -> str:
-    """Published pairs of batches, with what is said of them."""
+    """The widest published pair of batches of each setup, with what is said of it."""
+    sweeps = read("step_time").figures["sweeps"]
+    wrong = sum(one["wrong"] for one in sweeps)
+    everything = [f"all {len(sweeps)} pairs", "", "", "", "", f"{wrong} wrong"]
     return _table(
         ["model", "GPU", "batches", "measured", "predicted", "verdict"],
         [
@@ -302,8 +305,10 @@ def step_time_sweeps(read: Read) -> str:
                 f"{one['predicted']:.2f}× ({one['low']:.2f} to {one['high']:.2f})",
                 one["verdict"] + (", **wrong**" if one["wrong"] else ""),
             ]
-            for one in read("step_time").figures["sweeps"]
-        ],
+            for one in sweeps
+            if one["widest"]
+        ]
+        + [everything],
     )
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from benchmarks.step_time import predictions
 from benchmarks.step_time.fitting import Table, fit
-from benchmarks.step_time.report import figures, ranges_of, tables
+from benchmarks.step_time.report import figures, ranges_of, tables, unseen_error
 from benchmarks.step_time.rows import CHECKED, FITTED, read_rows
 from benchmarks.step_time.work import is_traced, trace_missing
 from benchmarks.step_time.writing import as_toml, ranges_as_toml
@@ -60,7 +60,7 @@ def _fit(traced_only: bool) -> None:
     sys.stderr.write("Fitting without each fold ...\n")
     found = predictions.predict(rows, checks)
     predictions.write(found)
-    unseen = figures(found).errors[0]
+    unseen = unseen_error(found)
     ranges = ranges_as_toml(ranges_of(found), unseen.median, unseen.percentile_90)
     FILE.write_text(text + ranges, encoding="utf-8")
     speed_model.cache_clear()

@@ -16,6 +16,16 @@ _LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 2
 _BERT = {"model_type": "bert", "intermediate_size": 3072, "vocab_size": 30522}
 _BERT_LARGE = _BERT | _LARGE | {"intermediate_size": 4096}
 _GPT2 = {"model_type": "gpt2", "vocab_size": 50257}
+_NO_DROPOUT = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+# MPT is GPT-2 with another vocabulary, one kernel for GELU and for attention, and no dropout.
+_MPT = {
+    "model_type": "gpt2",
+    "vocab_size": 50368,
+    "activation_function": "gelu",
+    "n_positions": 8192,
+    "attn_implementation": "sdpa",
+    **_NO_DROPOUT,
+}
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert-base": _BERT,
@@ -24,6 +34,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "ns-gpt2_large": _GPT2 | {"n_embd": 1280, "n_head": 20, "n_layer": 36},
     "ns-gpt3_27": _GPT2 | {"n_embd": 2560, "n_head": 32, "n_layer": 32, "n_positions": 2048},
     "ns-gpt3_xl": _GPT2 | {"n_embd": 3072, "n_head": 24, "n_layer": 24, "n_positions": 2048},
+    "nanogpt": _GPT2 | _NO_DROPOUT | {"activation_function": "gelu_pytorch_tanh"},
+    "mpt-125m": _MPT | {"n_embd": 768, "n_head": 12, "n_layer": 12},
+    "mpt-350m": _MPT | {"n_embd": 1024, "n_head": 16, "n_layer": 24},
+    "mpt-760m": _MPT | {"n_embd": 1536, "n_head": 12, "n_layer": 24},
+    "mpt-1b": _MPT | {"n_embd": 2048, "n_head": 16, "n_layer": 24},
+    "mpt-3b": _MPT | {"n_embd": 2560, "n_head": 20, "n_layer": 32},
     "ns-opt_13": {
         "model_type": "opt",
         "hidden_size": 2048,
@@ -34,7 +50,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "word_embed_proj_dim": 2048,
     },
 }
-"""The sizes of each config; everything else is transformers' default."""
+"""The sizes of each config; everything else is transformers' default, attention eager."""
 
 
 @dataclass(frozen=True)
@@ -98,20 +114,20 @@ def _images(model: nn.Module, size: int) -> Built:
 def _text(sizes: dict[str, Any], task: str, tokens: int) -> Built:
     import transformers
 
+    attention = sizes.get("attn_implementation", "eager")
     config = transformers.AutoConfig.for_model(**sizes)
-    config._attn_implementation = "eager"
+    config._attn_implementation = attention
     config.use_cache = False
     heads: dict[str, Any] = {
         "qa": transformers.AutoModelForQuestionAnswering,
         "lm": transformers.AutoModelForCausalLM,
     }
-    model = heads[task].from_config(config, attn_implementation="eager")
+    model = heads[task].from_config(config, attn_implementation=attention)
 
     def make_batch(samples: int) -> Batch:
-        whole = {
-            name: torch.zeros(samples, tokens, dtype=torch.long)
-            for name in ("input_ids", "attention_mask")
-        }
+        # FlashAttention takes no mask.
+        names = ("input_ids", "attention_mask") if attention == "eager" else ("input_ids",)
+        whole = {name: torch.zeros(samples, tokens, dtype=torch.long) for name in names}
         if task == "qa":
             ends = {
                 f"{end}_positions": torch.zeros(samples, dtype=torch.long)

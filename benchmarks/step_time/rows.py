@@ -19,6 +19,7 @@ _OTHER_GPUS = DATA / "step_time_gpus.toml"
 NO_TRACE = {
     "timm:densenet121d",
     "timm:densenet264",
+    "timm:densenet264d_iabn",
     "timm:gluon_xception65",
     "timm:regnety_040s_gn",
 }
@@ -32,7 +33,7 @@ class Row:
     Attributes:
         trace: The model, as :func:`benchmarks.step_time.models.build` takes it.
         size: Pixels of a side, or tokens.
-        precision: ``fp32``, ``tf32`` or ``fp16-mixed``.
+        precision: ``fp32``, ``tf32``, ``fp16-mixed`` or ``bf16-mixed``.
     """
 
     source: str

@@ -57,8 +57,9 @@ def operations(job: dict[str, Any], batch_size: int) -> list[Operation]:
             for name, tensor in built.make_batch(batch_size).items()
         }
         recorder = MemoryRecorder(steps, batch_size)
-        # Adam's state exists from the second step on.
-        for _ in range(2 if isinstance(steps.optimizer, torch.optim.Adam) else 1):
+        # Their state exists from the second step on.
+        stateful = (torch.optim.Adam, torch.optim.Adadelta)
+        for _ in range(2 if isinstance(steps.optimizer, stateful) else 1):
             recorder.record_step(lambda: _step(steps, built, batch, job["precision"]))
         return recorder.trace.operations
 
@@ -87,6 +88,8 @@ def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | Non
         return torch.optim.Adam(parameters, lr=1e-3, fused=True)
     if name == "bert-adam":
         return torch.optim.Adam(parameters, lr=1e-3, weight_decay=0.01, foreach=False)
+    if name == "adadelta":
+        return torch.optim.Adadelta(parameters, foreach=False)
     nesterov = name == "sgd-nesterov"
     sgd = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, nesterov=nesterov, foreach=False)
     for parameter in model.parameters():
