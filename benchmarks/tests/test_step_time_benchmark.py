@@ -87,10 +87,10 @@ def test_the_fit_and_the_engine_compute_the_same_times() -> None:
 def test_the_fit_finds_what_rows_determine_and_leaves_the_rest() -> None:
     import torch
 
-    from benchmarks.step_time.fitting import Table, as_table, constants, fit, model_of, names_of
+    from benchmarks.step_time.fitting import Table, as_table, constants, fit, model_of
 
     rows = _rows()
-    wanted = constants(names_of(rows))
+    wanted = constants({row.gpu for row in rows})
     true = {name: one.start for name, one in wanted.items()} | {"gpu.a10": 0.8}
     model = as_table(model_of(true.__getitem__, {row.gpu for row in rows}, list))
     seconds = Table(rows).seconds(model).tolist()

@@ -22,10 +22,10 @@ from ..workload import Workload
 from .intervals import RelativeRange, Residual, own_file, read_residuals
 from .speed_model import step_predictor
 
-GPU_SPREAD = 0.07
+GPU_SPREAD = 0.06
 """Standard deviation of the logarithm of measured over predicted step time, of whole GPUs. All
 three are those of 179 published rows on 27 GPUs, as ``python -m benchmarks.step_time`` prints."""
-WORKLOAD_SPREAD = 0.09
+WORKLOAD_SPREAD = 0.11
 """The same of workloads on one GPU."""
 STEP_SPREAD = 0.06
 """The same of steps of one workload on one GPU, at several batch sizes."""
