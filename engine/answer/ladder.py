@@ -133,12 +133,12 @@ def in_order(rungs: Sequence[Rung]) -> list[Rung]:
     today, *others = rungs
     gaining = [rung for rung in others if _gains(rung)]
     left = [rung for rung in gaining if not any(_stands_for(other, rung) for other in rungs)]
-    ordered: list[Rung] = []
-    for group in (True, False):
-        for away in (False, True):
-            of_group = [r for r in left if r.fits is group and _is_away(r) is away]
-            ordered += _best_first(of_group)
-    return [today, *ordered][:MOST_RUNGS]
+    fitting = [rung for rung in left if rung.fits]
+    here = _best_first([rung for rung in fitting if not _is_away(rung)])
+    away = _best_first([rung for rung in fitting if _is_away(rung)])
+    refused = [rung for rung in left if not rung.fits]
+    most_here = max(MOST_RUNGS - 1 - len(away), 1)
+    return [today, *here[:most_here], *away, *refused][:MOST_RUNGS]
 
 
 def _is_away(rung: Rung) -> bool:

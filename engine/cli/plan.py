@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..answer.conclusion import times
-from ..gpus import GPUS
+from ..gpus import GIB, GPUS
 from ..result import Source
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
@@ -28,6 +28,7 @@ def render_plan(plan: Plan) -> RenderableType:
         Text(f"{_trained(plan)}\nWith {in_words(plan.software)}"),
         Text(_verdict(plan), style="bold green" if plan.cheapest else "bold red"),
         *_ladder(plan),
+        *_room(plan),
         section(f"GPUs (speed {Source.PREDICTED}, prices {Source.ASSUMED})", _gpus(plan)),
     ]
     refused = [option for option in plan.options if not option.fits]
@@ -111,6 +112,27 @@ def _ladder(plan: Plan) -> list[RenderableType]:
         reasons = (f"{_moves(rung)}: {rung.why_not}" for rung in refused)
         parts.append(section("Moves that do not help", bullets(reasons)))
     return parts
+
+
+def _room(plan: Plan) -> list[RenderableType]:
+    """What the memory left free could be used for."""
+    room = plan.room
+    if room is None:
+        return []
+    uses = []
+    if room.sequence_length is not None:
+        uses.append(f"Sequences of {room.sequence_length:,} tokens surely fit.")
+    if room.model is not None:
+        uses.append(f"{room.model_name} surely fits.")
+    if room.gpu is not None:
+        uses.append(
+            f"{room.gpu_name} has at least 95% of this speed, for "
+            f"{room.gpu_price_per_hour_usd:,.2f} USD per hour ({Source.ASSUMED})."
+        )
+    if room.runs > 1:
+        uses.append(f"{room.runs:,} such runs share the GPU's memory, though not its speed.")
+    title = f"{room.free_bytes / GIB:,.1f} GiB are free at batch {room.batch_size:,}"
+    return [section(f"{title} ({Source.PREDICTED})", bullets(uses))] if uses else []
 
 
 def _rungs(rungs: Sequence[Rung]) -> Table:

@@ -119,7 +119,7 @@ class Climb:
         return Reached(replace(rung, why_not=why_not), applies=False)
 
     def _reached(self, moves: Combination, rung: Rung, request: AnalysisRequest) -> Reached:
-        prediction = self._prediction(request) if moves else self._unchanged
+        prediction = self.prediction(request) if moves else self._unchanged
         found = prediction.findings(self._refusal, _quiet)
         return Reached(
             self._at_its_batch(moves, rung, request, found),
@@ -136,9 +136,9 @@ class Climb:
 
     @cached_property
     def _unchanged(self) -> Prediction:
-        return self._prediction(self.request)
+        return self.prediction(self.request)
 
-    def _prediction(self, request: AnalysisRequest) -> Prediction:
+    def prediction(self, request: AnalysisRequest) -> Prediction:
         behaviour = cuda_behaviour(self.gpu.compute_capability)
         trace_at = self.traced(request, behaviour, _quiet)
         return Prediction(request, self.gpu, trace_at, self.correction)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
+from typing import Any
 
 from .. import software
 from ..allocator.options import AllocatorOptions
@@ -25,12 +26,13 @@ from .gpu_comparison import Predict, compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .moves import Combination, Reached, moves_for, next_combinations, sharded
 from .probe import predict_trial
+from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
 from .tracer import TraceAt
 from .traces import Emit, KeptTraces, TraceRequest
 
-Tasks = SideBySide[Combination | float, Reached | list[GpuOption]]
-"""Combinations of moves, and the GPUs of one compute capability."""
+Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | str | None]
+"""Combinations of moves, the GPUs of one compute capability, and what is looked for by name."""
 
 MOST_TRIED = 16
 """Combinations of moves; each takes seconds."""
@@ -81,26 +83,27 @@ def _plan(
     predict = _predictor(request, experience, traced)
     speed_today = predict(here, request.current_batch_size).samples_per_second if here else None
     on_each = partial(_options, request, here, predict, speed_today)
-    rungs, options = _found(climb, on_each, emit)
-    if climb is not None:
-        for rung in other_gpus(request, options, climb.today.samples_per_second):
-            emit(rung)
-            rungs.append(rung)
+    rungs, options, named = _found(climb, on_each, emit)
+    left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
     name = request.workload.preset.display_name
     found = compared(name, request, here, options, speed_today)
     return replace(
         found,
         workload=request.workload,
         ladder=in_order(rungs) if rungs else [],
+        room=left,
         caveats=[*warned, *found.caveats, *learned, *assumed],
         software=used,
     )
 
 
+_SEQUENCE, _MODEL = "longest sequence", "largest sibling"
+
+
 def _found(
     climb: Climb | None, on_each: Callable[[Sequence[Gpu]], list[GpuOption]], emit: Emit
-) -> tuple[list[Rung], list[GpuOption]]:
-    """The rungs on the current GPU, and the workload on every GPU, predicted side by side.
+) -> tuple[list[Rung], list[GpuOption], dict[str, Any]]:
+    """The rungs on the current GPU, every GPU, and what its room is for, found side by side.
 
     Args:
         climb: ``None`` without a current GPU.
@@ -112,13 +115,21 @@ def _found(
     alike = groupby(sorted(GPUS.values(), key=_capability), _capability)
     for capability, gpus in alike:
         tasks.add(capability, partial(on_each, list(gpus)))
+    if climb is not None:
+        tasks.add(_SEQUENCE, partial(longest_sequence, climb))
+        tasks.add(_MODEL, partial(largest_sibling, climb))
     options: dict[str, GpuOption] = {}
+    named: dict[str, Any] = {}
     for key, result in tasks.results():
         if isinstance(result, list):
             options |= {option.gpu: option for option in result}
-        elif rungs is not None and isinstance(key, tuple):
+            if rungs is not None and len(options) == len(GPUS):
+                rungs.take_gpus([options[gpu] for gpu in GPUS])
+        elif isinstance(result, Reached) and isinstance(key, tuple) and rungs is not None:
             rungs.take(key, result)
-    return rungs.shown if rungs else [], [options[gpu] for gpu in GPUS]
+        elif isinstance(key, str):
+            named[key] = result
+    return rungs.shown if rungs else [], [options[gpu] for gpu in GPUS], named
 
 
 def _capability(gpu: Gpu) -> float:
@@ -146,8 +157,7 @@ class _Rungs:
         """Take what was found of a combination, and start the next round after the last one."""
         self._found[moves] = reached
         if reached.rung.fits or len(moves) < 2:
-            self.shown.append(reached.rung)
-            self._emit(reached.rung)
+            self._show(reached.rung)
         self._waiting.remove(moves)
         if self._waiting or len(self._found) > MOST_TRIED:
             return
@@ -158,6 +168,16 @@ class _Rungs:
             names = listed([move.name for move in one])
             self._emit(Log(f"Trying {names}"))
             self._tasks.add(one, partial(climb.reach, one), first=True)
+
+    def take_gpus(self, options: Sequence[GpuOption]) -> None:
+        """Take what was found of every GPU."""
+        request, today = self._climb.request, self._climb.today
+        for rung in other_gpus(request, options, today.samples_per_second):
+            self._show(rung)
+
+    def _show(self, rung: Rung) -> None:
+        self.shown.append(rung)
+        self._emit(rung)
 
 
 def _options(

@@ -17,6 +17,7 @@ from engine.answer.ladder import (
     Learning,
     Rung,
 )
+from engine.answer.plan import Plan
 from engine.answer.recommendation import is_friendly
 from engine.errors import EngineError, InvalidInput
 from engine.events import Event
@@ -36,7 +37,7 @@ KEPT = KeptTraces(most=64)
 
 @pytest.fixture
 def few_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = {name: GPUS[name] for name in ("a10", "l4")}
+    some = {name: GPUS[name] for name in ("a10", "h100")}
     monkeypatch.setattr(plan_module, "GPUS", some)
     monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
 
@@ -47,10 +48,14 @@ def ask(**fields: object) -> AnalysisRequest:
 
 
 @functools.cache
-def _climbed(request: AnalysisRequest) -> tuple[list[Event], list[Rung]]:
+def _planned(request: AnalysisRequest) -> tuple[list[Event], Plan]:
     events: list[Event] = []
-    ladder = plan(request, events.append, traced=KEPT).ladder
-    return events, ladder
+    return events, plan(request, events.append, traced=KEPT)
+
+
+def _climbed(request: AnalysisRequest) -> tuple[list[Event], list[Rung]]:
+    events, made = _planned(request)
+    return events, made.ladder
 
 
 def climbed(**fields: Any) -> list[Rung]:
@@ -171,7 +176,16 @@ def test_a_move_that_is_not_possible_says_why(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_another_gpu_is_a_move_of_its_own() -> None:
     rung = next(rung for rung in climbed(**ASKED["fits"]) if rung.gpu)
-    assert (rung.gpu, rung.effort, rung.result) == ("l4", Effort.MACHINE, None)
-    assert rung.fields == {"gpu": "l4"}
+    assert (rung.gpu, rung.effort, rung.result) == ("h100", Effort.MACHINE, None)
+    assert rung.fields == {"gpu": "h100"}
     assert rung.usd_per_run is not None
-    assert "L4" in rung.decision
+    assert "H100" in rung.decision
+
+
+@pytest.mark.slow
+def test_a_plan_says_what_its_room_is_for() -> None:
+    made = _planned(ask(**ASKED["fits"]))[1]
+    assert made.room is not None
+    assert made.room.sequence_length == 512
+    assert made.room.runs > 1
+    assert _planned(ask(**ASKED["does not fit"]))[1].room is None

@@ -208,3 +208,14 @@ def test_what_is_no_faster_than_today_is_left_out() -> None:
     assert in_order([TODAY, slow]) == [TODAY]
     elsewhere = replace(slow, gpu="l4", speedup=0.5)
     assert in_order([TODAY, elsewhere]) == [TODAY, elsewhere]
+
+
+def test_a_long_ladder_still_names_another_gpu() -> None:
+    many = [
+        Rung([f"move {n}"], {f"field {n}": n}, fits=True, samples_per_second=100.0 + n)
+        for n in range(2 * MOST_RUNGS)
+    ]
+    gpu = Rung(["H100"], {"gpu": "h100"}, effort=Effort.MACHINE, fits=True, gpu="h100")
+    ladder = in_order([TODAY, *many, gpu])
+    assert len(ladder) == MOST_RUNGS
+    assert ladder[-1] is gpu

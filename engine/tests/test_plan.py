@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from engine.answer.economics import usd_per_million_samples
-from engine.answer.plan import Plan
+from engine.answer.ladder import CHECKPOINTING, Learning, Rung
+from engine.answer.plan import Plan, Room
 from engine.cli.plan import render_plan
 from engine.errors import InvalidInput
 from engine.events import Event
@@ -214,3 +216,37 @@ def test_the_tables_fit_80_columns(planned: Callable[..., Plan]) -> None:
         "assumed",
     ):
         assert words in text
+
+
+def test_the_ladder_and_the_room_are_printed(planned: Callable[..., Plan]) -> None:
+    rungs = [
+        Rung(["batch 48"], {}, Learning.GLOBAL_BATCH, fits=True, speedup=1.2),
+        Rung(
+            ["bf16", CHECKPOINTING, "batch 128"],
+            {"precision": "bf16-mixed", "gradient_checkpointing": True},
+            Learning.NUMERICS,
+            fits=True,
+            speedup=2.91,
+            speedup_low=2.5,
+            speedup_high=3.3,
+            usd_per_run=2.36,
+        ),
+        Rung(["LoRA"], {"lora_rank": 8}, why_not="it has no linear layers"),
+    ]
+    room = Room(16, 19 * GIB, 2048, "bert-large", "BERT large", "l4", "NVIDIA L4", 0.8, 6)
+    text = shown(replace(planned(ask("a10")), ladder=rungs, room=room))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for words in (
+        "The best moves",
+        "2.9\N{MULTIPLICATION SIGN}",
+        "2.50-3.30",
+        "2.36",
+        "numerics",
+        "LoRA: it has no linear layers",
+        "19.0 GiB are free at batch 16",
+        "2,048 tokens surely fit",
+        "BERT large surely fits",
+        "NVIDIA L4 has at least 95% of this speed",
+        "6 such runs share",
+    ):
+        assert words in text, words
