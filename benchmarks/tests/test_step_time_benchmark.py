@@ -195,6 +195,27 @@ def test_the_published_predictions_give_every_table() -> None:
     assert all(one.within >= 0.85 * one.rows for one in shown.coverage)
 
 
+def test_what_the_fit_writes_needs_no_ranges_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.step_time import report
+    from benchmarks.step_time.predictions import read
+
+    monkeypatch.setattr(report, "step_time_range", lambda *_: pytest.fail("there are none"))
+    found = read()
+    assert report.unseen_error(found).rows == sum(row.fitted for row in found)
+    assert len(report.ranges_of(found)) == 6
+
+
+def test_steps_of_several_gpus_are_shown_but_are_no_checks() -> None:
+    from benchmarks.step_time.predictions import read
+    from benchmarks.step_time.report import ON_SEVERAL_GPUS, figures
+
+    found = read()
+    shown = {one.group.strip(): one.rows for one in figures(found).errors}
+    several = sum(row.source in ON_SEVERAL_GPUS for row in found)
+    assert shown["llm-foundry: 8 GPUs, predicted as one"] == several > 0
+    assert shown["checks: never fitted"] == sum(not row.fitted for row in found) - several
+
+
 def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
     from benchmarks.step_time.predictions import Predicted, read, write
 
