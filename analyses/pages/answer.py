@@ -89,6 +89,7 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
     trials = verdict.result.trials if verdict else [tried_batch(row) for row in rows]
     return {
         "verdict": verdict,
+        "page_source": verdict and verdict.result.source,
         # In the order they ran while one watches; by size, around the limit, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
         "tokens": tokens_in(analysis),

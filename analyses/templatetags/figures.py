@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import template
+from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -37,9 +38,19 @@ for _filter in (
     register.filter(_filter.__name__, _filter)
 
 
+@register.simple_tag(takes_context=True)
+def badge(context: Context, source: str) -> SafeString | str:
+    """The label of a number's source, with its meaning as a tooltip.
+
+    On a page that says once where all of its numbers come from (``page_source``), only numbers of
+    another source have one.
+    """
+    return "" if source == context.get("page_source") else page_badge(source)
+
+
 @register.simple_tag
-def badge(source: str) -> SafeString:
-    """The label of a number's source, with its meaning as a tooltip."""
+def page_badge(source: str) -> SafeString:
+    """The same for a whole page."""
     known = Source(source)
     return format_html(
         '<span class="badge badge-{}" title="{}">{}</span>',

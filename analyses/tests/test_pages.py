@@ -256,21 +256,26 @@ def test_the_trials_of_a_verdict_are_in_order_of_size(page: Client, member: User
     assert sizes == sorted(trial.batch_size for trial in result.trials)
 
 
-def test_every_card_of_a_verdict_has_a_source_label(page: Client, member: User) -> None:
-    analysis = make_analysis(member, Status.SUCCEEDED)
-    cards = html_of(page, "detail", analysis.pk).split('class="card figure-card')[1:]
+@pytest.mark.parametrize("source", [Source.PREDICTED, Source.MEASURED])
+def test_one_label_says_where_the_numbers_come_from_and_others_have_their_own(
+    page: Client, member: User, source: Source
+) -> None:
+    """The second label of the page's own source is in the explanation of the labels."""
+    analysis = make_analysis(member, Status.SUCCEEDED, make_result(source=source))
+    html = html_of(page, "detail", analysis.pk)
+    assert html.count(f'class="badge badge-{source}"') == 2
+    cards = html.split('class="card figure-card')[1:]
     assert len(cards) == 4
-    assert all("badge-" in card.split("</div>")[0] for card in cards)
+    assert all("badge-assumed" in card.split("</div>")[0] for card in cards[1:])
 
 
-def test_measured_numbers_are_labelled_measured(page: Client, member: User) -> None:
+def test_on_a_measured_page_what_is_predicted_is_labelled(page: Client, member: User) -> None:
     result = make_result(source=Source.MEASURED)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
     cards = html.split('class="card figure-card')[1:]
     *measured, energy = [card.split("</div>")[0] for card in cards]
-    assert all("badge-measured" in card for card in measured)
-    assert "badge-measured" not in energy  # no power is ever measured
-    assert "badge-predicted" in energy
+    assert not any("badge-predicted" in card for card in measured)
+    assert "badge-predicted" in energy  # no power is ever measured
 
 
 def test_a_current_batch_that_does_not_fit_is_marked(page: Client, member: User) -> None:
