@@ -1,8 +1,8 @@
 """Time to an answer: ``python -m e2e.answers``.
 
 It starts new sites as ``make run`` does and analyzes BERT on an A10 in a real browser. It measures
-the time from pressing *Analyze* to the verdict on the page, from the last key pressed in the form
-to the new prediction beside it, and how long exploring other options takes.
+the time from pressing *Analyze* to the verdict on the page and to the moves that help, and from the
+last key pressed in the form to the new prediction beside it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,24 @@ from e2e.running import Site
 
 NAME, PASSWORD = "grace", "a compiler of 1952"  # on a site that lives for a minute
 BATCH_SIZE = "16"
-ADVICE_MS = 600_000
-"""Long, since it predicts every GPU and every change."""
+
+LADDERS = {
+    "BERT on an A10": {
+        "model": "bert",
+        "gpu": "a10",
+        "precision": "fp32",
+        "current_batch_size": BATCH_SIZE,
+    },
+    "Llama 3 8B with LoRA on an A100": {
+        "model": "llama-3-8b",
+        "gpu": "a100-80gb",
+        "precision": "bf16-mixed",
+        "lora_rank": "8",
+        "sequence_length": "1024",
+        "current_batch_size": "1",
+    },
+}
+"""Workloads whose whole ladder is timed."""
 
 Seconds = dict[str, list[float]]
 """Names of what was timed, and the seconds it took each time."""
@@ -46,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
             with _new_site(browser) as page:
                 _verdicts(page, found, 1 if number else options.times)
                 if not number:
-                    _advice(page, found)
+                    _ladders(page, found)
                     _panel(page, found, options.times)
     if options.json:
         answers = [
@@ -88,13 +104,22 @@ def _verdict_seconds(page: Page, sequence_length: str) -> float:
     )
 
 
-def _advice(page: Page, found: Seconds) -> None:
-    """Time *Explore options* once, on the page of the last analysis."""
-    explore = page.get_by_role("button", name="Explore options")
-    explore.scroll_into_view_if_needed()
-    caveats = page.locator(".advice-caveats")
-    seconds = _timed(explore.click, lambda: expect(caveats).to_be_visible(timeout=ADVICE_MS))
-    _add(found, "what else would help", seconds)
+def _ladders(page: Page, found: Seconds) -> None:
+    """Time the ladder from *Analyze* on: its first rungs, and all of them with GPUs and room."""
+    for name, values in LADDERS.items():
+        page.goto("/new/")
+        for field, value in values.items():
+            doing.fill(page, field, value)
+        page.wait_for_load_state("networkidle")
+        begun = perf_counter()
+        page.get_by_role("button", name="Analyze").click()
+        for what, wait in (
+            ("verdict", lambda: doing.wait_for_verdict(page)),
+            ("first moves", lambda: expect(page.locator(".rung").nth(1)).to_be_visible()),
+            ("all moves", lambda: doing.wait_for_ladder(page)),
+        ):
+            wait()
+            _add(found, f"{name}: {what}", round(perf_counter() - begun, 2))
 
 
 def _panel(page: Page, found: Seconds, times: int) -> None:

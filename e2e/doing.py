@@ -70,3 +70,9 @@ def wait_for_verdict(page: Page) -> str:
     sentence = page.locator("#decision-title")
     expect(sentence).to_be_visible(timeout=ANSWER_MS)
     return sentence.inner_text()
+
+
+def wait_for_ladder(page: Page) -> None:
+    """Wait until all of its rungs are found."""
+    shown = page.locator(".rung-chosen, #ladder form")
+    expect(shown.first).to_be_visible(timeout=ANSWER_MS)

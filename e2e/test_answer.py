@@ -1,0 +1,137 @@
+"""The page of an answer: the decision, the ladder, the slider, the lines to paste and the tabs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, Response, expect
+
+from e2e import doing
+from e2e.browsing import Theme
+from e2e.conftest import Account, Open
+from e2e.looking import barriers, overflow
+from e2e.running import Site
+from e2e.test_analyses import looks
+
+pytestmark = pytest.mark.e2e
+
+FIRST_SCREEN_BYTES = 150_000
+"""All that the first screen and the slider take from the server, compressed."""
+
+
+def answered(page: Page, **values: str) -> None:
+    """An answer with its whole ladder."""
+    doing.analyze(page, **({"model": "bert", "gpu": "a10", "precision": "fp32"} | values))
+    doing.wait_for_verdict(page)
+    doing.wait_for_ladder(page)
+
+
+@looks
+def test_the_page_decides_before_anything_else(
+    site: Site, member: Account, open_page: Open, screen: str, theme: Theme
+) -> None:
+    page = open_page(site, member, screen=screen, theme=theme)
+    answered(page)
+    sentence = page.locator("#decision-title").inner_text()
+    assert len(sentence.split()) <= 15
+    assert re.match(r"(Switch|Keep|Try|Drop|It does not fit)", sentence)
+    screens = {"desktop": 3, "phone": 7}[screen]
+    top = page.locator("#proof").evaluate("element => element.getBoundingClientRect().top")
+    assert top <= screens * page.evaluate("window.innerHeight")
+    assert barriers(page) == []
+    assert overflow(page) <= 0
+
+
+def test_the_ladder_makes_a_rung_the_pages_answer_with_one_click(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    answered(page)
+    expect(page.locator("#decision-title")).to_contain_text("bf16")
+    page.locator("#ladder").get_by_role("link", name="Use as it is").click()
+    expect(page.locator("#decision-title")).not_to_contain_text("bf16")
+    expect(page.locator(".rung-chosen")).to_contain_text("as it is")
+
+
+def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, model="gpt2-xl", gpu="t4", precision="fp32", current_batch_size="8")
+    expect(page.locator(".failure")).to_contain_text("does not fit", timeout=doing.ANSWER_MS)
+    doing.wait_for_ladder(page)
+    expect(page.locator("#decision-title")).to_contain_text("fits")
+
+
+def test_the_slider_goes_through_the_batches_by_keyboard_and_click_without_a_request(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    answered(page)
+    slider = page.get_by_role("slider", name="Batch size")
+    reading = page.locator(".picture-reading")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    slider.focus()
+    slider.press("End")
+    expect(reading).to_contain_text("runs out of memory")
+    slider.press("Home")
+    expect(reading).to_contain_text("fits")
+    expect(reading).to_contain_text("samples/s")
+    before = reading.inner_text()
+    page.locator(".picture-bar").nth(5).click(force=True)
+    assert reading.inner_text() != before
+    assert requests == []
+
+
+def test_the_lines_to_paste_can_be_copied(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    answered(page)
+    page.get_by_role("link", name="Copy config").click()
+    code = page.locator("#config-1").inner_text()
+    assert "per_device_train_batch_size=" in code
+    assert "MemoryMarkCallback" in code
+    page.locator("#config").get_by_role("button", name="Copy").first.click()
+    expect(page.locator("#config").get_by_role("button").first).to_have_text("Copied")
+
+
+def test_the_tabs_show_one_part_of_the_proof_at_a_time(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    answered(page)
+    expect(page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#log")).to_be_hidden()
+    page.get_by_role("tab", name="Memory").press("ArrowRight")
+    expect(page.get_by_role("heading", name="What if?")).to_be_visible()
+    page.get_by_role("tab", name="Reproduce").click()
+    expect(page.locator("#log")).to_be_visible()
+    expect(page.get_by_role("heading", name="Largest tensors")).to_be_hidden()
+
+
+def test_the_first_screen_is_light_and_the_charts_library_comes_with_its_first_chart(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    answered(page)
+    loaded: list[Response] = []
+    page.on("response", loaded.append)
+    page.goto(page.url, wait_until="networkidle")
+    assert not any("plotly" in response.url for response in loaded)
+    sizes = [response.request.sizes()["responseBodySize"] for response in loaded]
+    assert sum(sizes) < FIRST_SCREEN_BYTES
+    page.locator("[data-chart]").first.scroll_into_view_if_needed()
+    expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
+    assert any("plotly" in response.url for response in loaded)
+
+
+def test_without_javascript_picture_tables_and_lines_are_there(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    answered(page)
+    plain = open_page(site, member, javascript=False)
+    plain.goto(page.url)
+    expect(plain.locator(".picture-bars")).to_be_visible()
+    expect(plain.get_by_role("heading", name="Trials")).to_be_visible()
+    expect(plain.locator("#config-1")).to_be_visible()
+    expect(plain.locator("#log")).to_be_visible()
