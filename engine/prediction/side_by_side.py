@@ -8,12 +8,14 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
+from unittest.mock import patch
 
 from ..errors import EngineError
 from ..process import die_with_parent
@@ -82,7 +84,9 @@ class SideBySide(Generic[_Key, _Found]):
         forking = multiprocessing.get_context("fork")
         receiving, sending = forking.Pipe(duplex=False)
         process = forking.Process(target=_be_the_child, args=(task, sending), daemon=True)
-        process.start()
+        # The child would close sys.stdin, and wait for ever where a thread of this process reads it.
+        with patch.object(sys, "stdin", None):
+            process.start()
         sending.close()
         self._running[receiving] = (key, process)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 
 import pytest
@@ -76,3 +80,27 @@ def test_there_is_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> No
         assert processes_here() == processes
     monkeypatch.delattr(os, "fork")
     assert processes_here() == 1
+
+
+def test_it_works_while_a_thread_reads_standard_input() -> None:
+    """As in ``memorymark run``, whose children would wait for ever to close it."""
+    code = textwrap.dedent("""
+        import sys, threading
+        threading.Thread(target=sys.stdin.read, daemon=True).start()
+        from engine.prediction.side_by_side import SideBySide
+        tasks = SideBySide(2)
+        for number in range(3):
+            tasks.add(number, lambda: "done")
+        print(*(found for _, found in tasks.results()), flush=True)
+    """)
+    started = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with started:
+        try:
+            assert started.stdout is not None
+            ready, _, _ = select.select([started.stdout], [], [], 30)
+            assert ready
+            assert started.stdout.readline() == "done done done\n"
+        finally:
+            started.kill()
