@@ -84,7 +84,7 @@ class SideBySide(Generic[_Key, _Found]):
         forking = multiprocessing.get_context("fork")
         receiving, sending = forking.Pipe(duplex=False)
         process = forking.Process(target=_be_the_child, args=(task, sending), daemon=True)
-        # The child would close sys.stdin, and wait for ever where a thread of this process reads it.
+        # The child would close sys.stdin, and wait for ever where a thread of ours reads it.
         with patch.object(sys, "stdin", None):
             process.start()
         sending.close()
