@@ -58,6 +58,13 @@ class HeldPrice:
             return "lab"
         return "" if self.catalogue_usd is None else "catalogue"
 
+    @property
+    def date(self) -> str:
+        """When it was set or found, such as ``2026-05-07`` or ``2026-05``; empty if unknown."""
+        if self.change is not None and self.is_the_labs:
+            return f"{self.change.set_at:%Y-%m-%d}"
+        return GPUS[self.gpu].price_date if self.gpu in GPUS else ""
+
 
 def price_of(gpu: str) -> HeldPrice:
     """The price of a GPU, by its name in the catalogue or on a node."""

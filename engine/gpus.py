@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -20,6 +21,7 @@ ANY = "any"
 """Instead of a catalogue name: the GPU of the catalogue that gives the most for its price."""
 
 _CATALOGUE = Path(__file__).with_name("gpus.toml")
+_DATE = re.compile(r"\b20\d\d-\d\d(?:-\d\d)?\b")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Gpu:
         power_watts: The board's power limit, which some GPUs reach before their peak rates.
         price_per_hour_usd: An on-demand cloud price for one GPU, assumed unless the lab sets its
             own.
+        spot_price_per_hour_usd: The same of capacity that may be taken back at short notice;
+            ``None`` where no dated price of exactly this GPU was found.
         sources: Source and date of each field, to check it; one that starts with ``assumed`` says
             what the value was derived from.
     """
@@ -60,11 +64,25 @@ class Gpu:
     sources: dict[str, str]
     tf32_flops: float | None = None
     bf16_flops: float | None = None
+    spot_price_per_hour_usd: float | None = None
 
     @property
     def usable_bytes(self) -> int:
         """What is left for PyTorch's caching allocator."""
         return self.total_bytes - self.context_bytes
+
+    @property
+    def price_date(self) -> str:
+        """When the on-demand price held: ``2026-05-07`` or ``2026-11``; empty if unknown."""
+        return self._date_of("price_per_hour_usd")
+
+    @property
+    def spot_price_date(self) -> str:
+        return self._date_of("spot_price_per_hour_usd")
+
+    def _date_of(self, field: str) -> str:
+        dates = _DATE.findall(self.sources.get(field, ""))
+        return dates[-1] if dates else ""
 
 
 def read_catalogue(text: str) -> dict[str, Gpu]:

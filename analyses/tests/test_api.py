@@ -266,6 +266,9 @@ def test_models_and_gpus_are_listed(api: APIClient) -> None:
     assert models["bert"]["sequence_length"] == {"default": 128, "smallest": 1, "largest": 512}
     assert gpus["a10"]["total_bytes"] > 2**34
     assert gpus["a10"]["sources"]
+    assert gpus["h100"]["spot_price_per_hour_usd"] == 1.8685
+    assert "(2026-10-04)" in gpus["h100"]["sources"]["spot_price_per_hour_usd"]
+    assert gpus["t4"]["spot_price_per_hour_usd"] is None
 
 
 def test_a_config_can_be_given(api: APIClient) -> None:

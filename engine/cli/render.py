@@ -408,9 +408,18 @@ def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
     table = terminal.table()
     table.add_column("name", no_wrap=True, style="cyan")
     table.add_column("GPU")
-    for heading in ("memory\nGiB", "usable\nGiB", "compute\ncapability", "bf16", "USD\nper hour"):
+    numbers = (
+        "memory\nGiB",
+        "usable\nGiB",
+        "compute\ncapability",
+        "bf16",
+        "USD\nper hour",
+        "USD\nspot",
+    )
+    for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     for gpu in gpus:
+        spot = gpu.spot_price_per_hour_usd
         table.add_row(
             gpu.name,
             gpu.display_name,
@@ -419,10 +428,12 @@ def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
             f"{gpu.compute_capability:.1f}",
             "yes" if gpu.bf16_flops is not None else "no",
             f"{gpu.price_per_hour_usd:.2f}",
+            _NOT_KNOWN if spot is None else f"{spot:.2f}",
         )
     notes = (
         "Memory is what CUDA reports; usable is what its context leaves to PyTorch. Prices are "
-        "assumed; set your own with --price-per-hour. --json gives the source of each number. "
+        "assumed, on demand and spot (may be interrupted); set your own with --price-per-hour. "
+        "--json gives the source of each number. "
         f"--gpu {LOCAL} measures on this machine's device instead."
     )
     return Group(table, Text(f"\n{notes}", style="dim"))

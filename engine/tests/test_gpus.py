@@ -99,6 +99,23 @@ def test_prices_are_per_hour_and_marked_as_assumed(gpu: Gpu) -> None:
 
 
 @every_gpu
+def test_a_spot_price_is_dated_marked_as_assumed_and_below_on_demand(gpu: Gpu) -> None:
+    price = gpu.spot_price_per_hour_usd
+    if price is None:
+        assert (gpu.name, gpu.spot_price_date) in {("t4", ""), ("v100-32gb", "")}
+        return
+    assert 0.1 < price < gpu.price_per_hour_usd
+    assert gpu.sources["spot_price_per_hour_usd"].startswith("assumed")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", gpu.spot_price_date)
+
+
+def test_the_date_of_a_price_is_that_of_its_source() -> None:
+    assert GPUS["a10"].price_date == "2026-05-07"
+    assert GPUS["a6000"].price_date == "2026-11"  # no day is known
+    assert GPUS["v100-16gb"].price_date == ""  # no dated source was found
+
+
+@every_gpu
 def test_every_number_has_a_dated_source_or_the_basis_of_its_assumption(gpu: Gpu) -> None:
     for field, source in gpu.sources.items():
         dated = re.search(r"\b20\d\d(-\d\d){0,2}\b", source)

@@ -328,6 +328,6 @@ def test_every_model_is_listed_with_its_input_size() -> None:
 
 def test_every_gpu_is_listed_with_memory_and_assumed_price() -> None:
     text = shown(render_devices(list(GPUS.values())))
-    assert line(text, "a10 ") == "a10 NVIDIA A10 22.07 21.82 8.6 yes 0.86"
-    assert line(text, "t4 ").split()[-2] == "no"
+    assert line(text, "a10 ") == "a10 NVIDIA A10 22.07 21.82 8.6 yes 0.86 0.50"
+    assert line(text, "t4 ").split()[-3:] == ["no", "0.59", "-"]
     assert "Prices are assumed" in " ".join(text.split())
