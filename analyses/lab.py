@@ -231,11 +231,25 @@ def settle(
     )
 
 
-def prices_for(request: Mapping[str, Any]) -> dict[str, float]:
-    """The assumed USD per hour of each catalogue GPU: the lab's price, else the catalogue's.
+@dataclass(frozen=True)
+class DatedPrice:
+    """USD per GPU-hour; ``date`` is empty if unknown, see :attr:`HeldPrice.date`."""
+
+    usd: float
+    date: str
+
+
+def prices_for(request: Mapping[str, Any]) -> dict[str, DatedPrice]:
+    """The assumed price of each catalogue GPU: the lab's, else the catalogue's.
 
     A price in the request replaces that of the request's own GPU.
     """
-    held = {name: price.usd for name, price in prices(GPUS).items() if price.usd is not None}
-    own = request.get("price_per_hour_usd")
-    return held if own is None else held | {request["gpu"]: float(own)}
+    held = {
+        name: DatedPrice(price.usd, price.date)
+        for name, price in prices(GPUS).items()
+        if price.usd is not None
+    }
+    own, gpu = request.get("price_per_hour_usd"), request["gpu"]
+    if own is None or (gpu in held and held[gpu].usd == own):
+        return held
+    return held | {gpu: DatedPrice(float(own), "")}

@@ -1,9 +1,11 @@
-"""The map of GPUs: what a million samples cost on each, against its speed; on log scales."""
+"""The maps of GPUs: what a million samples cost on each, against its speed; on log scales."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from math import floor, log10
 from typing import Protocol
@@ -18,19 +20,27 @@ LEFT, RIGHT = 8.0, 97.0
 """Percent of the width."""
 
 _MARGIN = 0.06
+_NOT_IN_LABELS = re.compile(r"\b(NVIDIA|GeForce|SXM\d?) ")
 _CROWDED_X, _CROWDED_Y = 9.0, 15.0
 """A name closer than this to another, in percent and pixels, is left out."""
 
 
+class Prices(StrEnum):
+    """Which prices a map is drawn with."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
 class OnGpu(Protocol):
-    """A workload on one GPU, as the page's table has it."""
+    """A workload on one GPU, at one price, as the page's table has it."""
 
     @property
     def name(self) -> str: ...
     @property
     def form_query(self) -> str: ...
     @property
-    def fits(self) -> bool: ...
+    def why_not(self) -> str: ...
     @property
     def is_current(self) -> bool: ...
     @property
@@ -39,6 +49,8 @@ class OnGpu(Protocol):
     def usd_per_million_samples(self) -> float: ...
     @property
     def price_per_hour_usd(self) -> float: ...
+    @property
+    def price_date(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -65,44 +77,83 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """A GPU that is not on the map, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
 class GpuMap:
-    """The whole map.
+    """One map.
 
     Attributes:
+        dates: When its prices held, in words.
         frontier: The line through the GPUs that none beats in both cost and speed.
-        fails: How many GPUs the workload does not fit on.
     """
 
+    prices: Prices
+    dates: str
     dots: list[Dot]
     frontier: list[Segment]
     ticks_x: list[Tick]
     ticks_y: list[Tick]
-    fails: int
+    missing: list[Missing]
     description: str
 
     height, floor, left, right = HEIGHT, HEIGHT - BOTTOM, LEFT, RIGHT
 
 
-def gpu_map(rows: Sequence[OnGpu]) -> GpuMap | None:
-    """The map of the GPUs that fit; ``None`` if fewer than two do."""
-    fitting = [row for row in rows if row.fits]
-    if len(fitting) < 2:
-        return None
-    across = _Scale([row.samples_per_second for row in fitting], LEFT, RIGHT)
-    down = _Scale([row.usd_per_million_samples for row in fitting], HEIGHT - BOTTOM, TOP)
-    best = frontier_of(fitting)
+def gpu_maps(on_demand: Sequence[OnGpu], spot: Sequence[OnGpu]) -> list[GpuMap]:
+    """The map at each kind of price, on the same scales; none with fewer than two GPUs on it."""
+    views = {Prices.ON_DEMAND: on_demand, Prices.SPOT: spot}
+    drawn = {
+        prices: [row for row in rows if not _why_missing(row)] for prices, rows in views.items()
+    }
+    shown = [prices for prices, rows in drawn.items() if len(rows) >= 2]
+    if not shown:
+        return []
+    rows = [row for prices in shown for row in drawn[prices]]
+    across = _Scale([row.samples_per_second for row in rows], LEFT, RIGHT)
+    down = _Scale([row.usd_per_million_samples for row in rows], HEIGHT - BOTTOM, TOP)
+    return [_map(prices, drawn[prices], views[prices], across, down) for prices in shown]
+
+
+def _map(
+    prices: Prices, drawn: Sequence[OnGpu], rows: Sequence[OnGpu], across: _Scale, down: _Scale
+) -> GpuMap:
+    best = frontier_of(drawn)
     at = {
         id(row): (across(row.samples_per_second), down(row.usd_per_million_samples))
-        for row in fitting
+        for row in drawn
     }
     line = [at[id(row)] for row in best]
     return GpuMap(
-        dots=_dots(fitting, best, at),
+        prices=prices,
+        dates=_dates(drawn),
+        dots=_dots(drawn, best, at),
         frontier=[Segment(*one, *other) for one, other in pairwise(line)],
         ticks_x=[Tick(across(value), significant(value)) for value in across.ticks()],
         ticks_y=[Tick(down(value), usd(value)) for value in down.ticks()],
-        fails=len(rows) - len(fitting),
-        description=_description(best),
+        missing=[Missing(_short(row.name), why) for row in rows if (why := _why_missing(row))],
+        description=_description(prices, best),
+    )
+
+
+def _why_missing(row: OnGpu) -> str:
+    """Why a GPU is not on the map; empty if it is."""
+    if row.why_not:
+        return row.why_not
+    return "" if row.usd_per_million_samples > 0 else "its price is $0"
+
+
+def _dates(rows: Sequence[OnGpu]) -> str:
+    dates = sorted({row.price_date for row in rows if row.price_date})
+    unknown = sum(not row.price_date for row in rows)
+    span = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
+    return ", ".join(
+        part for part in (span, f"{unknown} of unknown date" if unknown else "") if part
     )
 
 
@@ -150,7 +201,7 @@ def _dots(
         dots.append(
             Dot(
                 name=row.name,
-                label=row.name.removeprefix("NVIDIA ") if has_room else "",
+                label=_short(row.name) if has_room else "",
                 title=_title(row),
                 x=x,
                 y=y,
@@ -163,14 +214,22 @@ def _dots(
     return dots
 
 
+def _short(name: str) -> str:
+    return _NOT_IN_LABELS.sub("", name)
+
+
 def _title(row: OnGpu) -> str:
+    date = f", {row.price_date}" if row.price_date else ""
     return (
         f"{row.name}: {significant(row.samples_per_second)} samples/s (predicted), "
         f"{usd(row.usd_per_million_samples)} per million at {usd(row.price_per_hour_usd)} per "
-        "GPU-hour (assumed)"
+        f"GPU-hour (assumed{date})"
     )
 
 
-def _description(best: Sequence[OnGpu]) -> str:
+def _description(prices: Prices, best: Sequence[OnGpu]) -> str:
     names = ", ".join(row.name for row in best)
-    return f"Cost per million samples against speed. None beats these in both: {names}."
+    return (
+        f"Cost per million samples at {prices} prices against speed. None beats these in "
+        f"both: {names}."
+    )

@@ -15,9 +15,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analyses import queries
-from analyses.charts.gpu_map import GpuMap, gpu_map
+from analyses.charts.gpu_map import GpuMap, gpu_maps
 from analyses.decided import decided_moves
-from analyses.lab import prices_for
+from analyses.lab import DatedPrice, prices_for
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.queries import plan_request
 from engine.answer.economics import usd_per_million_samples
@@ -66,8 +66,9 @@ class Ladder:
         return f"{query.status} {len(query.rungs)} {query.progress}" if query else ""
 
     @property
-    def gpu_map(self) -> GpuMap | None:
-        return gpu_map(self.advice.gpus) if self.advice else None
+    def gpu_maps(self) -> list[GpuMap]:
+        rows = self.advice.gpus if self.advice else []
+        return gpu_maps(rows, [row.at_spot_price for row in rows])
 
     @property
     def result(self) -> AnalysisResult | None:
@@ -161,7 +162,10 @@ class RungRow:
 class GpuRow:
     """The workload on one GPU of the catalogue: predicted, at an assumed price.
 
-    ``marks`` name what it is best at.
+    Attributes:
+        price_per_hour_usd: Of one GPU, on demand unless it is :attr:`at_spot_price`.
+        price_date: See :attr:`~analyses.lab.HeldPrice.date`.
+        marks: What it is best at.
     """
 
     gpu: str
@@ -171,18 +175,36 @@ class GpuRow:
     total_bytes: int
     is_current: bool
     price_per_hour_usd: float
+    price_date: str
+    spot_price_per_hour_usd: float | None = None
+    spot_price_date: str = ""
     largest_batch_size: int = 0
     recommended_batch_size: int | None = None
     samples_per_second: float = 0.0
     samples_per_second_low: float = 0.0
     samples_per_second_high: float = 0.0
     usd_per_million_samples: float = 0.0
+    spot_usd_per_million_samples: float = 0.0
     usd_per_run: float | None = None
     marks: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
         return not self.why_not
+
+    @property
+    def at_spot_price(self) -> GpuRow:
+        """The same at the catalogue's spot price."""
+        if not self.fits:
+            return self
+        if self.spot_price_per_hour_usd is None:
+            return replace(self, why_not="no dated spot price is known")
+        return replace(
+            self,
+            price_per_hour_usd=self.spot_price_per_hour_usd,
+            price_date=self.spot_price_date,
+            usd_per_million_samples=self.spot_usd_per_million_samples,
+        )
 
 
 @dataclass(frozen=True)
@@ -230,11 +252,12 @@ def _rung_row(rung: Rung, analysis: int) -> RungRow:
 def _gpu_row(
     option: Mapping[str, Any],
     request: Mapping[str, Any],
-    prices: Mapping[str, float],
+    prices: Mapping[str, DatedPrice],
     analysis: int,
 ) -> GpuRow:
     name = str(option["gpu"])
-    price = prices[name]
+    price = prices[name].usd
+    spot_price = GPUS[name].spot_price_per_hour_usd
     row: dict[str, Any] = {
         "gpu": name,
         "name": GPUS[name].display_name,
@@ -243,11 +266,14 @@ def _gpu_row(
         "total_bytes": int(option["total_bytes"]),
         "is_current": name == request["gpu"],
         "price_per_hour_usd": price,
+        "price_date": prices[name].date,
+        "spot_price_per_hour_usd": spot_price,
+        "spot_price_date": GPUS[name].spot_price_date,
     }
     if not option["fits"]:
         return GpuRow(**row, why_not=str(option["why_not"]) or "it does not fit")
     speed, hours = float(option["samples_per_second"]), option["hours_per_run"]
-    all_gpus = price * int(request.get("world_size") or 1)
+    count = int(request.get("world_size") or 1)
     return GpuRow(
         **row,
         why_not="",
@@ -256,7 +282,8 @@ def _gpu_row(
         samples_per_second=speed,
         samples_per_second_low=float(option["samples_per_second_low"]),
         samples_per_second_high=float(option["samples_per_second_high"]),
-        usd_per_million_samples=usd_per_million_samples(all_gpus, speed),
+        usd_per_million_samples=usd_per_million_samples(count * price, speed),
+        spot_usd_per_million_samples=usd_per_million_samples(count * (spot_price or 0), speed),
         usd_per_run=None if hours is None else float(hours) * price,
     )
 

@@ -13,12 +13,14 @@ from django.utils import timezone
 from analyses.decided import RESULT_COLUMNS, own_columns
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
+from analyses.lab import set_price
 from analyses.models import Analysis, Decided, Node, Query, QueryKind, Status
 from analyses.pages.ladder import STARTS_WITHIN, Advice, advice_of, ladder_of
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from analyses.tests.query_answers import RUNGS, answer_next, make_plan, make_rung, take_next
 from engine.answer.ladder import Learning
 from engine.events import Answer
+from engine.gpus import GPUS
 
 HTMX = {"HX-Request": "true"}
 SECTION = 'id="ladder"'
@@ -182,13 +184,45 @@ def test_gpus_come_cheapest_per_sample_first_and_show_what_they_are_best_at(
     assert rows["h100"].form_query == f"from={analysis.pk}&gpu=h100&price_per_hour_usd="
 
 
+def test_the_map_is_drawn_on_demand_and_at_dated_spot_prices(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    rows = {row.gpu: row for row in advice(analysis).gpus}
+    assert (rows["a10"].price_date, rows["a10"].spot_price_date) == ("2026-05-07", "2026-11-18")
+    spot = rows["h100"].at_spot_price
+    assert spot.price_per_hour_usd == GPUS["h100"].spot_price_per_hour_usd
+    assert spot.usd_per_million_samples == pytest.approx(
+        spot.price_per_hour_usd / 3600 * 1e6 / spot.samples_per_second
+    )
+    assert rows["t4"].at_spot_price.why_not == "no dated spot price is known"
+    page.post(url(analysis))
+    answer_next(QueryKind.PLAN, make_plan())
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    switch = html.split('class="map-switch"')[1].split("</fieldset>")[0]
+    assert switch.count('type="radio"') == 2
+    assert switch.split("On-demand")[0].count(" checked") == 1
+    on_demand, at_spot = html.split('class="map-view ')[1:]
+    assert "On-demand prices, 2026-03-10 to 2026-11-09" in on_demand
+    assert "at $1.87 per GPU-hour (assumed, 2026-10-04)" in at_spot
+    for one in (on_demand, at_spot):
+        assert rows["v100-16gb"].why_not in one.split('class="map-missing"')[1].split("</ul>")[0]
+
+
+def test_the_labs_price_comes_first_with_its_date(analysis: Analysis, member: User) -> None:
+    set_price(member, "h100", 0.01)
+    row = next(row for row in advice(analysis).gpus if row.gpu == "h100")
+    assert row.price_per_hour_usd == 0.01
+    assert row.price_date == f"{timezone.now():%Y-%m-%d}"
+    assert row.at_spot_price.price_per_hour_usd == GPUS["h100"].spot_price_per_hour_usd
+
+
 def test_the_requests_price_only_applies_to_its_own_gpu(member: User) -> None:
     request = make_request(price_per_hour_usd=10.0)
     rows = {
         row.gpu: row
         for row in advice(make_analysis(member, Status.SUCCEEDED, request=request)).gpus
     }
-    assert rows["a10"].price_per_hour_usd == 10.0
+    assert (rows["a10"].price_per_hour_usd, rows["a10"].price_date) == (10.0, "")
     assert rows["a10"].usd_per_million_samples == pytest.approx(10 / 3600 * 1e6 / 200)
     assert rows["a10"].usd_per_run == pytest.approx(80.0)
     assert rows["t4"].price_per_hour_usd < 10
