@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -97,15 +98,20 @@ def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
 
 @require_safe
 def estimate(request: MemberRequest, pk: int) -> HttpResponse:
-    """The estimate with other assumptions; nothing is stored."""
-    analysis = find_analysis(request, pk)
-    answer = result_of(analysis)
+    """The estimate with other assumptions; nothing is stored.
+
+    It is that of the rung of the ladder that the page shows, if it shows one.
+    """
+    analysis, rung = find_analysis(request, pk), request.GET.get("rung", "")
+    ladder = ladder_of(request.user, analysis, rung) if rung else None
+    answer = (ladder.result if ladder else None) or result_of(analysis)
     if answer is None:
         raise Http404(f"Analysis {pk} has no answer to estimate from.")
     found = estimate_of(answer, request.GET.dict(), adopted=analysis.adopted_at is not None)
     page = reverse("analyses:detail", args=[pk])
     response = render(request, "savings/_estimate.html", {"analysis": analysis, "estimate": found})
-    return replace_url(response, f"{page}?{found.query}" if found.query else page)
+    query = "&".join(filter(None, [urlencode({"rung": rung}) if rung else "", found.query]))
+    return replace_url(response, f"{page}?{query}" if query else page)
 
 
 @require_POST
