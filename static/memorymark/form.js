@@ -24,13 +24,106 @@
   form.addEventListener("change", (event) => {
     if (event.target.name === "model") say(event.target);
   });
-  // The preview while settings are typed; it needs htmx, so it starts hidden.
-  const preview = document.getElementById("preview");
-  if (preview && window.htmx) {
-    preview.hidden = false;
-    document.addEventListener("DOMContentLoaded", () => htmx.trigger(preview, "preview-shown"));
+  // Training presets: links that fill the fields in place.
+  const said = form.querySelector("[data-preset-said]");
+  const links = [...form.querySelectorAll("[data-preset]")];
+  function press(link) {
+    const values = JSON.parse(link.dataset.values);
+    const radio = form.querySelector("[name=model]:checked");
+    const offered = radio ? radio.dataset.tasks.split(" ") : [];
+    values.task = link.dataset.tasks.split(" ").find((one) => offered.includes(one)) ?? "";
+    for (const [name, value] of Object.entries(values)) {
+      const field = form.elements.namedItem(name);
+      if (field.type === "checkbox") field.checked = value === "on";
+      else field.value = value;
+    }
+    for (const other of links) other.toggleAttribute("aria-current", other === link);
+    said.textContent = `${link.textContent} is filled in.`;
+    form.elements.namedItem("precision").dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  for (const link of links) {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      press(link);
+    });
+  }
+  form.addEventListener("preset-named", (event) => press(event.target)); // by the search for models
+
+  const chosen = () => form.querySelector("[name=model]:checked");
+
+  // A form that was sent after its session had ended comes back after sign-in. It stays in this
+  // tab; site.js removes it on the next page that is neither this form nor sign-in.
+  const KEPT = "memorymark-form";
+  const LARGEST_KEPT = 2_000_000;
+
+  function keep() {
+    const fields = [...new FormData(form)].filter(
+      ([name, value]) => name !== "csrfmiddlewaretoken" && typeof value === "string",
+    );
+    const text = JSON.stringify(fields);
+    if (text.length <= LARGEST_KEPT) sessionStorage.setItem(KEPT, text);
   }
 
-  const chosen = form.querySelector("[name=model]:checked");
-  if (chosen) say(chosen);
+  function restore() {
+    const text = sessionStorage.getItem(KEPT);
+    sessionStorage.removeItem(KEPT);
+    if (!text || form.querySelector(".message-error")) return; // the server has kept it
+    for (const box of form.querySelectorAll("[type=checkbox]")) box.checked = false;
+    for (const [name, value] of JSON.parse(text)) {
+      for (const field of form.querySelectorAll(`[name="${CSS.escape(name)}"]`)) {
+        if (field.type === "checkbox" || field.type === "radio") field.checked ||= field.value === value;
+        else field.value = value;
+      }
+    }
+    form.querySelector("[data-restored]").hidden = false;
+  }
+
+  form.addEventListener("submit", keep);
+  restore();
+
+  // The preview while settings are typed; it needs htmx, so it starts hidden.
+  const preview = document.getElementById("preview");
+  const answer = document.getElementById("preview-answer");
+  const state = preview?.querySelector("[data-preview-state]");
+
+  function mark(isOld, text, link) {
+    preview.classList.toggle("preview-old", isOld);
+    state.textContent = text;
+    if (link) {
+      const anchor = document.createElement("a");
+      anchor.href = link;
+      anchor.textContent = "Sign in";
+      state.append(" ", anchor);
+    }
+  }
+
+  function fail(text, link) {
+    answer.replaceChildren(); // no old figure looks new
+    mark(false, text, link);
+  }
+
+  function watchPreview() {
+    preview.hidden = false;
+    form.addEventListener("input", () => mark(true, "Updating…"));
+    document.addEventListener("DOMContentLoaded", () => htmx.trigger(preview, "preview-shown"));
+    preview.addEventListener("htmx:afterSwap", () => {
+      if (!answer.querySelector("[hx-get]")) mark(false, "");
+    });
+    preview.addEventListener("htmx:beforeOnLoad", (event) => {
+      const link = event.detail.xhr.getResponseHeader("HX-Redirect");
+      if (!link) return;
+      event.preventDefault(); // sign-in would leave the form
+      keep();
+      fail("Your session has ended. The form is kept.", link);
+    });
+    preview.addEventListener("htmx:responseError", (event) => {
+      fail(`The site answered with error ${event.detail.xhr.status}. Change a field to try again.`);
+    });
+    for (const type of ["htmx:sendError", "htmx:timeout"]) {
+      preview.addEventListener(type, () => fail("No connection to the site. Change a field to try again."));
+    }
+  }
+  if (preview && window.htmx) watchPreview();
+
+  if (chosen()) say(chosen());
 })();

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
+from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from django import forms
@@ -13,6 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import InMemoryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
+from django.db import transaction
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 
@@ -20,6 +23,8 @@ from analyses import services
 from analyses.formatting import exact, plain_number
 from analyses.lab import LAB_DEFAULTS, lab_assumptions, lab_settings
 from analyses.models import Analysis
+from analyses.pages.history.labels import add_tags
+from analyses.pages.new.questions import USUAL_PRECISION, Question, usual_precision
 from analyses.pages.new.widgets import (
     OTHER_MODEL,
     SIZES,
@@ -29,14 +34,16 @@ from analyses.pages.new.widgets import (
     input_for,
     model_choices,
     model_facts,
+    number,
     select,
     size_help,
     software_choices,
     text,
+    ticks,
 )
 from engine.errors import InvalidInput
 from engine.fields import Field, Group
-from engine.gpus import LOCAL
+from engine.gpus import ANY, GPUS, LOCAL
 from engine.models.config import LARGEST_CONFIG_BYTES
 from engine.models.presets import PRESETS
 from engine.request import DEFAULTS, FIELDS, AnalysisRequest, usual_values
@@ -52,22 +59,39 @@ _LONGEST_LINKED = 500
 """Characters of a value in a link to the form."""
 
 
+BATCH_TO_CHECK = "batch_to_check"
+"""Stands for the current batch where the question is whether it fits."""
+
+_TRAINED = (
+    "precision", "optimizer", "sequence_length", "image_size", "lora_rank",
+    "gradient_checkpointing",
+)  # fmt: skip
+_LIMITS = ("most_usd_per_hour", "most_hours_per_million")
+_WHERE = ("gpu", BATCH_TO_CHECK, "current_batch_size", *_LIMITS)
+"""The fields that are always in sight; the others are folded."""
+
+_OF_ONE_GPU = ("price_per_hour_usd", "memory_limit_bytes")
+
+_USUALLY = "Usual is bf16-mixed where the GPU has bf16, else fp16-mixed."
+
+MOST_COMPARED = 24
+
+
 @dataclass(frozen=True)
 class FieldGroup:
-    """Fields under a title; ``is_open`` if a folded group has a value or an error to show."""
+    """Fields under a title."""
 
     key: Group
     title: str
     fields: list[forms.BoundField]
-    is_open: bool
-    folded: list[FieldGroup] = field(default_factory=list)
 
 
 class AnalysisForm(forms.Form):
     """A new analysis as raw text; :meth:`submit` has the engine check it.
 
     The fields are those of :data:`engine.request.FIELDS`, in that order, by which the first error
-    is found. A model that is no preset has two inputs: its ID and its config.
+    is found. A model that is no preset has two inputs: its ID and its config. The question decides
+    which fields count.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -79,15 +103,44 @@ class AnalysisForm(forms.Form):
                 self.fields[name] = input_for(described)
         gpu = FIELDS["gpu"]
         self.fields["gpu"] = select(gpu.label, gpu_choices(), gpu.described.help)
+        self.fields |= self._question_inputs()
         self._offer_software()
         chosen = str(self["model"].value())
         for name in SIZES:
             self.fields[name].help_text = size_help(chosen, name)
         lab = lab_settings()
+        self._usual = {name: str(value) for name, value in DEFAULTS.items()}
         for name in LAB_DEFAULTS:
+            self._usual[name] = plain_number(getattr(lab, name))
             value = exact(getattr(lab, name))
             self.fields[name].help_text += f" Your lab's default: {value}."
             self.fields[name].widget.attrs["placeholder"] = value
+
+    def _question_inputs(self) -> dict[str, forms.Field]:
+        precision = FIELDS["precision"]
+        precisions = precision.choices
+        one_each = "Choose none to use the one above."
+        return {
+            "ask": forms.CharField(
+                required=False,
+                widget=forms.RadioSelect(choices=[(one, one.label) for one in Question]),
+            ),
+            BATCH_TO_CHECK: number("Batch to check (samples)", "Samples per step, per GPU.", "16"),
+            "precision": select(
+                precision.label,
+                [(USUAL_PRECISION, "usual for the GPU"), *precisions],
+                f"{_USUALLY} {precision.described.help}",
+            ),
+            "compared_models": ticks(
+                "Models", [(p.name, p.display_name) for p in PRESETS.values()], one_each
+            ),
+            "compared_precisions": ticks(
+                "Precisions", [(value, value) for value, _ in precisions], one_each
+            ),
+            "compared_gpus": ticks(
+                "GPUs", [(gpu.name, gpu.display_name) for gpu in GPUS.values()], one_each
+            ),
+        }
 
     def _offer_software(self) -> None:
         described = FIELDS["software"]
@@ -114,26 +167,73 @@ class AnalysisForm(forms.Form):
             ),
         }
 
-    def submit(self, owner: User) -> Analysis | None:
-        """Submit the analysis; ``None`` if the form now has errors."""
+    @property
+    def question(self) -> Question:
+        asked = str(self["ask"].value() or "")
+        return Question(asked) if asked in list(Question) else Question.BATCH
+
+    def submit(self, owner: User) -> list[Analysis]:
+        """Submit the analysis, or all that are compared; none if the form now has errors."""
         try:
-            return services.submit(owner, self.raw_fields())
+            if self.question is Question.COMPARE:
+                return self._submit_compared(owner)
+            return [services.submit(owner, self.raw_fields())]
         except InvalidInput as error:
             self.add_messages(error)
-            return None
+            return []
+
+    def _submit_compared(self, owner: User) -> list[Analysis]:
+        """Submit one analysis for each model, precision and GPU, all or none.
+
+        Raises:
+            InvalidInput: With the messages of the first that is wrong, and which one that is.
+        """
+        varied = {
+            name: self.cleaned_data[f"compared_{name}s"] or [self.cleaned_data[name]]
+            for name in ("model", "precision", "gpu")
+        }
+        each = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+        if not 2 <= len(each) <= MOST_COMPARED:
+            counts = " × ".join(str(len(values)) for values in varied.values())
+            message = f"{counts} (models × precisions × GPUs) make {len(each)}; choose 2 to"
+            raise InvalidInput({"compared_gpus": f"{message} {MOST_COMPARED}"})
+        analyses = []
+        with transaction.atomic():
+            for changes in each:
+                try:
+                    analyses.append(services.submit(owner, self.raw_fields(changes)))
+                except InvalidInput as error:
+                    which = " · ".join(changes.values())
+                    wrong = {name: f"{which}: {text}" for name, text in error.fields.items()}
+                    raise InvalidInput(wrong) from error
+            add_tags(analyses, [f"comparison-{analyses[0].pk}"])
+        return analyses
 
     def add_messages(self, error: InvalidInput) -> None:
         """Show the engine's messages at their fields."""
         for name, message in error.fields.items():
             self.add_error(self._place_of(name), f"{message[:1].upper()}{message[1:]}.")
 
-    def raw_fields(self) -> dict[str, object]:
+    def raw_fields(self, changes: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
         """The typed values, without the fields that do not apply and are hidden on the page.
 
         A value left in one of them is not the user's mistake.
+
+        Args:
+            changes: Instead of what was typed.
         """
-        given = dict(self.cleaned_data)
+        given = {**self.cleaned_data, **changes}
+        given = {name: given[name] for name in (*FIELDS, "other_model", BATCH_TO_CHECK)}
         other_model, config = given.pop("other_model"), given.pop("config")
+        checked = given.pop(BATCH_TO_CHECK)
+        if self.question is Question.GPU:
+            given |= dict.fromkeys(_OF_ONE_GPU, "") | {"gpu": ANY}
+        else:
+            given |= dict.fromkeys(_LIMITS, "")
+        if self.question is Question.FIT:
+            given["current_batch_size"] = checked
+        if given["precision"] == USUAL_PRECISION:
+            given["precision"] = usual_precision(given["gpu"])
         if not given["gpu"].startswith(LOCAL):
             del given["compile"]
         if given["model"] == OTHER_MODEL:
@@ -146,6 +246,8 @@ class AnalysisForm(forms.Form):
 
     def _place_of(self, name: str) -> str | None:
         """The input that shows the messages of an engine's field; ``None``: above the form."""
+        if name == "current_batch_size" and self.question is Question.FIT:
+            return BATCH_TO_CHECK
         if name == "model" and self.cleaned_data["model"] == OTHER_MODEL:
             return "other_model"
         return name if name in self.fields else None
@@ -153,24 +255,30 @@ class AnalysisForm(forms.Form):
     def model_facts(self) -> str:
         return model_facts(str(self["model"].value()))
 
-    def sections(self) -> list[FieldGroup]:
-        """The groups below the model, each with its rare fields folded at the end."""
-        sections: list[FieldGroup] = []
-        for key in Group:
-            names = [name for name, described in FIELDS.items() if described.group is key]
-            is_open = any(map(self._has_something_to_show, names))
-            group = FieldGroup(key, key.label, [self[name] for name in names], is_open)
-            if key.is_rare:
-                sections[-1].folded.append(group)
-            else:
-                sections.append(group)
-        return sections[1:]
+    def how_trained(self) -> list[forms.BoundField]:
+        return [self[name] for name in _TRAINED]
 
-    def _has_something_to_show(self, name: str) -> bool:
-        """Whether a field has an error, or a value other than its default."""
-        shown = self[name]
-        value = shown.value() or ""
-        return bool(shown.errors) or value not in ("", str(DEFAULTS.get(name)))
+    def where(self) -> list[forms.BoundField]:
+        return [self[name] for name in _WHERE]
+
+    def compared(self) -> list[forms.BoundField]:
+        return [self[f"compared_{name}"] for name in ("models", "precisions", "gpus")]
+
+    def advanced(self) -> list[FieldGroup]:
+        """The fields that are rarely changed, in their groups."""
+        groups: dict[Group, list[forms.BoundField]] = {}
+        for name, described in FIELDS.items():
+            if described.group is not Group.MODEL and name not in (*_TRAINED, *_WHERE):
+                groups.setdefault(described.group, []).append(self[name])
+        return [FieldGroup(key, key.label, fields) for key, fields in groups.items()]
+
+    def advanced_is_open(self) -> bool:
+        """Whether a folded field has an error, or a value other than its default."""
+        shown = [field for group in self.advanced() for field in group.fields]
+        return any(
+            field.errors or (field.value() or "") not in ("", self._usual[field.name])
+            for field in shown
+        )
 
     def focus_first_error(self) -> None:
         for name in self.fields:
@@ -183,23 +291,17 @@ class AnalysisForm(forms.Form):
 
 
 def default_values() -> dict[str, str]:
-    """The values of an empty form: BERT on an A10, in multiples of 8, with the lab's defaults.
-
-    Multiples of 8 fill the tensor cores' tiles and are easier to read.
-    """
-    request = AnalysisRequest(
-        Workload("bert"),
-        gpu="a10",
-        batch_multiple=8,
-        assumptions=lab_assumptions(),
-    )
-    return values_of(request.to_dict()) | {"sequence_length": ""}
+    """The values of an empty form: BERT on an A10 in its usual precision, the lab's defaults."""
+    request = AnalysisRequest(Workload("bert"), gpu="a10", assumptions=lab_assumptions())
+    values = values_of(request.to_dict())
+    return values | {"sequence_length": "", "batch_multiple": "", "precision": USUAL_PRECISION}
 
 
 def values_of(request: Mapping[str, Any]) -> dict[str, str]:
     """A stored request as the text of the fields; rare ones are empty at their defaults."""
     usual = usual_values(request)
-    values = {"other_model": ""}
+    asked = Question.GPU if request.get("gpu") == ANY else Question.BATCH
+    values = {"other_model": "", "ask": str(asked)}
     for name, described in FIELDS.items():
         value = request.get(name)
         is_usual = described.group.is_rare and value == usual.get(name)
@@ -216,6 +318,8 @@ def values_of(request: Mapping[str, Any]) -> dict[str, str]:
 
 def with_changes(values: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
     """The values with those in a link, except what a field cannot show."""
+    if not changes:
+        return dict(values)
     form = AnalysisForm()
     changed = {
         name: typed

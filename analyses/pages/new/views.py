@@ -6,16 +6,19 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from analyses import queries
 from analyses.formatting import local_gpu
 from analyses.lab import PRICE
-from analyses.models import Query, QueryKind, QueryStatus
+from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.access import MemberRequest, find_analysis
+from analyses.pages.compare.columns import MOST
 from analyses.pages.new.form import (
     AnalysisForm,
     default_values,
@@ -24,6 +27,7 @@ from analyses.pages.new.form import (
     with_upload,
 )
 from analyses.pages.new.preview import Preview, preview_of
+from analyses.pages.new.questions import TRAINING_PRESETS, Question, with_preset
 from analyses.queries import predictable
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
@@ -35,6 +39,7 @@ SHORT_WAIT_SECONDS = 0.3
 PATIENCE_SECONDS = 10
 """How long a page waits for a worker to take its query."""
 
+NOT_ONE_GPU = "Only one batch on one GPU is predicted while you type."
 NOT_TAKEN = "No worker has answered yet. You can still select Analyze."
 
 
@@ -43,15 +48,44 @@ NOT_TAKEN = "No worker has answered yet. You can still select Analyze."
 def new(request: MemberRequest) -> HttpResponse:
     if request.method == "POST":
         form = AnalysisForm(with_upload(request.POST, request.FILES))
-        if form.is_valid() and (analysis := form.submit(request.user)):
-            return redirect("analyses:detail", pk=analysis.pk)
+        if form.is_valid() and (analyses := form.submit(request.user)):
+            return _answer_to(request, analyses)
         form.focus_first_error()
     else:
         form = AnalysisForm(initial=_initial(request))
-    return render(request, "new/new.html", {"form": form, "nav": "new"})
+    context = {
+        "form": form,
+        "questions": list(Question),
+        "presets": list(TRAINING_PRESETS.values()),
+        "nav": "new",
+    }
+    return render(request, "new/new.html", context)
+
+
+def _answer_to(request: MemberRequest, analyses: list[Analysis]) -> HttpResponse:
+    """The page of one analysis; of several, their comparison."""
+    if len(analyses) == 1:
+        return redirect("analyses:detail", pk=analyses[0].pk)
+    tag = f"comparison-{analyses[0].pk}"
+    more = f" {MOST} are shown side by side." if len(analyses) > MOST else ""
+    messages.success(
+        request,
+        format_html(
+            '{} analyses are on their way.{} All of them have the tag <a href="{}?tag={}">{}</a>.',
+            len(analyses), more, reverse("analyses:list"), tag, tag,
+        ),
+    )  # fmt: skip
+    ids = ",".join(str(analysis.pk) for analysis in analyses[:MOST])
+    return redirect(f"{reverse('analyses:compare')}?ids={ids}")
 
 
 def _initial(request: MemberRequest) -> dict[str, str]:
+    """The values that the form starts with: those of an earlier analysis, a link and a preset."""
+    values = with_changes(_earlier(request), request.GET.dict())
+    return with_preset(values, request.GET.get("preset", ""))
+
+
+def _earlier(request: MemberRequest) -> dict[str, str]:
     source = request.GET.get("from", "")
     if not source:
         return default_values()
@@ -63,7 +97,7 @@ def _initial(request: MemberRequest) -> dict[str, str]:
         values[PRICE] = ""
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
-    return with_changes(values, request.GET.dict())
+    return values
 
 
 @require_POST
@@ -71,6 +105,8 @@ def preview(request: MemberRequest) -> HttpResponse:
     """Show what the settings in the form need, or what is wrong with them."""
     form = AnalysisForm(with_upload(request.POST, request.FILES))
     form.is_valid()  # its inputs are all text; the engine checks them
+    if form.question not in (Question.BATCH, Question.FIT):
+        return _panel(request, Preview(headline=NOT_ONE_GPU))
     fields = form.raw_fields()
     try:
         wanted = predictable(fields)

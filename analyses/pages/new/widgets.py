@@ -126,6 +126,13 @@ def tick(label: str, help_text: str = "") -> forms.BooleanField:
     return forms.BooleanField(label=label, help_text=help_text, required=False)
 
 
+def ticks(label: str, choices: Choices, help_text: str) -> forms.MultipleChoiceField:
+    widget = forms.CheckboxSelectMultiple()
+    return forms.MultipleChoiceField(
+        label=label, choices=choices, help_text=help_text, required=False, widget=widget
+    )
+
+
 def model_choices() -> Choices:
     """The presets by kind, then the choice of any other model."""
     presets = [p for kind in KINDS for p in PRESETS.values() if p.kind is kind]

@@ -1,0 +1,179 @@
+"""What the form asks first, and the usual ways of training that fill it in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from analyses.models import Analysis
+from analyses.pages.new.form import MOST_COMPARED, AnalysisForm, default_values
+from analyses.pages.new.questions import TRAINING_PRESETS, usual_precision
+from engine.gpus import ANY, GPUS
+from engine.models.presets import PRESETS
+from engine.request import AnalysisRequest
+
+NEW = "/new/"
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def ask(page: Client, question: str, **changes: Any) -> Analysis:
+    response = page.post(NEW, default_values() | {"ask": question} | changes)
+    analysis = Analysis.objects.get()
+    assert response["Location"] == reverse("analyses:detail", args=[analysis.pk])
+    return analysis
+
+
+@pytest.mark.parametrize("question", ["batch", "fit", "gpu", "compare"])
+def test_a_link_opens_the_form_with_its_question(page: Client, question: str) -> None:
+    html = page.get(NEW, {"ask": question}).content.decode()
+    checked = next(tag for tag in html.split("<") if 'name="ask"' in tag and "checked" in tag)
+    assert f'value="{question}"' in checked
+
+
+@pytest.mark.parametrize("question", ["", "why", "<script>"])
+def test_without_a_known_question_it_asks_for_the_batch(page: Client, question: str) -> None:
+    form = page.get(NEW, {"ask": question}).context["form"]
+    assert form.question == "batch"
+
+
+def test_whether_a_batch_fits_asks_for_that_batch(page: Client) -> None:
+    analysis = ask(page, "fit", batch_to_check="48", current_batch_size="16")
+    assert analysis.current_batch_size == 48
+
+
+def test_a_wrong_batch_to_check_has_its_message_beside_it(page: Client) -> None:
+    values = default_values() | {"ask": "fit", "batch_to_check": "many"}
+    form = page.post(NEW, values).context["form"]
+    assert list(form.errors) == ["batch_to_check"]
+
+
+def test_which_gpu_is_one_analysis_of_any_gpu(page: Client) -> None:
+    analysis = ask(page, "gpu", most_usd_per_hour="2.5", price_per_hour_usd="9", gpu="a10")
+    assert analysis.gpu == ANY
+    assert analysis.request["most_usd_per_hour"] == 2.5
+    assert analysis.request["precision"] == "bf16-mixed"
+
+
+def test_limits_count_only_where_the_gpu_is_asked_for(page: Client) -> None:
+    assert ask(page, "batch", most_usd_per_hour="2.5").request["most_usd_per_hour"] is None
+
+
+def test_a_running_analysis_of_any_gpu_is_edited_with_its_question(page: Client) -> None:
+    analysis = ask(page, "gpu")
+    assert page.get(NEW, {"from": analysis.pk}).context["form"].question == "gpu"
+
+
+# Comparing
+
+
+def test_a_comparison_submits_every_combination_and_opens_it(page: Client) -> None:
+    chosen = {
+        "compared_models": ["bert", "gpt2"],
+        "compared_precisions": ["fp32", "bf16-mixed"],
+        "compared_gpus": ["a10", "h100"],
+    }
+    response = page.post(NEW, default_values() | {"ask": "compare"} | chosen)
+    analyses = list(Analysis.objects.order_by("pk"))
+    found = {(one.model, one.precision, one.gpu) for one in analyses}
+    assert len(found) == len(analyses) == 8
+    ids = ",".join(str(one.pk) for one in analyses)
+    assert response["Location"] == f"{reverse('analyses:compare')}?ids={ids}"
+    tags = {tag.name for one in analyses for tag in one.tags.all()}
+    assert tags == {f"comparison-{analyses[0].pk}"}
+
+
+def test_what_is_not_varied_is_that_of_the_form(page: Client) -> None:
+    chosen = {"compared_gpus": ["t4", "h100"], "model": "resnet"}
+    page.post(NEW, default_values() | {"ask": "compare"} | chosen)
+    found = {(one.model, one.precision, one.gpu) for one in Analysis.objects.all()}
+    assert found == {("resnet", "fp16-mixed", "t4"), ("resnet", "bf16-mixed", "h100")}
+
+
+@pytest.mark.parametrize(
+    ("models", "gpus", "said"),
+    [
+        ([], [], "1 × 1 × 1 (models × precisions × GPUs) make 1"),
+        (list(PRESETS)[:5], list(GPUS)[:5], "5 × 1 × 5 (models × precisions × GPUs) make 25"),
+    ],
+)
+def test_a_comparison_is_bounded(
+    page: Client, models: list[str], gpus: list[str], said: str
+) -> None:
+    chosen = {"compared_models": models, "compared_gpus": gpus}
+    form = page.post(NEW, default_values() | {"ask": "compare"} | chosen).context["form"]
+    assert form.errors["compared_gpus"] == [f"{said}; choose 2 to {MOST_COMPARED}."]
+    assert not Analysis.objects.exists()
+
+
+def test_one_that_cannot_be_is_named_and_none_is_submitted(page: Client) -> None:
+    chosen = {"compared_gpus": ["a10", "t4"], "precision": "bf16-mixed"}
+    form = page.post(NEW, default_values() | {"ask": "compare"} | chosen).context["form"]
+    assert "bert · bf16-mixed · t4: NVIDIA T4 has no bf16" in str(form.errors["precision"]).replace(
+        "Bert", "bert"
+    )
+    assert not Analysis.objects.exists()
+
+
+# Presets of training
+
+
+@pytest.mark.parametrize("name", TRAINING_PRESETS)
+@pytest.mark.parametrize("model", ["bert", "llama-3-8b", "resnet", "t5-small", "clip", "whisper"])
+def test_each_preset_is_a_valid_request_of_each_model(page: Client, name: str, model: str) -> None:
+    initial = page.get(NEW, {"preset": name, "model": model}).context["form"].initial
+    form = AnalysisForm(initial | {"gpu": "h100"})
+    assert form.is_valid()
+    assert AnalysisRequest.parse(form.raw_fields()).workload.model == model
+
+
+def test_lora_trains_adapters_on_half_precision_weights(page: Client) -> None:
+    form = page.get(NEW, {"preset": "lora", "model": "llama-3-8b"}).context["form"]
+    assert form["precision"].value() == "bf16-true"
+    assert form["lora_rank"].value() == "16"
+    assert form["gradient_checkpointing"].value() == "on"
+
+
+def test_a_classifier_has_the_head_that_the_model_can_have(page: Client) -> None:
+    tasks = {
+        model: page.get(NEW, {"preset": "classifier", "model": model})
+        .context["form"]["task"]
+        .value()
+        for model in ("llama-3-8b", "resnet", "whisper")
+    }
+    assert tasks == {
+        "llama-3-8b": "sequence-classification",
+        "resnet": "image-classification",
+        "whisper": "",
+    }
+
+
+def test_the_page_gives_its_script_what_each_preset_sets(page: Client) -> None:
+    html = page.get(NEW).content.decode()
+    for preset in TRAINING_PRESETS.values():
+        assert json.loads(preset.as_json).keys() <= default_values().keys()
+        assert f'data-preset="{preset.name}"' in html
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision"),
+    [
+        ("a10", "bf16-mixed"),
+        ("t4", "fp16-mixed"),
+        ("local:NVIDIA A10", "bf16-mixed"),
+        ("local:Tesla T4", "fp16-mixed"),
+        ("local:Something of 2031", "fp32"),
+        (ANY, "bf16-mixed"),
+    ],
+)
+def test_the_usual_precision_is_what_the_gpu_is_good_at(gpu: str, precision: str) -> None:
+    assert usual_precision(gpu) == precision
