@@ -7,6 +7,7 @@
   if (!box) return;
   const input = box.querySelector("[role=combobox]");
   const list = box.querySelector("[role=listbox]");
+  const trainingNote = list.querySelector("[data-training]");
   const status = box.querySelector("[role=status]");
   const options = [...list.querySelectorAll("[role=option]")];
   const hubOption = list.querySelector("[data-hub-id]");
@@ -14,12 +15,19 @@
   const plain = document.querySelector("[data-combobox-plain]");
   const hubId = document.getElementById("id_other_model");
   const isHubId = /^[a-z0-9][\w.-]*\/[a-z0-9][\w.-]*$/i;
+  // Words that name a way of training apply its preset when a model is taken.
+  const training = [...document.querySelectorAll("[data-preset]")];
   let active = null;
+  let named = null;
+
+  const namedBy = (word) => training.find((link) => link.dataset.words.split(" ").includes(word));
 
   const isOpen = () => !list.hidden;
   const shown = () => options.filter((option) => !option.hidden);
   const checked = () => plain.querySelector(":checked");
-  const changed = (field) => field.dispatchEvent(new Event("change", { bubbles: true }));
+  function changed(field) {
+    for (const type of ["input", "change"]) field.dispatchEvent(new Event(type, { bubbles: true }));
+  }
 
   function chosenName() {
     const radio = checked();
@@ -38,7 +46,9 @@
   }
 
   function open(typed) {
-    const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+    const typedWords = typed.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = typedWords.filter((word) => !namedBy(word));
+    named = typedWords.map(namedBy).find(Boolean) ?? null;
     for (const option of presets) {
       option.hidden = !words.every((word) => option.dataset.search.includes(word));
       option.setAttribute("aria-selected", String(option.dataset.value === checked()?.value));
@@ -48,10 +58,13 @@
     hubOption.firstElementChild.textContent = `Use hub id ${typed.trim()}`;
     for (const group of list.children) group.hidden = !group.querySelector("[role=option]:not([hidden])");
     const found = presets.filter((option) => !option.hidden).length;
-    status.textContent = `${found} of ${presets.length} models match.`;
+    const how = named ? ` Training: ${named.textContent}.` : "";
+    status.textContent = `${found} of ${presets.length} models match.${how}`;
+    trainingNote.textContent = how;
+    trainingNote.hidden = !named;
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
-    activate(words.length ? shown()[0] : list.querySelector("[aria-selected=true]"));
+    activate(typedWords.length ? shown()[0] : list.querySelector("[aria-selected=true]"));
   }
 
   function close() {
@@ -67,8 +80,10 @@
     const radio = plain.querySelector(`[value="${option.dataset.value}"]`);
     radio.checked = true;
     if (option === hubOption) hubId.value = option.dataset.hubId;
+    const preset = named;
     close();
     changed(radio);
+    preset?.dispatchEvent(new Event("preset-named", { bubbles: true }));
     if (option === hubOption) changed(hubId);
     else if (radio.dataset.kind === "other") document.getElementById("id_config_file").focus();
   }

@@ -27,6 +27,9 @@
   tick();
   setInterval(tick, 500);
 
+  // The form that form.js keeps is for the way through sign-in only.
+  if (!/^\/(new|account)/.test(location.pathname)) sessionStorage.removeItem("memorymark-form");
+
   // On a phone the navigation is wider than the window: scroll to the current page's link.
   const nav = document.querySelector(".site-header nav");
   const here = nav?.querySelector("[aria-current]");
