@@ -249,6 +249,8 @@ class AnalysisRequest(Request):
 
     def _check(self, wrong: dict[str, str]) -> None:
         super()._check(wrong)
+        if "gpu" in wrong:  # it need not be a name at all
+            return
         if self.gpu in GPUS:
             self._check_gpu(GPUS[self.gpu], wrong)
         elif self.gpu == ANY:

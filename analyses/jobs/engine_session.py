@@ -63,7 +63,7 @@ def asked_of(lease: Lease) -> Asked:
                 "request": analysis.request,
                 "trials": known,
                 "measured": _measured(analysis.request),
-                "prices": prices_for(analysis.request),
+                "prices": {gpu: price.usd for gpu, price in prices_for(analysis.request).items()},
             },
             settings.ENGINE_DEADLINE_SECONDS,
             "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
