@@ -46,8 +46,8 @@ class QuerySerializer(serializers.ModelSerializer[Query]):
     request = RequestField()
     answer = serializers.DictField(
         allow_null=True,
-        help_text="For predict: gpu, trial and software. For plan: changes to the workload and "
-        "other GPUs for it, each with what it would gain.",
+        help_text="For predict: gpu, trial and software. For plan: the ladder of moves with what "
+        "each would gain, other GPUs, and the room that is left.",
     )
     failure = QueryFailureSerializer(allow_null=True)
     tokens_per_sample = serializers.SerializerMethodField()
@@ -138,14 +138,14 @@ class Predict(_Submit):
 
 
 class Plan(_Submit):
-    """Every GPU, and changes to the workload."""
+    """Every GPU, and the ladder of moves."""
 
     kind = QueryKind.PLAN
     default_wait_seconds = 60.0
 
     @_submits
     def post(self, request: Request) -> Response:
-        """Predict the workload on every catalogue GPU, and what changes to it would gain.
+        """Predict the ladder of moves for the workload, and the workload on every GPU.
 
         Waits 60 seconds by default. 202 if there is no answer yet: read it at its `Location`.
         """

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
+from benchmarks.results.tables import ROOT
+from benchmarks.step_time import predictions
+from benchmarks.step_time.predictions import Predicted
 from benchmarks.step_time.rows import CHECKED, FITTED, Row, gpus, read_rows
-from engine.answer.economics import Verdict
+from engine.answer.economics import GPUS_NOISE, MOVES_NOISE, Verdict
 from engine.prediction import correction
 from engine.prediction.step_time import step_work
 from engine.tracing.trace import Operation
@@ -217,7 +222,7 @@ def test_steps_of_several_gpus_are_shown_but_are_no_checks() -> None:
 
 
 def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
-    from benchmarks.step_time.predictions import Predicted, read, write
+    from benchmarks.step_time.predictions import read, write
 
     rows: Sequence[Predicted] = [_predicted(3, 0.25, 0.5)]  # type: ignore[list-item]
     write(rows, tmp_path / "rows.csv")
@@ -242,3 +247,27 @@ def test_the_engine_takes_the_spreads_that_were_found() -> None:
     taken = (correction.GPU_SPREAD, correction.WORKLOAD_SPREAD, correction.STEP_SPREAD)
     for spread, value in zip(spreads(predictions.read()), taken, strict=True):
         assert value == pytest.approx(spread.deviation, abs=0.01), spread.cause
+
+
+def test_the_noise_of_moves_holds_for_published_pairs_of_precisions() -> None:
+    """Pairs of one model on one GPU, by constants fitted without that model."""
+    setups: dict[tuple[object, ...], list[Predicted]] = defaultdict(list)
+    for row in predictions.read():
+        if row.fitted:
+            setup = (row.source, row.gpu, row.trace, row.size, row.optimizer, row.channels_last)
+            setups[setup].append(row)
+    pairs = [
+        pair
+        for rows in setups.values()
+        for pair in combinations(rows, 2)
+        if pair[0].precision != pair[1].precision
+    ]
+    within = sum(_ratio_holds(*pair) for pair in pairs)
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert f"±{100 * MOVES_NOISE:.0f}%, which holds for {within} of {len(pairs)} published" in text
+    assert f"±{100 * GPUS_NOISE:.0f}%, which holds for 90% of" in text
+
+
+def _ratio_holds(one: Predicted, other: Predicted) -> bool:
+    off = (one.measured / other.measured) / (one.unseen / other.unseen)
+    return 1 / (1 + MOVES_NOISE) <= off <= 1 + MOVES_NOISE

@@ -62,7 +62,7 @@ MEASURE = (BATCH_SIZE, *WORKLOAD, MEMORY_LIMIT, ALLOCATOR)
 PLAN = (
     replace(
         CATALOGUE_GPU,
-        help="the GPU used now: adds what a run costs and what changes would buy on it",
+        help="the GPU used now: adds what a run costs, and the best moves on it",
         required=False,
         default=LOCAL,
     ),

@@ -235,7 +235,7 @@ class Lab:
         return self._look_up("/predict/", fields, wait)
 
     def plan(self, *, wait: float = 180.0, **fields: object) -> Mapping[str, Any]:
-        """Predict every catalogue GPU and what changes would gain; otherwise as :meth:`predict`."""
+        """Predict the ladder of moves, and every catalogue GPU; otherwise as :meth:`predict`."""
         return self._look_up("/plan/", fields, wait)
 
     def compare(self, numbers: Iterable[int], base: int | None = None) -> Mapping[str, Any]:

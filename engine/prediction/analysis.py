@@ -28,7 +28,7 @@ from ..tracing.trace import Trace
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .intervals import RelativeRange, memory_range
 from .limits import find_limits
-from .probe import convolves, predict_step, predict_trial
+from .probe import convolves, predict_speed, predict_step, predict_trial
 from .step_time import StepTime, ratio_noise
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
@@ -114,6 +114,11 @@ class Prediction:
             )
         return self._trials[key]
 
+    def speed(self, batch_size: int) -> float:
+        """Samples per second of a batch size that fits."""
+        workload = self.request.workload_at(batch_size)
+        return predict_speed(workload, self.gpu, self.trace_at(batch_size), self._correction)
+
     def step_time(self, batch_size: int) -> StepTime:
         workload = self.request.workload_at(batch_size)
         return predict_step(workload, self.gpu, self.trace_at(batch_size))
@@ -134,6 +139,7 @@ class Prediction:
             refusal,
             emit,
             known,
+            self.speed,
         )
         trained = self.request.workload_at(found.recommended.batch_size)
         caveats = [
@@ -155,6 +161,7 @@ def predict_findings(
     refusal: Callable[[Trial], DoesNotFit],
     emit: Emit,
     known: Mapping[int, Trial] = MappingProxyType({}),
+    speed: Callable[[int], float] | None = None,
 ) -> Findings:
     """Search for the limit and for the batch to recommend, for a model or a custom step.
 
@@ -168,6 +175,7 @@ def predict_findings(
             fit.
         emit: Receives log lines and trials as they come.
         known: Trials by batch size that need not be made again.
+        speed: As in :func:`find_limits`.
 
     Raises:
         DoesNotFit: The refusal.
@@ -177,7 +185,9 @@ def predict_findings(
     careful = partial(predict, careful=True)
     probe = reporting_probe(careful, emit, known)
     current = probe(request.current_batch_size)
-    limits = find_limits(request, gpu, predict, careful=careful, probe=probe, known=[current])
+    limits = find_limits(
+        request, gpu, predict, careful=careful, probe=probe, known=[current], speed=speed
+    )
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
         raise refusal(probe(limits.batch_multiple))

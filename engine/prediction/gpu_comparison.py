@@ -108,8 +108,12 @@ def gpu_option(
     predict: Predict,
     on: Callable[[Gpu], Request],
     speed_today: float | None,
+    speed: Callable[[Gpu, int], float] | None = None,
 ) -> GpuOption:
-    """What is predicted of one GPU; arguments as in :func:`compare_gpus` and :func:`compared`."""
+    """What is predicted of one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
+
+    ``speed`` is as in :func:`~engine.prediction.limits.find_limits`.
+    """
     own = request.assumptions.price_per_hour_usd if gpu == here else None
     price = gpu.price_per_hour_usd if own is None else own
     option = GpuOption(gpu.name, gpu.display_name, gpu.total_bytes, price, fits=False)
@@ -118,7 +122,11 @@ def gpu_option(
     except InvalidInput as error:
         return replace(option, why_not="; ".join(error.fields.values()))
     limits = find_limits(
-        there, gpu, partial(predict, gpu), careful=partial(predict, gpu, careful=True)
+        there,
+        gpu,
+        partial(predict, gpu),
+        careful=partial(predict, gpu, careful=True),
+        speed=None if speed is None else partial(speed, gpu),
     )
     if limits.choice is None:
         smallest = predict(gpu, limits.batch_multiple)

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from ..answer.conclusion import Findings, conclude, times
-from ..answer.economics import UNFILLED_NOISE, speedup
+from ..answer.economics import GPUS_NOISE, MOVES_NOISE, speedup
 from ..answer.ladder import (
     Effort,
     Learning,
@@ -95,12 +95,7 @@ class Climb:
         Raises:
             EngineError: If the workload cannot even be predicted without a move.
         """
-        rung = Rung(
-            [move.name for move in moves],
-            {name: value for move in moves for name, value in move.fields.items()},
-            learning_of(moves),
-            effort_of(moves),
-        )
+        rung = self.unreached(moves)
         failure: EngineError
         try:
             request = self._with(moves)
@@ -117,6 +112,16 @@ class Climb:
         if not moves:
             raise failure
         return Reached(replace(rung, why_not=why_not), applies=False)
+
+    def unreached(self, moves: Combination, why_not: str = "") -> Rung:
+        """The rung of a combination before anything is predicted of it."""
+        return Rung(
+            [move.name for move in moves],
+            {name: value for move in moves for name, value in move.fields.items()},
+            learning_of(moves),
+            effort_of(moves),
+            why_not=why_not,
+        )
 
     def _reached(self, moves: Combination, rung: Rung, request: AnalysisRequest) -> Reached:
         prediction = self.prediction(request) if moves else self._unchanged
@@ -157,7 +162,7 @@ class Climb:
         made = _named(moves, self.request, request, batch_size)
         if moves:
             names = [move.name for move in made]
-            found = replace(found, current=self.today, moves=names, noise=UNFILLED_NOISE)
+            found = replace(found, current=self.today, moves=names, noise=MOVES_NOISE)
         result = replace(conclude(request, found), software=self.software)
         made += _batch_move(self.request, request, batch_size)
         return replace(
@@ -254,7 +259,7 @@ def _on_gpu(request: AnalysisRequest, option: GpuOption, today: float | None) ->
     )
     if today is None:
         return replace(rung, decision=f"Switch to {names[0]}: batch {batch_size:,} fits.")
-    gained = speedup(today, speed, UNFILLED_NOISE)
+    gained = speedup(today, speed, GPUS_NOISE)
     how = f"{times(gained.ratio)} {'faster' if gained.ratio >= 1 else 'the speed'}"
     if option.usd_per_run is not None:
         how += f", ${option.usd_per_run:,.2f} a run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
 from ..answer.search import SearchOutcome, find_largest
@@ -39,6 +39,7 @@ def find_limits(
     careful: Callable[[int], Trial] | None = None,
     probe: Callable[[int], Trial] | None = None,
     known: Sequence[Trial] = (),
+    speed: Callable[[int], float] | None = None,
 ) -> Limits:
     """Find the largest, the safe and the recommended batch of a workload on a GPU.
 
@@ -51,6 +52,7 @@ def find_limits(
         careful: The same with a careful interval, for the safe batch.
         probe: The same, for trials that are shown to the user.
         known: Trials made before.
+        speed: Samples per second of a batch that fits, where that takes less than its trial does.
     """
     multiple = request.batch_multiple
     search = partial(predict_largest, predict, probe or predict)
@@ -63,14 +65,18 @@ def find_limits(
     if largest == 0:
         return Limits(outcome, multiple)
     safe = largest_safe(careful or predict, largest, gpu.total_bytes, multiple)
-    choice = recommend_batch(
+    choose = partial(
+        recommend_batch,
         micro_batches(request, largest),
-        lambda batch_size: predict(batch_size).samples_per_second or 0.0,
         current=request.current_batch_size,
         largest=largest,
         safe=safe,
         has_global_batch=request.global_batch_size is not None,
     )
+    choice = choose(cache(speed)) if speed else None
+    # A batch below the safe one may not fit, where the allocator packs it badly.
+    if choice is None or not (predict(choice.batch_size).fits and predict(choice.fastest).fits):
+        choice = choose(lambda batch_size: predict(batch_size).samples_per_second or 0.0)
     return Limits(outcome, multiple, safe, choice)
 
 

@@ -12,6 +12,7 @@ from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
+from ..errors import EngineError
 from ..events import Log
 from ..gpus import GPUS, Gpu
 from ..hub import resolve
@@ -25,7 +26,7 @@ from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import Predict, compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .moves import Combination, Reached, moves_for, next_combinations, sharded
-from .probe import predict_trial
+from .probe import predict_speed, predict_trial
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
 from .tracer import TraceAt
@@ -33,6 +34,8 @@ from .traces import Emit, KeptTraces, TraceRequest
 
 Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | str | None]
 """Combinations of moves, the GPUs of one compute capability, and what is looked for by name."""
+
+Speed = Callable[[Gpu, int], float]
 
 MOST_TRIED = 16
 """Combinations of moves; each takes seconds."""
@@ -80,9 +83,9 @@ def _plan(
     climb = None
     if here is not None:
         climb = Climb(request, catalogue_gpu(request), traced, correction, used)
-    predict = _predictor(request, experience, traced)
+    predict, speed = _predictor(request, experience, traced)
     speed_today = predict(here, request.current_batch_size).samples_per_second if here else None
-    on_each = partial(_options, request, here, predict, speed_today)
+    on_each = partial(_options, request, here, predict, speed, speed_today)
     rungs, options, named = _found(climb, on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
     name = request.workload.preset.display_name
@@ -121,7 +124,11 @@ def _found(
     options: dict[str, GpuOption] = {}
     named: dict[str, Any] = {}
     for key, result in tasks.results():
-        if isinstance(result, list):
+        if isinstance(result, EngineError):
+            if not isinstance(key, tuple) or rungs is None:
+                raise result
+            rungs.fail(key, str(result))
+        elif isinstance(result, list):
             options |= {option.gpu: option for option in result}
             if rungs is not None and len(options) == len(GPUS):
                 rungs.take_gpus([options[gpu] for gpu in GPUS])
@@ -169,6 +176,10 @@ class _Rungs:
             self._emit(Log(f"Trying {names}"))
             self._tasks.add(one, partial(climb.reach, one), first=True)
 
+    def fail(self, moves: Combination, why_not: str) -> None:
+        """Take that a combination could not be predicted, as where host memory ran out."""
+        self.take(moves, Reached(self._climb.unreached(moves, why_not), applies=False))
+
     def take_gpus(self, options: Sequence[GpuOption]) -> None:
         """Take what was found of every GPU."""
         request, today = self._climb.request, self._climb.today
@@ -184,20 +195,23 @@ def _options(
     request: AnalysisRequest,
     here: Gpu | None,
     predict: Predict,
+    speed: Speed | None,
     speed_today: float | None,
     gpus: Sequence[Gpu],
 ) -> list[GpuOption]:
     """The workload on some GPUs."""
     on = partial(_on, request)
-    return [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in gpus]
+    return [gpu_option(request, here, gpu, predict, on, speed_today, speed) for gpu in gpus]
 
 
 def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
     return replace(request, gpu=gpu.name)
 
 
-def _predictor(request: AnalysisRequest, experience: Experience, traced: TraceRequest) -> Predict:
-    """A function that predicts a batch size on a GPU; GPUs that are traced alike share traces."""
+def _predictor(
+    request: AnalysisRequest, experience: Experience, traced: TraceRequest
+) -> tuple[Predict, Speed | None]:
+    """What predicts a batch size on a GPU, and its speed alone where it fits."""
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache
@@ -217,4 +231,8 @@ def _predictor(request: AnalysisRequest, experience: Experience, traced: TraceRe
             workload, gpu, step, allocator, careful=careful, correction=correction(gpu.name)
         )
 
-    return predict
+    def speed(gpu: Gpu, batch_size: int) -> float:
+        step = traces(gpu.compute_capability)(batch_size)
+        return predict_speed(request.workload_at(batch_size), gpu, step, correction(gpu.name))
+
+    return predict, speed

@@ -50,6 +50,14 @@ def predict_trial(
     return timed(trial, seconds, samples, time_range(trace.operations, gpu), correction)
 
 
+def predict_speed(
+    workload: Workload, gpu: Gpu, trace: Trace, correction: Correction = UNCORRECTED
+) -> float:
+    """Samples per second of a batch that fits, as :func:`predict_trial` has it."""
+    seconds = operations_seconds(workload, gpu, trace) * correction.factor(trace.batch_size)
+    return trace.batch_size * workload.gradient_accumulation * workload.world_size / seconds
+
+
 def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float:
     """What the operations of a step are predicted to take on a GPU, over its micro-batches."""
     return predict_step(workload, gpu, trace).seconds

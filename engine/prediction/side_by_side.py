@@ -59,18 +59,17 @@ class SideBySide(Generic[_Key, _Found]):
         """
         (self._waiting.appendleft if first else self._waiting.append)((key, task))
 
-    def results(self) -> Iterator[tuple[_Key, _Found]]:
+    def results(self) -> Iterator[tuple[_Key, _Found | EngineError]]:
         """What the tasks find, as they end. More may be added meanwhile.
 
-        Raises:
-            EngineError: The one that a task raised; also if it raised another exception, or its
-                process was killed.
+        A task that fails gives the error that it raised; one whose process was killed, or that
+        raised something else there, an error that says so.
         """
         try:
             while self._waiting or self._running:
                 if self._most == 1:
                     key, task = self._waiting.popleft()
-                    yield key, task()
+                    yield key, _done(task)
                     continue
                 while self._waiting and len(self._running) < self._most:
                     self._start(*self._waiting.popleft())
@@ -90,7 +89,7 @@ class SideBySide(Generic[_Key, _Found]):
         sending.close()
         self._running[receiving] = (key, process)
 
-    def _finish(self, receiving: Connection) -> tuple[_Key, _Found]:
+    def _finish(self, receiving: Connection) -> tuple[_Key, _Found | EngineError]:
         key, process = self._running.pop(receiving)
         try:
             found = receiving.recv()
@@ -99,8 +98,6 @@ class SideBySide(Generic[_Key, _Found]):
         finally:
             receiving.close()
             process.join()
-        if isinstance(found, EngineError):
-            raise found
         return key, found
 
     def _end(self) -> None:
@@ -113,12 +110,20 @@ class SideBySide(Generic[_Key, _Found]):
 
 
 def _be_the_child(task: Callable[[], _Found], sending: Connection) -> None:
+    import torch  # is loaded already
+
     die_with_parent()
-    gc.freeze()  # to look through all that was loaded before would copy its memory
+    torch.set_num_threads(1)  # threads of its own do not survive a fork
+    gc.disable()  # looking through all that was loaded before would copy its memory
     try:
-        sending.send(task())
-    except EngineError as error:
-        sending.send(error)
+        sending.send(_done(task))
     except BaseException as error:
         traceback.print_exc()
         sending.send(EngineError(f"{type(error).__name__}: {error}"))
+
+
+def _done(task: Callable[[], _Found]) -> _Found | EngineError:
+    try:
+        return task()
+    except EngineError as error:
+        return error

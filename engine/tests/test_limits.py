@@ -197,6 +197,30 @@ def test_an_unknown_speed_counts_as_zero() -> None:
     assert limits.choice.batch_size == 1
 
 
+def test_a_known_speed_saves_trials_and_changes_nothing() -> None:
+    tried: list[int] = []
+
+    def predict(batch_size: int) -> Trial:
+        tried.append(batch_size)
+        return used(batch_size, A10.usable_bytes // 1000)
+
+    plain = find_limits(asked(), A10, predict)
+    most = len(tried)
+    tried.clear()
+    assert find_limits(asked(), A10, predict, speed=float) == plain
+    assert len(tried) < most
+
+
+def test_a_batch_that_is_packed_badly_is_not_recommended() -> None:
+    """It does not fit, though larger ones do."""
+
+    def predict(batch_size: int) -> Trial:
+        trial = used(batch_size, A10.usable_bytes // 1000)
+        return replace(trial, fits=False, samples_per_second=None) if batch_size == 952 else trial
+
+    assert find_limits(asked(), A10, predict, speed=float) == find_limits(asked(), A10, predict)
+
+
 def test_known_trials_are_not_predicted_again() -> None:
     shown: list[int] = []
 
