@@ -8,6 +8,7 @@ from functools import cached_property
 
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
+from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude, times
 from ..answer.economics import GPUS_NOISE, MOVES_NOISE, speedup
 from ..answer.ladder import (
@@ -33,8 +34,9 @@ from ..workload import Precision
 from .analysis import Prediction, price_per_hour
 from .correction import Correction
 from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
-from .probe import predict_step
+from .probe import predict_step, predict_trial
 from .step_time import predict_step_seconds
+from .tracer import trace
 from .traces import TraceRequest
 
 _NOT_PREDICTED = "such a step depends on the values of tensors, which a prediction does not have"
@@ -147,6 +149,13 @@ class Climb:
         behaviour = cuda_behaviour(self.gpu.compute_capability)
         trace_at = self.traced(request, behaviour, _quiet)
         return Prediction(request, self.gpu, trace_at, self.correction)
+
+    def trial_of(self, request: AnalysisRequest) -> Trial:
+        """The trial of the current batch of another workload, by one trace of that batch alone."""
+        batch_size = request.current_batch_size
+        workload = request.workload_at(batch_size)
+        step = trace(workload, batch_size, cuda_behaviour(self.gpu.compute_capability))
+        return predict_trial(workload, self.gpu, step, AllocatorOptions.parse(request.allocator))
 
     def _refusal(self, smallest: Trial) -> DoesNotFit:
         needed, available = smallest.device_used_bytes or 0, self.gpu.total_bytes

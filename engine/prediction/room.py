@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch._subclasses.fake_tensor import DataDependentOutputException
+
 from ..answer.plan import GpuOption, Room
 from ..errors import EngineError
 from ..models.presets import PRESETS, Preset
@@ -146,9 +148,9 @@ def _cheaper(request: AnalysisRequest, options: Sequence[GpuOption]) -> GpuOptio
 def _trial(climb: Climb, **changed: Any) -> Trial | None:
     """The trial of the current batch of another workload; ``None`` where it cannot be trained."""
     try:
-        request = replace(climb.request, workload=replace(climb.request.workload, **changed))
-        return climb.prediction(request).predict(request.current_batch_size, careful=True)
-    except EngineError:
+        workload = replace(climb.request.workload, **changed)
+        return climb.trial_of(replace(climb.request, workload=workload))
+    except (EngineError, DataDependentOutputException):
         return None
 
 

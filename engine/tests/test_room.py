@@ -42,10 +42,9 @@ class World:
             device_used_high_bytes=used,
         )
 
-    def prediction(self, request: AnalysisRequest) -> Any:
+    def trial_of(self, request: AnalysisRequest) -> Trial:
         self.asked.append(request)
-        trial = self.predict(request)
-        return type("Prediction", (), {"predict": lambda *_, **__: trial})()
+        return self.predict(request)
 
 
 FIXED = 16 * PRESETS["llama-3.2-1b"].parameters / GIB
@@ -90,12 +89,12 @@ def test_a_sibling_that_cannot_be_trained_is_left_out(monkeypatch: pytest.Monkey
     world: Any = World(1000.0)
     refuse = InvalidInput({"model": "no"})
 
-    def prediction(request: AnalysisRequest) -> Any:
+    def trial_of(request: AnalysisRequest) -> Trial:
         if request.workload.model == "llama-3-8b":
             raise refuse
-        return World.prediction(world, request)
+        return World.trial_of(world, request)
 
-    world.prediction = prediction
+    world.trial_of = trial_of
     assert largest_sibling(world) == "llama-3.2-3b"
 
 
