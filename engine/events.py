@@ -3,6 +3,7 @@
 An event is one JSON object a line; its ``type`` says which:
 
 * ``{"type": "log", "level": "info" | "warning", "message": …}``
+* ``{"type": "stage", "name": "build" | "trace" | "search", "fraction": 0 to 1 or null}``
 * ``{"type": "trial", "trial": {fields of Trial}}``
 * ``{"type": "rung", "rung": {fields of Rung}}``: of a plan's ladder, as they are found
 * ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of an analysis
@@ -30,6 +31,24 @@ class Log:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What an analysis is doing from now on.
+
+    Attributes:
+        name: ``build`` (the model), ``trace`` (its step) or ``search`` (for the answer).
+        fraction: Of this stage that is done, from 0 to 1; ``None`` where that is not known.
+    """
+
+    name: str
+    fraction: float | None = None
+
+    def __str__(self) -> str:
+        if self.fraction is None:
+            return self.name
+        return f"{self.name}, {100 * self.fraction:.0f}% done"
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer to a query, as plain JSON values.
 
@@ -40,13 +59,15 @@ class Answer:
     body: Mapping[str, object]
 
 
-Event = Log | Trial | Rung | AnalysisResult | Answer | EngineError
+Event = Log | Stage | Trial | Rung | AnalysisResult | Answer | EngineError
 
 
 def to_json_line(event: Event) -> str:
     match event:
         case Log():
             body: dict[str, object] = {"type": "log"} | asdict(event)
+        case Stage():
+            body = {"type": "stage"} | asdict(event)
         case Trial():
             body = {"type": "trial", "trial": asdict(event)}
         case Rung():

@@ -10,11 +10,12 @@ from typing import Any
 
 from analyses.bodies import storable
 from analyses.jobs.engine_process import Line
+from analyses.models import LogLine
 from analyses.stored_result import read_result, read_trial
 from engine.answer.ladder import Rung
 from engine.border import read_json
 from engine.errors import InvalidInput
-from engine.events import Answer, Log
+from engine.events import Answer, Log, Stage
 from engine.result import AnalysisResult, Trial
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Failure:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-Event = Log | Trial | Rung | AnalysisResult | Answer | Failure
+Event = Log | Stage | Trial | Rung | AnalysisResult | Answer | Failure
 
 
 def parse(line: str) -> Event | None:
@@ -54,6 +55,8 @@ def _event(body: dict[str, Any]) -> Event | None:
         case "log":
             level = "warning" if body["level"] == "warning" else "info"
             return Log(storable(str(body["message"])), level)
+        case "stage":
+            return read_json(Stage, {name: body.get(name) for name in ("name", "fraction")})
         case "trial":
             return read_trial(body["trial"])
         case "rung":
@@ -101,6 +104,8 @@ class EngineOutput:
                 self.outcome = event
             case Log():
                 self._say(event)
+            case Stage():
+                self._say(Log(storable(str(event)), LogLine.STAGE))
             case None:
                 self._say(Log(line.text))
 

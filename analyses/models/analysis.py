@@ -227,7 +227,12 @@ class Trial(models.Model):
 
 
 class LogLine(models.Model):
-    """One line of the engine's log, as the page of the analysis shows it."""
+    """One line of the engine's log, as the page of the analysis shows it.
+
+    ``level`` is ``info``, ``warning`` or :data:`STAGE`: what the analysis does from then on.
+    """
+
+    STAGE = "stage"
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="log_lines")
     level = models.CharField(max_length=10, default="info")

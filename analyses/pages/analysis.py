@@ -182,6 +182,12 @@ def progress_of(analysis: Analysis) -> Progress:
     )
 
 
+def stage_of(analysis: Analysis) -> str:
+    """What a running analysis is doing, as the engine said last; empty before that."""
+    lines = analysis.log_lines.filter(level=LogLine.STAGE).order_by("-id")
+    return lines.values_list("message", flat=True).first() or ""
+
+
 def context_of(
     request: MemberRequest,
     analysis: Analysis,
@@ -215,6 +221,7 @@ def context_of(
         "estimate": verdict and estimate_of(verdict.result, request.GET.dict(), adopted=is_adopted),
         "log_lines": lines[-SHOWN_LOG_LINES:],
         "has_log": now.line > 0,
+        "stage": "" if analysis.is_final else stage_of(analysis),
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
         "ladder": ladder,

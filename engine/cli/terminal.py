@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
-from ..events import Event, Log
+from ..events import Event, Log, Stage
 from ..result import Trial
 from ..tokens import Tokens
 
@@ -102,17 +102,20 @@ def progress() -> Iterator[Callable[[Event], None]]:
     )
     with bar, redirect_stdout(sys.stderr):
         task = bar.add_task("Loading PyTorch", total=None)
-        tried = 0
+        tried, stage = 0, "Working"
 
         def emit(event: Event) -> None:
-            nonlocal tried
+            nonlocal tried, stage
             match event:
                 case Log():
                     # Left unwrapped: a terminal wraps by itself, and a log file keeps whole lines.
                     bar.console.print(_line(event), soft_wrap=True)
                 case Trial():
                     tried += 1
-            bar.update(task, description=f"Working, batch sizes tried: {tried}")
+                case Stage():
+                    stage = f"{event}".capitalize()
+            tries = f", batch sizes tried: {tried}" if tried else ""
+            bar.update(task, description=f"{stage}{tries}")
 
         yield emit
 

@@ -16,7 +16,7 @@ from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
 from ..errors import DoesNotFit, InvalidInput
-from ..events import Log
+from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
 from ..hub import resolve
 from ..parallel import interconnect
@@ -74,6 +74,7 @@ def analyze_predicted(
     """
     gpu = catalogue_gpu(request)
     trace_at = (traced or KeptTraces())(request, cuda_behaviour(gpu.compute_capability), emit)
+    emit(Stage("search"))
     prediction = Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
 
     def refusal(smallest: Trial) -> DoesNotFit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..answer.economics import usd_per_million_samples
 from ..errors import DoesNotFit, InvalidInput
-from ..events import Event, Log
+from ..events import Event, Log, Stage
 from ..gpus import GIB, GPUS, Gpu
 from ..request import AnalysisRequest
 from ..result import Trial
@@ -76,7 +76,10 @@ def choose_gpu(
         DoesNotFit: If it fits on none.
     """
     once = _without_repeats(emit)
-    found = [_on(request, gpu, once, traced, experience, prices) for gpu in GPUS.values()]
+    found = []
+    for number, gpu in enumerate(GPUS.values()):
+        found.append(_on(request, gpu, once, traced, experience, prices))
+        emit(Stage("search", (number + 1) / len(GPUS)))
     offers = [one for one in found if isinstance(one, Offer)]
     if not offers:
         raise _refusal(request, found)

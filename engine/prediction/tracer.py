@@ -118,8 +118,17 @@ class EveryBatchSize:
         return vars(self) | {"each": None}
 
 
-def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) -> EveryBatchSize:
+def trace_every_batch_size(
+    workload: Workload,
+    behaviour: CudaBehaviour | None,
+    progress: Callable[[float], object] = lambda _: None,
+) -> EveryBatchSize:
     """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
+
+    Args:
+        workload: What is trained.
+        behaviour: Of the GPU.
+        progress: Told before each trace which fraction of them is done.
 
     Raises:
         NotAffine: If the step does other things at other batch sizes.
@@ -128,10 +137,15 @@ def trace_every_batch_size(workload: Workload, behaviour: CudaBehaviour | None) 
     def each(batch_size: int) -> Trace:
         return trace(workload, batch_size, behaviour)
 
-    low, high = each(LOW), each(HIGH)
-    if workload.task is Task.CONTRASTIVE:  # each sample is compared with every other
-        return EveryBatchSize(QuadraticTrace(low, high, each(HIGH + 1)), each)
-    return EveryBatchSize(AffineTrace(low, high), each)
+    is_quadratic = workload.task is Task.CONTRASTIVE  # each sample is compared with every other
+    sizes = (LOW, HIGH, HIGH + 1) if is_quadratic else (LOW, HIGH)
+    traces = []
+    for number, batch_size in enumerate(sizes):
+        progress(number / len(sizes))
+        traces.append(each(batch_size))
+    if is_quadratic:
+        return EveryBatchSize(QuadraticTrace(*traces), each)
+    return EveryBatchSize(AffineTrace(*traces), each)
 
 
 @contextmanager

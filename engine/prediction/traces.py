@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ..allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
 from ..allocator.options import AllocatorOptions
-from ..events import Event, Log
+from ..events import Event, Log, Stage
 from ..request import AnalysisRequest, Request
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, NotAffine, Trace
@@ -44,8 +44,11 @@ def trace_workload(workload: Workload, behaviour: CudaBehaviour | None, emit: Em
     """
     name = workload.preset.display_name
     emit(Log(f"Building {name} from its config on fake tensors, without weights"))
+    emit(Stage("build"))
     try:
-        trace_at = trace_every_batch_size(workload, behaviour)
+        trace_at = trace_every_batch_size(
+            workload, behaviour, lambda fraction: emit(Stage("trace", fraction))
+        )
     except NotAffine as error:
         emit(Log(f"{error}; tracing each batch size separately", "warning"))
         return cache(lambda batch_size: trace(workload, batch_size, behaviour))

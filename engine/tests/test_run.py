@@ -63,7 +63,7 @@ def asking(request: dict[str, Any], **more: Any) -> str:
 
 def test_an_analysis_ends_with_its_result() -> None:
     events = events_of(asking(REQUEST))
-    assert {event["type"] for event in events[:-1]} == {"log", "trial"}
+    assert {event["type"] for event in events[:-1]} == {"log", "stage", "trial"}
     assert events[-1]["type"] == "result"
     result = events[-1]["result"]
     trials = [event["trial"] for event in events if event["type"] == "trial"]
