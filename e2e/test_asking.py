@@ -1,0 +1,74 @@
+"""The form in a real browser: questions, presets, search, preview, a session that ends."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from e2e.browsing import Watch
+from e2e.conftest import Account, Open
+from e2e.running import Site
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_question_decides_what_is_asked(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    page.goto("/new/?ask=gpu")
+    expect(page.get_by_role("button", name="Find the GPU")).to_be_visible()
+    expect(page.get_by_label("Price limit")).to_be_visible()
+    expect(page.locator("#id_gpu")).to_be_hidden()
+    page.get_by_label("Does it fit?").check()
+    expect(page.get_by_label("Batch to check")).to_be_visible()
+    expect(page.get_by_label("Price limit")).to_be_hidden()
+    page.get_by_label("Compare settings").check()
+    expect(page.get_by_role("group", name="Precisions")).to_be_visible()
+    expect(page.get_by_role("button", name="Compare", exact=True)).to_be_visible()
+
+
+def test_the_search_takes_words_for_the_way_of_training(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    search = page.get_by_role("combobox", name="Search models")
+    search.click()
+    search.press_sequentially("llama 3 8b lora")
+    search.press("Enter")
+    expect(search).to_have_value("Llama 3 8B")
+    expect(page.get_by_label("LoRA rank")).to_have_value("16")
+    expect(page.get_by_label("Precision", exact=True)).to_have_value("bf16-true")
+    page.get_by_role("link", name="Full fine-tuning").click()
+    expect(page.get_by_label("LoRA rank")).to_have_value("")
+    expect(page).to_have_url(f"{site.url}/new/")  # filled in place
+
+
+def test_an_old_prediction_never_looks_new(
+    site: Site, member: Account, open_page: Open, watch: Watch
+) -> None:
+    watch.expected_statuses.add(500)
+    page = open_page(site, member)
+    page.goto("/new/")
+    preview = page.locator("#preview")
+    expect(preview.locator(".preview-headline")).to_be_visible()
+    page.route("**/new/preview/", lambda route: route.fulfill(status=500))
+    page.get_by_label("Current batch size").fill("32")
+    expect(preview).to_contain_text("Updating…")
+    expect(preview).to_contain_text("The site answered with error 500.")
+    expect(preview.locator(".preview-headline")).to_have_count(0)
+    watch.wrong = [line for line in watch.wrong if "/new/preview/" not in line]  # htmx logs it
+
+
+def test_a_form_whose_session_has_ended_comes_back_after_sign_in(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    page.get_by_label("Sequence length").fill("77")
+    page.context.clear_cookies(name="sessionid")
+    page.get_by_role("button", name="Analyze").click()
+    page.get_by_label("Username").fill(member.name)
+    page.get_by_label("Password").fill(member.password)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_text("Your form is as you left it.")).to_be_visible()
+    expect(page.get_by_label("Sequence length")).to_have_value("77")
