@@ -53,6 +53,7 @@ def analyze(page: Page, **values: str) -> int:
 def fill(page: Page, name: str, value: str) -> None:
     """Fill a field of the form by its name, whatever its kind."""
     field = page.locator(f'.analysis-form [name="{name}"]').first
+    field.evaluate("element => element.closest('details')?.setAttribute('open', '')")
     search = page.get_by_role("combobox", name="Search models")
     if name == "model" and search.is_visible():
         search.click()

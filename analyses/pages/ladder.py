@@ -116,27 +116,25 @@ def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_cho
     """The index of the row to show: the one asked for, the one adopted, else the best.
 
     A measured answer stays until somebody asks for another: those of the ladder are predicted.
+    Adapters train something else, so nobody is switched to them unasked, unless nothing fits
+    without them.
     """
     shown = [index for index, row in enumerate(rows) if row.rung.result is not None]
-    if wanted.isascii() and wanted.isdigit() and int(wanted[:4]) in shown:
+    if wanted.isascii() and wanted.isdigit() and len(wanted) < 4 and int(wanted) in shown:
         return int(wanted)
     if analysis.adopted_at is not None:
         moves = decided_moves(analysis)
-        return (
-            next((index for index in shown if rows[index].rung.moves == moves), 0) if moves else 0
-        )
+        return next((i for i in shown if moves and rows[i].rung.moves == moves), 0)
     if not may_choose or analysis.measured_gpu:
         return 0
-    return next((index for index in shown[:2] if index and _is_better(rows[index].rung)), 0)
+    better = [index for index in shown if index and _is_better(rows[index].rung)]
+    same_model = [i for i in better if rows[i].rung.learning is not Learning.TRAINED]
+    return next(iter(same_model or (better if analysis.result is None else [])), 0)
 
 
 def _is_better(rung: Rung) -> bool:
-    """Whether a rung may be the page's answer without being asked for.
-
-    Adapters train something else, so nobody is switched to them unasked.
-    """
-    surely_faster = rung.speedup_low is None or rung.speedup_low > 1
-    return rung.fits and surely_faster and rung.learning is not Learning.TRAINED
+    """Whether a rung is surely faster than today, or fits where today does not."""
+    return rung.fits and (rung.speedup_low is None or rung.speedup_low > 1)
 
 
 # The plan as rows
