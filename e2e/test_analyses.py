@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 looks = pytest.mark.parametrize(("screen", "theme"), LOOKS)
 
-SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true", "batch_multiple": "1"}
+SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true"}
 """An analysis that takes long enough to watch."""
 
 

@@ -185,7 +185,7 @@ def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str
 
 def _reason(best: Offer, others: Sequence[Offer]) -> str:
     sentence = (
-        f"{best.gpu.display_name} costs least of the {len(GPUS)} GPUs of the catalogue: "
+        f"{best.gpu.display_name} costs least of the GPUs that surely fit it: "
         f"${best.usd_per_million:,.2f} per million samples, at an assumed price"
     )
     if others:
