@@ -130,6 +130,7 @@ class Climb:
         found = prediction.findings(self._refusal, _quiet)
         return Reached(
             self._at_its_batch(moves, rung, request, found),
+            is_adapted=request.workload.lora_rank is not None,
             memory_bound=found.bound is Bound.MEMORY or found.safe_batch_size == 0,
             optimizer_share=self._optimizer_share(prediction, found),
         )

@@ -49,12 +49,14 @@ class Reached:
     Attributes:
         rung: At its recommended batch.
         applies: Whether the model can be trained that way.
+        is_adapted: Whether only adapters are trained.
         memory_bound: Whether memory keeps it from its best speed.
         optimizer_share: Of the time of a step.
     """
 
     rung: Rung
     applies: bool = True
+    is_adapted: bool = False
     memory_bound: bool = False
     optimizer_share: float = 0.0
 
@@ -158,7 +160,8 @@ def _may_help(reached: Reached, move: Move) -> bool:
         return is_short
     if move.name == EIGHT_BIT:
         return is_short or reached.optimizer_share >= _LEAST_SHARE
-    return move.name != _BF16_WEIGHTS or not reached.rung.fits
+    # Weights that are trained are better kept in fp32 where that fits.
+    return move.name != _BF16_WEIGHTS or reached.is_adapted or not reached.rung.fits
 
 
 def _added_to_the_fastest(

@@ -102,7 +102,7 @@ def _siblings(workload: Workload, parameters: float) -> Iterator[Preset]:
     family = workload.preset.config().get("model_type")
     for preset in PRESETS.values():
         alike = preset.config().get("model_type") == family and workload.task in preset.tasks
-        if alike and preset.parameters > 1.05 * parameters:
+        if alike and preset.name != workload.model and preset.parameters > 1.05 * parameters:
             yield preset
 
 

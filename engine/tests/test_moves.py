@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,6 +131,17 @@ def test_what_helps_alone_is_combined() -> None:
 def test_where_memory_does_not_matter_no_move_saves_it() -> None:
     found = climb(ask(), world({}, {"bf16": 2.0}, available=100.0))
     assert set(found) == {(), ("tf32",), ("bf16",), ("bf16", LORA)}
+
+
+def test_weights_that_are_not_trained_may_be_in_bf16() -> None:
+    request = ask(precision="bf16-mixed", lora_rank=8)
+    plain = world({}, {"bf16 weights": 1.5}, available=100.0)
+
+    def adapted(moves: Combination) -> Reached:
+        return replace(plain(moves), is_adapted=True)
+
+    assert set(climb(request, plain)) == {()}
+    assert ("bf16 weights",) in climb(request, adapted)
 
 
 def test_the_least_change_that_makes_it_fit_is_found() -> None:
