@@ -6,6 +6,7 @@ import os
 import pickle
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from engine.prediction.traces import KeptTraces
 from engine.request import AnalysisRequest
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Precision
+from engine.workload import Precision, Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 
@@ -36,10 +37,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Precision]:
     """The precision of each workload that was really traced."""
     counted: list[Precision] = []
 
-    def trace(*given: object) -> TraceAt:
-        workload, behaviour = given
-        counted.append(workload.precision)  # type: ignore[attr-defined]
-        return trace_every_batch_size(workload, behaviour)  # type: ignore[arg-type]
+    def trace(workload: Workload, *others: Any) -> TraceAt:
+        counted.append(workload.precision)
+        return trace_every_batch_size(workload, *others)
 
     monkeypatch.setattr(traces, "trace_every_batch_size", trace)
     return counted
