@@ -72,7 +72,13 @@ def _analyze_any(
     shared = traced or KeptTraces()
     chosen, reason = choose_gpu(request, emit, shared, experience, prices)
     result = analyze_predicted(chosen, emit, traced=shared, experience=experience)
-    return replace(result, caveats=[reason, *result.caveats])
+    decision = (
+        f"Train on {result.gpu.name} with batch {result.recommended_batch_size:,}: it is cheapest "
+        "per sample."
+    )
+    verdict = result.verdict.replace(result.decision, decision)
+    caveats = [reason, *result.caveats]
+    return replace(result, decision=decision, verdict=verdict, caveats=caveats)
 
 
 def with_versions(result: AnalysisResult, wanted: str, used: dict[str, str]) -> AnalysisResult:

@@ -167,3 +167,7 @@ def test_one_analysis_answers_for_the_chosen_gpu(monkeypatch: pytest.MonkeyPatch
     result = analyze(request, lambda _: None)
     assert [result.gpu.name] == [GPUS[name].display_name for name in asked]
     assert "costs least of the" in result.caveats[0]
+    batch = f"batch {result.recommended_batch_size:,}"
+    assert result.decision == f"Train on {result.gpu.name} with {batch}: it is cheapest per sample."
+    assert result.verdict.startswith(result.decision)
+    assert len(result.decision.split()) <= 15
