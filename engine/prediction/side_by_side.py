@@ -97,6 +97,7 @@ class SideBySide(Generic[_Key, _Found]):
             found = EngineError("a forked process was killed; most likely host memory ran out")
         finally:
             receiving.close()
+            process.kill()  # what libraries do at the end of a process may take for ever
             process.join()
         return key, found
 
