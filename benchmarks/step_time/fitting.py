@@ -32,20 +32,25 @@ _CONVOLUTION_KINDS = tuple(
 
 JOULES = {
     "pascal": (20e-12, 20e-12),
-    "volta": (16e-12, 1.6e-12),
-    "turing": (17.8e-12, 1.6e-12),
+    "volta": (16e-12, 2.6e-12),
+    "turing": (17.8e-12, 2.6e-12),
     "ampere-data-center": (15.8e-12, 1.1e-12),
-    "ampere": (12e-12, 1.6e-12),
-    "ada": (8.2e-12, 0.8e-12),
-    "hopper": (12e-12, 0.7e-12),
-    "blackwell": (8e-12, 0.7e-12),
+    "ampere": (12e-12, 1.75e-12),
+    "ada": (8.2e-12, 1e-12),
+    "hopper": (12e-12, 0.66e-12),
+    "blackwell": (8e-12, 0.66e-12),
 }
 """Joules per FLOP of fp32 and of half precision.
 
 Of fp32 from kernels that the NeuSight paper measured on an L4, a T4 and an A100: products above
 5·10¹⁰ FLOPs reached 29%, 49% and 81% of the peak in the median, at 72, 70 and 250 W
 (https://github.com/sitar-lab/NeuSight, read 2026-11-22). The other fp32 values are assumed from
-these and the process, the half ones where the fit starts.
+these and the process.
+
+Of half precision from the fastest products that others measured: V100 95, A100 268, A5000 94, A6000
+131, L40S 252, RTX 6000 Ada 279, H100 792, its PCIe card 500 TFLOP/s
+(https://github.com/mag-/gpu_benchmark, read 2026-11-22). Turing's is assumed to be Volta's, made in
+the same process, and Blackwell's to be Hopper's.
 """
 
 
@@ -82,7 +87,9 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
         "convolution.half_tiles": Constant(0.3, 0.5),
         "depthwise.half_columns": Constant(16, 0.7),
         "product.fp32": Constant(1.1, 0.3),
-        "product.tf32": Constant(1.1, 0.3),
+        # The same units, so the same share; A100: 116 of 156 TFLOP/s in TF32, 230 of 312 in half
+        # precision (https://github.com/mli/transformers-benchmarks, read 2026-11-22).
+        "product.tf32": Constant(1.0, 0.05),
         # Winograd: NeuSight's 3×3 kernels above 5·10¹⁰ FLOPs ran 1.4 (V100) to 2.6 times (T4) as
         # fast as its products. Smaller filters do not use it.
         "convolution.fp32": Constant(1.5, 0.2),
@@ -96,8 +103,9 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
     for name in GENERATIONS.values():
         single, half = JOULES[name]
         found[f"{name}.joules.fp32"] = Constant(single, 0.05)
-        found[f"{name}.joules.half"] = Constant(half, 0.3)
-        for rate in ("fp32", "tf32", "half", "bandwidth"):
+        found[f"{name}.joules.half"] = Constant(half, 0.1)
+        found[f"{name}.tensor"] = Constant(1.0, 0.05)
+        for rate in ("fp32", "bandwidth"):
             found[f"{name}.{rate}"] = Constant(1.0, 0.15)
     return found | {f"gpu.{name}": Constant(1.0, 0.1) for name in gpu_names}
 
@@ -159,7 +167,8 @@ def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any)
                     2 * values(f"{name}.joules.half"),  # half as many FLOPs for each number read
                     values(f"{name}.joules.half"),
                 ],
-                flops=[values(f"{name}.{unit.name.lower()}") for unit in Format],
+                # Tensor cores compute TF32 and half precision, twice as much of it.
+                flops=[values(f"{name}.fp32")] + [values(f"{name}.tensor")] * 2,
                 bandwidth=values(f"{name}.bandwidth"),
             )
             for name in GENERATIONS.values()

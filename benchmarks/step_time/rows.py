@@ -33,7 +33,8 @@ class Row:
     Attributes:
         trace: The model, as :func:`benchmarks.step_time.models.build` takes it.
         size: Pixels of a side, or tokens.
-        precision: ``fp32``, ``tf32``, ``fp16-mixed`` or ``bf16-mixed``.
+        precision: ``fp32``, ``tf32``, ``fp16-mixed`` or ``bf16-mixed``; or ``fp16``, where the
+            model itself is in fp16, and the optimizer has fp32 copies of its parameters.
     """
 
     source: str

@@ -14,7 +14,8 @@ import sys
 import time
 import warnings
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,15 @@ _AUTOCAST = {"fp16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 @dataclass
 class _Steps:
-    """What a recorder looks at."""
+    """What a recorder looks at.
+
+    Attributes:
+        trained: What the optimizer updates: the parameters, or fp32 copies of those in half
+            precision.
+    """
 
     model: torch.nn.Module
+    trained: list[torch.nn.Parameter]
     optimizer: torch.optim.Optimizer | None
     phase: str = "idle"
 
@@ -49,9 +56,14 @@ def operations(job: dict[str, Any], batch_size: int) -> list[Operation]:
     built = build(job["trace"], job["size"])
     layout = torch.channels_last if job["channels_last"] else torch.contiguous_format
     built.model.to(memory_format=layout)  # type: ignore[call-overload]  # torch's stubs lack it
+    if job["precision"] == "fp16":
+        built.model.half()
     with fake_device(cuda_behaviour(_AMPERE)):
         model = on_fake_tensors(built.model)
-        steps = _Steps(model, _optimizer(job["optimizer"], model))
+        trained = list(model.parameters())
+        if job["precision"] == "fp16":
+            trained = [torch.nn.Parameter(half.detach().float()) for half in trained]
+        steps = _Steps(model, trained, _optimizer(job["optimizer"], trained))
         batch = {
             name: tensor.to(memory_format=layout) if tensor.dim() == 4 else tensor
             for name, tensor in built.make_batch(batch_size).items()
@@ -74,14 +86,37 @@ def _step(steps: _Steps, built: Built, batch: dict[str, torch.Tensor], precision
     loss.backward()
     steps.phase = "optimizer"
     if steps.optimizer is not None:
-        steps.optimizer.step()
+        with _copied(list(steps.model.parameters()), steps.trained):
+            steps.optimizer.step()
     steps.model.zero_grad(set_to_none=True)
     steps.phase = "idle"
 
 
-def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+@contextmanager
+def _copied(
+    parameters: list[torch.nn.Parameter], trained: list[torch.nn.Parameter]
+) -> Iterator[None]:
+    """Where fp32 copies are trained, they take the gradients and give their values back."""
+    if trained[0] is parameters[0]:
+        yield
+        return
+    used = [pair for pair in zip(parameters, trained, strict=True) if pair[0].grad is not None]
+    for _, copy in used:
+        copy.grad = torch.empty_like(copy)
+    halves: list[torch.Tensor] = [half for half, _ in used]
+    copies: list[torch.Tensor] = [copy for _, copy in used]
+    with torch.no_grad():
+        torch._foreach_copy_(_gradients(copies), _gradients(halves))
+        yield
+        torch._foreach_copy_(halves, copies)
+
+
+def _gradients(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def _optimizer(name: str, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer | None:
     """As published: one kernel for all parameters, or several for each."""
-    parameters = model.parameters()
     if name == "none":
         return None
     if name == "fused-adam":
@@ -92,7 +127,7 @@ def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | Non
         return torch.optim.Adadelta(parameters, foreach=False)
     nesterov = name == "sgd-nesterov"
     sgd = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, nesterov=nesterov, foreach=False)
-    for parameter in model.parameters():
+    for parameter in parameters:
         sgd.state[parameter]["momentum_buffer"] = torch.empty_like(parameter)
     return sgd
 

@@ -25,9 +25,9 @@ from .speed_model import step_predictor
 GPU_SPREAD = 0.06
 """Standard deviation of the logarithm of measured over predicted step time, of whole GPUs. All
 three are those of 179 published rows on 27 GPUs, as ``python -m benchmarks.step_time`` prints."""
-WORKLOAD_SPREAD = 0.11
+WORKLOAD_SPREAD = 0.10
 """The same of workloads on one GPU."""
-STEP_SPREAD = 0.06
+STEP_SPREAD = 0.07
 """The same of steps of one workload on one GPU, at several batch sizes."""
 
 

@@ -107,7 +107,7 @@ def test_every_gpu_of_the_catalogue_sustains_less_than_its_peaks() -> None:
     for gpu in GPUS.values():
         rates = model.rates(gpu)
         assert 0.2 * gpu.fp32_flops < rates.flops_per_second[Format.FP32] < 1.2 * gpu.fp32_flops
-        assert 0.3 * gpu.fp16_flops < rates.flops_per_second[Format.HALF] < 1.3 * gpu.fp16_flops
+        assert 0.3 * gpu.fp16_flops < rates.flops_per_second[Format.HALF] < 1.15 * gpu.fp16_flops
         # Ada's GPUs find much of it in their cache, of up to 96 MB.
         assert 0.6 < rates.bytes_per_second / gpu.memory_bytes_per_second < 1.4
 

@@ -138,6 +138,27 @@ def test_half_precision_uses_the_tensor_cores() -> None:
     assert gpu_seconds(product("float16")) < gpu_seconds(product()) * 0.4
 
 
+SIZES = st.sampled_from([64, 256, 1000, 4096, 50257])
+
+
+@given(st.sampled_from([1, 12, 384]), SIZES, SIZES, SIZES, st.sampled_from(["mm", "bmm"]))
+def test_half_precision_gains_what_units_and_bytes_do_over_tf32(
+    times: int, rows: int, columns: int, inner: int, name: str
+) -> None:
+    """Tensor cores compute twice as much in half precision, and numbers take half the bytes."""
+    times = times if name == "bmm" else 1
+    numbers = times * (rows * inner + inner * columns + rows * columns)
+    flops, shape = 2 * times * rows * columns * inner, (times, rows, columns, inner)
+    single = work(f"aten.{name}", "float32", flops, 4 * numbers, shape=shape)
+    half = work(f"aten.{name}", "float16", flops, 2 * numbers, shape=shape)
+    for gpu in (one for one in GPUS.values() if one.tf32_flops):
+        in_fp32 = predict_step_seconds([single], gpu, FP32)
+        in_tf32 = predict_step_seconds([single], gpu, Precision.TF32)
+        in_half = predict_step_seconds([half], gpu, FP32)
+        assert in_tf32 <= in_fp32 * 1.01, gpu.name
+        assert in_half <= in_tf32 <= in_half * 2.2, gpu.name
+
+
 def test_without_units_for_bf16_it_is_computed_in_fp32() -> None:
     in_fp32, in_bf16 = (
         predict_step_seconds([product(dtype)], T4, FP32) for dtype in ("float32", "bfloat16")
