@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from analyses.models import Analysis
-from engine.answer.economics import LEAST_GAIN
+from engine.answer.recommendation import WORTH_A_CHANGE
 from engine.gpus import ANY, GIB, GPUS, LOCAL
 from engine.models.presets import PRESETS
 from engine.result import Source
@@ -102,7 +102,7 @@ def speedup(ratio: float | None, has_gain: bool | None) -> str:
         return UNKNOWN
     if has_gain:
         return times(ratio)
-    return f"probably {times(ratio)}" if ratio > LEAST_GAIN else "no gain"
+    return f"probably {times(ratio)}" if ratio >= WORTH_A_CHANGE else "no gain"
 
 
 def milliseconds(seconds: float | None) -> str:
