@@ -21,8 +21,8 @@ from ..prediction.analysis import (
     curve,
     does_not_fit,
     reporting_probe,
-    smaller_multiple_caveat,
 )
+from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.tracer import TraceAt
 from ..prediction.traces import trace_request

@@ -24,24 +24,15 @@ from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Source, Trial
 from ..step.building import blaming_the_config, cache_caveats
 from ..tracing.lowering import cuda_behaviour
-from ..tracing.trace import Trace
+from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
-from .intervals import RelativeRange, memory_range
 from .limits import find_limits
-from .probe import convolves, predict_speed, predict_step, predict_trial
+from .probe import predict_speed, predict_step, predict_trial
 from .step_time import StepTime, ratio_noise
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
 from .traces import Emit, KeptTraces, TraceRequest
 
-_NOTHING_RUN = (
-    "Nothing was run. Memory is predicted by tracing the training step and replaying its "
-    "allocations through a model of PyTorch's caching allocator."
-)
-_CONVOLUTIONS = (
-    "cuDNN's convolution workspaces are not predicted. cuDNN uses smaller ones when memory is "
-    "short, so they raise memory use more than they lower the largest batch."
-)
 _CURVE_POINTS = 24
 
 Probe = Callable[[int], Trial]
@@ -144,7 +135,7 @@ class Prediction:
         )
         trained = self.request.workload_at(found.recommended.batch_size)
         caveats = [
-            _NOTHING_RUN,
+            NOTHING_RUN,
             *self._correction.caveats(found.recommended.batch_size),
             *found.caveats,
             *cache_caveats(trained),
@@ -209,7 +200,7 @@ def predict_findings(
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
         caveats=[
-            *_caveats(step, recommended, outcome, limits.safe_batch_size, waits),
+            *caveats_of(step, recommended, outcome, limits.safe_batch_size, waits),
             *smaller_multiple_caveat(request, limits.batch_multiple),
         ],
         timeline=timeline(step),
@@ -348,18 +339,6 @@ def _hints(request: AnalysisRequest) -> list[str]:
     return hints
 
 
-def smaller_multiple_caveat(request: Request, batch_multiple: int) -> list[str]:
-    """That the batch multiple was given up, if it was."""
-    if batch_multiple == request.batch_multiple:
-        return []
-    counts = (
-        "every batch size counts"
-        if batch_multiple == 1
-        else f"multiples of {batch_multiple:,} count"
-    )
-    return [f"No multiple of {request.batch_multiple:,} fits, so {counts}."]
-
-
 def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:
     """Trials from a small batch to a little beyond the limit, for a chart.
 
@@ -372,47 +351,6 @@ def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:
     chosen = {sizes[max(0, bisect_right(sizes, point) - 1)] for point in even}
     chosen |= {size for size in sizes if size.bit_count() == 1}
     return [predict(size) for size in sorted(chosen)]
-
-
-def _caveats(
-    step: Trace, recommended: Trial, outcome: SearchOutcome, safe: int, waits: int | None
-) -> list[str]:
-    """What to know about a prediction.
-
-    Args:
-        step: That of the recommended batch.
-        recommended: Its trial.
-        outcome: Of the search.
-        safe: The largest batch that surely fits.
-        waits: The current batch, if its step is limited by kernel launches.
-    """
-    caveats = [
-        "Assumes nothing else is using the GPU. Other processes or a display leave less memory.",
-    ]
-    if (off_by := _time_range(recommended)) is not None:
-        caveats.insert(0, f"Predicted step times may be off by {off_by}. Ratios are more reliable.")
-    if waits is not None:
-        caveats.append(
-            f"At batch {waits:,} the step is limited by kernel launches: a larger batch costs "
-            "almost no time. CUDA graphs or compile would help too."
-        )
-    off = f"Predicted memory may be off by {memory_range()}"
-    if safe == 0:
-        caveats.append(f"{off}. No batch is certain to fit on this GPU.")
-    elif safe < outcome.largest_batch_size:
-        caveats.append(f"{off}. Batch {safe:,} fits even at the high end.")
-    if convolves(step.operations):
-        caveats.append(_CONVOLUTIONS)
-    if not outcome.next_batch_size_fails:
-        caveats.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
-    return caveats
-
-
-def _time_range(trial: Trial) -> RelativeRange | None:
-    seconds, low, high = trial.step_seconds, trial.step_seconds_low, trial.step_seconds_high
-    if seconds is None or low is None or high is None:
-        return None
-    return RelativeRange(low / seconds, high / seconds)
 
 
 def _gib(size: int) -> str:

@@ -1,0 +1,72 @@
+"""What to know about a prediction, in sentences."""
+
+from __future__ import annotations
+
+from ..answer.search import SearchOutcome
+from ..request import LARGEST_BATCH_SIZE, Request
+from ..result import Trial
+from ..tracing.trace import Trace
+from .intervals import RelativeRange, memory_range
+from .probe import convolves
+
+NOTHING_RUN = (
+    "Nothing was run. Memory is predicted by tracing the training step and replaying its "
+    "allocations through a model of PyTorch's caching allocator."
+)
+_CONVOLUTIONS = (
+    "cuDNN's convolution workspaces are not predicted. cuDNN uses smaller ones when memory is "
+    "short, so they raise memory use more than they lower the largest batch."
+)
+
+
+def caveats_of(
+    step: Trace, recommended: Trial, outcome: SearchOutcome, safe: int, waits: int | None
+) -> list[str]:
+    """What to know about a prediction.
+
+    Args:
+        step: That of the recommended batch.
+        recommended: Its trial.
+        outcome: Of the search.
+        safe: The largest batch that surely fits.
+        waits: The current batch, if its step is limited by kernel launches.
+    """
+    found = [
+        "Assumes nothing else is using the GPU. Other processes or a display leave less memory.",
+    ]
+    if (off_by := _time_range(recommended)) is not None:
+        found.insert(0, f"Predicted step times may be off by {off_by}. Ratios are more reliable.")
+    if waits is not None:
+        found.append(
+            f"At batch {waits:,} the step is limited by kernel launches: a larger batch costs "
+            "almost no time. CUDA graphs or compile would help too."
+        )
+    off = f"Predicted memory may be off by {memory_range()}"
+    if safe == 0:
+        found.append(f"{off}. No batch is certain to fit on this GPU.")
+    elif safe < outcome.largest_batch_size:
+        found.append(f"{off}. Batch {safe:,} fits even at the high end.")
+    if convolves(step.operations):
+        found.append(_CONVOLUTIONS)
+    if not outcome.next_batch_size_fails:
+        found.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
+    return found
+
+
+def _time_range(trial: Trial) -> RelativeRange | None:
+    seconds, low, high = trial.step_seconds, trial.step_seconds_low, trial.step_seconds_high
+    if seconds is None or low is None or high is None:
+        return None
+    return RelativeRange(low / seconds, high / seconds)
+
+
+def smaller_multiple_caveat(request: Request, batch_multiple: int) -> list[str]:
+    """That the batch multiple was given up, if it was."""
+    if batch_multiple == request.batch_multiple:
+        return []
+    counts = (
+        "every batch size counts"
+        if batch_multiple == 1
+        else f"multiples of {batch_multiple:,} count"
+    )
+    return [f"No multiple of {request.batch_multiple:,} fits, so {counts}."]
