@@ -121,6 +121,7 @@ def test_two_analyses_can_be_compared_from_the_history(
     expect(page).to_have_url(re.compile("ids="))
     for name in ("A10", "T4"):
         expect(page.locator("table").first).to_contain_text(name)
+    page.locator("[data-chart]").first.scroll_into_view_if_needed()
     expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
 
 
@@ -180,6 +181,7 @@ def test_changed_assumptions_update_the_savings_in_place(
     page = open_page(site, member)
     doing.analyze(page, model="distilbert", gpu="a10", current_batch_size="4")
     doing.wait_for_verdict(page)
+    page.get_by_role("tab", name="Speed").click()
     before = page.locator("#estimate").inner_text()
     page.get_by_label("Runs per year").fill("100000")
 
@@ -192,8 +194,8 @@ def test_everything_works_without_javascript(site: Site, member: Account, open_p
     page = open_page(site, member, javascript=False)
     pk = doing.analyze(page, model="bert", gpu="t4", current_batch_size="8")
     doing.wait_for_verdict(page)  # the page reloads itself
-    page.get_by_role("button", name="Mark as adopted").click()
-    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Adopt", exact=True).click()
+    expect(page.locator("#decision").get_by_role("button", name="Undo adoption")).to_be_visible()
     page.goto(f"/history/?member={member.name}")
     page.get_by_label(f"Select #{pk}").check()
     page.get_by_role("button", name="Delete").click()

@@ -133,8 +133,9 @@ def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_cho
 
 
 def _is_better(rung: Rung) -> bool:
-    """Whether a rung is surely faster than today, or fits where today does not."""
-    return rung.fits and (rung.speedup_low is None or rung.speedup_low > 1)
+    """Whether a rung is surely faster than today, or surely fits where today does not."""
+    is_faster = rung.speedup_low is None or rung.speedup_low > 1
+    return rung.result is not None and is_faster and rung.result.safe_batch_size != 0
 
 
 # The plan as rows
