@@ -23,6 +23,15 @@ NO_CHROMIUM = (
     "apt install chromium, or set CHROMIUM=/path/to/it"
 )
 
+_REPORTED_ELSEWHERE = (
+    "the server responded with a status of",
+    # A page that waits for its answer ends its request when it is left.
+    "htmx:afterRequest",
+    "htmx:sendError",
+    "htmx:sendAbort",
+)
+"""Console messages about requests."""
+
 _VIOLATIONS = """
 window.__violations = [];
 document.addEventListener("securitypolicyviolation", (event) => {
@@ -111,9 +120,8 @@ class Watch:
     def _console(self, message: ConsoleMessage) -> None:
         if message.type not in ("error", "warning"):
             return
-        refused = "the server responded with a status of"
-        if refused in message.text:
-            return  # the response handler reports it
+        if any(text in message.text for text in _REPORTED_ELSEWHERE):
+            return  # by the handlers of responses and of failed requests
         self.wrong.append(f"{message.type}: {message.text}")
 
     def _failed(self, request: Request) -> None:

@@ -183,8 +183,8 @@ def predict_findings(
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
         raise refusal(probe(limits.batch_multiple))
-    recommended, step = probe(choice.batch_size), trace_at(choice.batch_size)
     outcome = replace(outcome, trials=[*outcome.trials, probe(choice.fastest)])
+    recommended, step = probe(choice.batch_size), trace_at(choice.batch_size)
     times = step_time(current.batch_size), step_time(recommended.batch_size)
     waits = current.batch_size if times[0].launch_limited else None
     return Findings(
