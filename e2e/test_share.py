@@ -20,6 +20,7 @@ def test_a_share_link_shows_the_answer_until_it_is_revoked(
     page = open_page(site, member, screen=screen, theme=theme)
     pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="8")
     verdict = doing.wait_for_verdict(page)
+    page.locator("#decision").get_by_role("link", name="Share").click()
     page.get_by_role("button", name="Create link").click()
     address = page.get_by_label("Address of the link").input_value()
 
@@ -33,7 +34,7 @@ def test_a_share_link_shows_the_answer_until_it_is_revoked(
     assert barriers(stranger) == []
     assert overflow(stranger) <= 0
 
-    page.goto(f"/{pk}/")
+    page.goto(f"/{pk}/#share")
     page.get_by_role("button", name="Revoke the link").click()
     expect(page.get_by_text("Link revoked")).to_be_visible()
     watch.expected_statuses = {404}
