@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
+from e2e import doing
 from e2e.browsing import Watch
 from e2e.conftest import Account, Open
+from e2e.looking import look
 from e2e.running import Site
 
 pytestmark = pytest.mark.e2e
@@ -72,3 +76,32 @@ def test_a_form_whose_session_has_ended_comes_back_after_sign_in(
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_text("Your form is as you left it.")).to_be_visible()
     expect(page.get_by_label("Sequence length")).to_have_value("77")
+
+
+def test_a_comparison_shows_all_its_analyses_and_follows_them(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/?ask=compare")
+    for box in ("fp32", "fp16-mixed", "bf16-mixed"):
+        page.locator(f'[name=compared_precisions][value="{box}"]').check()
+    for box in ("a10", "l4", "a100-80gb", "h100"):
+        page.locator(f'[name=compared_gpus][value="{box}"]').check()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.locator("table.compare thead th")).to_have_count(12)
+    expect(page.locator(".compare-progress")).to_contain_text("of 12 done")
+    page.evaluate("window.isTheSamePage = true")
+    look(page, "comparison-running")
+
+    plain = open_page(site, member, javascript=False)
+    plain.goto(page.url)
+    expect(plain.get_by_role("link", name="Reload now")).to_be_visible()
+
+    progress = page.locator(".compare-progress")
+    expect(progress).to_contain_text("12 of 12 done", timeout=doing.ANSWER_MS)
+    largest = page.locator("tr", has_text="Largest batch that fits").locator(".badge")
+    expect(largest).to_have_count(12)
+    expect(page.locator("#picture")).to_have_attribute("src", re.compile("answers=12"))
+    expect(page.get_by_role("button", name="Download PNG")).to_be_visible()
+    assert page.evaluate("window.isTheSamePage")
+    look(page, "comparison")

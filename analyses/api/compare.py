@@ -44,7 +44,7 @@ class ComparedRowSerializer(serializers.Serializer[Any]):
 
 
 class ComparedSerializer(serializers.Serializer[Any]):
-    """Two to ten analyses with their settings and results."""
+    """Two to 24 analyses with their settings and results."""
 
     base = serializers.IntegerField(help_text="The baseline.")
     analyses = ColumnSerializer(many=True)
@@ -79,7 +79,7 @@ class Compare(ApiView[Any]):
         ]
     )
     def get(self, request: Request) -> Response:
-        """Compare two to ten analyses; each number with its source and difference."""
+        """Compare two to 24 analyses; each number with its source and difference."""
         choice, columns = self._chosen(request)
         asked, answered = setting_rows(columns), answer_rows(columns, choice.base)
         body = {

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from analyses import services
 from analyses.models import Analysis, Status
+from analyses.pages import hearing
 from analyses.pages.compare.charts import memory_chart, speed_chart
 from analyses.pages.compare.columns import MOST, Column, columns_of
 from analyses.pages.compare.rows import Cell, Row, answer_rows, difference
+from analyses.pages.new.form import MOST_COMPARED
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.result import Source
 from engine.workload import Workload
@@ -132,11 +134,15 @@ def test_problems_in_the_address_are_shown_beside_the_rest(
     assert HOSTILE not in html
 
 
-def test_only_ten_are_shown_and_the_others_are_named(page: Client, member: User) -> None:
+def test_only_so_many_are_shown_and_the_others_are_named(page: Client, member: User) -> None:
     many = [make(member) for _ in range(MOST + 1)]
     html = html_of(page, f"?ids={ids(many)}")
     assert html.split("<thead>")[1].count('<th scope="col"') == MOST
     assert f"Left out: {many[-1].pk}." in html
+
+
+def test_all_that_the_form_submits_together_are_shown() -> None:
+    assert MOST >= MOST_COMPARED
 
 
 @pytest.mark.parametrize("query", ["", "?ids=", "?ids={a}", "?ids={a},{a}", "?ids={a},4711"])
@@ -189,6 +195,60 @@ def test_a_result_of_another_version_is_marked(page: Client, three: list[Analysi
         .strip()
         .endswith("\N{EN DASH}</span>")
     )
+
+
+# While they run
+
+
+@pytest.fixture
+def running(member: User, monkeypatch: pytest.MonkeyPatch) -> list[Analysis]:
+    """One that has an answer, one that failed, one that runs and one that waits."""
+    monkeypatch.setattr(hearing, "HELD_SECONDS", 0.1)
+    unanswered = (Status.FAILED, Status.RUNNING, Status.QUEUED)
+    return [make(member), *(make_analysis(member, status) for status in unanswered)]
+
+
+def update_of(page: Client, analyses: list[Analysis], seen: str) -> tuple[int, str]:
+    """The status and the text of what htmx gets."""
+    query = f"?ids={ids(analyses)}&seen={seen}"
+    response = page.get(reverse("analyses:compare") + query, headers={"HX-Request": "true"})
+    return response.status_code, response.content.decode()
+
+
+def test_a_comparison_says_how_many_are_done_and_asks_for_news(
+    page: Client, running: list[Analysis]
+) -> None:
+    html = html_of(page, f"?ids={ids(running)}")
+    assert "2 of 4 done, 1 without an answer" in html
+    assert "&amp;seen=succeeded-failed-running-queued" in html
+    assert '<noscript><meta http-equiv="refresh"' in html
+
+
+def test_without_news_nothing_is_sent(page: Client, running: list[Analysis]) -> None:
+    assert update_of(page, running, "succeeded-failed-running-queued") == (204, "")
+
+
+def test_news_are_sent_without_the_rest_of_the_page(page: Client, running: list[Analysis]) -> None:
+    status, html = update_of(page, running, "succeeded-running-queued-queued")
+    assert status == 200
+    assert "2 of 4 done" in html
+    assert 'id="compare-table" hx-swap-oob="true"' in html
+    assert "<main" not in html
+    assert "compare-charts" not in html  # they would be the same
+
+
+def test_the_charts_are_sent_with_a_new_answer(page: Client, running: list[Analysis]) -> None:
+    _, html = update_of(page, running, "running-failed-running-queued")
+    assert 'id="compare-charts" hx-swap-oob="true"' in html
+    assert "memory-figure" in html
+
+
+def test_the_last_news_end_the_asking(page: Client, running: list[Analysis]) -> None:
+    Analysis.objects.filter(pk__in=[one.pk for one in running]).update(status=Status.CANCELLED)
+    _, html = update_of(page, running, "succeeded-failed-running-queued")
+    assert "4 of 4 done" in html
+    assert "hx-get" not in html
+    assert "hx-get" not in html_of(page, f"?ids={ids(running)}").split("<main")[1]
 
 
 # The chart

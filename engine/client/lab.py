@@ -239,7 +239,7 @@ class Lab:
         return self._look_up("/plan/", fields, wait)
 
     def compare(self, numbers: Iterable[int], base: int | None = None) -> Mapping[str, Any]:
-        """Compare two to ten analyses with ``base``, by default the first."""
+        """Compare two to 24 analyses with ``base``, by default the first."""
         ids = ",".join(f"{number:d}" for number in numbers)
         found: Mapping[str, Any] = self._connection.get("/compare/", {"ids": ids, "base": base})
         return found

@@ -18,9 +18,14 @@
     }, "image/png");
   }
 
-  for (const button of document.querySelectorAll("[data-picture]")) {
-    const picture = document.getElementById(button.dataset.picture);
-    button.hidden = false;
-    button.addEventListener("click", () => save(picture, button.dataset.name));
+  function offer() {
+    for (const button of document.querySelectorAll("[data-picture]")) button.hidden = false;
   }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-picture]");
+    if (button) save(document.getElementById(button.dataset.picture), button.dataset.name);
+  });
+  offer();
+  document.addEventListener("htmx:afterSettle", offer); // the picture comes with the first answer
 })();

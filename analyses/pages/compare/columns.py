@@ -84,7 +84,9 @@ def _parts(analysis: Analysis) -> list[str]:
 
 
 FEWEST = 2
-MOST = 10
+MOST = 24
+"""As many as the form of a new analysis submits together."""
+
 _LONGEST_ID = 18
 """In digits; databases cannot look up longer numbers."""
 

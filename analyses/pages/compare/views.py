@@ -2,48 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from analyses.models import Analysis, Status
+from analyses.models import FINAL_STATUSES, Analysis, Status
 from analyses.pages.access import MemberRequest
 from analyses.pages.compare.charts import bars_description, bars_svg, memory_chart, speed_chart
 from analyses.pages.compare.columns import FEWEST, MOST, Choice, Column, columns_of, title_of
-from analyses.pages.compare.rows import answer_rows, setting_rows
+from analyses.pages.compare.rows import Row, answer_rows, setting_rows
+from analyses.pages.hearing import hear
 from analyses.selectors import visible_to
 
 OFFERED = 30
 """Analyses offered to choose from; others can be chosen by number."""
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far the analyses of a comparison are; ``statuses`` are in the order of the columns.
+
+    As text it goes to the browser, which sends it back to ask for what is newer.
+    """
+
+    statuses: tuple[str, ...]
+
+    @classmethod
+    def of(cls, analyses: Iterable[Analysis]) -> Progress:
+        return cls(tuple(analysis.status for analysis in analyses))
+
+    @property
+    def done(self) -> int:
+        return sum(status in FINAL_STATUSES for status in self.statuses)
+
+    @property
+    def unanswered(self) -> int:
+        """How many of those that are done have no answer."""
+        return self.done - self.statuses.count(Status.SUCCEEDED)
+
+    @property
+    def is_running(self) -> bool:
+        return self.done < len(self.statuses)
+
+    def __str__(self) -> str:
+        return "-".join(self.statuses)
+
+
 @require_safe
 def compare(request: MemberRequest) -> HttpResponse:
-    """Two to ten analyses side by side; with fewer, a list to choose from."""
+    """Analyses side by side; with fewer than two, a list to choose from.
+
+    For htmx the changing part, as soon as it changes; 204 if it does not for a while.
+    """
+    seen = request.GET.get("seen", "")
+    if request.htmx and not hear(lambda: _progress(request) != seen):
+        return HttpResponse(status=204)
     choice, columns = _chosen(request)
-    context = {
+    if len(columns) < FEWEST:
+        context = {"choice": choice, "columns": columns, **_to_add(request, columns)}
+        return render(request, "compare/choose.html", context)
+    context = _side_by_side(choice, columns)
+    if request.htmx:
+        answered = str(context["progress"]).count(Status.SUCCEEDED)
+        context |= {"is_update": True, "new_answers": answered > seen.count(Status.SUCCEEDED)}
+        return render(request, "compare/_live.html", context)
+    return render(request, "compare/compare.html", context | _to_add(request, columns))
+
+
+def _progress(request: MemberRequest) -> str:
+    """The progress of the chosen analyses, without reading their results."""
+    chosen = Choice.read(request.GET).ids
+    found = visible_to(request.user).only("status").select_related(None).in_bulk(chosen)
+    return str(Progress.of(found[pk] for pk in chosen if pk in found))
+
+
+def _to_add(request: MemberRequest, columns: list[Column]) -> dict[str, Any]:
+    """What the list of other analyses shows."""
+    return {"offered": _offered(request, columns), "most": MOST, "nav": "compare"}
+
+
+def _side_by_side(choice: Choice, columns: list[Column]) -> dict[str, Any]:
+    """What the columns and their charts show."""
+    return {
         "choice": choice,
         "columns": columns,
-        "offered": _offered(request, columns),
-        "most": MOST,
-        "nav": "compare",
-    }
-    if len(columns) < FEWEST:
-        return render(request, "compare/choose.html", context)
-    context |= {
+        "progress": Progress.of(column.analysis for column in columns),
+        "answered": sum(column.result is not None for column in columns),
         "title": title_of(columns),
-        **_table(choice, columns),
+        "groups": _groups(choice, columns),
         "heads": [_head(choice, column) for column in columns],
-        "has_answers": any(column.result for column in columns),
         "memory_chart": memory_chart(columns),
         "speed_chart": speed_chart(columns),
         "bars_description": bars_description(columns),
         "bars_address": choice.address("analyses:compare-bars"),
         "file_name": _file_name(choice),
     }
-    return render(request, "compare/compare.html", context)
 
 
 @require_safe
@@ -58,8 +115,8 @@ def bars(request: MemberRequest) -> HttpResponse:
     return response
 
 
-def _table(choice: Choice, columns: list[Column]) -> dict[str, Any]:
-    """The rows to show, in groups, and how many are identical in all columns."""
+def _groups(choice: Choice, columns: list[Column]) -> list[tuple[str, list[Row]]]:
+    """The rows to show, under their titles."""
     groups = {
         "Settings": setting_rows(columns),
         "Results": answer_rows(columns, choice.base),
@@ -68,10 +125,7 @@ def _table(choice: Choice, columns: list[Column]) -> dict[str, Any]:
         name: [row for row in rows if row.differs or not choice.only_differences]
         for name, rows in groups.items()
     }
-    return {
-        "groups": [(name, rows) for name, rows in shown.items() if rows],
-        "alike_count": sum(not row.differs for rows in groups.values() for row in rows),
-    }
+    return [(name, rows) for name, rows in shown.items() if rows]
 
 
 def _chosen(request: MemberRequest) -> tuple[Choice, list[Column]]:

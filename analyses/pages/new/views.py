@@ -18,7 +18,6 @@ from analyses.formatting import local_gpu
 from analyses.lab import PRICE
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.compare.columns import MOST
 from analyses.pages.new.form import (
     AnalysisForm,
     default_values,
@@ -67,15 +66,14 @@ def _answer_to(request: MemberRequest, analyses: list[Analysis]) -> HttpResponse
     if len(analyses) == 1:
         return redirect("analyses:detail", pk=analyses[0].pk)
     tag = f"comparison-{analyses[0].pk}"
-    more = f" {MOST} are shown side by side." if len(analyses) > MOST else ""
     messages.success(
         request,
         format_html(
-            '{} analyses are on their way.{} All of them have the tag <a href="{}?tag={}">{}</a>.',
-            len(analyses), more, reverse("analyses:list"), tag, tag,
+            '{} analyses are on their way. All of them have the tag <a href="{}?tag={}">{}</a>.',
+            len(analyses), reverse("analyses:list"), tag, tag,
         ),
     )  # fmt: skip
-    ids = ",".join(str(analysis.pk) for analysis in analyses[:MOST])
+    ids = ",".join(str(analysis.pk) for analysis in analyses)
     return redirect(f"{reverse('analyses:compare')}?ids={ids}")
 
 
