@@ -14,6 +14,7 @@ from analyses.formatting import usd
 from e2e import doing
 from e2e.browsing import LOOKS, Theme
 from e2e.conftest import Account, Open
+from e2e.looking import look
 from e2e.running import Site
 
 pytestmark = pytest.mark.e2e
@@ -36,6 +37,24 @@ def _savings_of(page: Page, member: str) -> tuple[float, float]:
     if not rows:
         return 0.0, 0.0
     return float(rows[0]["realised_usd_per_year"]), float(rows[0]["potential_usd_per_year"])
+
+
+def test_an_analysis_shows_its_stages_and_then_what_it_tries(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, **SLOW)
+    stages = page.get_by_role("list", name="Stages")
+    expect(stages.get_by_text("Build")).to_be_visible()
+    expect(stages.locator("[aria-current=step]")).to_contain_text(re.compile("Trace|Search"))
+    expect(stages.get_by_text("Advice")).to_be_visible()
+    look(page, "stages")
+    doing.wait_for_verdict(page)
+    ladder = page.locator("#ladder")
+    expect(ladder).to_contain_text(re.compile(r"Advice, \d+ of \d+ combinations of moves tried"))
+    look(page, "stages-advice")
+    doing.wait_for_ladder(page)
+    expect(ladder).not_to_contain_text("combinations of moves tried")
 
 
 @looks

@@ -3,7 +3,8 @@
 An event is one JSON object a line; its ``type`` says which:
 
 * ``{"type": "log", "level": "info" | "warning", "message": …}``
-* ``{"type": "stage", "name": "build" | "trace" | "search", "fraction": 0 to 1 or null}``
+* ``{"type": "stage", "name": "build" | "trace" | "search" | "advice", "fraction": 0 to 1 or null,
+  "tried": count or null, "known": count or null}``
 * ``{"type": "trial", "trial": {fields of Trial}}``
 * ``{"type": "rung", "rung": {fields of Rung}}``: of a plan's ladder, as they are found
 * ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of an analysis
@@ -14,8 +15,10 @@ An event is one JSON object a line; its ``type`` says which:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from .answer.ladder import Rung
 from .errors import EngineError, InvalidInput
@@ -35,17 +38,66 @@ class Stage:
     """What an analysis is doing from now on.
 
     Attributes:
-        name: ``build`` (the model), ``trace`` (its step) or ``search`` (for the answer).
+        name: ``build`` (the model), ``trace`` (its step), ``search`` (for the answer) or
+            ``advice`` (what else helps).
         fraction: Of this stage that is done, from 0 to 1; ``None`` where that is not known.
+        tried: Of advice, how many combinations of moves were tried.
+        known: Of how many that are known so far; what helps may call for more.
     """
 
     name: str
     fraction: float | None = None
+    tried: int | None = None
+    known: int | None = None
 
     def __str__(self) -> str:
+        if self.tried is not None and self.known is not None:
+            return f"{self.name}, {self.tried} of {self.known} combinations of moves tried"
         if self.fraction is None:
             return self.name
         return f"{self.name}, {100 * self.fraction:.0f}% done"
+
+    @classmethod
+    def read(cls, text: str) -> Stage:
+        """Read what ``str`` has written of a stage other than advice."""
+        name, _, done = text.partition(", ")
+        percent = done.removesuffix("% done")
+        return cls(name, int(percent) / 100 if percent.isdecimal() else None)
+
+
+def seconds_left(
+    seen: Sequence[tuple[Stage, float]],
+    now: float,
+    usual: Mapping[str, float] = MappingProxyType({}),
+) -> float | None:
+    """How long the last stage still takes; ``None`` without a base for it.
+
+    Args:
+        seen: The stages so far, each with its time in seconds on the clock of ``now``.
+        now: As of when.
+        usual: How many seconds a stage of a name has taken before.
+    """
+    if not seen:
+        return None
+    last, at = seen[-1]
+    begun = next(time for stage, time in seen if stage.name == last.name)
+    if last.fraction:
+        left = (at - begun) * (1 - last.fraction) / last.fraction - (now - at)
+    elif last.name in usual:
+        left = usual[last.name] - (now - begun)
+    else:
+        return None
+    return left if left > 0 else None
+
+
+def about(seconds: float) -> str:
+    """A time that is left, as roughly as it is known."""
+    if seconds > _SECONDS_TOLD:
+        return f"about {seconds / 60:.0f} min left"
+    return f"about {max(1, math.ceil(seconds / 5)) * 5} s left"
+
+
+_SECONDS_TOLD = 90
 
 
 @dataclass(frozen=True)

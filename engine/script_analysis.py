@@ -17,7 +17,7 @@ from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
 from .errors import DoesNotFit, EngineError, InvalidInput
-from .events import Event, Log
+from .events import Event, Log, Stage
 from .gpus import GPUS, LOCAL, Gpu
 from .measurement.analysis import On, findings, memory_predictor
 from .measurement.device import device_for
@@ -205,6 +205,7 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
     request = _of_sizes_taken(request, trace_at)
+    emit(Stage("search"))
 
     @cache
     def predict(batch_size: int, *, careful: bool = False) -> Trial:
@@ -230,6 +231,7 @@ def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
 
 def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
     emit(Log(f"Tracing {request.script.name} on fake tensors; none of its steps are run"))
+    emit(Stage("trace"))
     behaviour = cuda_behaviour(gpu.compute_capability)
     return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
 
@@ -302,12 +304,14 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     """
     device = local_device()
     gpu = device_for(request, device, None)
+    emit(Stage("trace"))
     trace_at = _traces_here(request, device, emit)
     predict: Probe | None = None
     if trace_at is not None:
         request = _of_sizes_taken(request, trace_at)
         predict = memory_predictor(request, device, gpu, trace_at)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
+    emit(Stage("search"))
 
     def order(batch_size: int) -> TrialOrder:
         script = request.script_at(batch_size)

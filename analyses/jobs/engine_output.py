@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from analyses.bodies import storable
@@ -56,7 +56,7 @@ def _event(body: dict[str, Any]) -> Event | None:
             level = "warning" if body["level"] == "warning" else "info"
             return Log(storable(str(body["message"])), level)
         case "stage":
-            return read_json(Stage, {name: body.get(name) for name in ("name", "fraction")})
+            return read_json(Stage, {field.name: body.get(field.name) for field in fields(Stage)})
         case "trial":
             return read_trial(body["trial"])
         case "rung":
@@ -67,8 +67,8 @@ def _event(body: dict[str, Any]) -> Event | None:
             return Answer(_object(body["answer"]))
         case "error":
             wrong = _object(body.get("fields", {})).items()
-            fields = {storable(str(name)): storable(str(text)) for name, text in wrong}
-            return Failure(str(body["code"])[:40], storable(str(body["message"])), fields)
+            said = {storable(str(name)): storable(str(text)) for name, text in wrong}
+            return Failure(str(body["code"])[:40], storable(str(body["message"])), said)
     return None
 
 
@@ -143,10 +143,16 @@ class EngineOutput:
 class QueryOutput:
     """Keeps the latest progress of a query, the rungs found so far, and its answer."""
 
-    progress: str = ""
     rungs: list[Rung] = field(default_factory=list)
     outcome: Answer | Failure | None = None
+    _stage: str = ""
+    _message: str = ""
     _is_new: bool = False
+
+    @property
+    def progress(self) -> str:
+        """What it does: its stage, if it has told one, and its last message."""
+        return ". ".join(filter(None, (self._stage.capitalize(), self._message)))
 
     def take(self, line: Line) -> None:
         """Add one line of output; lines after the outcome are ignored."""
@@ -157,7 +163,9 @@ class QueryOutput:
             case Answer() | Failure():
                 self.outcome = event
             case Log():
-                self.progress, self._is_new = event.message[:LONGEST_LOG_LINE], True
+                self._message, self._is_new = event.message[:LONGEST_LOG_LINE], True
+            case Stage():
+                self._stage, self._is_new = storable(str(event))[:LONGEST_LOG_LINE], True
             case Rung():
                 self.rungs, self._is_new = [*self.rungs, event][:MOST_RUNGS], True
 

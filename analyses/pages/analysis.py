@@ -25,6 +25,7 @@ from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
 from analyses.pages.ladder import Ladder, ladder_of
 from analyses.pages.sharing import ShareForm, links_of, may_share
+from analyses.pages.stages import stages_of
 from analyses.permissions import may_change
 from analyses.queries import has_advice
 from analyses.savings.estimate import estimate_of
@@ -182,12 +183,6 @@ def progress_of(analysis: Analysis) -> Progress:
     )
 
 
-def stage_of(analysis: Analysis) -> str:
-    """What a running analysis is doing, as the engine said last; empty before that."""
-    lines = analysis.log_lines.filter(level=LogLine.STAGE).order_by("-id")
-    return lines.values_list("message", flat=True).first() or ""
-
-
 def context_of(
     request: MemberRequest,
     analysis: Analysis,
@@ -221,7 +216,7 @@ def context_of(
         "estimate": verdict and estimate_of(verdict.result, request.GET.dict(), adopted=is_adopted),
         "log_lines": lines[-SHOWN_LOG_LINES:],
         "has_log": now.line > 0,
-        "stage": "" if analysis.is_final else stage_of(analysis),
+        "stages": [] if analysis.is_final else stages_of(analysis, ladder is not None),
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
         "ladder": ladder,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
-from ..events import Event, Log, Stage
+from ..events import Event, Log, Stage, about, seconds_left
 from ..result import Trial
 from ..tokens import Tokens
 
@@ -80,15 +81,31 @@ def bullets(sentences: Iterable[str]) -> Table:
 def progress() -> Iterator[Callable[[Event], None]]:
     """Show progress on stderr for as long as the context lasts.
 
-    The bar only pulses, since the number of trials of a search is not known in advance. Without a
-    terminal there is no bar, only log lines. Anything printed in the meantime goes to stderr, so
-    that stdout holds nothing but the answer.
+    The bar pulses where it is not known how far a stage is, as in a search, and the time left is
+    that of the stage. Without a terminal there is no bar: each stage is a line. Anything printed in
+    the meantime goes to stderr, so that stdout holds nothing but the answer.
 
     Yields:
         The function that takes the engine's events.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.text import Text
+
+    seen: list[tuple[Stage, float]] = []
+
+    class TimeLeft(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            left = seconds_left(seen, time.monotonic())
+            return Text("" if left is None else about(left))
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     bar = Progress(
@@ -96,6 +113,7 @@ def progress() -> Iterator[Callable[[Event], None]]:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TimeElapsedColumn(),
+        TimeLeft(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -114,6 +132,11 @@ def progress() -> Iterator[Callable[[Event], None]]:
                     tried += 1
                 case Stage():
                     stage = f"{event}".capitalize()
+                    seen.append((event, time.monotonic()))
+                    total = None if event.fraction is None else 1.0
+                    bar.update(task, total=total, completed=event.fraction or 0.0)
+                    if not console.is_terminal:
+                        bar.console.print(_line(Log(stage)))
             tries = f", batch sizes tried: {tried}" if tried else ""
             bar.update(task, description=f"{stage}{tries}")
 

@@ -14,7 +14,7 @@ from ..answer.economics import Speedup, speedup_in_turn
 from ..answer.recommendation import WORTH_A_CHANGE, Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
 from ..errors import MeasurementFailed
-from ..events import Event, Log
+from ..events import Event, Log, Stage
 from ..hub import resolve
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.analysis import (
@@ -76,6 +76,7 @@ def analyze_measured(
         workload, step = request.workload_at(batch_size), trace_at(batch_size)
         return replace(trial, operations_seconds=operations_seconds(workload, known, step))
 
+    emit(Stage("search"))
     probe = reporting_probe(run, emit, known)
     outcome = _search(request, gpu, predict, probe, emit)
     multiple = request.batch_multiple

@@ -13,7 +13,7 @@ from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
 from ..errors import EngineError
-from ..events import Log
+from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
 from ..hub import resolve
 from ..request import AnalysisRequest
@@ -166,8 +166,14 @@ class _Rungs:
         if reached.rung.fits or len(moves) < 2:
             self._show(reached.rung)
         self._waiting.remove(moves)
-        if self._waiting or len(self._found) > MOST_TRIED:
-            return
+        if not self._waiting and len(self._found) <= MOST_TRIED:
+            self._start_next_round()
+        tried, known = len(self._found), len(self._found) + len(self._waiting)
+        self._emit(Stage("advice", tried / known, tried, known))
+        if tried == known:
+            self._emit(Log("Comparing the GPUs of the catalogue"))
+
+    def _start_next_round(self) -> None:
         climb = self._climb
         following = next_combinations(self._found, self._moves, self._shards, climb.may_fit)
         self._waiting = set(following)

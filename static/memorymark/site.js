@@ -24,8 +24,24 @@
     }
   }
 
+  // What is left of a stage, counted down from what the server said; nothing once that has passed.
+  function about(seconds) {
+    if (seconds <= 0) return "";
+    if (seconds > 90) return `about ${Math.round(seconds / 60)} min left`;
+    return `about ${Math.max(1, Math.ceil(seconds / 5)) * 5} s left`;
+  }
+
+  function countDown() {
+    const now = performance.now() / 1000;
+    for (const element of document.querySelectorAll("[data-left]")) {
+      if (!started.has(element)) started.set(element, now);
+      element.textContent = about(Number(element.dataset.left) - (now - started.get(element)));
+    }
+  }
+
   tick();
   setInterval(tick, 500);
+  setInterval(countDown, 500);
 
   // The form that form.js keeps is for the way through sign-in only.
   if (!/^\/(new|account)/.test(location.pathname)) sessionStorage.removeItem("memorymark-form");
