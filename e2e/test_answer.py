@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Response, expect
 from e2e import doing
 from e2e.browsing import Theme
 from e2e.conftest import Account, Open
-from e2e.looking import barriers, overflow
+from e2e.looking import barriers, look, overflow
 from e2e.running import Site
 from e2e.test_analyses import looks
 
@@ -101,8 +101,13 @@ def test_the_tabs_show_one_part_of_the_proof_at_a_time(
     answered(page)
     expect(page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#log")).to_be_hidden()
+    expect(page.locator("#past-memory-scroll")).to_be_visible()
+    look(page, "proof-memory")
     page.get_by_role("tab", name="Memory").press("ArrowRight")
     expect(page.get_by_role("heading", name="What if?")).to_be_visible()
+    past = page.locator("#past-speed-scroll")
+    expect(past.get_by_role("row", name="All models")).to_contain_text(re.compile(r"±\d+\.\d%"))
+    look(page, "proof-speed")
     page.get_by_role("tab", name="Reproduce").click()
     expect(page.locator("#log")).to_be_visible()
     expect(page.get_by_role("heading", name="Largest tensors")).to_be_hidden()

@@ -24,6 +24,7 @@ from analyses.pages.answer import answer_parts, environment_rows, verdict_of
 from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
 from analyses.pages.ladder import Ladder, ladder_of
+from analyses.pages.past_errors import past_errors
 from analyses.pages.sharing import ShareForm, links_of, may_share
 from analyses.pages.stages import stages_of
 from analyses.permissions import may_change
@@ -220,6 +221,7 @@ def context_of(
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
         "ladder": ladder,
+        "past_errors": past_errors(analysis, verdict.result) if verdict else None,
         "side_by_side": side_by_side(analysis) if verdict else None,
     }
     if analysis.result and may_share(request.user, analysis):

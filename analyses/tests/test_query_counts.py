@@ -66,7 +66,7 @@ QUERIES = {
     "/{queued}/": 14,
     "/{running}/": 14,
     "/{cancelling}/": 11,
-    "/{succeeded}/": 15,
+    "/{succeeded}/": 17,  # two for how far off trials and training runs of the model were
     "/{failed}/": 13,
     "/{cancelled}/": 10,
     "/{lost}/": 13,

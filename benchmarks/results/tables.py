@@ -11,7 +11,9 @@ from typing import Any
 
 from benchmarks import estimators, xmem
 from benchmarks.errors import Errors
+from benchmarks.results import past_errors
 from benchmarks.results.files import COMMANDS, Machine, Result, read
+from engine.prediction.past_errors import FILE as PAST_ERRORS
 
 Read = Callable[[str], Result]
 """Reads a result by its name."""
@@ -470,9 +472,10 @@ def filled(text: str, read: Read = read) -> str:
 
 
 def fill_all() -> Iterator[Path]:
-    """Fill every document; yields those that change."""
-    for document in documents():
-        text = document.read_text(encoding="utf-8")
-        if (new := filled(text)) != text:
-            document.write_text(new, encoding="utf-8")
-            yield document
+    """Fill every document, and the file of past errors; yields those that change."""
+    new = {document: filled(document.read_text(encoding="utf-8")) for document in documents()}
+    new[PAST_ERRORS] = past_errors.contents(read)
+    for file, text in new.items():
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+            yield file

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import __main__ as results
-from benchmarks.results import tables
+from benchmarks.results import past_errors, tables
 from benchmarks.results.files import (
     COMMANDS,
     FOLDER,
@@ -27,6 +28,8 @@ from benchmarks.results.files import (
     write,
 )
 from benchmarks.results.tables import BLOCKS, ROOT, filled
+from engine.prediction.past_errors import FILE as PAST_ERRORS
+from engine.prediction.past_errors import Predicted
 
 RESULT = Result(
     command="python -m benchmarks.none --json",
@@ -154,3 +157,33 @@ def test_an_unknown_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit, match="2"):
         results.main(["no-such-result"])
     assert "choose from accuracy" in capsys.readouterr().err
+
+
+def test_the_past_errors_that_are_installed_match_the_files() -> None:
+    text = PAST_ERRORS.read_text(encoding="utf-8")
+    assert past_errors.contents(read) == text, "run python -m benchmarks.results --tables"
+
+
+def test_the_past_errors_are_those_that_the_benchmarks_print() -> None:
+    groups = tomllib.loads(PAST_ERRORS.read_text(encoding="utf-8"))["group"]
+    found = {(group["of"], group["models"], group["gpu"]): group for group in groups}
+    printed = {one["group"].strip(): one for one in read("step_time").figures["errors"]}
+    for models, name in (("all", "model not fitted"), ("transformers",) * 2, ("other",) * 2):
+        group, expected = found["step time", models, ""], printed[name]
+        assert group["count"] == expected["rows"]
+        for figure in ("median", "percentile_90"):
+            assert group[figure] == pytest.approx(expected[figure], abs=1e-4)
+    runs = read("accuracy").figures["xmem"]["scores"][0]
+    whole = [
+        one
+        for one in read("accuracy").figures["comparisons"]
+        if one["error"] is not None
+        and not one["measurement"]["forward_only"]
+        and one["measurement"]["growth_from"] is None
+    ]
+    assert found["memory", "all", ""]["count"] == len(whole) + runs["every"]["compared"]
+
+
+def test_every_model_of_the_memory_measurements_has_a_type() -> None:
+    memory = [row for row in past_errors.rows(read) if row.of is Predicted.MEMORY]
+    assert all(row.model_type for row in memory)

@@ -1,0 +1,108 @@
+"""How far predictions were off where training was measured: published figures, in groups.
+
+They are in ``past_errors.toml`` next to this file, which ``python -m benchmarks.results`` writes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+FILE = Path(__file__).with_name("past_errors.toml")
+
+ALL = "all"
+
+LEAST = 5
+"""With fewer measurements, no percentile is told."""
+
+_CONVOLUTIONAL = {"convnext", "convnextv2", "regnet", "resnet", "vgg"}
+_BOTH = {"mobilevit"}
+
+
+class Predicted(StrEnum):
+    """What is predicted."""
+
+    MEMORY = "memory"
+    STEP_TIME = "step time"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Sizes of errors, as shares of what was measured.
+
+    Attributes:
+        percentile_90: Interpolated linearly; ``None`` for fewer than :data:`LEAST`.
+    """
+
+    count: int
+    median: float
+    percentile_90: float | None = None
+
+    @classmethod
+    def of(cls, errors: Iterable[float]) -> Errors | None:
+        """Of signed errors; ``None`` without any."""
+        sizes = [abs(error) for error in errors]
+        if not sizes:
+            return None
+        most = quantiles(sizes, n=10, method="inclusive")[-1] if len(sizes) >= LEAST else None
+        return cls(len(sizes), median(sizes), most)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Published measurements that have something in common.
+
+    Attributes:
+        of: What was predicted.
+        models: A ``model_type``, a family (:func:`family_of_type`), or :data:`ALL`.
+        gpu: A name of the catalogue; empty for all GPUs.
+        sources: Who measured.
+    """
+
+    of: Predicted
+    models: str
+    gpu: str
+    errors: Errors
+    sources: tuple[str, ...]
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Group:
+        errors = Errors(row["count"], row["median"], row.get("percentile_90"))
+        of = Predicted(row["of"])
+        return cls(of, row["models"], row["gpu"], errors, tuple(row["sources"]))
+
+
+def family_of_type(model_type: str) -> str:
+    """The family of a ``model_type``, as :class:`~engine.prediction.step_time.Family` has it."""
+    if model_type in _CONVOLUTIONAL or model_type.startswith("mobilenet"):
+        return "convolutional"
+    return "other" if model_type in _BOTH else "transformers"
+
+
+def groups_like(of: Predicted, model_type: str, gpu: str) -> list[Group]:
+    """The groups like a prediction, the most alike first, as far as there are any.
+
+    Those are of the model's type and of its family, on the GPU and on all, and of all models. Its
+    family on the GPU is left out where its type was measured there.
+
+    Args:
+        of: What is predicted.
+        model_type: Empty where it is not known.
+        gpu: A name of the catalogue; empty for another.
+    """
+    known = {(group.models, group.gpu): group for group in _groups() if group.of is of}
+    family = family_of_type(model_type) if model_type else ""
+    on_gpu = next((key for key in ((model_type, gpu), (family, gpu)) if gpu and key in known), None)
+    wanted = [on_gpu, (model_type, ""), (family, ""), (ALL, "")]
+    return [known[key] for key in wanted if key in known]
+
+
+@cache
+def _groups() -> list[Group]:
+    return [Group.read(row) for row in tomllib.loads(FILE.read_text(encoding="utf-8"))["group"]]
