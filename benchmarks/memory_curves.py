@@ -9,8 +9,9 @@ from functools import cache
 from engine.answer.search import find_largest
 from engine.gpus import Gpu
 from engine.hub import resolve
+from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import TraceAt, trace_every_batch_size
+from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import SharedTraces
 from engine.request import LARGEST_BATCH_SIZE
 from engine.result import Trial

@@ -21,8 +21,8 @@ import torch
 from engine.answer.search import find_largest
 from engine.measurement.steps import WARM_UP_STEPS
 from engine.models.presets import PRESETS
+from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_live_memory
-from engine.prediction.tracer import trace_every_batch_size
 from engine.request import LARGEST_BATCH_SIZE
 from engine.result import Source, Trial
 from engine.step.batches import make_batch

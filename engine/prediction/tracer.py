@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
 from ..errors import InvalidInput
-from ..models.kinds import Task
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..step.batches import make_batch
@@ -20,14 +18,7 @@ from ..step.transformers_versions import known_masks
 from ..tracing.attention import NoKernel
 from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
-from ..tracing.trace import (
-    AffineTrace,
-    NeedsTwoSamples,
-    QuadraticTrace,
-    Trace,
-    batch_norm_refuses,
-    one_sample,
-)
+from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
 from ..workload import Attention, Workload
 
 TraceAt = Callable[[int], Trace]
@@ -40,10 +31,6 @@ _NO_FLASH = (
     "FlashAttention does not take this model's attention: it needs compute capability 8.0 or "
     "newer, heads at most 256 wide, and batches without a padding mask; choose sdpa"
 )
-
-LOW, HIGH = 2, 3
-# The two batch sizes that give all others from 2 up. A batch of 1 is traced by itself: with a
-# dimension of 1, tensors are contiguous or broadcast as they are at no other size.
 
 
 def trace(
@@ -65,10 +52,31 @@ def trace(
         NeedsTwoSamples: If PyTorch refuses a batch of 1.
         InvalidInput: If the attention asked for does not take the model's tensors.
     """
+    return trace_model(
+        meta_model(workload), workload, batch_size, behaviour, forward_only=forward_only
+    )
+
+
+def meta_model(workload: Workload) -> torch.nn.Module:
+    """The workload's model on the meta device."""
+    with torch.device("meta"):
+        return build_model(workload)
+
+
+def trace_model(
+    model: torch.nn.Module,
+    workload: Workload,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    *,
+    forward_only: bool = False,
+) -> Trace:
+    """Trace two training steps of a model on the meta device, which is changed.
+
+    All else is as :func:`trace` has it.
+    """
     # Not on fake tensors: an image processor needs real pixels.
     make_batch(workload, 1)
-    with torch.device("meta"):
-        model = build_model(workload)
     with among_gpus(workload) as group, fake_device(behaviour):
         training = prepare(workload, group.spread(on_fake_tensors(model)), predicting=True)
         # From the second micro-batch on, each is like the one before.
@@ -89,63 +97,6 @@ def trace(
                 raise NeedsTwoSamples from error
             raise
         return recorder.trace
-
-
-@dataclass
-class EveryBatchSize:
-    """A few traces of a workload that give every batch size; a :data:`TraceAt`.
-
-    Attributes:
-        traces: Give all from 2 up.
-        each: Traces one batch size by itself; it is not pickled.
-        single: The trace of batch 1, made once it is needed; ``None`` before.
-    """
-
-    traces: AffineTrace | QuadraticTrace
-    each: TraceAt | None = None
-    single: Trace | None = None
-
-    def __call__(self, batch_size: int) -> Trace:
-        if batch_size > 1:
-            return self.traces.at(batch_size)
-        if self.single is None:
-            if self.each is None:
-                raise ValueError("nothing traces batch 1")
-            self.single = one_sample(self.each, self.traces.at(LOW))
-        return self.single
-
-    def __getstate__(self) -> dict[str, object]:
-        return vars(self) | {"each": None}
-
-
-def trace_every_batch_size(
-    workload: Workload,
-    behaviour: CudaBehaviour | None,
-    progress: Callable[[float], object] = lambda _: None,
-) -> EveryBatchSize:
-    """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
-
-    Args:
-        workload: What is trained.
-        behaviour: Of the GPU.
-        progress: Told before each trace which fraction of them is done.
-
-    Raises:
-        NotAffine: If the step does other things at other batch sizes.
-    """
-
-    def each(batch_size: int) -> Trace:
-        return trace(workload, batch_size, behaviour)
-
-    is_quadratic = workload.task is Task.CONTRASTIVE  # each sample is compared with every other
-    sizes = (LOW, HIGH, HIGH + 1) if is_quadratic else (LOW, HIGH)
-    traces = []
-    for number, batch_size in enumerate(sizes):
-        progress(number / len(sizes))
-        traces.append(each(batch_size))
-    if is_quadratic:
-        return EveryBatchSize(QuadraticTrace(*traces), each)
-    return EveryBatchSize(AffineTrace(*traces), each)
 
 
 @contextmanager

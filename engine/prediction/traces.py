@@ -20,8 +20,10 @@ from ..request import AnalysisRequest, Request
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, NotAffine, Trace
 from ..workload import Precision, Workload
+from .depths import Depths
+from .every_batch_size import LOW, EveryBatchSize, trace_every_batch_size
 from .trace_files import TraceFiles, trace_files
-from .tracer import LOW, EveryBatchSize, TraceAt, trace, trace_every_batch_size
+from .tracer import TraceAt, trace
 
 Emit = Callable[[Event], None]
 TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]
@@ -52,11 +54,12 @@ def trace_workload(workload: Workload, behaviour: CudaBehaviour | None, emit: Em
     except NotAffine as error:
         emit(Log(f"{error}; tracing each batch size separately", "warning"))
         return cache(lambda batch_size: trace(workload, batch_size, behaviour))
-    step = trace_at(2)
+    step = trace_at(LOW)
     emit(
         Log(
-            f"Traced two training steps at two batch sizes: {len(step.operations):,} operations a "
-            f"step, {len(step.sizes):,} tensors, each linear in the batch size"
+            f"Traced two training steps at two batch sizes, {trace_at.how}: "
+            f"{len(step.operations):,} operations a step, {len(step.sizes):,} tensors, each linear "
+            "in the batch size"
         )
     )
     return trace_at
@@ -162,7 +165,7 @@ class _OnDisk:
         families = []
         for lookups, traced, workspace_bytes in self.files.load(self.workload, self.warn) or ():
             recording = cast(CudaBehaviour, _RecordingBehaviour(behaviour, lookups))
-            traced.each = partial(_trace_one, self.workload, recording)
+            traced.each = Depths(self.workload, recording)
             families.append(_Family(lookups, traced, workspace_bytes))
         return families
 
@@ -173,10 +176,6 @@ class _OnDisk:
         others = [one for one in saved if not one[0].items() <= family.lookups.items()]
         traces = [*others, (family.lookups, family.traced, family.workspace_bytes)]
         self.files.save(self.workload, traces, self.warn)
-
-
-def _trace_one(workload: Workload, behaviour: CudaBehaviour, batch_size: int) -> Trace:
-    return trace(workload, batch_size, behaviour)
 
 
 class _RecordingBehaviour:

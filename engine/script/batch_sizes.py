@@ -8,7 +8,8 @@ from functools import cache, partial
 
 from ..errors import EngineError
 from ..gpus import Gpu
-from ..prediction.tracer import HIGH, LOW, TraceAt
+from ..prediction.every_batch_size import HIGH, LOW
+from ..prediction.tracer import TraceAt
 from ..prediction.traces import by_accumulation
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample

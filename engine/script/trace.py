@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import EngineError
 from ..gpus import Gpu
-from ..prediction.tracer import LOW
+from ..prediction.every_batch_size import LOW
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.recurrent import NotPredictable

@@ -23,9 +23,10 @@ from engine.parallel.fsdp import repeated_blocks
 from engine.parallel.group import among_gpus
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.analysis import analyze_predicted
+from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
 from engine.prediction.timeline import timeline
-from engine.prediction.tracer import trace, trace_every_batch_size
+from engine.prediction.tracer import trace
 from engine.request import AnalysisRequest
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step

@@ -20,10 +20,11 @@ from engine.events import Event
 from engine.gpus import GIB, GPUS, Gpu
 from engine.prediction import plan as plan_module
 from engine.prediction import traces
+from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import plan
 from engine.prediction.probe import timed
-from engine.prediction.tracer import TraceAt, trace_every_batch_size
+from engine.prediction.tracer import TraceAt
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 

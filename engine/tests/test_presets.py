@@ -10,7 +10,8 @@ import torch
 from engine.models.config import parse_config
 from engine.models.kinds import Task
 from engine.models.presets import PRESETS, Preset
-from engine.prediction.tracer import trace, trace_every_batch_size
+from engine.prediction.every_batch_size import trace_every_batch_size
+from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.building import new_model
 from engine.step.training import build_model, prepare, training_step

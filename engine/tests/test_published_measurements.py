@@ -8,7 +8,8 @@ from engine.errors import DoesNotFit
 from engine.events import Event, Log
 from engine.measurement.checks import validate_backward
 from engine.prediction.analysis import analyze_predicted, predict_batch
-from engine.prediction.tracer import TraceAt, trace_every_batch_size
+from engine.prediction.every_batch_size import trace_every_batch_size
+from engine.prediction.tracer import TraceAt
 from engine.request import AnalysisRequest
 from engine.result import Trial
 from engine.tracing.lowering import cuda_behaviour

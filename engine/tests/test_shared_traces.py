@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.gpus import GPUS
-from engine.prediction.tracer import TraceAt, trace, trace_every_batch_size
+from engine.prediction.every_batch_size import trace_every_batch_size
+from engine.prediction.tracer import TraceAt, trace
 from engine.prediction.traces import SharedTraces
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour

@@ -12,8 +12,9 @@ import pytest
 
 from engine.events import Event, Log
 from engine.prediction import traces
+from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.trace_files import FOLDER_VARIABLE, TraceFiles, trace_files
-from engine.prediction.tracer import TraceAt, trace_every_batch_size
+from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import KeptTraces
 from engine.request import AnalysisRequest
 from engine.tests.conftest import small_workload

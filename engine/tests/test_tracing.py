@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from engine.allocator.caching import ALLOCATE, FREE
-from engine.prediction.tracer import trace, trace_every_batch_size
+from engine.prediction.every_batch_size import trace_every_batch_size
+from engine.prediction.tracer import trace
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour

@@ -1,0 +1,203 @@
+"""Deep models are traced by way of shallow ones, and come out exactly the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from engine.events import Event, Log
+from engine.models.presets import Preset
+from engine.prediction import depths
+from engine.prediction.depths import Depths
+from engine.prediction.tracer import trace
+from engine.prediction.traces import trace_workload
+from engine.tests.conftest import small_workload
+from engine.tracing.alignment import NotRepeating, aligned, between
+from engine.tracing.blocks import Run, runs_of, with_fewer
+from engine.tracing.depth import DeepTrace
+from engine.tracing.lowering import cuda_behaviour
+from engine.workload import Workload
+
+small = pytest.mark.usefixtures("small_models")
+HOPPER = cuda_behaviour(9.0)
+
+WINDOWS = ["sliding_attention", "full_attention"]
+
+
+def deep(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """Give small models more blocks."""
+    config = Preset.config
+    monkeypatch.setattr(Preset, "config", lambda preset: config(preset) | changed)
+
+
+def assert_same_as_whole(workload: Workload) -> str:
+    """Assert that a workload's trace is that of the whole model; how it was traced."""
+    traced = Depths(workload, HOPPER)
+    found, expected = traced(3), trace(workload, 3, HOPPER)
+    assert found == expected
+    assert found.operations == expected.operations
+    return traced.how
+
+
+@small
+@pytest.mark.parametrize(
+    ("model", "blocks", "fields"),
+    [
+        ("gpt2", {"n_layer": 12}, {"precision": "bf16-mixed"}),
+        ("llama-3.2-1b", {"num_hidden_layers": 12}, {"lora_rank": 2, "optimizer": "sgd-momentum"}),
+        ("qwen3-0.6b", {"num_hidden_layers": 12}, {"optimizer": "adamw-8bit"}),
+        ("bert", {"num_hidden_layers": 12}, {"precision": "fp16-mixed", "optimizer": "sgd"}),
+        ("mistral-7b", {"num_hidden_layers": 12}, {"gradient_checkpointing": True}),
+        ("qwen3-8b", {"num_hidden_layers": 12}, {"gradient_accumulation": 2, "use_cache": True}),
+    ],
+)
+def test_a_deep_model_comes_out_as_if_it_were_traced_whole(
+    monkeypatch: pytest.MonkeyPatch, model: str, blocks: dict[str, int], fields: dict[str, Any]
+) -> None:
+    deep(monkeypatch, **blocks)
+    how = assert_same_as_whole(small_workload(model, **fields))
+    assert how == "with 2 to 4 blocks in place of 12"
+
+
+@small
+def test_gradients_that_add_up_over_all_blocks_need_two_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deep(monkeypatch, num_hidden_layers=19)
+    how = assert_same_as_whole(small_workload("deberta-v3"))
+    assert how == "with 4 to 6 blocks in place of 19"
+
+
+@small
+def test_blocks_may_repeat_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep(monkeypatch, num_hidden_layers=25, layer_types=[*WINDOWS * 12, "full_attention"])
+    how = assert_same_as_whole(small_workload("gemma-3-1b", sequence_length=16))
+    assert how == "with 4 to 8 blocks in place of 24"
+
+
+@small
+def test_the_shards_of_a_deep_model_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep(monkeypatch, num_hidden_layers=19)
+    workload = small_workload("llama-3.2-1b", parallelism="fsdp", world_size=2)
+    assert "blocks in place of 19" in assert_same_as_whole(workload)
+
+
+@small
+@pytest.mark.parametrize(
+    ("blocks", "fields"), [(12, {"parallelism": "ddp", "world_size": 2}), (9, {})]
+)
+def test_what_does_not_repeat_or_is_not_deep_is_traced_whole(
+    blocks: int, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep(monkeypatch, num_hidden_layers=blocks)
+    assert assert_same_as_whole(small_workload("bert", **fields)) == "as a whole"
+
+
+@small
+def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> nn.Module:
+        raise IndexError("list index out of range")
+
+    deep(monkeypatch, num_hidden_layers=12)
+    monkeypatch.setattr(depths, "with_fewer", broken)
+    how = assert_same_as_whole(small_workload("bert"))
+    assert how == "as a whole, since IndexError: list index out of range"
+
+
+@small
+def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built = DeepTrace.at
+
+    def wrong(self: Any, repeats: list[int]) -> Any:
+        found = built(self, repeats)
+        found.sizes[-1] += 1
+        return found
+
+    deep(monkeypatch, num_hidden_layers=12)
+    monkeypatch.setattr(DeepTrace, "at", wrong)
+    how = assert_same_as_whole(small_workload("bert"))
+    assert how.startswith("as a whole, since")
+
+
+@small
+def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep(monkeypatch, num_hidden_layers=12)
+    events: list[Event] = []
+    trace_workload(small_workload("bert"), HOPPER, events.append)
+    logged = [event.message for event in events if isinstance(event, Log)]
+    assert "at two batch sizes, with 2 to 4 blocks in place of 12: " in logged[-1]
+
+
+class Block(nn.Module):
+    def __init__(self, number: int, width: int = 4, kind: str = "full") -> None:
+        super().__init__()
+        self.number, self.kind, self.drop = number, kind, 0.1 * (number + 1)
+        self.linear = nn.Linear(width, width, device="meta")
+
+
+def model_of(*blocks: Block) -> nn.Module:
+    return nn.ModuleDict({"blocks": nn.ModuleList(blocks)})
+
+
+@pytest.mark.parametrize(
+    ("blocks", "run"),
+    [
+        ([Block(n) for n in range(7)], Run("blocks", 7, 0, 1, 7)),
+        ([Block(n, 8 if n == 0 else 4) for n in range(7)], Run("blocks", 7, 1, 1, 6)),
+        (
+            [Block(n, kind="full" if n % 3 == 2 else "window") for n in range(19)],
+            Run("blocks", 19, 0, 3, 6),
+        ),
+        ([Block(n) for n in range(5)], None),
+        ([Block(n, 4 + n) for n in range(12)], None),
+    ],
+    ids=["alike", "but-the-first", "in-threes", "too-few", "none-alike"],
+)
+def test_runs_are_blocks_that_differ_by_nothing_but_their_number(
+    blocks: list[Block], run: Run | None
+) -> None:
+    assert runs_of(model_of(*blocks)) == ([] if run is None else [run])
+
+
+def test_a_shorter_copy_leaves_the_model_as_it_is() -> None:
+    model = model_of(*(Block(number) for number in range(9)))
+    [run] = runs_of(model)
+    shorter = with_fewer(model, [run], 4, [5])
+    assert [block.number for block in shorter.get_submodule("blocks").children()] == [0, 1, 2, 3, 4]
+    assert len(list(model.get_submodule("blocks").children())) == 9
+    with torch.device("meta"):
+        assert next(shorter.parameters()) is not next(model.parameters())
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.lists(st.lists(st.integers(10, 19), max_size=5), min_size=4, max_size=4),
+)
+def test_what_was_added_is_found(parts: list[list[int]], added: list[list[int]]) -> None:
+    short = [item for part in parts for item in part]
+    long = [item for part, more in zip(parts, added, strict=False) for item in (*more, *part)]
+    places = aligned([[*short]], [[*long]])
+    assert [long[place] for place in places] == short
+    gaps = between(places, len(long))
+    assert [long[place] for gap in gaps.values() for place in gap] == [
+        item for item in long if item > 9
+    ]
+
+
+@pytest.mark.parametrize(
+    ("short", "long"), [([[1, 2]], [[1, 3]]), ([[1]], [[1], [2]]), ([[1, 2]], [[1]])]
+)
+def test_what_is_not_there_any_more_is_refused(
+    short: list[list[int]], long: list[list[int]]
+) -> None:
+    with pytest.raises(NotRepeating):
+        aligned([[*one] for one in short], [[*one] for one in long])

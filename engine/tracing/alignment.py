@@ -1,0 +1,76 @@
+"""Compares a sequence with one that has more items in some places."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import takewhile
+
+from ..errors import EngineError
+
+Labels = list[Hashable]
+
+
+class NotRepeating(EngineError):
+    """A step with more blocks is not that with fewer blocks, with something added."""
+
+
+def aligned(short: Sequence[Labels], long: Sequence[Labels]) -> list[int]:
+    """Where each item of a sequence stands in one that has more items in some places.
+
+    Args:
+        short: The labels of the items, phase by phase.
+        long: Those of the longer sequence, in as many phases.
+
+    Raises:
+        NotRepeating: If the longer one is not the shorter one with items added.
+    """
+    if len(short) != len(long):
+        raise NotRepeating("a step with more blocks has other phases")
+    places: list[int] = []
+    before = 0
+    for fewer, more in zip(short, long, strict=True):
+        places += [before + place for place in _aligned(fewer, more)]
+        before += len(more)
+    return places
+
+
+def _aligned(short: Labels, long: Labels) -> list[int]:
+    places: list[int] = []
+    for item in range(len(short)):
+        place = places[-1] + 1 if places else 0
+        if place >= len(long) or long[place] != short[item]:
+            place = _resumed(short, item, long, place)
+        places.append(place)
+    return places
+
+
+def _resumed(short: Labels, item: int, long: Labels, place: int) -> int:
+    """Where the longer sequence goes on with what comes next in the shorter one.
+
+    That is at its end if all the rest is there; else where the most is alike.
+    """
+    latest = len(long) - (len(short) - item)
+    if place <= latest and long[latest:] == short[item:]:
+        return latest
+    starts = [start for start in range(place, latest + 1) if long[start] == short[item]]
+    if not starts:
+        raise NotRepeating("a step with more blocks does something else than one with fewer")
+    rest = short[item:]
+    return max(starts, key=lambda start: _alike(rest, long[start : start + len(rest)]))
+
+
+def _alike(some: Labels, others: Labels) -> int:
+    """How many are alike from the first on."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=True))))
+
+
+def between(places: Sequence[int], length: int) -> dict[int, range]:
+    """What a longer sequence has between aligned items, by the item that it comes before.
+
+    Args:
+        places: By :func:`aligned`.
+        length: Of the longer sequence.
+    """
+    begins = [0, *(place + 1 for place in places)]
+    gaps = [range(begin, end) for begin, end in zip(begins, [*places, length], strict=True)]
+    return {item: gap for item, gap in enumerate(gaps) if gap}

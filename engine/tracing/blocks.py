@@ -1,0 +1,199 @@
+"""The blocks that a model repeats: where they stand, and the same model with fewer of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+FEWEST = 6
+"""Repeats that make a shorter model worth tracing."""
+
+_LONGEST_PERIOD = 8
+"""Blocks after which a model may repeat, such as five with a sliding window and one without."""
+
+_Item = TypeVar("_Item")
+_Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Blocks in a row that repeat.
+
+    Attributes:
+        name: The list that holds them, as ``model.named_modules()`` names it.
+        length: How many blocks the list has, with those that do not repeat.
+        start: The number of the first that does.
+        period: After how many blocks they repeat.
+        repeats: How often.
+    """
+
+    name: str
+    length: int
+    start: int
+    period: int
+    repeats: int
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it has."""
+        return self.period * self.repeats
+
+    def gap(self, fewest: int) -> int:
+        """The number of the block before which the shallowest model lacks others.
+
+        Args:
+            fewest: How many repeats that one has, half of them before the gap.
+        """
+        return self.start + self.period * (fewest - fewest // 2)
+
+    def kept(self, items: Sequence[_Item], fewest: int, repeats: int) -> list[_Item]:
+        """What is left of a list with one item for each block.
+
+        Args:
+            items: The list.
+            fewest: As in :meth:`gap`; repeats more than that stand in the gap.
+            repeats: How many are left.
+        """
+        gap = self.gap(fewest) + self.period * (repeats - fewest)
+        return [*items[:gap], *items[gap + self.period * (self.repeats - repeats) :]]
+
+
+def runs_of(model: nn.Module) -> list[Run]:
+    """The runs of a model that are worth shortening, at most one in each list."""
+    runs: list[Run] = []
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{run.name}.") for run in runs)
+        if isinstance(module, nn.ModuleList | nn.Sequential) and not inside:
+            run = _run(name, [*_facts_of_blocks(model, module)])
+            if run is not None:
+                runs.append(run)
+    return runs
+
+
+def _run(name: str, blocks: Sequence[object]) -> Run | None:
+    """The run that saves the most blocks."""
+    best: Run | None = None
+    for period in range(1, min(_LONGEST_PERIOD, len(blocks) // FEWEST) + 1):
+        for start, end in _repeated(blocks, period):
+            repeats = (end - start) // period
+            run = Run(name, len(blocks), start, period, repeats)
+            if repeats >= FEWEST and (best is None or _saved(run) > _saved(best)):
+                best = run
+    return best
+
+
+def _saved(run: Run) -> int:
+    return run.period * (run.repeats - 2)
+
+
+def _repeated(blocks: Sequence[object], period: int) -> Iterator[tuple[int, int]]:
+    """The stretches in which each block is like that a period before."""
+    start = 0
+    for index in range(period, len(blocks) + 1):
+        if index == len(blocks) or blocks[index] != blocks[index - period]:
+            yield start, index
+            start = index - period + 1
+
+
+def _facts_of_blocks(model: nn.Module, blocks: nn.Module) -> Iterator[_Facts]:
+    """What tells the blocks of a list apart."""
+    children = list(blocks.children())
+    listed = _listed_in_configs(model, len(children))
+    counted = _counted(children)
+    for index, child in enumerate(children):
+        configured = {f"config.{name}": items[index] for name, items in listed.items()}
+        facts = {name: value for name, value in _facts(child) if name not in counted}
+        yield configured | facts
+
+
+def _counted(blocks: Sequence[nn.Module]) -> list[str]:
+    """The settings that go up by one from block to block, such as a block's own number."""
+    facts = [dict(_facts(block)) for block in blocks]
+    names = facts[0] if facts else {}
+    return [name for name in names if _counts([one.get(name) for one in facts])]
+
+
+def _facts(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Each module of a block, its tensors, and its settings."""
+    for path, part in module.named_modules():
+        yield path, type(part)
+        held: tuple[dict[str, torch.Tensor | None], ...] = (part._parameters, part._buffers)
+        for tensors in held:
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    yield f"{path}.{name}", (tensor.shape, tensor.dtype, tensor.requires_grad)
+        for name, value in vars(part).items():
+            if isinstance(value, float):  # such as a rate of dropping, which differs by depth
+                yield f"{path}.{name}", value == 0
+            elif value is None or isinstance(value, bool | int | str):
+                yield f"{path}.{name}", value
+
+
+def _counts(values: Sequence[Any]) -> bool:
+    """Whether these are numbers that go up by one."""
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        return False
+    return all(after == before + 1 for before, after in pairwise(values))
+
+
+def _listed_in_configs(model: nn.Module, length: int) -> dict[str, list[Any]]:
+    """What configs say of each of so many blocks."""
+    return {
+        name: value
+        for config in _configs(model)
+        for name, value in vars(config).items()
+        if isinstance(value, list) and len(value) == length
+    }
+
+
+def _configs(model: nn.Module) -> list[Any]:
+    configs = [vars(module).get("config") for module in model.modules()]
+    return list({id(one): one for one in configs if hasattr(one, "__dict__")}.values())
+
+
+def with_fewer(
+    model: nn.Module, runs: Sequence[Run], fewest: int, repeats: Sequence[int]
+) -> nn.Module:
+    """A copy of a model whose runs have fewer repeats; the model itself stays as it is.
+
+    Args:
+        model: On the meta device.
+        runs: Its runs.
+        fewest: As in :meth:`Run.gap`.
+        repeats: How many repeats of each run the copy has.
+    """
+    wanted = list(zip(runs, repeats, strict=True))
+    lists = [model.get_submodule(run.name) for run in runs]
+    whole = [held._modules for held in lists]
+    numbered = {run: _counted(list(held.children())) for run, held in zip(runs, lists, strict=True)}
+    try:
+        for held, (run, count) in zip(lists, wanted, strict=True):
+            left = run.kept(list(held._modules.values()), fewest, count)
+            held._modules = {str(number): block for number, block in enumerate(left)}
+        copied = copy.deepcopy(model)
+    finally:
+        for held, blocks in zip(lists, whole, strict=True):
+            held._modules = blocks
+    for run in runs:
+        _number_anew(list(copied.get_submodule(run.name).children()), numbered[run])
+    for config in _configs(copied):
+        for run, count in wanted:
+            for name, value in vars(config).items():
+                if isinstance(value, list) and len(value) == run.length:
+                    setattr(config, name, run.kept(value, fewest, count))
+    return copied
+
+
+def _number_anew(blocks: Sequence[nn.Module], counted: Sequence[str]) -> None:
+    """Number blocks without the gap: what is kept for each block, such as a cache, has none."""
+    for name in counted:
+        path, _, setting = name.rpartition(".")
+        first = getattr(blocks[0].get_submodule(path), setting)
+        for number, block in enumerate(blocks):
+            setattr(block.get_submodule(path), setting, first + number)
