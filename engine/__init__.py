@@ -88,7 +88,7 @@ def predict(
         if not sizes:
             raise InvalidInput({"batch_sizes": "say which to predict, such as [16, 32]"})
         requests = [_request(script, given, size) for size in sizes]  # refuses each wrong size
-        return predict_script(requests[0], emit, [one.current_batch_size for one in requests])
+        return predict_script(requests[0], emit, [one.known_batch_size for one in requests])
 
 
 def _listed(batch_sizes: object) -> list[Any]:

@@ -19,6 +19,9 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+NONE = "none"
+"""How a command line writes ``None``, where a field takes it beside its default."""
+
 
 class Choice(StrEnum):
     """One of a few values, with the label that forms show."""
@@ -143,10 +146,20 @@ class Field:
         return self.described.metavar or ("NAME" if self._is_enum else "N")
 
     @property
+    def takes_none(self) -> bool:
+        """Whether ``None`` says something else than leaving the field out does.
+
+        JSON says it with ``null``, a command line with ``none``.
+        """
+        return self.is_optional and self.default is not None
+
+    @property
     def usage(self) -> str:
         """The help of the flag, with choices and default."""
         values = f" One of {', '.join(self.kind)}." if self._is_enum else ""
-        default = self.described.empty or self.default_text
+        values += f" Write {NONE} for {self.described.empty}." if self.takes_none else ""
+        empty = "" if self.takes_none else self.described.empty
+        default = empty or self.default_text
         return f"{self.described.help}{values}" + (f" Default: {default}." if default else "")
 
     @property

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from .allocator.options import AllocatorOptions
 from .border import read, settle
 from .errors import InvalidInput
-from .fields import Described, Field, Group, Interval, described_fields
+from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
 from .models.kinds import Kind
 from .models.presets import PRESETS, find_model
@@ -97,13 +97,14 @@ class Request:
         ),
     ]
     current_batch_size: Annotated[
-        int,
+        int | None,
         Interval(ge=1, le=LARGEST_BATCH_SIZE),
         Described(
             "Current batch size",
             "What you use today, per GPU. Speedup is relative to this.",
             Group.GPU,
             unit="samples",
+            empty="none yet",
         ),
     ] = 16
     batch_multiple: Annotated[
@@ -190,6 +191,18 @@ class Request:
         raise NotImplementedError
 
     @property
+    def known_batch_size(self) -> int:
+        """The current batch size, for what makes no sense without one.
+
+        Raises:
+            InvalidInput: If there is none yet.
+        """
+        if self.current_batch_size is None:
+            wanted = f"a batch size is needed here; enter one from 1 to {LARGEST_BATCH_SIZE:,}"
+            raise InvalidInput({"current_batch_size": wanted})
+        return self.current_batch_size
+
+    @property
     def least_multiple(self) -> int:
         """What the batch multiple falls back to where none of its multiples fits."""
         return 1
@@ -228,6 +241,9 @@ class Request:
         """Refuse a global batch that today's micro-batches do not add up to."""
         current, accumulated = self.current_batch_size, self.gradient_accumulation
         gpus = self.world_size
+        if current is None:
+            self._check_global_batch_alone(size, wrong)
+            return
         today = current * accumulated * gpus
         if accumulated > 1 and size != today:
             wrong["global_batch_size"] = (
@@ -238,6 +254,17 @@ class Request:
             wrong["global_batch_size"] = (
                 f"{size:,} is not a multiple of the {today:,} samples of a micro-batch of "
                 f"{current:,} on {gpus} GPU(s); change it or current_batch_size"
+            )
+
+    def _check_global_batch_alone(self, size: int, wrong: dict[str, str]) -> None:
+        """Refuse a global batch that none of the batches to choose from divides."""
+        least = self.batch_multiple * self.world_size
+        if self.gradient_accumulation > 1:
+            wrong["gradient_accumulation"] = "it follows from the global batch; leave it out"
+        elif size % least:
+            wrong["global_batch_size"] = (
+                f"{size:,} is not a multiple of {least:,}, the least batch on "
+                f"{self.world_size} GPU(s); change it or batch_multiple"
             )
 
 
@@ -297,12 +324,14 @@ class AnalysisRequest(Request):
         """Build a request from untrusted, flat fields.
 
         Args:
-            given: Values of :data:`FIELDS` by name. Empty text and ``None`` mean the default.
+            given: Values of :data:`FIELDS` by name. Empty text and ``None`` mean the default; only
+                ``None`` as the current batch size means that there is none yet.
 
         Raises:
             InvalidInput: With a message for each wrong or unknown field.
         """
         filled: dict[str, Any] = {n: value for n, value in given.items() if value not in (None, "")}
+        filled |= {n: None for n in _TAKING_NONE if n in given and given[n] is None}
         wrong = unknown_fields(filled, FIELDS)
         if "gpu" not in filled:
             wrong["gpu"] = f"choose a GPU: {', '.join([*GPUS, LOCAL, ANY])}"
@@ -353,6 +382,8 @@ TRIAL_FIELDS = (
 )
 """The fields that decide one trial, besides its GPU; others decide which batches are tried."""
 
+_TAKING_NONE = tuple(name for name, described in FIELDS.items() if described.takes_none)
+
 DEFAULTS: dict[str, Any] = {name: described.default for name, described in FIELDS.items()}
 
 
@@ -376,12 +407,15 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
     """The command-line flags for these fields, without the model; a config is a file."""
     words = []
     for name, described in FIELDS.items():
-        if name != "model" and values.get(name) is not None:
+        says_none = described.takes_none and name in values
+        if name != "model" and (says_none or values.get(name) is not None):
             words += [described.flag, _as_word(name, values[name])]
     return words
 
 
 def _as_word(name: str, value: object) -> str:
+    if value is None:
+        return NONE
     if name == "config":  # too long for a command line
         return "config.json"
     if isinstance(value, float):

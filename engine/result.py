@@ -286,11 +286,12 @@ class AnalysisResult:
             ended at its upper bound.
         recommended_batch_size: The batch size to train with: the current one, unless another that
             surely fits is expected to be at least 3% faster, or the current one may not fit.
-        current_headroom_bytes: Device memory left unused at the current batch; ``None`` if the
-            current batch does not fit.
+        current_batch_size: As in the request; ``None`` if there is none yet.
+        current_headroom_bytes: Device memory left unused at the current batch; ``None`` if there is
+            none, or it does not fit.
         largest_headroom_bytes: The same at the largest batch.
-        speedup: Samples per second at the recommended over the current batch; ``None`` if the
-            current batch does not fit.
+        speedup: Samples per second at the recommended over the current batch; ``None`` if there is
+            no current batch, or it does not fit.
         verdict: The decision, and what fits.
         curve: Memory vs. batch size for a chart; not part of the search.
         trials: Every batch size tried, in the order of trying.
@@ -325,7 +326,7 @@ class AnalysisResult:
     next_batch_size: int
     next_batch_size_fails: bool
     recommended_batch_size: int
-    current_batch_size: int
+    current_batch_size: int | None
     current_headroom_bytes: int | None
     largest_headroom_bytes: int
     speedup: float | None

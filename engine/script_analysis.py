@@ -104,7 +104,7 @@ def predict_script(
     request = told_by_loaders(request, emit)
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
-    sizes = batch_sizes or (request.current_batch_size,)
+    sizes = batch_sizes or (request.known_batch_size,)
     for size in sizes:
         trace_at(size).check_runnable()
     trials = [_prediction(request, gpu, trace_at, size, careful=True) for size in sizes]
@@ -135,7 +135,7 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
         behaviour = cuda_behaviour(capability)
         trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
         try:
-            trace_at(request.current_batch_size)
+            trace_at(request.known_batch_size)
         except EngineError as error:  # a script may refuse a GPU, such as one without bf16
             return error
         return trace_at
@@ -167,7 +167,7 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
     caveats = [
         *software.caveat(request.software, used),
         *found.caveats,
-        *_about_the_trace(seen(request.current_batch_size), here),
+        *_about_the_trace(seen(request.known_batch_size), here),
     ]
     return replace(found, caveats=caveats, software=used)
 
@@ -224,7 +224,7 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
 
 def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
     """The request, for those of its batch sizes that the script takes."""
-    taken = trace_at(request.current_batch_size).batch_multiple
+    taken = trace_at(request.known_batch_size).batch_multiple
     multiple = math.lcm(request.batch_multiple, taken)
     return replace(request, batch_multiple=multiple, multiple_taken=taken)
 
@@ -344,7 +344,7 @@ def measure_script_batch(request: ScriptRequest, emit: Emit) -> BatchTrials:
     """
     gpu = device_for(request, local_device(), None)
     request = told_by_loaders(request, emit)
-    size, limit = request.current_batch_size, request.memory_limit_bytes
+    size, limit = request.known_batch_size, request.memory_limit_bytes
     script = request.script_at(size)
     trial = measure(TrialOrder(script, size, limit, allocator=request.allocator))
     used = software.loaded()
@@ -364,7 +364,7 @@ def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> Tra
     behaviour = cuda_behaviour(device.compute_capability) if device.kind == "cuda" else None
     try:
         trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
-        trace_at(request.current_batch_size)
+        trace_at(request.known_batch_size)
     except CannotTrace as error:
         emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
         return None

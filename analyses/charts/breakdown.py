@@ -79,10 +79,12 @@ class BreakdownRow:
 
 
 def memory_bars(result: AnalysisResult) -> list[MemoryBar]:
-    """The bars of the current and the recommended batch; one bar if they are the same."""
-    today = result.today or trial_at(result, result.current_batch_size)
+    """The bars of the current and the recommended batch; one bar if there is only one batch."""
+    size = result.current_batch_size
+    today = result.today or (None if size is None else trial_at(result, size))
     then = trial_at(result, result.recommended_batch_size)
-    tried = [("current", "Current batch", today), ("recommended", "Recommended batch", then)]
+    before = "Without the changes" if size is None else "Current batch"
+    tried = [("current", before, today), ("recommended", "Recommended batch", then)]
     if today == then:
         tried = [("recommended", "Current and recommended batch", today)]
     known = [(role, title, trial) for role, title, trial in tried if trial]

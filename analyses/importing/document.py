@@ -280,9 +280,13 @@ def _of_the_recommendation(request: AnalysisRequest, result: AnalysisResult) -> 
 
 
 def _of_the_current(request: AnalysisRequest, result: AnalysisResult) -> str:
-    if result.current_batch_size != request.current_batch_size:
+    size = result.current_batch_size
+    if size != request.current_batch_size:
         return "it differs from the request"
-    current = _trial(result, result.current_batch_size)
+    if size is None:
+        known = result.current_headroom_bytes is not None
+        return "without it, there is no current_headroom_bytes" if known else ""
+    current = _trial(result, size)
     if current is None:
         return "there is no trial of it"
     if (result.current_headroom_bytes is None) == current.fits:
@@ -297,7 +301,7 @@ def _of_the_speedup(result: AnalysisResult) -> str:
     if ratio is None:
         return "" if low is None and high is None else "there is an interval without a speedup"
     if current is None or recommended is None or not current.fits:
-        return "there is no speedup if the current batch does not fit"
+        return "there is no speedup without a current batch that fits"
     if low is None or high is None or not _rises(low, ratio, high):
         return "it lies within its interval"
     if compared := result.comparison:
@@ -314,7 +318,7 @@ def _of_the_speedup(result: AnalysisResult) -> str:
     return "" if same else "it does not follow from the trials"
 
 
-def _trial(result: AnalysisResult, batch_size: int) -> Trial | None:
+def _trial(result: AnalysisResult, batch_size: int | None) -> Trial | None:
     return next((trial for trial in result.trials if trial.batch_size == batch_size), None)
 
 

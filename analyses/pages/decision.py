@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analyses.charts.breakdown import used_bytes
 from analyses.formatting import (
     gib_with_unit,
     significant,
@@ -43,7 +44,8 @@ class Decision:
         tone: ``change``, ``keep`` or ``problem``.
         cost: What it costs and saves, at assumed prices; empty without a speedup.
         sureness: Where the numbers come from, and how far off they may be.
-        measurements: Commands that measure the current and the recommended batch.
+        measurements: Commands that measure the current batch, if there is one, and the recommended
+            one.
         facts: The batch sizes with a name.
         configs: The lines to paste.
     """
@@ -152,12 +154,13 @@ def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[st
         wanted = AnalysisRequest.parse(request)
     except InvalidInput:  # stored by a version with other settings
         return []
-    sizes = {result.current_batch_size: None, result.recommended_batch_size: None}
-    return model_commands(wanted, Source.MEASURED, tuple(sizes))
+    sizes = (result.current_batch_size, result.recommended_batch_size)
+    known = tuple(dict.fromkeys(size for size in sizes if size is not None))
+    return model_commands(wanted, Source.MEASURED, known)
 
 
 def _facts(result: AnalysisResult) -> list[Fact]:
-    """The recommended, the fastest and the largest batch, and the memory left today."""
+    """The recommended, the fastest and the largest batch, and the memory left."""
     sizes: dict[int, list[str]] = {}
     for name, size in (
         ("recommended", result.recommended_batch_size),
@@ -183,15 +186,18 @@ def _note(result: AnalysisResult, names: list[str]) -> str:
 
 
 def _free(result: AnalysisResult) -> Fact:
-    current = whole(result.current_batch_size)
-    if result.current_headroom_bytes is None:
-        return Fact(f"Free at batch {current}", "none", "it does not fit")
-    share = result.current_headroom_bytes / result.gpu.total_bytes
-    return Fact(
-        f"Free at batch {current}",
-        gib_with_unit(result.current_headroom_bytes),
-        f"{share:.0%} of the GPU, today",
-    )
+    """The memory left at the current batch; at the recommended one if there is none yet."""
+    total, free, when = result.gpu.total_bytes, result.current_headroom_bytes, ", today"
+    size = result.current_batch_size
+    if size is None:
+        size, when = result.recommended_batch_size, ""
+        trial = trial_at(result, size)
+        used = used_bytes(trial) if trial else None
+        free = None if used is None else total - used
+    if free is None:
+        return Fact(f"Free at batch {whole(size)}", "none", "it does not fit")
+    note = f"{free / total:.0%} of the GPU{when}"
+    return Fact(f"Free at batch {whole(size)}", gib_with_unit(free), note)
 
 
 def _configs(result: AnalysisResult, request: Mapping[str, Any]) -> list[TrainingConfig]:

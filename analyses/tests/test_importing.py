@@ -58,7 +58,9 @@ def _document(result: AnalysisResult | None = None, **request: object) -> dict[s
 def _measured() -> dict[str, Any]:
     """A document as a machine with its own A10 pushes it."""
     result = make_result(source=Source.MEASURED)
-    speeds = {trial.batch_size: trial.samples_per_second for trial in result.trials}
+    speeds: dict[int | None, float | None] = {
+        trial.batch_size: trial.samples_per_second for trial in result.trials
+    }
     now, then = speeds[result.current_batch_size], speeds[result.recommended_batch_size]
     assert now is not None
     assert then is not None

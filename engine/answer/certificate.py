@@ -49,8 +49,8 @@ def repeat_commands(
             **changed,
             "gpu": request.gpu,
             "gradient_accumulation": accumulated if accumulated > 1 else None,
-            "current_batch_size": None,
         }
+        given.pop("current_batch_size", None)
         words += as_flags({name: value for name, value in given.items() if name in known})
         return shlex.join([*words, "--batch-size", str(batch_size), *after])
 

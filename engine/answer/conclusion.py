@@ -30,7 +30,7 @@ from .recommendation import (
 )
 from .search import SearchOutcome
 
-_TOP_SPEED = f"within {100 * (1 - ENOUGH_SPEED):.0f}% of this GPU's top speed"
+_WITHIN = f"it runs within {100 * (1 - ENOUGH_SPEED):.0f}% of"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Findings:
 
     Attributes:
         outcome: The search, with every trial made.
-        current: The trial of the current batch size, without the moves.
+        current: The trial of the current batch size, without the moves; ``None`` if there is no
+            current batch yet.
         recommended: The trial of the recommended batch size.
         fastest_batch_size: The one with the best speed among those that surely fit.
         curve: Points for the chart of memory vs. batch size.
@@ -59,7 +60,7 @@ class Findings:
 
     gpu: GpuFacts
     outcome: SearchOutcome
-    current: Trial
+    current: Trial | None
     recommended: Trial
     fastest_batch_size: int
     curve: Sequence[Trial]
@@ -81,18 +82,21 @@ class Findings:
         return self.outcome.largest_batch_size, self.outcome.next_batch_size
 
     @property
-    def batches(self) -> tuple[int, int]:
-        """The current and the recommended batch."""
-        return self.current.batch_size, self.recommended.batch_size
+    def batches(self) -> tuple[int, ...]:
+        """The current batch, if there is one, and the recommended one."""
+        current = () if self.current is None else (self.current.batch_size,)
+        return *current, self.recommended.batch_size
 
     @property
     def speedup(self) -> Speedup | None:
         """Of the recommended over the current batch: from the comparison in turn, if there is one.
 
-        ``None`` if the current batch does not fit, or a speed is not known.
+        ``None`` if there is no current batch, it does not fit, or a speed is not known.
         """
         if self.comparison is not None:
             return speedup_in_turn(self.comparison)
+        if self.current is None:
+            return None
         speeds = (self.current.samples_per_second, self.recommended.samples_per_second)
         if not (self.current.fits and speeds[0] and speeds[1]):
             return None
@@ -128,7 +132,7 @@ def answer(
     """
     current, recommended, gained = found.current, found.recommended, found.speedup
     saved = None
-    if gained is not None:
+    if current is not None and gained is not None:
         limit = limit_watts(found.gpu, found.measured_on)
         known = (*found.outcome.trials, *found.curve)
         saved = savings(
@@ -145,7 +149,7 @@ def answer(
         if trial.batch_size == found.outcome.largest_batch_size
     )
     # With moves, today's trial is that of another workload.
-    today = [] if found.moves else [current]
+    today = [] if found.moves or current is None else [current]
     trials = {t.batch_size: t for t in (*found.outcome.trials, *today, recommended)}
     more = [global_batch_caveat(request, recommended.batch_size), _two_runs(found, runs)]
     return AnalysisResult(
@@ -158,8 +162,10 @@ def answer(
         next_batch_size_fails=found.outcome.next_batch_size_fails,
         recommended_batch_size=recommended.batch_size,
         fastest_batch_size=found.fastest_batch_size,
-        current_batch_size=current.batch_size,
-        current_headroom_bytes=_headroom(current, found.gpu) if current.fits else None,
+        current_batch_size=None if current is None else current.batch_size,
+        current_headroom_bytes=(
+            _headroom(current, found.gpu) if current is not None and current.fits else None
+        ),
         largest_headroom_bytes=_headroom(largest, found.gpu),
         speedup=None if gained is None else gained.ratio,
         savings=saved,
@@ -199,12 +205,15 @@ def verdict(found: Findings) -> str:
 
 def decision(found: Findings) -> str:
     """What to do, in one sentence of at most fifteen words."""
-    batch, current = found.recommended.batch_size, found.current.batch_size
-    gained, safe, moves = found.speedup, found.safe_batch_size, found.moves
+    batch, safe, moves = found.recommended.batch_size, found.safe_batch_size, found.moves
+    current = None if found.current is None else found.current.batch_size
+    gained = found.speedup
     batch_kept = moves and batch == current
     changes = moves if batch_kept else [*moves, f"batch {batch:,}"]
     if safe == 0:
         return _try(changes, "no batch is certain to fit")
+    if current is None:
+        return f"Start with batch {batch:,}: {_why_enough(found)}."
     if gained is None:
         why = f"batch {current:,} runs out of memory"
         return fits_with(moves, batch) if moves else switch_to(changes, why)
@@ -228,12 +237,19 @@ def _try(changes: Sequence[str], outcome: str) -> str:
     )
 
 
+def _why_enough(found: Findings) -> str:
+    """Why to begin with the recommended batch, and not with a larger one."""
+    if found.bound is Bound.MEMORY and found.recommended.batch_size < found.fastest_batch_size:
+        return f"{_WITHIN} the fastest that surely fits"
+    return _why_kept(found)
+
+
 def _why_kept(found: Findings) -> str:
     if found.bound is Bound.MEMORY:
-        return f"batch {next_friendly(found.current.batch_size):,} does not surely fit"
+        return f"batch {next_friendly(found.recommended.batch_size):,} does not surely fit"
     if found.bound is Bound.GLOBAL_BATCH:
         return "larger ones do not keep the global batch"
-    return f"it runs {_TOP_SPEED}"
+    return f"{_WITHIN} this GPU's top speed"
 
 
 def times(ratio: float) -> str:
@@ -248,6 +264,7 @@ def _is_probable(found: Findings) -> bool:
         found.source is Source.PREDICTED
         and gained is not None
         and gained.verdict is Verdict.PROBABLE
+        and found.current is not None
         and (bool(found.moves) or found.recommended.batch_size > found.current.batch_size)
     )
 

@@ -96,7 +96,7 @@ def power_of(
 
 def power_in(result: AnalysisResult) -> Power | None:
     """The power at both batches of a result; ``None`` where it cannot be known."""
-    trials = {trial.batch_size: trial for trial in result.trials}
+    trials: dict[int | None, Trial] = {trial.batch_size: trial for trial in result.trials}
     current = trials.get(result.current_batch_size)
     recommended = trials.get(result.recommended_batch_size)
     if current is None or recommended is None or result.today is not None:

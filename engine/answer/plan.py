@@ -88,7 +88,8 @@ class Plan:
         model_name: What is trained.
         workload: How; ``None`` for a script, whose code says so.
         current_gpu: The GPU used today, by its catalogue name; ``None`` if none is set.
-        current_batch_size: The batch size used today.
+        current_batch_size: The batch size used today. If there is none yet: the recommended one on
+            the current GPU, from which the ladder's moves are compared; ``None`` without a GPU.
         assumptions: Hours of a run on the current GPU at the current batch, and runs per year.
         options: Every GPU of the catalogue, in its order.
         cheapest: The GPU that fits at the lowest price per hour; ``None`` if none fits.
@@ -104,7 +105,7 @@ class Plan:
     model_name: str
     workload: Workload | None
     current_gpu: str | None
-    current_batch_size: int
+    current_batch_size: int | None
     assumptions: Assumptions
     options: list[GpuOption]
     cheapest: str | None

@@ -52,7 +52,7 @@ def recommend_batch(
     sizes: Sequence[int],
     speed: Callable[[int], float],
     *,
-    current: int,
+    current: int | None,
     largest: int,
     safe: int,
     has_global_batch: bool = False,
@@ -61,34 +61,36 @@ def recommend_batch(
 
     Worth a change is a larger size that surely fits and is expected to be at least 3% faster. Then
     the smallest such size with 95% of the best speed is recommended. Where the current batch does
-    not surely fit, the smallest size with 95% of the best speed is, even if that is below it.
+    not surely fit, or there is none, the smallest size with 95% of the best speed is, even if that
+    is below it.
 
     Args:
         sizes: The batch sizes to choose from, growing, as :func:`micro_batches` gives them.
         speed: Samples per second at a batch size. Assumed to rise with it, as fixed costs are
             shared by more samples, and, where samples are compared with one another, to fall
             again from some size on.
-        current: The batch used today.
+        current: The batch used today; ``None`` if there is none yet.
         largest: The largest batch that fits.
         safe: The largest that fits even at the high end of a prediction; if neither a size nor the
             current batch is that small, the smallest size is chosen.
         has_global_batch: Whether the sizes were chosen to keep a global batch.
     """
     safe_sizes = sizes[: bisect_right(sizes, safe)]
-    kept = current <= safe
+    kept = current if current is not None and current <= safe else None
     top = safe_sizes[_fastest(safe_sizes, speed)] if safe_sizes else sizes[0]
-    fastest = max([current] * kept + [top] * bool(safe_sizes), key=speed, default=top)
+    known = [kept] if kept is not None else []
+    fastest = max([*known, *[top] * bool(safe_sizes)], key=speed, default=top)
     bound = Bound.SPEED
     if speed(fastest) < ENOUGH_SPEED * speed(largest):
         alone = not has_global_batch or len(safe_sizes) < len(sizes)
         bound = Bound.MEMORY if alone else Bound.GLOBAL_BATCH
     least = ENOUGH_SPEED * speed(fastest)
     larger = [size for size in safe_sizes if size <= top]
-    if kept:
-        least = max(least, WORTH_A_CHANGE * speed(current))
-        larger = [size for size in larger if size > current]
+    if kept is not None:
+        least = max(least, WORTH_A_CHANGE * speed(kept))
+        larger = [size for size in larger if size > kept]
         if not larger or speed(top) < least:
-            return Recommendation(current, bound, fastest)
+            return Recommendation(kept, bound, fastest)
     chosen = larger[bisect_left(larger, least, key=speed)] if larger else top
     return Recommendation(chosen, bound, fastest)
 
@@ -147,7 +149,7 @@ def recommend_measured(request: Request, outcome: SearchOutcome) -> Recommendati
         if trial.step_seconds
     ]
     if len({batch_size for batch_size, _ in times}) < 2:  # no line: nothing shows a gain
-        kept = current if current <= largest else sizes[-1]
+        kept = current if current is not None and current <= largest else sizes[-1]
         return Recommendation(kept, Bound.SPEED, kept)
     alpha, beta = fit_step_time(times)
     return recommend_batch(
@@ -219,10 +221,11 @@ def global_batch_caveat(request: Request, batch_size: int) -> str:
             f"{kept.gradient_accumulation:,} micro-batches of {batch_size:,} make "
             f"{kept.kept_size:,}."
         )
-    if batch_size == request.current_batch_size:
+    current = request.current_batch_size
+    if current is None or batch_size == current:
         return ""
     shared = request.gradient_accumulation * request.world_size
-    now, then = request.current_batch_size * shared, batch_size * shared
+    now, then = current * shared, batch_size * shared
     changes, fewer = ("raises", "fewer") if then > now else ("lowers", "more")
     return (
         f"Batch {batch_size:,} {changes} the global batch from {now:,} to {then:,}. You will take "

@@ -68,7 +68,7 @@ def _check(options: argparse.Namespace) -> int:
         try:
             checked = check(_analysed(request, emit), limits, optimistic=options.optimistic)
         except DoesNotFit as error:
-            checked = nothing_fits(error, request.current_batch_size)
+            checked = nothing_fits(error, request.known_batch_size)
     # Not through rich: the verdict stays one line, however narrow the log of a pipeline is.
     text = json.dumps(checked.to_dict(), indent=2) if options.json else checked.verdict
     sys.stdout.write(f"{text}\n")

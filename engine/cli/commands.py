@@ -16,10 +16,11 @@ from typing import Any
 from .. import software
 from ..client import Delivery, Lab
 from ..errors import InvalidInput
+from ..fields import NONE
 from ..gpus import GPUS, LOCAL
 from ..models.config import read_config_file
 from ..models.presets import PRESETS
-from ..request import AnalysisRequest
+from ..request import FIELDS, AnalysisRequest
 from ..result import AnalysisResult, BatchTrials, Trial
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
@@ -199,6 +200,11 @@ def request_of(options: argparse.Namespace) -> AnalysisRequest:
 def given_fields(options: argparse.Namespace) -> dict[str, object]:
     """The fields of a request, as written on the command line."""
     given: dict[str, object] = {name: getattr(options, name) for name in options.names}
+    for name in [name for name in given if name in FIELDS and FIELDS[name].takes_none]:
+        if given[name] is None:  # the flag was left out
+            del given[name]
+        elif given[name] == NONE:
+            given[name] = None
     if path := given.get("config"):
         given["config"] = read_config_file(Path(str(path)))
     if "software" in given and given["software"] is None:
@@ -227,6 +233,9 @@ def _script_request(options: argparse.Namespace) -> ScriptRequest | None:
     if script is None:
         return None
     given = given_fields(options) | {name: getattr(options, name, None) for name in FLAGS}
+    if given.get("current_batch_size", 1) is None:
+        wanted = "a script has one; enter it, or leave this out"
+        raise InvalidInput({"current_batch_size": wanted})
     if isinstance(script, Program):
         given["model"] = None
     return ScriptRequest.parse(script, given)

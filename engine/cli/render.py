@@ -146,21 +146,24 @@ def _key_numbers(result: AnalysisResult) -> Table:
         kept = f"{result.global_batch.kept_size:,} samples per optimizer step"
         kept += f", {result.global_batch.gradient_accumulation:,} micro-batches"
         table.add_row("Global batch", kept, "")
-    current = _trial_of(result, result.current_batch_size)
-    fits = "" if current.fits else " (does not fit)"
-    table.add_row("Current batch", f"{result.current_batch_size:,}{fits}", current.source)
+    if result.current_batch_size is None:
+        table.add_row("Current batch", "none yet", "")
+    else:
+        current = _trial_of(result, result.current_batch_size)
+        fits = "" if current.fits else " (does not fit)"
+        table.add_row("Current batch", f"{result.current_batch_size:,}{fits}", current.source)
     for name, batch_size, headroom in (
         ("Free at current batch", result.current_batch_size, result.current_headroom_bytes),
         ("Free at largest batch", result.largest_batch_size, result.largest_headroom_bytes),
     ):
-        if headroom is not None:
+        if batch_size is not None and headroom is not None:
             share = f"{gib(headroom)} ({_percent(headroom, result.gpu.total_bytes)})"
             table.add_row(name, share, _trial_of(result, batch_size).source)
-    if result.speedup is None:
+    if result.speedup is not None:
+        table.add_row("Speedup", _speedup(result, result.speedup), result.source)
+    elif result.current_batch_size is not None:
         why = "the current batch does not fit" if not current.fits else "its speed is not known"
         table.add_row("Speedup", f"unknown: {why}", "")
-    else:
-        table.add_row("Speedup", _speedup(result, result.speedup), result.source)
     if result.comparison is not None:
         rounds = len(result.comparison.current_samples_per_second)
         sure = f"{100 * result.comparison.coverage:.0f}% confidence in that range"

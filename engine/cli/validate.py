@@ -28,7 +28,7 @@ def backward(options: argparse.Namespace) -> int:
     with progress():
         from ..measurement.checks import validate_backward
 
-        check = validate_backward(request.workload, request.current_batch_size, request.gpu)
+        check = validate_backward(request.workload, request.known_batch_size, request.gpu)
     where = "this machine" if request.gpu == LOCAL else GPUS[request.gpu].display_name
     answer(options, asdict(check), lambda: render_backward(check, request.workload, where))
     return OK if check.passed else FAILED
@@ -42,7 +42,7 @@ def compiling(options: argparse.Namespace) -> int:
     with progress() as emit:
         from ..measurement.compilation import validate_compile
 
-        check = validate_compile(request.workload, request.current_batch_size, emit)
+        check = validate_compile(request.workload, request.known_batch_size, emit)
     answer(options, asdict(check), lambda: render_compile(check))
     return OK
 

@@ -54,7 +54,7 @@ class Analysis:
     status: str
     model: str
     gpu: str
-    current_batch_size: int
+    current_batch_size: int | None
     largest_batch_size: int | None
     recommended_batch_size: int | None
     speedup: float | None

@@ -38,6 +38,9 @@ from .rounds import about_rounds, comparable, measure_in_turn
 MEASURED_NOISE = 0.05
 """Assumed: medians of two fresh processes that did not run interleaved differ by up to this."""
 
+_SECOND = 2
+"""Without a current batch, this multiple is tried beside the limit. One sample may not train."""
+
 Emit = Callable[[Event], None]
 Probe = Callable[[int], Trial]
 _Answer = TypeVar("_Answer")
@@ -112,7 +115,9 @@ def _search(
     first = [] if guess else [probe(request.batch_multiple)]
     if not all(trial.fits for trial in first):
         return search(probe, guess=guess, known=first)
-    return search(probe, guess=guess, known=[*first, probe(request.current_batch_size)])
+    # A second batch size that fits, for the line of step times that the recommendation follows.
+    second = request.current_batch_size or _SECOND * request.batch_multiple
+    return search(probe, guess=guess, known=[*first, probe(second)])
 
 
 @dataclass(frozen=True)
@@ -146,12 +151,14 @@ def findings(
     Returns:
         Without a curve, and only with the caveats about the comparison.
     """
-    current, recommended = probe(request.current_batch_size), probe(chosen.batch_size)
-    comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
-    compared = about_rounds(comparison, MEASURED_NOISE) if comparable(current, recommended) else []
-    if comparison is not None:
-        gained = speedup_in_turn(comparison)
-        if not (gained.is_gain and gained.ratio >= WORTH_A_CHANGE):
+    size, recommended = request.current_batch_size, probe(chosen.batch_size)
+    current = None if size is None else probe(size)
+    comparison, compared = None, []
+    if current is not None and comparable(current, recommended):
+        comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
+        compared = about_rounds(comparison, MEASURED_NOISE)
+        gained = None if comparison is None else speedup_in_turn(comparison)
+        if gained is not None and not (gained.is_gain and gained.ratio >= WORTH_A_CHANGE):
             compared = [_no_faster(current, recommended, gained)]
             recommended, comparison = current, None
     step = _recorded(order(recommended.batch_size), on.device, emit)
@@ -238,7 +245,7 @@ def measure_batch(
     device = local_device()
     gpu = device_for(request, device, request.workload)
     order = TrialOrder(
-        resolve(request.workload), request.current_batch_size, request.memory_limit_bytes
+        resolve(request.workload), request.known_batch_size, request.memory_limit_bytes
     )
     order = replace(order, allocator=request.allocator)
     trial = measure(order)

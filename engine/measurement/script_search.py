@@ -32,7 +32,7 @@ def search_by_trials(
         ScriptFailed: If a step does not use the batch size.
     """
     multiple, limit = request.batch_multiple, gpu.usable_bytes
-    known = [probe(request.current_batch_size)]
+    known = [probe(request.known_batch_size)]
     if predict is not None:
         guess: int | None = find_largest(
             predict, batch_multiple=multiple, limit_bytes=limit

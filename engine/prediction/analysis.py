@@ -111,6 +111,14 @@ class Prediction:
         workload = self.request.workload_at(batch_size)
         return predict_speed(workload, self.gpu, self.trace_at(batch_size), self._correction)
 
+    def starting_batch_size(self) -> int:
+        """The recommended batch where there is no current one; the smallest if nothing fits."""
+        careful = partial(self.predict, careful=True)
+        limits = find_limits(
+            self.request, self.gpu, self.predict, careful=careful, speed=self.speed
+        )
+        return limits.choice.batch_size if limits.choice else limits.batch_multiple
+
     def step_time(self, batch_size: int) -> StepTime:
         workload = self.request.workload_at(batch_size)
         return predict_step(workload, self.gpu, self.trace_at(batch_size))
@@ -171,22 +179,34 @@ def predict_findings(
 
     Raises:
         DoesNotFit: The refusal.
-        NeedsTwoSamples: If no step runs at the current batch.
+        NeedsTwoSamples: If no step runs at the current batch, or at the one to start with.
     """
-    trace_at(request.current_batch_size).check_runnable()
     careful = partial(predict, careful=True)
     probe = reporting_probe(careful, emit, known)
-    current = probe(request.current_batch_size)
+    current = None
+    if request.current_batch_size is not None:
+        trace_at(request.current_batch_size).check_runnable()
+        current = probe(request.current_batch_size)
     limits = find_limits(
-        request, gpu, predict, careful=careful, probe=probe, known=[current], speed=speed
+        request,
+        gpu,
+        predict,
+        careful=careful,
+        probe=probe,
+        known=[] if current is None else [current],
+        speed=speed,
     )
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
         raise refusal(probe(limits.batch_multiple))
     outcome = replace(outcome, trials=[*outcome.trials, probe(choice.fastest)])
-    recommended, step = probe(choice.batch_size), trace_at(choice.batch_size)
-    times = step_time(current.batch_size), step_time(recommended.batch_size)
-    waits = current.batch_size if times[0].launch_limited else None
+    step = trace_at(choice.batch_size)
+    if current is None:
+        step.check_runnable()
+    recommended = probe(choice.batch_size)
+    compared = current or recommended
+    times = step_time(compared.batch_size), step_time(recommended.batch_size)
+    waits = compared.batch_size if times[0].launch_limited else None
     return Findings(
         gpu=gpu_facts(gpu),
         outcome=outcome,
@@ -239,6 +259,8 @@ def predict_batch(
 ) -> tuple[GpuFacts, Trial]:
     """Predict the request's current batch size alone, on a GPU of the catalogue.
 
+    Without one, it is the batch to start with.
+
     Args:
         request: Its GPU is one of the catalogue.
         emit: Receives log lines.
@@ -254,17 +276,15 @@ def predict_batch(
         emit(Log(caveat, "warning"))
     gpu = catalogue_gpu(request)
     behaviour = cuda_behaviour(gpu.compute_capability)
-    batch_size = request.current_batch_size
-    workload = request.workload_at(batch_size)
-    with blaming_the_config(workload):
-        step = (traced or KeptTraces())(request, behaviour, emit)(batch_size)
-    step.check_runnable()
-    allocator = AllocatorOptions.parse(request.allocator)
-    correction = experience.of(workload, gpu.name)
+    correction = experience.of(request.workload, gpu.name)
+    with blaming_the_config(request.workload):
+        trace_at = (traced or KeptTraces())(request, behaviour, emit)
+        prediction = Prediction(request, gpu, trace_at, correction)
+        batch_size = request.current_batch_size or prediction.starting_batch_size()
+        trace_at(batch_size).check_runnable()
     for caveat in correction.caveats(batch_size):
         emit(Log(caveat))
-    trial = predict_trial(workload, gpu, step, allocator, careful=True, correction=correction)
-    return gpu_facts(gpu), trial
+    return gpu_facts(gpu), prediction.predict(batch_size, careful=True)
 
 
 def catalogue_gpu(request: Request) -> Gpu:

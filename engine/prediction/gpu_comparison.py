@@ -49,7 +49,7 @@ def compare_gpus(
     """
     speed_today = None
     if here is not None:
-        speed_today = predict(here, request.current_batch_size).samples_per_second
+        speed_today = predict(here, request.known_batch_size).samples_per_second
     options = [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in GPUS.values()]
     return compared(name, request, here, options, speed_today)
 
@@ -174,7 +174,7 @@ def _caveats(request: Request, here: Gpu | None, speed_today: float | None) -> l
     ]
     if here is not None and speed_today is None:
         caveats.append(
-            f"Batch {request.current_batch_size:,} does not fit on {here.display_name}, so the "
+            f"Batch {request.known_batch_size:,} does not fit on {here.display_name}, so the "
             "cost of a run on other GPUs is not known."
         )
     if request.memory_limit_bytes is not None:

@@ -51,12 +51,14 @@ class Climb:
     """The ladder of one workload on one GPU.
 
     Attributes:
-        request: The unchanged workload.
+        request: The unchanged workload. Without a current batch, the one to start with takes its
+            place.
         gpu: Its GPU, with less memory if there is a limit.
         traced: Traces a workload.
         correction: Of the unchanged workload's step times. It applies to every rung, or what was
             measured of the workload alone would look like a gain.
         software: The versions that are traced with.
+        starts: Whether there is no current batch yet.
     """
 
     request: AnalysisRequest
@@ -64,11 +66,17 @@ class Climb:
     traced: TraceRequest
     correction: Correction
     software: dict[str, str]
+    starts: bool = False
+
+    def starting(self) -> Climb:
+        """The same for a request without a current batch: from the one to start with."""
+        size = self._unchanged.starting_batch_size()
+        return replace(self, request=replace(self.request, current_batch_size=size), starts=True)
 
     @cached_property
     def today(self) -> Trial:
         """The trial of the current batch, without a move."""
-        return self._unchanged.predict(self.request.current_batch_size, careful=True)
+        return self._unchanged.predict(self.request.known_batch_size, careful=True)
 
     @cached_property
     def parameters(self) -> float:
@@ -126,7 +134,9 @@ class Climb:
         )
 
     def _reached(self, moves: Combination, rung: Rung, request: AnalysisRequest) -> Reached:
-        prediction = self.prediction(request) if moves else self._unchanged
+        if not moves and self.starts:
+            request = replace(request, current_batch_size=None)
+        prediction = self.prediction(request) if moves or self.starts else self._unchanged
         found = prediction.findings(self._refusal, _quiet)
         return Reached(
             self._at_its_batch(moves, rung, request, found),
@@ -153,7 +163,7 @@ class Climb:
 
     def trial_of(self, request: AnalysisRequest) -> Trial:
         """The trial of the current batch of another workload, by one trace of that batch alone."""
-        batch_size = request.current_batch_size
+        batch_size = request.known_batch_size
         workload = request.workload_at(batch_size)
         step = trace(workload, batch_size, cuda_behaviour(self.gpu.compute_capability))
         return predict_trial(workload, self.gpu, step, AllocatorOptions.parse(request.allocator))
@@ -174,6 +184,10 @@ class Climb:
             names = [move.name for move in made]
             found = replace(found, current=self.today, moves=names, noise=MOVES_NOISE)
         result = replace(conclude(request, found), software=self.software)
+        if self.starts:  # nobody has trained at the batch that the moves are compared with
+            result = replace(
+                result, current_batch_size=None, current_headroom_bytes=None, savings=None
+            )
         made += _batch_move(self.request, request, batch_size)
         return replace(
             rung,

@@ -79,12 +79,15 @@ def _plan(
             "per parameter. bitsandbytes also waits for each launch, which is not predicted."
         )
     correction = UNCORRECTED if here is None else experience.of(request.workload, here.name)
-    learned = correction.caveats(request.current_batch_size)
-    climb = None
+    climb, learned = None, []
     if here is not None:
         climb = Climb(request, catalogue_gpu(request), traced, correction, used)
+        if request.current_batch_size is None:
+            climb = climb.starting()
+            request = climb.request
+        learned = correction.caveats(request.known_batch_size)
     predict, speed = _predictor(request, experience, traced)
-    speed_today = predict(here, request.current_batch_size).samples_per_second if here else None
+    speed_today = predict(here, request.known_batch_size).samples_per_second if here else None
     on_each = partial(_options, request, here, predict, speed, speed_today)
     rungs, options, named = _found(climb, on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None

@@ -307,7 +307,8 @@ class KeptTraces:
         self._emit, self._traced = emit, False
         trace_with = cache(lambda count: self._shared(_with_micro_batches(request, count)))
         of_request = by_accumulation(request, lambda count: trace_with(count).of(behaviour))
-        today = min(request.accumulation_at(request.current_batch_size), 2)
+        batch_size = request.current_batch_size or request.batch_multiple
+        today = min(request.accumulation_at(batch_size), 2)
         trace_with(today).of(behaviour)  # fails now, if it does
         if not self._traced:
             emit(Log("The same training step was traced before; reusing its traces"))

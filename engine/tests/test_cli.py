@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -193,6 +194,27 @@ def test_flags_reach_the_engine(
             "label_count": 5,
         }.items()
     )
+
+
+def test_none_says_that_there_is_no_batch_yet(
+    stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = stand_in(lambda emit: replace(ANALYSIS, current_batch_size=None, speedup=None))
+    assert main(["analyze", "bert", "--gpu", "a10", "--current-batch-size", "none"]) == 0
+    assert asked[0].current_batch_size is None
+    assert "none yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "measure bert --memory-limit 4GiB --batch-size none",
+        "analyze --factory engine.examples.my_training:make_step --current-batch-size none",
+    ],
+)
+def test_what_needs_a_batch_refuses_none(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command.split()) == 2
+    assert "batch-size: a" in capsys.readouterr().err
 
 
 def test_without_a_gpu_this_machine_is_measured(

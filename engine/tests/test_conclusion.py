@@ -138,14 +138,14 @@ def test_the_answer_is_plain_json_with_the_promised_fields() -> None:
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-def found(recommended: int, current: int, ratio: float | None, **fields: Any) -> Findings:
+def found(recommended: int, current: int | None, ratio: float | None, **fields: Any) -> Findings:
     """Where batch 288 fits and 296 does not."""
     return Findings(
         gpu=GpuFacts("A GPU", 2**34, 2**34),
         outcome=fields.pop("outcome", SearchOutcome(288, 296, True, [])),
-        current=trial(current, ratio is not None),
+        current=None if current is None else trial(current, ratio is not None),
         recommended=trial(recommended, speed=10 * (ratio or 1)),
-        fastest_batch_size=288,
+        fastest_batch_size=fields.pop("fastest_batch_size", 288),
         curve=(),
         price_per_hour_usd=1.0,
         source=fields.pop("source", Source.PREDICTED),
@@ -174,6 +174,20 @@ def found(recommended: int, current: int, ratio: float | None, **fields: Any) ->
         ),
         (found(1, 16, None, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
         (found(1, 3, 0.5, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
+        (found(64, None, None), "Start with batch 64: it runs within 5% of this GPU's top speed."),
+        (
+            found(256, None, None, bound=Bound.MEMORY),
+            "Start with batch 256: it runs within 5% of the fastest that surely fits.",
+        ),
+        (
+            found(288, None, None, bound=Bound.MEMORY),
+            "Start with batch 288: batch 296 does not surely fit.",
+        ),
+        (
+            found(20, None, None, bound=Bound.GLOBAL_BATCH),
+            "Start with batch 20: larger ones do not keep the global batch.",
+        ),
+        (found(1, None, None, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
         (
             found(64, 16, 1.1, noise=0.15),
             f"Try batch 64: it is probably 1.10{TIMES} faster.",
@@ -185,6 +199,16 @@ def test_the_decision_says_what_to_do_in_one_short_sentence(
 ) -> None:
     assert decision(findings) == expected
     assert len(expected.split()) <= 15
+
+
+def test_without_a_current_batch_nothing_is_faster_or_saved() -> None:
+    request = replace(REQUEST, current_batch_size=None)
+    result = conclude(request, replace(FOUND, current=None))
+    assert (result.current_batch_size, result.current_headroom_bytes) == (None, None)
+    assert (result.speedup, result.savings) == (None, None)
+    assert [one.batch_size for one in result.trials] == [8, 64, 65, 32]
+    assert not any("global batch" in caveat for caveat in result.caveats)
+    assert "--current-batch-size" not in "".join(result.certificate)
 
 
 def test_the_verdict_is_the_decision_and_what_fits() -> None:

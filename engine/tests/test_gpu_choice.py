@@ -17,6 +17,7 @@ from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import NO_EXPERIENCE
 from engine.prediction.gpu_choice import choose_gpu
 from engine.prediction.intervals import RelativeRange
+from engine.prediction.limits import find_limits
 from engine.prediction.probe import timed
 from engine.prediction.traces import trace_request
 from engine.request import AnalysisRequest
@@ -81,6 +82,18 @@ def test_the_best_value_of_those_that_surely_fit_is_chosen(choose: Choose) -> No
     assert chosen.gpu == best.name
     assert reason.startswith(f"{best.display_name} costs least of the GPUs that surely fit it")
     assert "at an assumed price" in reason
+
+
+def test_without_a_current_batch_each_gpu_is_judged_at_its_own(choose: Choose) -> None:
+    logged: list[Event] = []
+    chosen, _ = choose(ask(current_batch_size=None), logged=logged)
+    assert chosen.current_batch_size is None
+    gpu = GPUS[chosen.gpu]
+    limits = find_limits(chosen, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
+    assert limits.choice is not None
+    speed = trial_on(gpu, limits.choice.batch_size, 0.1).samples_per_second or 0
+    cost = gpu.price_per_hour_usd / 3600 * 1e6 / speed
+    assert any(f"{gpu.display_name}: ${cost:,.2f} per million" in str(one) for one in logged)
 
 
 def test_a_price_of_the_lab_counts(choose: Choose) -> None:

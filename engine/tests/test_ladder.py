@@ -133,6 +133,28 @@ def test_speedups_are_over_the_current_batch_without_a_move() -> None:
 
 
 @pytest.mark.slow
+def test_without_a_current_batch_moves_are_compared_with_the_one_to_start_with() -> None:
+    made = _planned(ask(current_batch_size=None))[1]
+    unchanged, *others = made.ladder
+    assert unchanged.batch_size == made.current_batch_size
+    assert unchanged.decision.startswith(f"Start with batch {unchanged.batch_size:,}: ")
+    assert (unchanged.moves, unchanged.speedup, unchanged.usd_per_run) == ([], None, None)
+    half = next(rung for rung in others if rung.fields == {"precision": "bf16-mixed"})
+    assert half.result is not None
+    assert half.result.today is not None
+    assert half.result.today.batch_size == unchanged.batch_size
+    assert half.speedup is not None
+    assert {rung.result.savings for rung in made.ladder if rung.result} == {None}
+    assert {rung.result.current_batch_size for rung in made.ladder if rung.result} == {None}
+
+
+@pytest.mark.slow
+def test_without_a_current_batch_what_does_not_fit_is_made_to_fit() -> None:
+    ladder = climbed(memory_limit_bytes=460 * MIB, current_batch_size=None, batch_multiple=512)
+    assert any(rung.fits for rung in ladder)
+
+
+@pytest.mark.slow
 def test_what_does_not_fit_is_made_to_fit() -> None:
     today, best, *_ = climbed(**ASKED["does not fit"])
     assert (today.fits, today.speedup) == (True, None)  # a smaller batch does

@@ -106,6 +106,16 @@ def test_the_answer_is_certified_by_trials_on_both_sides(certified: Certified) -
     assert result.current_headroom_bytes == needed(9) - needed(2)
 
 
+def test_without_a_current_batch_nothing_is_measured_in_turn(in_this_process: list[int]) -> None:
+    result = answer(current_batch_size=None, memory_limit_bytes=needed(9))
+    recommended = result.recommended_batch_size
+    assert (result.largest_batch_size, result.current_batch_size) == (9, None)
+    assert (result.speedup, result.savings, result.comparison) == (None, None, None)
+    assert result.decision.startswith(f"Start with batch {recommended}: ")
+    assert sorted(in_this_process) == sorted({2, 9, 10, recommended})  # each once
+    assert result.timeline
+
+
 def test_trials_from_an_earlier_attempt_are_not_repeated(
     certified: Certified, in_this_process: list[int]
 ) -> None:

@@ -31,7 +31,7 @@ def chosen(
     sizes: Sequence[int],
     speed: Callable[[int], float],
     *,
-    current: int = 1,
+    current: int | None = 1,
     largest: int | None = None,
     safe: int | None = None,
     has_global_batch: bool = False,
@@ -54,11 +54,11 @@ SPEEDS = st.tuples(st.floats(1e-3, 1.0), st.floats(1e-4, 1e-1), st.floats(0, 1e-
 @given(
     parts=SPEEDS,
     sizes=st.sets(st.integers(1, 4000), min_size=1).map(sorted),
-    current=st.integers(1, 4000),
+    current=st.none() | st.integers(1, 4000),
     safe=st.integers(0, 4000),
 )
 def test_the_rule_of_the_recommended_batch(
-    parts: tuple[float, float, float], sizes: list[int], current: int, safe: int
+    parts: tuple[float, float, float], sizes: list[int], current: int | None, safe: int
 ) -> None:
     """Also where the speed falls again, as where a step compares its samples with one another."""
     alpha, beta, gamma = parts
@@ -68,17 +68,17 @@ def test_the_rule_of_the_recommended_batch(
 
     found = chosen(sizes, speed, current=current, largest=max(safe, sizes[-1]), safe=safe)
     allowed = [size for size in sizes if size <= safe]
-    kept = [current] if current <= safe else []
+    kept = [current] if current is not None and current <= safe else []
     if not allowed and not kept:
         assert found.batch_size == sizes[0]
         return
     best = max(map(speed, allowed + kept))
     assert speed(found.fastest) == best
     if kept:
-        larger = [size for size in allowed if size > current]
-        worth = [size for size in larger if speed(size) >= 1.03 * speed(current)]
+        larger = [size for size in allowed if size > kept[0]]
+        worth = [size for size in larger if speed(size) >= 1.03 * speed(kept[0])]
         enough = [size for size in worth if speed(size) >= 0.95 * max(map(speed, worth))]
-        assert found.batch_size == (enough[0] if enough else current)
+        assert found.batch_size == (enough[0] if enough else kept[0])
     else:
         assert found.batch_size == next(s for s in allowed if speed(s) >= 0.95 * best)
 
@@ -95,6 +95,11 @@ def test_exactly_five_percent_slower_is_still_enough() -> None:
     assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 16
     speeds[16] = math.nextafter(95.0, 0)
     assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 32
+
+
+def test_without_a_current_batch_the_smallest_that_is_fast_enough_is_recommended() -> None:
+    speeds = {8: 50.0, 16: 95.0, 32: 100.0}
+    assert chosen(tuple(speeds), speeds.__getitem__, current=None).batch_size == 16
 
 
 def test_a_speed_past_its_peak_is_not_followed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InvalidInput
 from engine.parsing import collect
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Assumptions
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Assumptions, as_flags
 from engine.workload import Workload
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
@@ -25,6 +25,37 @@ def test_a_request_survives_json() -> None:
         assumptions=Assumptions(hours_per_run=3, price_per_hour_usd=0.5),
     )
     assert AnalysisRequest.parse(json.loads(json.dumps(request.to_dict()))) == request
+
+
+def test_null_says_that_there_is_no_batch_yet_and_leaving_it_out_does_not() -> None:
+    none = AnalysisRequest.parse(ASKED | {"current_batch_size": None})
+    assert none.current_batch_size is None
+    assert AnalysisRequest.parse(none.to_dict()) == none
+    assert AnalysisRequest.parse(ASKED | {"current_batch_size": ""}).current_batch_size == 16
+    left_out = {name: value for name, value in ASKED.items() if name != "current_batch_size"}
+    assert AnalysisRequest.parse(left_out).current_batch_size == 16
+    assert as_flags({"current_batch_size": None}) == ["--current-batch-size", "none"]
+
+
+def test_what_needs_a_batch_says_so() -> None:
+    with pytest.raises(InvalidInput, match="a batch size is needed here"):
+        _ = AnalysisRequest.parse(ASKED | {"current_batch_size": None}).known_batch_size
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"global_batch_size": 100, "batch_multiple": 8}, ["global_batch_size"]),
+        ({"global_batch_size": 64, "gradient_accumulation": 2}, ["gradient_accumulation"]),
+        ({"global_batch_size": 64, "batch_multiple": 8}, []),
+    ],
+)
+def test_a_global_batch_needs_a_batch_that_divides_it(
+    fields: dict[str, object], named: list[str]
+) -> None:
+    wrong: dict[str, str] = {}
+    collect(lambda: AnalysisRequest.parse(ASKED | {"current_batch_size": None} | fields), wrong)
+    assert list(wrong) == named
 
 
 def test_a_gpu_may_be_written_as_people_type_it() -> None:
@@ -89,6 +120,6 @@ def test_any_input_gives_a_request_within_bounds_or_error_messages(
         assert wrong
         assert all(wrong.values())
     else:
-        assert 1 <= request.current_batch_size <= LARGEST_BATCH_SIZE
+        assert 1 <= request.known_batch_size <= LARGEST_BATCH_SIZE
         assert math.isfinite(request.assumptions.hours_per_run)
         assert AnalysisRequest.parse(request.to_dict()) == request

@@ -35,7 +35,7 @@ class World:
         length = (request.workload.sequence_length or 0) ** self._power
         used = int(16 * self._parameters(request) + self._each * length)
         return Trial(
-            request.current_batch_size,
+            request.known_batch_size,
             used <= self.gpu.total_bytes,
             Source.PREDICTED,
             device_used_bytes=used,
