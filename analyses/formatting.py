@@ -63,6 +63,11 @@ def whole(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def batch_today(batch_size: int | None) -> str:
+    """The current batch size of an analysis, which may have been asked for without one."""
+    return "none yet" if batch_size is None else whole(batch_size)
+
+
 def significant(value: float | None, digits: int = 3) -> str:
     """A number rounded to ``digits`` significant digits, with thousands separators."""
     if value is None:

@@ -168,8 +168,9 @@ def catalogue_gpu(kind: str) -> str:
 def query_hash(kind: QueryKind, request: AnalysisRequest) -> str:
     """A hash that is equal for queries with equal answers; empty if that cannot be known."""
     if kind == QueryKind.PREDICT:
-        # Neither costs nor the other allowed batches matter.
-        request = replace(request, assumptions=Assumptions(), batch_multiple=1)
+        request = replace(request, assumptions=Assumptions())  # costs do not matter
+        if request.current_batch_size is not None:  # nor do the other allowed batches
+            request = replace(request, batch_multiple=1)
     return request_hash(request, kind)
 
 

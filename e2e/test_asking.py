@@ -30,6 +30,22 @@ def test_the_question_decides_what_is_asked(site: Site, member: Account, open_pa
     expect(page.get_by_role("button", name="Compare", exact=True)).to_be_visible()
 
 
+def test_no_batch_yet_gets_one_to_start_with(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    no_batch = page.get_by_label("I have no batch yet")
+    no_batch.focus()
+    page.keyboard.press("Space")
+    expect(page.get_by_label("Current batch size")).to_be_hidden()
+    page.get_by_role("button", name="Analyze").click()
+    assert doing.wait_for_verdict(page).startswith("Start with batch ")
+    expect(page.get_by_text("Current batch none yet")).to_be_visible()
+    page.get_by_role("link", name="Duplicate").first.click()
+    expect(no_batch).to_be_checked()
+    no_batch.uncheck()
+    expect(page.get_by_label("Current batch size")).to_be_visible()
+
+
 def test_the_search_takes_words_for_the_way_of_training(
     site: Site, member: Account, open_page: Open
 ) -> None:

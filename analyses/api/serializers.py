@@ -119,7 +119,8 @@ EXAMPLE = OpenApiExample(
 class RequestSerializer(serializers.Serializer[Any]):
     """The settings of an analysis: a workload, a GPU, the current batch size and annual cost.
 
-    Fields that are left out, empty or null take their defaults. Numbers may be text.
+    Fields that are left out, empty or null take their defaults; only null as the current batch size
+    means that there is none yet. Numbers may be text.
     """
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
@@ -130,11 +131,14 @@ class RequestSerializer(serializers.Serializer[Any]):
 def _request_field(field: DescribedField) -> Field:
     """One field, for the schema; the engine checks its value."""
     options: dict[str, Any] = {"allow_null": True}
+    about = field.described.help
+    if field.takes_none:
+        about += f" Null: {field.described.empty}; left out: {field.default_text}."
     if field.bounds:
         options |= {"min_value": field.bounds.ge, "max_value": field.bounds.le}
     if field.kind is str:
         options["allow_blank"] = True
-    return _field(field.kind, field.name == "gpu", field.described.help, **options)
+    return _field(field.kind, field.name == "gpu", about, **options)
 
 
 _TrialFields: Any = serializer_of(Trial)
@@ -197,9 +201,10 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "measured_gpu": {"help_text": "The GPU it is measured on; empty for a prediction."},
             "attempt": {"help_text": "How many workers have started it so far."},
             "answered_from": {"help_text": "The earlier analysis whose result was reused, if any."},
+            "current_batch_size": {"help_text": "Null where the member had no batch yet."},
             "speedup": {
                 "help_text": "Samples per second at the recommended batch over those at the "
-                "current batch."
+                "current batch; null without one that fits."
             },
             "usd_per_year": {"help_text": "Savings, with assumed hours, runs and price."},
             "gpu_hours_per_year": {"help_text": "Savings, with assumed hours and runs."},

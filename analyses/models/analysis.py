@@ -77,6 +77,7 @@ class Analysis(models.Model):
     :func:`analyses.jobs.lifecycle.move` writes them. ``environment`` is what it ran with, from
     :func:`analyses.jobs.nodes.environment_here`; empty until a worker takes it.
 
+    ``current_batch_size`` is empty where the owner had no batch yet.
     ``request_hash`` is equal for analyses with the same answer; empty if the answer may differ.
     ``request_id`` is that of the web request that submitted it, to find its log lines.
     ``has_gain`` is whether ``speedup`` exceeds the noise; empty without a speedup.
@@ -94,7 +95,7 @@ class Analysis(models.Model):
     precision = models.CharField(max_length=20)
     software = models.CharField(max_length=LONGEST_SOFTWARE, blank=True)
     optimizer = models.CharField(max_length=20)
-    current_batch_size = models.PositiveIntegerField()
+    current_batch_size = models.PositiveIntegerField(null=True, blank=True)
 
     request_id = models.CharField(max_length=LONGEST_REQUEST_ID, blank=True)
     measured_gpu = models.CharField(max_length=200, blank=True)

@@ -54,7 +54,7 @@ def _worth_showing(request: Request) -> dict[str, Any]:
     return {
         name: request[name]
         for name, described in FIELDS.items()
-        if request.get(name) is not None
+        if (request.get(name) is not None or (described.takes_none and name in request))
         and not (described.group.is_rare and request[name] == usual.get(name))
     }
 
@@ -62,6 +62,8 @@ def _worth_showing(request: Request) -> dict[str, Any]:
 def _value(described: Field, value: object) -> str:
     if described.name == "gpu":
         return gpu_name(str(value))
+    if value is None:
+        return described.described.empty
     if isinstance(value, bool):
         return "on" if value else "off"
     if not isinstance(value, int):

@@ -89,6 +89,7 @@ def recounting(analyses: QuerySet[Analysis]) -> Iterator[None]:
 def _recount(owner: int, key: str) -> None:
     counting = (
         Analysis.objects.filter(status=Status.SUCCEEDED, owner=owner, workload_key=key)
+        .exclude(current_batch_size=None)  # nothing is saved where there was no batch
         .order_by(IsNull(F("adopted_at"), True), "-pk")  # adopted ones first
         .only(*_REPEATED, *_DATES, *_SUMS, *_ENERGY)
         .first()

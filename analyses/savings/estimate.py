@@ -112,10 +112,12 @@ def with_assumptions(result: AnalysisResult, assumptions: Assumptions) -> Analys
 def has_gain(result: AnalysisResult) -> bool:
     """Whether the recommended batch is faster beyond the noise: its whole interval is above 1."""
     savings = result.savings
-    if result.speedup is None or savings is None:
+    if result.speedup is None:
         return False
     if result.speedup_low is not None:
         return result.speedup_low > 1
+    if savings is None:
+        return False
     # An older version stored no interval, but counted no savings from noise.
     nothing_to_save = savings.hours_per_run * savings.runs_per_year == 0
     return result.speedup > 1 and (savings.gpu_hours_per_year > 0 or nothing_to_save)
@@ -138,14 +140,27 @@ def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[F
         energy = [_energy_figure(savings.energy)] if savings.energy else []
         return [_speedup_figure(result), *money, *energy]
     note = "without a speedup there is nothing to compare"
+    if result.current_batch_size is None:
+        note = "there is no batch today to save from"
     nothing = [Figure(label, UNKNOWN, note, (), tone="quiet") for label in ("Cost per run", yearly)]
     return [_speedup_figure(result), *nothing]
 
 
+def _compared(result: AnalysisResult) -> int | None:
+    """The batch that a speedup is over; ``None`` without one."""
+    if result.current_batch_size is None and result.today is not None:
+        return result.today.batch_size
+    return result.current_batch_size
+
+
 def _speedup_figure(result: AnalysisResult) -> Figure:
-    current, recommended = whole(result.current_batch_size), whole(result.recommended_batch_size)
+    before, recommended = _compared(result), whole(result.recommended_batch_size)
     source = result.savings.source if result.savings else result.source
-    if result.current_headroom_bytes is None:
+    if before is None:
+        note = "there is no batch today to compare with"
+        return Figure("Speedup", "none", note, (source,), tone="quiet")
+    current = whole(before)
+    if result.current_batch_size is not None and result.current_headroom_bytes is None:
         note = f"batch {current} does not fit, so there is no speed to compare with"
         return Figure("Speedup", "none", note, (source,), tone="quiet")
     if result.speedup is None:

@@ -15,6 +15,7 @@ from engine.result import Source
 register = template.Library()
 
 for _filter in (
+    formatting.batch_today,
     formatting.exact,
     formatting.gib,
     formatting.gib_with_unit,

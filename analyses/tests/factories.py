@@ -130,19 +130,23 @@ def make_trial(
 
 def make_result(
     *,
-    current: int = 16,
+    current: int | None = 16,
     recommended: int = 128,
     gpu: str = "a10",
     source: Source = Source.PREDICTED,
     **changes: Any,
 ) -> AnalysisResult:
-    """A complete result whose numbers all follow from :func:`make_trial`."""
+    """A complete result whose numbers all follow from :func:`make_trial`.
+
+    Without a current batch, nothing is faster or saved.
+    """
     total = GPUS[gpu].total_bytes
     largest = bisect_left(range(1, 4097), True, key=lambda size: not make_trial(size, gpu).fits)
-    at_current = make_trial(current, gpu, source)
+    end = max(int(largest * 1.1), (current or 0) + 1)
+    at_current = None if current is None else make_trial(current, gpu, source)
     at_recommended = make_trial(recommended, gpu, source)
     speedup = savings = headroom = None
-    if at_current.fits:
+    if at_current is not None and at_current.fits:
         headroom = total - (at_current.device_used_bytes or 0)
         speedup = (at_recommended.samples_per_second or 0) / (at_current.samples_per_second or 1)
         savings = _savings(speedup, source, GPUS[gpu].price_per_hour_usd)
@@ -162,11 +166,15 @@ def make_result(
         speedup=speedup,
         savings=savings,
         verdict=f"{verdict} ({source}).",
-        decision=f"Switch to batch {recommended}: it is faster.",
+        decision=(
+            f"Start with batch {recommended}: it runs within 5% of this GPU's top speed."
+            if current is None
+            else f"Switch to batch {recommended}: it is faster."
+        ),
         fastest_batch_size=largest - 16,
-        curve=[make_trial(size, gpu) for size in range(1, max(int(largest * 1.1), current + 1), 8)],
+        curve=[make_trial(size, gpu) for size in range(1, end, 8)],
         trials=[
-            at_current,
+            *([] if at_current is None else [at_current]),
             make_trial(largest, gpu, source),
             make_trial(largest + 1, gpu, source),
             make_trial(largest - 16, gpu, source),

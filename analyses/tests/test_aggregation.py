@@ -311,6 +311,16 @@ def test_an_adopted_analysis_counts_over_a_newer_one(member: User) -> None:
     assert [pk for pk, _ in counted] == [numbers[at] for at in (0, 1, 1, 3, 3)]
 
 
+def test_where_there_was_no_batch_nothing_is_saved(member: User) -> None:
+    counted = make_analysis(member, Status.SUCCEEDED)
+    newer = make_analysis(member, Status.SUCCEEDED, make_result(current=None))
+    assert CountedSavings.objects.get().analysis == counted
+    services.adopt(newer, member)
+    assert CountedSavings.objects.get().analysis == counted
+    newer.refresh_from_db()
+    assert (newer.adopted_by, newer.usd_per_year) == (member, None)
+
+
 def test_each_owner_and_workload_is_recounted(member: User) -> None:
     for owner in (member, make_user("alan")):
         for model in ("bert", "gpt2"):

@@ -21,7 +21,7 @@ def answered(member: User, gpu: str = "a100-80gb", **fields: object) -> Analysis
     analysis = services.submit(member, asked)
     held = lease.claim(Job.objects.get(analysis=analysis).pk, "node")
     assert held is not None
-    lease.finish(held, make_result(gpu=gpu))
+    lease.finish(held, make_result(gpu=gpu, current=analysis.current_batch_size))
     analysis.refresh_from_db()
     return analysis
 
@@ -41,6 +41,11 @@ def test_once_answered_it_is_an_analysis_of_the_chosen_gpu(member: User) -> None
     assert analysis.assumed_by == same.assumed_by
     assert analysis.workload_key == same.workload_key
     assert CountedSavings.objects.get().gpu == "a100-80gb"
+
+
+def test_that_there_was_no_batch_stays_known(member: User) -> None:
+    analysis = answered(member, current_batch_size=None)
+    assert (analysis.gpu, analysis.current_batch_size) == ("a100-80gb", None)
 
 
 def test_it_is_stored_with_the_labs_price(member: User) -> None:

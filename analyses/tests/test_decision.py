@@ -60,6 +60,17 @@ def test_a_batch_that_does_not_fit_leaves_nothing_free() -> None:
     assert decision.facts[-1].note == "it does not fit"
 
 
+def test_without_a_current_batch_nothing_is_compared() -> None:
+    decision = decision_of(make_result(current=None), make_request(current_batch_size=None))
+    assert decision.sentence.startswith("Start with batch 128: ")
+    assert (decision.tone, decision.cost) == ("change", "")
+    assert [command.split()[-1] for command in decision.measurements] == ["128"]
+    assert decision.facts[-1].name == "Free at batch 128"
+    assert "today" not in decision.facts[-1].note
+    command = decision.configs[-1].text
+    assert "--current-batch-size 128" in command
+
+
 def test_without_a_batch_that_surely_fits_it_is_a_problem() -> None:
     decision = decision_of(make_result(safe_batch_size=0), REQUEST)
     assert decision.tone == "problem"

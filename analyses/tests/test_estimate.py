@@ -170,7 +170,8 @@ def test_without_a_change_the_numbers_are_the_stored_ones() -> None:
         (at_speed(1.5, 1.0, 2.0), False),  # it may be none
         (at_speed(1.5, 0.9, 2.0), False),
         (replace(GAIN, speedup=None), False),
-        (replace(GAIN, savings=None), False),
+        (replace(GAIN, savings=None), True),  # over a batch that nobody has trained with
+        (replace(GAIN, savings=None, speedup_low=None), False),  # of an older version
     ],
 )
 def test_a_gain_needs_the_whole_interval_above_one(result: AnalysisResult, expected: bool) -> None:

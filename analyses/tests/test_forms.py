@@ -64,7 +64,7 @@ def test_every_setting_has_a_help_text(page: Client) -> None:
 
 def test_the_form_has_an_input_for_every_field_of_a_request(page: Client) -> None:
     form = page.get(NEW).context["form"]
-    own = {"other_model", "ask", "batch_to_check"}
+    own = {"other_model", "ask", "batch_to_check", "no_batch"}
     own |= {f"compared_{name}s" for name in ("model", "precision", "gpu")}
     assert form.fields.keys() == FIELDS.keys() | own
     optimizers = [value for value, _ in form.fields["optimizer"].widget.choices]
@@ -76,6 +76,30 @@ def test_the_defaults_are_a_valid_request(page: Client) -> None:
     assert isinstance(analysis, Analysis)
     price = GPUS["a10"].price_per_hour_usd
     assert analysis.request == make_request(precision="bf16-mixed", price_per_hour_usd=price)
+
+
+def test_no_batch_yet_is_an_answer(page: Client) -> None:
+    analysis = post(page, current_batch_size="16", no_batch="on")
+    assert isinstance(analysis, Analysis)
+    assert analysis.request["current_batch_size"] is None
+    assert analysis.current_batch_size is None
+
+
+def test_no_batch_yet_is_remembered(page: Client, member: User) -> None:
+    came_back = post(page, no_batch="on", sequence_length="9999")
+    assert isinstance(came_back, AnalysisForm)
+    assert came_back["no_batch"].value()
+    analysis = make_analysis(member, request=make_request(current_batch_size=None))
+    again = page.get(NEW, {"from": str(analysis.pk)}).context["form"]
+    assert (again["no_batch"].value(), again["current_batch_size"].value()) == ("on", "")
+    moved = page.get(NEW, {"from": str(analysis.pk), "current_batch_size": "64"}).context["form"]
+    assert (moved["no_batch"].value(), moved["current_batch_size"].value()) == ("", "64")
+
+
+def test_a_batch_to_check_is_given_even_where_there_is_no_batch_yet(page: Client) -> None:
+    analysis = post(page, ask="fit", batch_to_check="32", no_batch="on")
+    assert isinstance(analysis, Analysis)
+    assert analysis.current_batch_size == 32
 
 
 def test_pressing_analyze_leads_to_the_analysis(page: Client, member: User) -> None:

@@ -47,6 +47,12 @@ def text_of(response: Any) -> str:
     return response.content.decode()
 
 
+def test_without_a_batch_the_one_to_start_with_is_shown(page: Client, node: Node) -> None:
+    text = answered(page, make_prediction(64), no_batch="on")
+    assert "Start with batch 64. Fits, with" in text
+    assert Query.objects.get().request["current_batch_size"] is None
+
+
 def polled(html: str) -> str:
     return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
 

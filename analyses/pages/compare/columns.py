@@ -79,7 +79,8 @@ def _labels(analyses: Sequence[Analysis]) -> list[str]:
 def _parts(analysis: Analysis) -> list[str]:
     """Model, GPU, the other chips and the current batch."""
     *others, gpu = chips(analysis)
-    batch = f"from batch {analysis.current_batch_size:,}"
+    size = analysis.current_batch_size
+    batch = "from no batch" if size is None else f"from batch {size:,}"
     return [model_name(analysis.model), gpu, *others, batch]
 
 

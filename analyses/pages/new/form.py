@@ -39,6 +39,7 @@ from analyses.pages.new.widgets import (
     size_help,
     software_choices,
     text,
+    tick,
     ticks,
 )
 from engine.errors import InvalidInput
@@ -66,8 +67,11 @@ _TRAINED = (
     "precision", "optimizer", "sequence_length", "image_size", "lora_rank",
     "gradient_checkpointing",
 )  # fmt: skip
+NO_BATCH = "no_batch"
+"""The box that stands for a current batch that there is not."""
+
 _LIMITS = ("most_usd_per_hour", "most_hours_per_million")
-_WHERE = ("gpu", BATCH_TO_CHECK, "current_batch_size", *_LIMITS)
+_WHERE = ("gpu", BATCH_TO_CHECK, "current_batch_size", NO_BATCH, *_LIMITS)
 """The fields that are always in sight; the others are folded."""
 
 _OF_ONE_GPU = ("price_per_hour_usd", "memory_limit_bytes")
@@ -117,7 +121,7 @@ class AnalysisForm(forms.Form):
             self.fields[name].widget.attrs["placeholder"] = value
 
     def _question_inputs(self) -> dict[str, forms.Field]:
-        precision = FIELDS["precision"]
+        precision, current = FIELDS["precision"], FIELDS["current_batch_size"]
         precisions = precision.choices
         one_each = "Choose none to use the one above."
         return {
@@ -126,6 +130,13 @@ class AnalysisForm(forms.Form):
                 widget=forms.RadioSelect(choices=[(one, one.label) for one in Question]),
             ),
             BATCH_TO_CHECK: number("Batch to check (samples)", "Samples per step, per GPU.", "16"),
+            current.name: number(
+                current.label_with_unit, current.described.help, current.default_text
+            ),
+            NO_BATCH: tick(
+                "I have no batch yet",
+                "You get one to start with; no speedup or savings are claimed.",
+            ),
             "precision": select(
                 precision.label,
                 [(USUAL_PRECISION, "usual for the GPU"), *precisions],
@@ -223,15 +234,17 @@ class AnalysisForm(forms.Form):
             changes: Instead of what was typed.
         """
         given = {**self.cleaned_data, **changes}
-        given = {name: given[name] for name in (*FIELDS, "other_model", BATCH_TO_CHECK)}
+        given = {name: given[name] for name in (*FIELDS, "other_model", BATCH_TO_CHECK, NO_BATCH)}
         other_model, config = given.pop("other_model"), given.pop("config")
-        checked = given.pop(BATCH_TO_CHECK)
+        checked, has_none = given.pop(BATCH_TO_CHECK), given.pop(NO_BATCH)
         if self.question is Question.GPU:
             given |= dict.fromkeys(_OF_ONE_GPU, "") | {"gpu": ANY}
         else:
             given |= dict.fromkeys(_LIMITS, "")
         if self.question is Question.FIT:
             given["current_batch_size"] = checked
+        elif has_none:
+            given["current_batch_size"] = None
         if given["precision"] == USUAL_PRECISION:
             given["precision"] = usual_precision(given["gpu"])
         if not given["gpu"].startswith(LOCAL):
@@ -302,6 +315,7 @@ def values_of(request: Mapping[str, Any]) -> dict[str, str]:
     usual = usual_values(request)
     asked = Question.GPU if request.get("gpu") == ANY else Question.BATCH
     values = {"other_model": "", "ask": str(asked)}
+    values[NO_BATCH] = "on" if request.get("current_batch_size", 1) is None else ""
     for name, described in FIELDS.items():
         value = request.get(name)
         is_usual = described.group.is_rare and value == usual.get(name)
@@ -326,6 +340,8 @@ def with_changes(values: Mapping[str, str], changes: Mapping[str, str]) -> dict[
         for name, typed in changes.items()
         if name in form.fields and _can_show(form.fields[name], typed)
     }
+    if changed.get("current_batch_size"):
+        changed.setdefault(NO_BATCH, "")
     return {**values, **changed}
 
 

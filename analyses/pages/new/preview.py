@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyses.charts.breakdown import MemoryBar, memory_bar
@@ -60,7 +60,11 @@ def preview_of(query: Query, measured_gpu: str = "") -> Preview:
         predicted = read_json(Predicted, query.answer)
     except InvalidInput:
         return Preview(headline=OLD_VERSION)
-    return _answered(predicted, input_size(query.request), tokens_of(query.request), measured_gpu)
+    shown = _answered(predicted, input_size(query.request), tokens_of(query.request), measured_gpu)
+    if query.request.get("current_batch_size", 1) is None and predicted.trial.fits:
+        start = f"Start with batch {whole(predicted.trial.batch_size)}"
+        shown = replace(shown, headline=f"{start}. {shown.headline}")
+    return shown
 
 
 def _failed(failure: Mapping[str, Any]) -> Preview:
