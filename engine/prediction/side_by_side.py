@@ -27,6 +27,10 @@ MOST_PROCESSES = 4
 """Each takes some 500 MB of memory for a model of 8 billion parameters."""
 
 
+_NICENESS = 10
+"""So that a verdict, which somebody waits for, does not wait for what may be added to another."""
+
+
 def processes_here() -> int:
     """How many processes can work at a time: one where this system cannot fork."""
     if not hasattr(os, "fork"):
@@ -114,6 +118,7 @@ def _be_the_child(task: Callable[[], _Found], sending: Connection) -> None:
     import torch  # is loaded already
 
     die_with_parent()
+    os.nice(_NICENESS)
     torch.set_num_threads(1)  # threads of its own do not survive a fork
     gc.disable()  # looking through all that was loaded before would copy its memory
     try:

@@ -151,11 +151,11 @@ def model_of(*blocks: Block) -> nn.Module:
 @pytest.mark.parametrize(
     ("blocks", "run"),
     [
-        ([Block(n) for n in range(7)], Run("blocks", 7, 0, 1, 7)),
-        ([Block(n, 8 if n == 0 else 4) for n in range(7)], Run("blocks", 7, 1, 1, 6)),
+        ([Block(n) for n in range(7)], Run("blocks", 7, 0, 1, 7, (".number",))),
+        ([Block(n, 8 if n == 0 else 4) for n in range(7)], Run("blocks", 7, 1, 1, 6, (".number",))),
         (
             [Block(n, kind="full" if n % 3 == 2 else "window") for n in range(19)],
-            Run("blocks", 19, 0, 3, 6),
+            Run("blocks", 19, 0, 3, 6, (".number",)),
         ),
         ([Block(n) for n in range(5)], None),
         ([Block(n, 4 + n) for n in range(12)], None),

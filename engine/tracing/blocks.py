@@ -18,7 +18,6 @@ _LONGEST_PERIOD = 8
 """Blocks after which a model may repeat, such as five with a sliding window and one without."""
 
 _Item = TypeVar("_Item")
-_Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,8 @@ class Run:
         start: The number of the first that does.
         period: After how many blocks they repeat.
         repeats: How often.
+        counted: The settings of each block that go up by one from block to block, such as its own
+            number, by their path in it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Run:
     start: int
     period: int
     repeats: int
+    counted: tuple[str, ...] = ()
 
     @property
     def blocks(self) -> int:
@@ -69,21 +71,26 @@ def runs_of(model: nn.Module) -> list[Run]:
     runs: list[Run] = []
     for name, module in model.named_modules():
         inside = any(name.startswith(f"{run.name}.") for run in runs)
-        if isinstance(module, nn.ModuleList | nn.Sequential) and not inside:
-            run = _run(name, [*_facts_of_blocks(model, module)])
+        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) >= FEWEST:
+            run = None if inside else _run(model, name, list(module.children()))
             if run is not None:
                 runs.append(run)
     return runs
 
 
-def _run(name: str, blocks: Sequence[object]) -> Run | None:
-    """The run that saves the most blocks."""
+def _run(model: nn.Module, name: str, blocks: Sequence[nn.Module]) -> Run | None:
+    """The run of a list that saves the most blocks."""
+    facts = [dict(_facts(block)) for block in blocks]
+    counted = tuple(one for one in facts[0] if _counts([each.get(one) for each in facts]))
+    for configured, values in _listed_in_configs(model, len(blocks)).items():
+        for each, value in zip(facts, values, strict=True):
+            each[f"config.{configured}"] = value
+    told = [{one: each[one] for one in each.keys() - {*counted}} for each in facts]
     best: Run | None = None
     for period in range(1, min(_LONGEST_PERIOD, len(blocks) // FEWEST) + 1):
-        for start, end in _repeated(blocks, period):
-            repeats = (end - start) // period
-            run = Run(name, len(blocks), start, period, repeats)
-            if repeats >= FEWEST and (best is None or _saved(run) > _saved(best)):
+        for start, end in _repeated(told, period):
+            run = Run(name, len(blocks), start, period, (end - start) // period, counted)
+            if run.repeats >= FEWEST and (best is None or _saved(run) > _saved(best)):
                 best = run
     return best
 
@@ -99,24 +106,6 @@ def _repeated(blocks: Sequence[object], period: int) -> Iterator[tuple[int, int]
         if index == len(blocks) or blocks[index] != blocks[index - period]:
             yield start, index
             start = index - period + 1
-
-
-def _facts_of_blocks(model: nn.Module, blocks: nn.Module) -> Iterator[_Facts]:
-    """What tells the blocks of a list apart."""
-    children = list(blocks.children())
-    listed = _listed_in_configs(model, len(children))
-    counted = _counted(children)
-    for index, child in enumerate(children):
-        configured = {f"config.{name}": items[index] for name, items in listed.items()}
-        facts = {name: value for name, value in _facts(child) if name not in counted}
-        yield configured | facts
-
-
-def _counted(blocks: Sequence[nn.Module]) -> list[str]:
-    """The settings that go up by one from block to block, such as a block's own number."""
-    facts = [dict(_facts(block)) for block in blocks]
-    names = facts[0] if facts else {}
-    return [name for name in names if _counts([one.get(name) for one in facts])]
 
 
 def _facts(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -171,7 +160,6 @@ def with_fewer(
     wanted = list(zip(runs, repeats, strict=True))
     lists = [model.get_submodule(run.name) for run in runs]
     whole = [held._modules for held in lists]
-    numbered = {run: _counted(list(held.children())) for run, held in zip(runs, lists, strict=True)}
     try:
         for held, (run, count) in zip(lists, wanted, strict=True):
             left = run.kept(list(held._modules.values()), fewest, count)
@@ -181,7 +169,7 @@ def with_fewer(
         for held, blocks in zip(lists, whole, strict=True):
             held._modules = blocks
     for run in runs:
-        _number_anew(list(copied.get_submodule(run.name).children()), numbered[run])
+        _number_anew(list(copied.get_submodule(run.name).children()), run.counted)
     for config in _configs(copied):
         for run, count in wanted:
             for name, value in vars(config).items():
