@@ -22,6 +22,7 @@ def test_the_question_decides_what_is_asked(site: Site, member: Account, open_pa
     expect(page.get_by_role("button", name="Find the GPU")).to_be_visible()
     expect(page.get_by_label("Price limit")).to_be_visible()
     expect(page.locator("#id_gpu")).to_be_hidden()
+    expect(page.get_by_label("Current batch size")).to_be_hidden()
     page.get_by_label("Does it fit?").check()
     expect(page.get_by_label("Batch to check")).to_be_visible()
     expect(page.get_by_label("Price limit")).to_be_hidden()

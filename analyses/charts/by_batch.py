@@ -6,6 +6,7 @@ goes through the same points; each has its figures as text, so that nothing is a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -151,6 +152,7 @@ def picture_of(result: AnalysisResult, tokens: Tokens | None) -> Picture | None:
     highest = max(used_bytes(trial) or 0 for trial in trials)
     scale = (HEIGHT - TOP - BOTTOM) / min(max(highest, total), HIGHEST * total)
     width = 100 / len(trials)
+    found = {category for trial in trials for category in memory_sizes(trial, total)}
     bars = [
         Bar(
             batch_size=trial.batch_size,
@@ -160,11 +162,10 @@ def picture_of(result: AnalysisResult, tokens: Tokens | None) -> Picture | None:
             parts=_parts(trial, total, scale),
             fit=fit_of(trial, total),
             label=whole(trial.batch_size) if _is_labelled(index, len(trials)) else "",
-            point=_point(trial, result, tokens),
+            point=_point(trial, result, tokens, found),
         )
         for index, trial in enumerate(trials)
     ]
-    found = {category for bar in bars for category in bar.point.sizes}
     sizes = [bar.batch_size for bar in bars]
     return Picture(
         bars=bars,
@@ -214,7 +215,9 @@ def _is_labelled(index: int, count: int) -> bool:
     return index % every == 0
 
 
-def _point(trial: Trial, result: AnalysisResult, tokens: Tokens | None) -> Point:
+def _point(
+    trial: Trial, result: AnalysisResult, tokens: Tokens | None, categories: Collection[str]
+) -> Point:
     total, used = result.gpu.total_bytes, used_bytes(trial)
     text = f"{gib(used)} of {gib_with_unit(total)}"
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
@@ -229,7 +232,7 @@ def _point(trial: Trial, result: AnalysisResult, tokens: Tokens | None) -> Point
         used=text,
         speed=_speed(speed, tokens),
         cost=_cost(speed, result),
-        sizes={category: gib(size) for category, size in sizes.items()},
+        sizes={category: gib(sizes.get(category, 0)) for category in categories},
     )
 
 

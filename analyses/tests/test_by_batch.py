@@ -72,6 +72,12 @@ def test_a_batch_that_does_not_fit_has_memory_and_no_speed() -> None:
     assert failing.sizes
 
 
+def test_every_batch_shows_every_category() -> None:
+    picture = shown(make_result())
+    shown_categories = {category for category, _ in picture.categories}
+    assert all(bar.point.sizes.keys() == shown_categories for bar in picture.bars)
+
+
 def test_a_batch_that_may_not_fit_is_uncertain() -> None:
     trial = replace(make_trial(16), device_used_high_bytes=2**40)
     assert fit_of(trial, 2**34) is Fit.UNCERTAIN

@@ -96,6 +96,12 @@ def test_no_batch_yet_is_remembered(page: Client, member: User) -> None:
     assert (moved["no_batch"].value(), moved["current_batch_size"].value()) == ("", "64")
 
 
+def test_a_gpu_is_looked_for_without_a_current_batch(page: Client) -> None:
+    analysis = post(page, ask="gpu", current_batch_size="16")
+    assert isinstance(analysis, Analysis)
+    assert analysis.current_batch_size is None
+
+
 def test_a_batch_to_check_is_given_even_where_there_is_no_batch_yet(page: Client) -> None:
     analysis = post(page, ask="fit", batch_to_check="32", no_batch="on")
     assert isinstance(analysis, Analysis)

@@ -12,7 +12,7 @@
       element.textContent = point[element.dataset.reading];
     }
     for (const element of picture.querySelectorAll("[data-size]")) {
-      element.textContent = point.sizes[element.dataset.size] ?? "0.00";
+      element.textContent = point.sizes[element.dataset.size];
     }
     for (const bar of picture.querySelectorAll("[data-index]")) {
       bar.classList.toggle("picture-here", bar.dataset.index === String(index));

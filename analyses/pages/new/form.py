@@ -243,7 +243,7 @@ class AnalysisForm(forms.Form):
             given |= dict.fromkeys(_LIMITS, "")
         if self.question is Question.FIT:
             given["current_batch_size"] = checked
-        elif has_none:
+        elif has_none or self.question is Question.GPU:  # each GPU has its own best batch
             given["current_batch_size"] = None
         if given["precision"] == USUAL_PRECISION:
             given["precision"] = usual_precision(given["gpu"])
