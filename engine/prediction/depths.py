@@ -34,12 +34,17 @@ class Depths:
     Args:
         workload: What is trained.
         behaviour: Of the GPU; ``None`` traces what the CPU does.
+        fewest: What :attr:`fewest` was found to be, where the workload was traced before.
     """
 
-    def __init__(self, workload: Workload, behaviour: CudaBehaviour | None) -> None:
+    def __init__(
+        self, workload: Workload, behaviour: CudaBehaviour | None, fewest: int | None = None
+    ) -> None:
         self._workload, self._behaviour = workload, behaviour
-        self._is_checked = False
+        self._is_checked = fewest is not None
         self._why_whole = ""
+        if fewest is not None:
+            self._worth_trying = [fewest] if fewest else []
 
     def __call__(self, batch_size: int) -> Trace:
         """Trace two training steps at one batch size; raises what :func:`~.tracer.trace` does."""
@@ -52,13 +57,18 @@ class Depths:
         return self._trace(copy.deepcopy(self._model), batch_size)
 
     @property
+    def fewest(self) -> int:
+        """Repeats in the shallowest model that it was traced with; 0 if it was traced whole."""
+        return self._worth_trying[0] if self._worth_trying else 0
+
+    @property
     def how(self) -> str:
         """How it was traced, once it was."""
-        if self._worth_trying:
-            [fewest] = self._worth_trying
-            least = sum(run.period for run in self._runs)
+        if self.fewest:
+            repeated = sum(run.period for run in self._runs)
             whole = sum(run.blocks for run in self._runs)
-            return f"with {fewest * least} to {(fewest + 2) * least} blocks in place of {whole}"
+            least, most = self.fewest * repeated, (self.fewest + 2) * repeated
+            return f"with {least} to {most} blocks in place of {whole}"
         reason = f", since {self._why_whole}" if self._why_whole else ""
         return f"as a whole{reason}"
 

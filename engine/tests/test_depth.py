@@ -129,6 +129,16 @@ def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
 
 
 @small
+def test_what_was_found_before_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep(monkeypatch, num_hidden_layers=12)
+    workload = small_workload("bert")
+    first = Depths(workload, HOPPER)
+    first(2)
+    monkeypatch.setattr(depths, "_check_alike", None)  # fails if it is called
+    assert Depths(workload, HOPPER, first.fewest)(1) == trace(workload, 1, HOPPER)
+
+
+@small
 def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=12)
     events: list[Event] = []
