@@ -61,6 +61,7 @@ NFNets with other numbers of them; with the channels first, all run alike."""
 _PRODUCTS = {
     "aten.mm": Kind.PRODUCT,
     "aten.addmm": Kind.PRODUCT,
+    "aten._grouped_mm": Kind.PRODUCT,
     "aten.bmm": Kind.BATCHED_PRODUCT,
     "aten.baddbmm": Kind.BATCHED_PRODUCT,
 }

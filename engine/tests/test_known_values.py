@@ -142,3 +142,21 @@ def test_a_loss_keeps_as_much_memory_as_a_real_one(name: str, reduction: str) ->
     real = kept()
     with KnownValues():
         assert kept() == real
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("gradient_of_weights", [False, True])
+def test_products_of_experts_are_as_large_as_real_ones(
+    dtype: torch.dtype, gradient_of_weights: bool
+) -> None:
+    def product() -> torch.Tensor:
+        tokens = torch.zeros(8, 16, dtype=dtype)
+        offsets = torch.tensor([2, 8], dtype=torch.int32)  # of two experts
+        if gradient_of_weights:
+            return torch._grouped_mm(torch.zeros(8, 8, dtype=dtype), tokens, offs=offsets)
+        return torch._grouped_mm(tokens, torch.zeros(2, 16, 8, dtype=dtype), offs=offsets)
+
+    real = product()
+    with KnownValues():
+        fake = product()
+    assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)

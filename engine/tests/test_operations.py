@@ -164,3 +164,11 @@ def test_an_embedding_moves_the_rows_it_looks_up_and_not_its_table() -> None:
     table, rows = _meta(30_000, 64), _meta(3, 10, dtype=torch.int64)
     found = _cost_of(_aten.embedding.default, table, rows)
     assert found.bytes_moved == 3 * 10 * (8 + 2 * 64 * 4)
+
+
+def test_products_of_experts_are_those_of_all_their_rows() -> None:
+    offsets = torch.zeros(2, dtype=torch.int32, device="meta")
+    tokens, weights = (_meta(*shape, dtype=torch.bfloat16) for shape in ((6, 16), (2, 16, 8)))
+    done = _cost_of(_aten._grouped_mm.default, tokens, weights, offsets)
+    assert done.shape == (1, 6, 8, 16)
+    assert done.flops == 2 * 6 * 8 * 16

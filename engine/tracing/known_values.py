@@ -75,6 +75,7 @@ _SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss
 _BATCH_NORM = _aten.native_batch_norm.default
 _ONEDNN_LAYER = _aten.mkldnn_rnn_layer.default
 _LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
+_GROUPED_PRODUCT = _aten._grouped_mm.default if hasattr(_aten, "_grouped_mm") else None
 _COPIED = (_aten.clone.default, _aten._to_copy.default)
 _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
 
@@ -82,8 +83,8 @@ _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
 class KnownValues(FakeTensorMode):
     """A mode for fake tensors that answers for their values where it knows them.
 
-    It also lays out the gradients of layer norm, keeps the statistics of batch norm and reduces
-    losses as real kernels do.
+    It also multiplies experts as a group, lays out the gradients of layer norm, keeps the
+    statistics of batch norm and reduces losses as real kernels do.
     """
 
     def __init__(self) -> None:
@@ -120,6 +121,8 @@ class KnownValues(FakeTensorMode):
             asked = self.values(args[0])
             if asked is not None and len(asked) == 1:
                 return next(iter(asked))
+        if func is _GROUPED_PRODUCT:
+            return _grouped_product(*args, **kwargs)
         output: Any = super().dispatch(func, types, args, kwargs)
         if func is _LAYER_NORM_BACKWARD:
             output = (_contiguous(output[0]), *output[1:])
@@ -220,6 +223,24 @@ def _onednn_workspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     with _disable_current_modes(), torch.enable_grad():
         found = _ONEDNN_LAYER(*map(real, args), **{name: real(kwargs[name]) for name in kwargs})
     return 0 if found[3] is None else int(found[3].numel())
+
+
+def _grouped_product(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    offsets: torch.Tensor,
+    bias: None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """The products of a mixture of experts in one tensor, as real kernels lay them out.
+
+    Its size does not depend on how many tokens each expert gets. The fake kernel takes bf16 only
+    (torch 2.13), the real ones fp32 too.
+    """
+    size = [left.shape[-2], right.shape[-1]]
+    if left.dim() == right.dim():  # the gradients of the experts' weights
+        size = [offsets.shape[0], *size]
+    return left.new_empty(size, dtype=out_dtype)
 
 
 def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:

@@ -20,6 +20,9 @@ _MATRIX_PRODUCTS = {
     torch.ops.aten.baddbmm,
 }
 
+_GROUPED_PRODUCT = getattr(torch.ops.aten, "_grouped_mm", None)
+"""Of a mixture of experts: each row is multiplied with the weights of one. Since torch 2.8."""
+
 _ATTENTION = {
     getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention{way}")
     for kernel in ("flash", "efficient", "cudnn")
@@ -87,6 +90,8 @@ def _shape(
 ) -> tuple[int, ...]:
     """What :attr:`~engine.tracing.trace.Operation.shape` holds."""
     packet = func._overloadpacket
+    if packet is _GROUPED_PRODUCT:
+        return _grouped_shape(args)
     if packet in _MATRIX_PRODUCTS:
         left, right = [value for value in args if isinstance(value, torch.Tensor)][-2:]
         return (math.prod(left.shape[:-2]), left.shape[-2], right.shape[-1], left.shape[-1])
@@ -98,6 +103,12 @@ def _shape(
         batch, heads, length, width = query.shape
         return (batch * heads, length, key.shape[2], width, int(_is_causal(func, args, kwargs)))
     return ()
+
+
+def _grouped_shape(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """As of one product with all rows, however they are shared among the experts."""
+    left, right = args[:2]
+    return (1, left.shape[-2], right.shape[-1], left.shape[-1])
 
 
 def _convolution_shape(packet: Any, args: tuple[Any, ...], output: Any) -> tuple[int, ...]:
@@ -131,6 +142,8 @@ def _flops(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: A
         # PyTorch's formula (2.11 to 2.13) does not divide the weight's gradient by the groups.
         times = sum(args[10][:2]) if packet is _CONVOLUTION_BACKWARD else 1
         return 2 * times * math.prod(_convolution_shape(packet, args, output)[:4])
+    if packet is _GROUPED_PRODUCT:
+        return 2 * math.prod(_grouped_shape(args))
     formula = flop_registry.get(packet)
     if formula is None:
         return 0
