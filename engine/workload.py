@@ -18,6 +18,7 @@ from .models.kinds import (
     Model,
     Task,
     hub_model,
+    spoken,
 )
 from .models.presets import PRESETS, find_model
 from .parsing import collect, unknown_fields
@@ -331,7 +332,7 @@ class Workload:
         if self.task is None and model.kind is not Kind.UNKNOWN:
             self._set("task", model.task)
         if self.task is not None and self.task not in model.tasks:
-            wrong["task"] = f"choose one of {', '.join(model.tasks)}"
+            wrong["task"] = _refused(self.task, model)
         elif self.task is not None:
             self._set("task", Task(self.task))
             usual = model.label_count_for(self.task)
@@ -396,6 +397,15 @@ class Workload:
     def to_dict(self) -> dict[str, object]:
         """The fields as plain JSON values; the inverse of :meth:`parse`."""
         return asdict(self)
+
+
+def _refused(task: str, model: Model) -> str:
+    """The message for a task that a model is not trained for here, with the reason if known."""
+    others = f"choose one of {', '.join(model.tasks)}"
+    reason = model.why_not(Task(task)) if task in list(Task) else ""
+    if not reason:
+        return others
+    return f"{model.display_name} for {spoken(Task(task))} is not supported: {reason}; {others}"
 
 
 _UNKNOWN = hub_model("")

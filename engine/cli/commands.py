@@ -18,6 +18,7 @@ from ..client import Delivery, Lab
 from ..errors import InvalidInput
 from ..fields import NONE
 from ..gpus import GPUS, LOCAL
+from ..models.architectures import ARCHITECTURES
 from ..models.config import read_config_file
 from ..models.presets import PRESETS
 from ..request import FIELDS, AnalysisRequest
@@ -167,8 +168,15 @@ def _token_speed(workload: Workload, trial: Trial) -> dict[str, float | None]:
 
 
 def models(options: argparse.Namespace) -> int:
-    from .render import render_models
+    from .render import render_architectures, render_models
 
+    if options.all:
+        listed = [
+            {"model_type": name, "tasks": known.tasks, "refused": known.refused}
+            for name, known in ARCHITECTURES.items()
+        ]
+        answer(options, listed, lambda: render_architectures(ARCHITECTURES))
+        return OK
     presets = list(PRESETS.values())
     answer(options, [asdict(preset) for preset in presets], lambda: render_models(presets))
     return OK

@@ -144,7 +144,10 @@ def _parser() -> argparse.ArgumentParser:
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
     commands.add_script_flags(plan)
     add_check_command(group)
-    _add(group, "models", commands.models, "list the models")
+    listing = _add(group, "models", commands.models, "list the models")
+    listing.add_argument(
+        "--all", action="store_true", help="list the model types and tasks that a config may have"
+    )
     _add(group, "devices", commands.devices, "list the catalogue GPUs")
     _add_validate(group)
     about = "send results to the lab that `analyze --push` could not send"

@@ -12,6 +12,7 @@ from rich.text import Text
 from ..answer.certificate import measured_on_rows
 from ..answer.economics import Speedup, Verdict
 from ..gpus import GIB, LOCAL, Gpu
+from ..models.architectures import Architecture
 from ..models.kinds import SizeLimits
 from ..models.presets import Preset
 from ..result import AnalysisResult, Energy, GpuFacts, MeasuredOn, Savings, Source, Trial
@@ -405,6 +406,28 @@ def render_models(presets: Sequence[Preset]) -> RenderableType:
             _input_size(preset),
         )
     return table
+
+
+def render_architectures(architectures: Mapping[str, Architecture]) -> RenderableType:
+    """What a config's ``model_type`` can be trained for, and what for not, with the reason."""
+    table = terminal.table()
+    table.add_column("model type", no_wrap=True, style="cyan")
+    table.add_column("tasks")
+    table.add_column("not supported", style="dim")
+    for name, architecture in architectures.items():
+        table.add_row(
+            name,
+            "\n".join(architecture.tasks),
+            "\n".join(f"{task}: {reason}" for task, reason in architecture.refused.items()),
+        )
+    types = sum(bool(architecture.tasks) for architecture in architectures.values())
+    pairs = sum(len(architecture.tasks) for architecture in architectures.values())
+    tried = pairs + sum(len(architecture.refused) for architecture in architectures.values())
+    note = (
+        f"{types} of {len(architectures)} model types and {pairs} of {tried} pairs of type and "
+        "task are supported: traced, a small model of each was equal to real steps to the byte."
+    )
+    return Group(table, Text(note, style="dim"))
 
 
 def render_devices(gpus: Sequence[Gpu]) -> RenderableType:

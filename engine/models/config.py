@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidInput
 from ..parsing import shown
+from .architectures import ARCHITECTURES, SUPPORTED, Architecture
 from .kinds import (
-    ARCHITECTURES,
     DEFAULT_LABEL_COUNTS,
     LARGEST_IMAGE_SIZE,
     LARGEST_SEQUENCE_LENGTH,
-    Architecture,
     GivenModel,
     SizeLimits,
     Task,
+    spoken,
 )
 
 LARGEST_CONFIG_BYTES = 2**20
@@ -37,6 +39,8 @@ _LARGEST_LAYER_COUNT = 1_000  # of all kinds; published models have at most a fe
 _USUAL_IMAGES = SizeLimits(default=224, smallest=32, largest=1_024)
 _USUAL_TOKENS = {
     Task.SEQUENCE_CLASSIFICATION: 128,
+    Task.TOKEN_CLASSIFICATION: 128,
+    Task.MASKED_LANGUAGE_MODELLING: 128,
     Task.CAUSAL_LANGUAGE_MODELLING: 2_048,
     Task.SEQUENCE_TO_SEQUENCE: 512,
     Task.CONTRASTIVE: 77,
@@ -59,11 +63,14 @@ _DROPPED = {
     "output_attentions", "output_hidden_states", "return_dict", "problem_type",
     "gradient_checkpointing", "chunk_size_feed_forward", "pruned_heads", "name_or_path",
 }  # fmt: skip
+_LISTED = f"the {len(SUPPORTED)} that `memorymark models --all` lists"
 _LAYERS = {
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers",
     "encoder_layers", "decoder_layers", "depths", "num_stages", "num_encoder_blocks",
     "num_hidden_groups",
 }  # fmt: skip
+_COUNTS_LAYERS = re.compile(r"(\w+_)?layers?")
+"""Names of other counts of layers, in architectures with names of their own."""
 _SIZES = {
     "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "head_dim",
     "num_key_value_heads", "max_position_embeddings", "n_embd", "n_head", "n_positions",
@@ -89,7 +96,7 @@ def parse_config(given: object) -> dict[str, Any]:
     architecture = _architecture(read)
     config = _cleaned(read, depth=1)
     for name in ("text_config", "vision_config"):
-        if not isinstance(config.get(name, {}), dict):
+        if not isinstance(config.get(name) or {}, dict):
             raise _wrong(f"{name} is not a JSON object")
     layers = sum(_layer_counts(config)) * (_number(config, "inner_group_num") or 1)
     if layers > _LARGEST_LAYER_COUNT:
@@ -132,6 +139,7 @@ def describe(config: Mapping[str, Any], name: str) -> GivenModel:
         kind=architecture.kind,
         task=task,
         tasks=architecture.tasks,
+        refused=architecture.refused,
         description=f"Model with the {config['model_type']} architecture.",
         sequence_length=_sequence_length(config, architecture),
         image_size=_image_size(config, architecture) if architecture.image_processor else None,
@@ -172,12 +180,22 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
         if config.get(name):
             raise _wrong(f"{name} is not supported: {reason}")
     model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
-        known = ", ".join(sorted(ARCHITECTURES))
-        if model_type is None:
-            raise _wrong(f"model_type is missing; add one of {known}")
-        raise _wrong(f"the model type {shown(model_type)} is not supported; choose one of {known}")
-    return ARCHITECTURES[model_type]
+    if model_type is None:
+        raise _wrong(f"model_type is missing; add one of {_LISTED}")
+    architecture = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
+    if architecture is None:
+        raise _wrong(f"the model type {shown(model_type)} is not supported; {_choice(model_type)}")
+    if not architecture.tasks:
+        task, reason = next(iter(architecture.refused.items()))
+        raise _wrong(f"{model_type} for {spoken(task)} is not supported: {reason}")
+    return architecture
+
+
+def _choice(model_type: object) -> str:
+    """Which model types there are, those with a similar name by name."""
+    similar = get_close_matches(str(model_type), SUPPORTED, n=5)
+    such_as = f", such as {', '.join(similar)}" if similar else ""
+    return f"choose one of {_LISTED}{such_as}"
 
 
 def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -230,6 +248,8 @@ def _layer_counts(config: Mapping[str, Any]) -> Iterator[int]:
             yield from _layer_counts(value)
         elif name in _LAYERS and value is not None:
             yield sum(value) if isinstance(value, list) else value
+        elif _COUNTS_LAYERS.fullmatch(name) and type(value) is int:
+            yield abs(value)
 
 
 def _sequence_length(config: Mapping[str, Any], architecture: Architecture) -> SizeLimits | None:

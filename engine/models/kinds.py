@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -29,6 +29,11 @@ class Task(StrEnum):
     IMAGE_CLASSIFICATION = "image-classification"
     CONTRASTIVE = "contrastive"
     SPEECH_RECOGNITION = "speech-recognition"
+
+
+def spoken(task: Task) -> str:
+    """The task in words, for a sentence."""
+    return task.value.replace("-", " ")
 
 
 DEFAULT_LABEL_COUNTS = {
@@ -86,6 +91,10 @@ class Model:
     image_processor: str = ""
     label_count: int | None = None
 
+    def why_not(self, task: Task) -> str:
+        """Why it cannot be trained for a task that transformers has a class for; empty if so."""
+        return ""
+
     @property
     def caches(self) -> bool:
         """Whether it has a decoder, which can return keys and values in training."""
@@ -112,9 +121,14 @@ class GivenModel(Model):
 
     Attributes:
         given: The fields of its ``config.json``, checked.
+        refused: Why it cannot be trained for some tasks that transformers has a class for.
     """
 
     given: Mapping[str, Any]
+    refused: Mapping[Task, str] = field(default_factory=dict, hash=False)
+
+    def why_not(self, task: Task) -> str:
+        return self.refused.get(task, "")
 
     def config(self) -> dict[str, Any]:
         return dict(self.given)
@@ -136,114 +150,3 @@ def hub_model(hub_id: str) -> Model:
         sequence_length=SizeLimits(LARGEST_SEQUENCE_LENGTH, 1, LARGEST_SEQUENCE_LENGTH),
         image_size=SizeLimits(LARGEST_IMAGE_SIZE, 1, LARGEST_IMAGE_SIZE),
     )
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """How the models of one ``model_type`` are trained.
-
-    Attributes:
-        tasks: What they can be trained for, the usual one first.
-        positions: The config field with the number of positions; empty for no limit.
-        first_position: Positions before the first token's (padding, in RoBERTa and its kin).
-        learned_positions: Whether positions have parameters, so that their number must be known.
-        image_processor: The transformers class that prepares an image, on Pillow.
-        windows: Whether it attends within windows, which limits how small images can be: the last
-            stage must still fill one.
-        needs: Config fields without which no batch can be made.
-    """
-
-    kind: Kind
-    tasks: tuple[Task, ...]
-    positions: str = ""
-    first_position: int = 0
-    learned_positions: bool = False
-    image_processor: str = ""
-    windows: bool = False
-    needs: tuple[str, ...] = ()
-
-
-_ENCODER = Architecture(
-    kind=Kind.TEXT,
-    tasks=(
-        Task.SEQUENCE_CLASSIFICATION,
-        Task.TOKEN_CLASSIFICATION,
-        Task.MASKED_LANGUAGE_MODELLING,
-    ),
-    positions="max_position_embeddings",
-    learned_positions=True,
-    needs=("vocab_size",),
-)
-_OFFSET_ENCODER = replace(_ENCODER, first_position=2)
-_DECODER = Architecture(
-    kind=Kind.TEXT,
-    tasks=(
-        Task.CAUSAL_LANGUAGE_MODELLING,
-        Task.SEQUENCE_CLASSIFICATION,
-        Task.TOKEN_CLASSIFICATION,
-    ),
-    positions="max_position_embeddings",
-    needs=("vocab_size",),
-)
-_LEARNED_DECODER = replace(_DECODER, learned_positions=True)
-_UNTAGGED = (Task.CAUSAL_LANGUAGE_MODELLING, Task.SEQUENCE_CLASSIFICATION)
-_TRANSLATOR = Architecture(
-    kind=Kind.TEXT,
-    tasks=(Task.SEQUENCE_TO_SEQUENCE,),
-    positions="max_position_embeddings",
-    learned_positions=True,
-    needs=("vocab_size",),
-)
-_IMAGES = Architecture(
-    kind=Kind.IMAGE,
-    tasks=(Task.IMAGE_CLASSIFICATION,),
-    image_processor="ViTImageProcessorPil",
-)
-_CONVOLUTIONS = replace(_IMAGES, image_processor="ConvNextImageProcessorPil")
-_PAIRS = Architecture(
-    kind=Kind.IMAGE_TEXT,
-    tasks=(Task.CONTRASTIVE,),
-    positions="max_position_embeddings",
-    learned_positions=True,
-    image_processor="CLIPImageProcessorPil",
-    needs=("vocab_size",),
-)
-_SPEECH = Architecture(
-    kind=Kind.SPEECH,
-    tasks=(Task.SPEECH_RECOGNITION,),
-    positions="max_target_positions",
-    learned_positions=True,
-    needs=("vocab_size", "num_mel_bins", "max_source_positions"),
-)
-
-# Each was traced through a whole training step. Others are refused rather than guessed: their steps
-# may depend on the data, as a mixture of experts does, which no trace shows.
-ARCHITECTURES: dict[str, Architecture] = {
-    **dict.fromkeys(("albert", "bert", "deberta", "deberta-v2", "distilbert", "electra"), _ENCODER),
-    **dict.fromkeys(("camembert", "mpnet", "roberta", "xlm-roberta"), _OFFSET_ENCODER),
-    **dict.fromkeys(
-        ("falcon", "gemma", "gemma2", "gpt_neox", "llama", "mistral", "phi", "phi3"), _DECODER
-    ),
-    **dict.fromkeys(("qwen2", "qwen3", "smollm3", "stablelm", "starcoder2"), _DECODER),
-    **dict.fromkeys(("gemma3_text", "olmo", "olmo2"), replace(_DECODER, tasks=_UNTAGGED)),
-    "bloom": replace(_DECODER, positions=""),
-    "gpt2": replace(_LEARNED_DECODER, positions="n_positions"),
-    "gpt_bigcode": replace(_LEARNED_DECODER, positions="n_positions"),
-    "gpt_neo": _LEARNED_DECODER,
-    "granite": replace(_DECODER, tasks=(Task.CAUSAL_LANGUAGE_MODELLING,)),
-    "gptj": replace(_DECODER, positions="n_positions", tasks=_UNTAGGED),
-    "opt": replace(_LEARNED_DECODER, tasks=_UNTAGGED),
-    **dict.fromkeys(("bart", "mbart"), _TRANSLATOR),
-    **dict.fromkeys(
-        ("mt5", "t5", "umt5"), replace(_TRANSLATOR, positions="", learned_positions=False)
-    ),
-    **dict.fromkeys(("beit", "deit", "dinov2", "swinv2", "vit", "vit_msn"), _IMAGES),
-    "swin": replace(_IMAGES, windows=True),
-    **dict.fromkeys(
-        ("convnext", "convnextv2", "mobilenet_v1", "mobilenet_v2", "mobilevit", "regnet", "resnet"),
-        _CONVOLUTIONS,
-    ),
-    "clip": _PAIRS,
-    "siglip": replace(_PAIRS, image_processor="SiglipImageProcessorPil"),
-    "whisper": _SPEECH,
-}

@@ -297,6 +297,7 @@ def test_a_closed_pipe_ends_without_a_traceback(command: list[str]) -> None:
     ("arguments", "status"),
     [
         (["models"], 0),
+        (["models", "--all"], 0),
         (["devices", "--json"], 0),
         (["predict", "bert", "--gpu", "a10", "--batch-size", "0"], 2),
     ],
@@ -318,6 +319,17 @@ def test_models_in_json_have_their_input_sizes(capsys: pytest.CaptureFixture[str
     models = json.loads(capsys.readouterr().out)
     assert [model["name"] for model in models] == list(PRESETS)
     assert models[0]["sequence_length"] == {"default": 128, "smallest": 1, "largest": 512}
+
+
+def test_all_models_are_model_types_with_what_they_are_trained_for_or_why_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["models", "--all", "--json"]) == 0
+    listed = {row["model_type"]: row for row in json.loads(capsys.readouterr().out)}
+    assert "causal-language-modelling" in listed["llama"]["tasks"]
+    assert "kernels of" in listed["mamba"]["refused"]["causal-language-modelling"]
+    assert main(["models", "--all"]) == 0
+    assert f"of {len(listed)} model types" in " ".join(capsys.readouterr().out.split())
 
 
 def test_devices_in_json_have_their_sources(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,10 @@ WRONG: list[tuple[object, str]] = [
     (BERT | {"extra": "x" * 2**20}, "larger than 1 MiB"),
     (BERT | {"extra": [0] * 5_000}, "too long a list"),
     (BERT | {"model_type": "mamba9"}, "is not supported; choose one of"),
+    (BERT | {"model_type": "lama"}, "such as llama"),
     (BERT | {"model_type": ["bert"]}, "is not supported"),
+    (BERT | {"model_type": "mamba"}, "mamba for causal language modelling is not supported: on a"),
+    (LLAMA | {"other_layers": 999}, "layers are too many"),
     (BERT | {"auto_map": {"AutoModel": "modeling.Mine"}}, "custom code"),
     ({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}, "custom code"),
     (BERT | {"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
@@ -93,6 +96,14 @@ def test_an_invalid_config_is_refused_with_a_reason(config: object, says: str) -
     assert list(raised.value.fields) == ["config"]
     assert says in raised.value.fields["config"]
     assert len(raised.value.fields["config"]) < 1_000
+
+
+def test_a_task_that_is_refused_says_why() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload("mine", config=BERT, task=Task.CAUSAL_LANGUAGE_MODELLING)
+    said = raised.value.fields["task"]
+    assert "mine for causal language modelling is not supported: it is an encoder" in said
+    assert "choose one of sequence-classification" in said
 
 
 REFUSED_BY_TRANSFORMERS = [

@@ -149,6 +149,27 @@ def test_masks_are_dropped_where_a_real_step_drops_them(
     assert predicted == measured
 
 
+_MIXTURE = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "num_local_experts": 4,
+    "vocab_size": 500,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16-true"])
+def test_a_mixture_of_experts_is_equal_to_the_byte(precision: str) -> None:
+    config = {"model_type": "mixtral"} | _MIXTURE
+    predicted, measured = predicted_and_measured(
+        Workload("own", config=config, sequence_length=32, precision=precision)  # type: ignore[arg-type]  # as text
+    )
+    assert predicted == measured
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
 def test_in_mixed_precision_batch_norm_keeps_its_statistics_in_fp32(precision: str) -> None:
     predicted, measured = predicted_and_measured(small_workload("resnet", precision=precision))

@@ -1,0 +1,1 @@
+"""Which models of transformers are predicted: every type and task, tried against real steps."""

@@ -1,0 +1,84 @@
+"""What is admitted: the file against the installed transformers, a sample against real steps."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from engine.models.architectures import ARCHITECTURES, read_architectures
+from engine.models.kinds import Kind, Task
+
+pytestmark = pytest.mark.torch
+
+ADMITTED = [(name, task) for name, known in ARCHITECTURES.items() for task in known.tasks]
+TODAYS = random.Random(datetime.now(UTC).date().isoformat()).sample(ADMITTED, 3)  # noqa: S311  # no secret
+"""Others every day, so that in time all of them are tried."""
+
+CLASSIFICATION = Task.SEQUENCE_CLASSIFICATION
+
+
+@pytest.mark.parametrize(("model_type", "task"), TODAYS)
+def test_an_admitted_pair_is_equal_to_real_steps(model_type: str, task: Task) -> None:
+    from benchmarks.coverage.sweep import try_apart
+
+    outcome = try_apart(model_type, task).outcome
+    assert outcome.refused == ""
+    for name, value in outcome.facts.items():
+        written = getattr(ARCHITECTURES[model_type], name)
+        assert written == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_the_file_has_every_pair_of_this_transformers() -> None:
+    from benchmarks.coverage.admission import pairs
+
+    written = {(name, task) for name, known in ARCHITECTURES.items() for task in known.tasks}
+    written |= {(name, task) for name, known in ARCHITECTURES.items() for task in known.refused}
+    assert written == set(pairs()), "run python -m benchmarks.coverage"
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    from benchmarks.coverage.sweep import as_toml
+
+    path = tmp_path / "admitted.toml"
+    path.write_text(as_toml(ARCHITECTURES))
+    assert read_architectures(path) == ARCHITECTURES
+
+
+def test_pairs_are_put_together_by_type_the_usual_task_first() -> None:
+    from benchmarks.coverage.admission import Outcome
+    from benchmarks.coverage.sweep import Tried, architectures_of, summary
+
+    facts = {"positions": "n_positions", "needs": ("vocab_size",)}
+    tried = [
+        Tried("gpt2", CLASSIFICATION, Outcome(facts=facts), 1.0),
+        Tried("gpt2", Task.CAUSAL_LANGUAGE_MODELLING, Outcome(facts=facts, same_trace=True), 2.0),
+        Tried("gpt2", Task.TOKEN_CLASSIFICATION, Outcome("it is too slow"), 30.0),
+    ]
+    (found,) = architectures_of(tried).values()
+    assert found.kind is Kind.TEXT
+    assert found.tasks == (Task.CAUSAL_LANGUAGE_MODELLING, CLASSIFICATION)
+    assert found.refused == {Task.TOKEN_CLASSIFICATION: "it is too slow"}
+    assert found.positions == "n_positions"
+    assert "1 of 1 types admitted" in summary(tried)
+    assert "1  it is too slow" in summary(tried)
+
+
+def test_a_model_that_cannot_be_made_small_is_refused_with_the_reason() -> None:
+    from benchmarks.coverage.admission import try_pair
+
+    assert "encoder" in try_pair("bert", Task.CAUSAL_LANGUAGE_MODELLING).refused
+    assert "image-text models" in try_pair("clip", Task.IMAGE_CLASSIFICATION).refused
+    assert "kernels of" in try_pair("mamba", Task.CAUSAL_LANGUAGE_MODELLING).refused
+
+
+def test_a_small_config_shows_every_kind_of_layer() -> None:
+    from benchmarks.coverage.small_configs import VOCABULARY, small_config
+
+    small = small_config("gemma3_text")
+    assert set(small["layer_types"]) == {"sliding_attention", "full_attention"}
+    assert small["vocab_size"] == VOCABULARY
+    assert small["hidden_size"] == 64
+    assert small["num_key_value_heads"] < small["num_attention_heads"]
