@@ -205,6 +205,9 @@ def request_of(options: argparse.Namespace) -> AnalysisRequest:
     return AnalysisRequest.parse(given | sized) if sized else request
 
 
+_CONFIG_SUFFIX = ".json"
+
+
 def given_fields(options: argparse.Namespace) -> dict[str, object]:
     """The fields of a request, as written on the command line."""
     given: dict[str, object] = {name: getattr(options, name) for name in options.names}
@@ -213,6 +216,8 @@ def given_fields(options: argparse.Namespace) -> dict[str, object]:
             del given[name]
         elif given[name] == NONE:
             given[name] = None
+    if str(given.get("model")).endswith(_CONFIG_SUFFIX) and not given.get("config"):
+        given |= {"model": None, "config": given["model"]}
     if path := given.get("config"):
         given["config"] = read_config_file(Path(str(path)))
     if "software" in given and given["software"] is None:

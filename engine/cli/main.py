@@ -209,7 +209,7 @@ def _add(
     if flags and model:
         names["model"] = "model"
         nargs = "?" if model.startswith("[") else None
-        about = f"{', '.join(PRESETS)}, or org/name on the Hugging Face Hub"
+        about = f"{', '.join(PRESETS)}, org/name on the Hugging Face Hub, or your config.json"
         if nargs:
             about += ", or your own SCRIPT.py, its arguments after --"
         parser.add_argument("model", metavar="MODEL", nargs=nargs, help=about)

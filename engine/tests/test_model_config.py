@@ -184,8 +184,9 @@ def test_a_file_may_hold_the_config(tmp_path: Path, capsys: pytest.CaptureFixtur
     asked = ["--sequence-length", "16", "--gpu", "a10", "--batch-size", "2", "--json"]
     assert main(["predict", "mine", "--config", str(path), *asked]) == 0
     own = json.loads(capsys.readouterr().out)
-    assert main(["predict", "distilbert", *asked]) == 0
-    assert json.loads(capsys.readouterr().out) == own
+    for named in ("distilbert", str(path)):
+        assert main(["predict", named, *asked]) == 0
+        assert json.loads(capsys.readouterr().out) == own
 
 
 @pytest.mark.parametrize(
