@@ -67,8 +67,9 @@ def test_an_error_is_one_line_without_the_tracers_own_log(
     written(folder, WHOLE.replace("(batch_size, 64)", "(batch_size, 65)"))
     given = "--factory mine:make_step --gpu t4 --batch-size 4"
     assert main(["predict", *given.split()]) == 1
-    tracing, error = capfd.readouterr().err.splitlines()
+    tracing, *stages, error = capfd.readouterr().err.splitlines()
     assert tracing.startswith("Tracing mine:make_step")
+    assert all(line.startswith("Trace") for line in stages)
     assert "mine.py, line 11" in error
 
 
