@@ -168,7 +168,7 @@ def _token_speed(workload: Workload, trial: Trial) -> dict[str, float | None]:
 
 
 def models(options: argparse.Namespace) -> int:
-    from .render import render_architectures, render_models
+    from .render_catalogue import render_architectures, render_models
 
     if options.all:
         listed = [
@@ -183,7 +183,7 @@ def models(options: argparse.Namespace) -> int:
 
 
 def devices(options: argparse.Namespace) -> int:
-    from .render import render_devices
+    from .render_catalogue import render_devices
 
     gpus = list(GPUS.values())
     listed = [asdict(gpu) | {"usable_bytes": gpu.usable_bytes} for gpu in gpus]

@@ -11,17 +11,14 @@ from rich.text import Text
 
 from ..answer.certificate import measured_on_rows
 from ..answer.economics import Speedup, Verdict
-from ..gpus import GIB, LOCAL, Gpu
-from ..models.architectures import Architecture
-from ..models.kinds import SizeLimits
-from ..models.presets import Preset
+from ..gpus import GIB
 from ..result import AnalysisResult, Energy, GpuFacts, MeasuredOn, Savings, Source, Trial
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
 from ..workload import Optimizer, Workload
 from . import terminal
 
-_NOT_KNOWN = "-"
+NOT_KNOWN = "-"
 _BAR_WIDTH = 20
 _RANGE_OF_TIMES = {
     Source.MEASURED: "Step time, middle half",
@@ -269,15 +266,15 @@ def _trial_row(trial: Trial, counted: Tokens | None) -> list[str]:
         f"{trial.batch_size:,}",
         "yes" if trial.fits else "no",
         *(
-            _NOT_KNOWN if size is None else f"{size / GIB:.2f}"
+            NOT_KNOWN if size is None else f"{size / GIB:.2f}"
             for size in (
                 trial.peak_allocated_bytes,
                 trial.peak_reserved_bytes,
                 trial.device_used_bytes,
             )
         ),
-        _milliseconds(timed.step_seconds) if timed and timed.step_seconds else _NOT_KNOWN,
-        *(_speed(speed) if speed else _NOT_KNOWN for speed in speeds),
+        _milliseconds(timed.step_seconds) if timed and timed.step_seconds else NOT_KNOWN,
+        *(_speed(speed) if speed else NOT_KNOWN for speed in speeds),
         trial.source,
     ]
 
@@ -389,90 +386,3 @@ def _measured_on(found: MeasuredOn) -> Table:
     for label, text in measured_on_rows(found):
         table.add_row(label, text)
     return table
-
-
-def render_models(presets: Sequence[Preset]) -> RenderableType:
-    table = terminal.table()
-    table.add_column("name", no_wrap=True, style="cyan")
-    table.add_column("model", no_wrap=True)
-    table.add_column("description")
-    table.add_column("input size\n(default)")
-    for preset in presets:
-        hub = Text(f"\n{preset.hub_id}", style="dim")
-        table.add_row(
-            preset.name,
-            Text(preset.display_name).append_text(hub),
-            preset.description,
-            _input_size(preset),
-        )
-    return table
-
-
-def render_architectures(architectures: Mapping[str, Architecture]) -> RenderableType:
-    """What a config's ``model_type`` can be trained for, and what for not, with the reason."""
-    table = terminal.table()
-    table.add_column("model type", no_wrap=True, style="cyan")
-    table.add_column("tasks")
-    table.add_column("not supported", style="dim")
-    for name, architecture in architectures.items():
-        table.add_row(
-            name,
-            "\n".join(architecture.tasks),
-            "\n".join(f"{task}: {reason}" for task, reason in architecture.refused.items()),
-        )
-    types = sum(bool(architecture.tasks) for architecture in architectures.values())
-    pairs = sum(len(architecture.tasks) for architecture in architectures.values())
-    tried = pairs + sum(len(architecture.refused) for architecture in architectures.values())
-    note = (
-        f"{types} of {len(architectures)} model types and {pairs} of {tried} pairs of type and "
-        "task are supported: traced, a small model of each was equal to real steps to the byte."
-    )
-    return Group(table, Text(note, style="dim"))
-
-
-def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
-    table = terminal.table()
-    table.add_column("name", no_wrap=True, style="cyan")
-    table.add_column("GPU")
-    numbers = (
-        "memory\nGiB",
-        "usable\nGiB",
-        "compute\ncapability",
-        "bf16",
-        "USD\nper hour",
-        "USD\nspot",
-    )
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for gpu in gpus:
-        spot = gpu.spot_price_per_hour_usd
-        table.add_row(
-            gpu.name,
-            gpu.display_name,
-            f"{gpu.total_bytes / GIB:.2f}",
-            f"{gpu.usable_bytes / GIB:.2f}",
-            f"{gpu.compute_capability:.1f}",
-            "yes" if gpu.bf16_flops is not None else "no",
-            f"{gpu.price_per_hour_usd:.2f}",
-            _NOT_KNOWN if spot is None else f"{spot:.2f}",
-        )
-    notes = (
-        "Memory is what CUDA reports; usable is what its context leaves to PyTorch. Prices are "
-        "assumed, on demand and spot (may be interrupted); set your own with --price-per-hour. "
-        "--json gives the source of each number. "
-        f"--gpu {LOCAL} measures on this machine's device instead."
-    )
-    return Group(table, Text(f"\n{notes}", style="dim"))
-
-
-def _input_size(preset: Preset) -> str:
-    sizes = []
-    if preset.sequence_length is not None:
-        sizes.append(f"{_limits(preset.sequence_length)} tokens")
-    if preset.image_size is not None:
-        sizes.append(f"{_limits(preset.image_size)} pixels per side")
-    return ", ".join(sizes)
-
-
-def _limits(limits: SizeLimits) -> str:
-    return f"{limits.smallest} to {limits.largest} ({limits.default})"

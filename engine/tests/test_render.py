@@ -10,11 +10,10 @@ from rich.console import Console, RenderableType
 
 from engine.cli.render import (
     render_analysis,
-    render_devices,
-    render_models,
     render_trial,
     where_memory_goes,
 )
+from engine.cli.render_catalogue import render_devices, render_models
 from engine.gpus import GIB, GPUS
 from engine.models.presets import PRESETS
 from engine.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Savings, Source, Trial
