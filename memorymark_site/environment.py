@@ -11,26 +11,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
-from urllib.parse import urlsplit
 
 import environ
-from django.core.exceptions import ImproperlyConfigured
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-_LONGEST_ISSUER = 200
-"""Characters; the column that names the provider of a linked account has no room for more."""
+from memorymark_site.variable_types import (
+    DatabaseUrl,
+    Days,
+    FactorRule,
+    Hosts,
+    Issuer,
+    LogFormat,
+    LogLevel,
+    MailUrl,
+    NewMember,
+    Seconds,
+    Switch,
+    WebAddress,
+)
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+BASE_DIR = Path(__file__).resolve().parent.parent
 
 
 class WrongEnvironment(Exception):
@@ -56,83 +57,6 @@ class OidcSettings:
     new: str
 
 
-def is_safe(url: object) -> bool:
-    """Whether what is sent there stays secret on its way: over HTTPS, or on this machine."""
-    if not isinstance(url, str):
-        return False
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        return False
-    return bool(host) and (
-        parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
-    )
-
-
-def _database(url: str) -> str:
-    try:
-        if urlsplit(url).scheme not in ("sqlite", "postgres", "postgresql"):
-            raise ValueError
-        environ.Env.db_url_config(url)
-    except ValueError:
-        raise ValueError("postgres://user:password@host/name, or nothing for SQLite") from None
-    return url
-
-
-def _mail_server(url: str) -> str:
-    try:
-        environ.Env.email_url_config(url)
-    except (ImproperlyConfigured, ValueError):
-        raise ValueError("smtp+tls://user:password@mail.lab.example:587") from None
-    return url
-
-
-def _web_address(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("a web address such as https://memorymark.lab.example")
-    return url.rstrip("/")
-
-
-def _issuer(url: str) -> str:
-    if not is_safe(url) or len(url) > _LONGEST_ISSUER:
-        raise ValueError(
-            "the provider's address, such as https://login.lab.example/realms/lab, of at most "
-            f"{_LONGEST_ISSUER} characters"
-        )
-    return url
-
-
-def _switch(value: object) -> object:
-    """Words that the engine, which reads ``MEMORYMARK_HUB`` itself, understands in the same way."""
-    if not isinstance(value, str):
-        return value
-    if value.lower() not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
-        raise ValueError("true or false")
-    return value.lower()
-
-
-def _names(value: object) -> object:
-    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-
-
-_lower = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
-_upper = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
-
-_Switch = Annotated[bool, BeforeValidator(_switch)]
-_Hosts = Annotated[tuple[str, ...], BeforeValidator(_names)]
-_Days = Annotated[int, Field(ge=0, le=36_500)]
-_Seconds = Annotated[int, Field(ge=1, le=7 * 24 * 3600)]
-_Issuer = Annotated[str, AfterValidator(_issuer)]
-_WebAddress = Annotated[str, AfterValidator(_web_address)]
-_DatabaseUrl = Annotated[str, AfterValidator(_database)]
-_MailUrl = Annotated[str, AfterValidator(_mail_server)]
-_NewMember = Annotated[Literal["nobody", "viewer", "member"], _lower]
-_FactorRule = Annotated[Literal["none", "admins", "all"], _lower]
-_LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], _upper]
-_LogFormat = Annotated[Literal["lines", "json"], _lower]
-
-
 def _variable(name: str, default: Any, help_text: str, *, secret: bool = False) -> Any:
     return Field(default, alias=name, description=help_text, repr=not secret)
 
@@ -145,7 +69,7 @@ class Environment(BaseModel):
     data_dir: Path = _variable(
         "MEMORYMARK_DATA_DIR", BASE_DIR / "var", "Folder of the database and the secret key"
     )
-    database_url: _DatabaseUrl | None = _variable(
+    database_url: DatabaseUrl | None = _variable(
         "DATABASE_URL",
         None,
         "`postgres://user:password@host/name`; not set: SQLite in the data folder",
@@ -162,23 +86,23 @@ class Environment(BaseModel):
     port: Annotated[int, Field(ge=1, le=65_535)] = _variable(
         "PORT", 8000, "Port the site listens on"
     )
-    hosts: _Hosts = _variable(
+    hosts: Hosts = _variable(
         "MEMORYMARK_HOSTS",
         (),
         "Host names the site answers to besides this machine's, separated by commas",
     )
-    https: _Switch = _variable("MEMORYMARK_HTTPS", False, "A proxy serves the site over HTTPS")
-    url: _WebAddress | None = _variable(
+    https: Switch = _variable("MEMORYMARK_HTTPS", False, "A proxy serves the site over HTTPS")
+    url: WebAddress | None = _variable(
         "MEMORYMARK_URL",
         None,
         "The site's address as members reach it. E-mails link to it (not set: "
         "`http://127.0.0.1:PORT`), and so do invitations and share links (not set: the address "
         "the site was opened at). Also for workers, which send e-mail",
     )
-    require_mfa: _FactorRule = _variable(
+    require_mfa: FactorRule = _variable(
         "MEMORYMARK_REQUIRE_MFA", "none", "Who must set up a second factor before anything else"
     )
-    oidc_issuer: _Issuer | None = _variable(
+    oidc_issuer: Issuer | None = _variable(
         "MEMORYMARK_OIDC_ISSUER",
         None,
         "An OpenID Connect provider that members can sign in with; set this and the next two, or "
@@ -193,17 +117,17 @@ class Environment(BaseModel):
     oidc_name: str = _variable(
         "MEMORYMARK_OIDC_NAME", "single sign-on", "The provider's name on the sign-in page"
     )
-    oidc_new: _NewMember = _variable(
+    oidc_new: NewMember = _variable(
         "MEMORYMARK_OIDC_NEW",
         "nobody",
         "The role of people who sign in there and have no account; `nobody` keeps them out",
     )
-    password_sign_in: _Switch = _variable(
+    password_sign_in: Switch = _variable(
         "MEMORYMARK_PASSWORD_SIGN_IN",
         True,
         "Passwords sign in; `false` needs an OpenID Connect provider",
     )
-    email_url: _MailUrl | None = _variable(
+    email_url: MailUrl | None = _variable(
         "EMAIL_URL",
         None,
         "The mail server: `smtp+tls://user:password@host:587`, or with TLS from the start "
@@ -213,18 +137,18 @@ class Environment(BaseModel):
     email_from: str | None = _variable(
         "DEFAULT_FROM_EMAIL", None, "The sender of e-mail. Also for workers"
     )
-    webhook_hosts: _Hosts = _variable(
+    webhook_hosts: Hosts = _variable(
         "MEMORYMARK_WEBHOOK_HOSTS",
         (),
         "Exact host names, separated by commas, that webhooks may call although their addresses "
         "are private. Also for workers",
     )
-    share_links: _Switch = _variable(
+    share_links: Switch = _variable(
         "MEMORYMARK_SHARE_LINKS",
         True,
         "Members can create links that show an analysis to people without an account",
     )
-    hub: _Switch = _variable(
+    hub: Switch = _variable(
         "MEMORYMARK_HUB",
         True,
         "The engine may fetch model configs from the Hugging Face hub. Also for workers",
@@ -244,13 +168,13 @@ class Environment(BaseModel):
         "What Prometheus has to send to read `/metrics`; not set: the page does not exist",
         secret=True,
     )
-    engine_deadline: _Seconds = _variable(
+    engine_deadline: Seconds = _variable(
         "ENGINE_DEADLINE_SECONDS", 900, "Longest time for an analysis"
     )
-    predict_deadline: _Seconds = _variable(
+    predict_deadline: Seconds = _variable(
         "PREDICT_DEADLINE_SECONDS", 60, "Longest time for a prediction beside the form"
     )
-    plan_deadline: _Seconds = _variable(
+    plan_deadline: Seconds = _variable(
         "PLAN_DEADLINE_SECONDS", 300, "Longest time for the advice on an analysis"
     )
     api_units: Annotated[int, Field(ge=0)] = _variable(
@@ -259,27 +183,27 @@ class Environment(BaseModel):
         "API units per member and minute: a request costs one, one that starts the engine ten; 0 "
         "for no limit",
     )
-    keep_log_days: _Days = _variable(
+    keep_log_days: Days = _variable(
         "MEMORYMARK_KEEP_LOG_DAYS",
         0,
         "Days after which log lines are removed; 0: never. Also for workers, as the next three",
     )
-    keep_failed_days: _Days = _variable(
+    keep_failed_days: Days = _variable(
         "MEMORYMARK_KEEP_FAILED_DAYS",
         0,
         "The same for analyses without an answer",
     )
-    keep_notification_days: _Days = _variable(
+    keep_notification_days: Days = _variable(
         "MEMORYMARK_KEEP_NOTIFICATION_DAYS", 0, "The same for notifications"
     )
     keep_lookup_days: Annotated[int, Field(ge=1, le=36_500)] = _variable(
         "MEMORYMARK_KEEP_LOOKUP_DAYS", 7, "The same for predictions that are not requested again"
     )
-    log_level: _LogLevel = _variable("LOG_LEVEL", "WARNING", "The least that is logged")
-    log_format: _LogFormat = _variable(
+    log_level: LogLevel = _variable("LOG_LEVEL", "WARNING", "The least that is logged")
+    log_format: LogFormat = _variable(
         "LOG_FORMAT", "lines", "`lines` for people, or `json`: one object per line"
     )
-    debug: _Switch = _variable(
+    debug: Switch = _variable(
         "DEBUG", False, "Tracebacks in the browser; never where others can reach the site"
     )
 

@@ -239,7 +239,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "AnalysisStatus": "analyses.models.Status",
         "Source": "engine.result.Source",
-        "Task": "engine.models.kinds.Task",
+        "Task": "engine.models.tasks.Task",
+        "ModelKindEnum": "engine.models.tasks.Kind",
         "HealthStatus": ["ok", "failing"],
     },
     "POSTPROCESSING_HOOKS": [

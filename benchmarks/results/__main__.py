@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from benchmarks.results.documents import fill_all
 from benchmarks.results.files import COMMANDS, NoResult, run, write
-from benchmarks.results.tables import fill_all
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,7 +21,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from memorymark_site.accounts.identities import Identity
-from memorymark_site.environment import OidcSettings, is_safe
+from memorymark_site.environment import OidcSettings
+from memorymark_site.variable_types import is_safe
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 """Signatures with a public key; one with the client's secret proves nothing to others."""

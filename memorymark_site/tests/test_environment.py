@@ -16,10 +16,10 @@ from memorymark_site.environment import (
     OidcSettings,
     WrongEnvironment,
     document,
-    is_safe,
     read,
 )
 from memorymark_site.operations.redaction import secrets_of
+from memorymark_site.variable_types import is_safe
 
 OIDC = {
     "MEMORYMARK_OIDC_ISSUER": "https://login.lab.example/realms/lab",
