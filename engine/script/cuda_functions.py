@@ -129,7 +129,7 @@ class _Current:
         pass
 
 
-class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
+class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]  # a metaclass known at run time
     """Takes PyTorch's own generators for instances as well."""
 
     def __instancecheck__(cls, instance: object) -> bool:

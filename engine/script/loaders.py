@@ -227,7 +227,7 @@ def _batches(sampler: BatchSampler) -> Iterator[list[int]]:
 def _how_many(sampler: BatchSampler) -> int:
     try:
         samples = len(sampler.sampler)  # type: ignore[arg-type]  # it need not have a length
-    except (TypeError, NotImplementedError):
+    except (TypeError, NotImplementedError):  # as samplers without a length raise it
         return ENOUGH_BATCHES
     return max(ENOUGH_BATCHES, samples // sampler.batch_size)
 

@@ -36,7 +36,21 @@ _OF_THE_HUB = (
 """Arguments of ``from_pretrained`` that say where weights come from, or how they are read."""
 
 _SHARING = ("tp_plan", "tp_size", "device_mesh", "distributed_config")
-_PUBLISHED_IN_BF16 = ("llama", "mistral", "qwen3", "gemma", "gemma2", "gemma3_text")
+_PUBLISHED_IN_BF16 = (
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "phi3",
+    "olmo3",
+    "smollm3",
+)
 
 Note = Callable[[str], None]
 
@@ -220,7 +234,7 @@ class _InLibraries(MetaPathFinder):
                     load(module)
                     self._replace(module)
 
-                spec.loader.exec_module = load_and_replace  # type: ignore[method-assign]
+                spec.loader.exec_module = load_and_replace  # type: ignore[method-assign]  # a loader per module
                 return spec
         return None
 

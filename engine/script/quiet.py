@@ -188,7 +188,7 @@ class _Silencer(MetaPathFinder):
                 run(module)
                 _silence(fullname)
 
-            spec.loader.exec_module = run_and_silence  # type: ignore[method-assign]
+            spec.loader.exec_module = run_and_silence  # type: ignore[method-assign]  # a loader per module
         return spec
 
 

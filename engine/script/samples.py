@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import InvalidInput
-from ..models.kinds import SizeLimits
+from ..models.tasks import SizeLimits
 from ..parsing import shown
 from ..result import Source
 from .sample_files import (

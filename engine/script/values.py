@@ -7,7 +7,7 @@ trace draws its own), and what is computed from them as long as it is small. For
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -27,22 +27,18 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
+from ..tracing.kept_values import MOST_KNOWN
 from ..tracing.known_values import KnownValues
 from ..tracing.operations import tensors_in
 from .placeholders import Values
 
 _aten = torch.ops.aten
 
-MOST_KNOWN = 2**18
-"""Integers and booleans are computed for real up to so many in a tensor: enough for the token ids
-and masks of the batches that are traced."""
-
-MOST_KNOWN_REALS = 2**8
-"""Real numbers are, up to so many: enough for the widths of a network's layers, or their rates."""
-
 
 class ScriptValues(KnownValues):
     """Fake tensors that keep their values where the script writes them down."""
+
+    keeps_whole_reals = False  # a script's parameters are made among them
 
     @property
     def avoid_device_init(self) -> bool:
@@ -52,40 +48,6 @@ class ScriptValues(KnownValues):
     @avoid_device_init.setter
     def avoid_device_init(self, value: bool) -> None:  # PyTorch 2.10 and older set it
         pass
-
-    def may_turn_const(self, t: torch.Tensor) -> bool:
-        """Whether a real tensor is small enough to be computed with."""
-        real = t.is_floating_point() or t.is_complex()
-        most = MOST_KNOWN_REALS if real else MOST_KNOWN
-        return type(t) is torch.Tensor and t.device.type == "cpu" and t.numel() <= most
-
-    def dispatch(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Run the operator on fake tensors; a view keeps values, and shares its tensor's memory."""
-        of = args[0] if args else None
-        if not isinstance(of, FakeTensor) or of.constant is None or not func.is_view:
-            return super().dispatch(func, types, args, kwargs)
-        values = of.constant
-        of.constant = None  # else the view would be a tensor of its own
-        try:
-            viewed = super().dispatch(func, types, args, kwargs)
-        finally:
-            of.constant = values
-        with _disable_current_modes():
-            kept = func(values, *args[1:], **(kwargs or {}))
-        for view, constant in zip(_list(viewed), _list(kept), strict=True):
-            view.constant = constant
-            self.fake_tensor_converter.add_constant_storage_mapping(view)
-        return viewed
-
-
-def _list(output: Any) -> Sequence[Any]:
-    return output if isinstance(output, list | tuple) else [output]
 
 
 class ValuesMode(TorchDispatchMode):
@@ -136,8 +98,6 @@ class ValuesMode(TorchDispatchMode):
             return func(*args, **kwargs)
         if func in _DRAWN and (drawn := self._draw(func, args, kwargs)) is not None:
             return drawn
-        if func in _WRITTEN_DOWN and (known := self._known(func, args, kwargs)) is not None:
-            return known
         try:
             return func(*args, **kwargs)
         except DataDependentOutputException:
@@ -151,18 +111,6 @@ class ValuesMode(TorchDispatchMode):
                 raise
             self._values.bound()
             return _LARGEST[func](*args, **kwargs)
-
-    def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A tensor that is written down, with its values; ``None`` where they are not kept."""
-        if kwargs.get("pin_memory") or str(kwargs.get("device") or "cpu") != "cpu":
-            return None
-        if not _few(func, args):
-            return None
-        with _disable_current_modes():
-            real = func(*args, **kwargs)
-        if real.is_floating_point() and func not in _SERIES:
-            return None  # parameters and the like, whose values change
-        return self._with_values(real)
 
     def _draw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Random integers with their values; ``None`` where they are too many, or no integers."""
@@ -184,18 +132,6 @@ class ValuesMode(TorchDispatchMode):
         )
 
 
-_SERIES = {
-    _aten.arange.default,
-    _aten.arange.start,
-    _aten.arange.start_step,
-    _aten.linspace.default,
-}
-_WRITTEN_DOWN = {
-    *_SERIES,
-    _aten.full.default,
-    _aten.ones.default,
-    _aten.zeros.default,
-}
 _Draw = Callable[..., torch.Tensor]
 
 
@@ -221,19 +157,6 @@ _DRAWN: dict[Any, Callable[[tuple[Any, ...]], tuple[_Draw, int]]] = {
 }
 """Operators that draw integers, and what draws as many with a generator."""
 _YES_OR_NO = {_aten.equal.default, _aten.is_nonzero.default, _aten.allclose.default}
-
-
-def _few(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a tensor that is written down as numbers can be made for real."""
-    if func._overloadpacket is _aten.arange:
-        numbers = [abs(number) for number in args if isinstance(number, int | float)]
-        return bool(numbers) and max(numbers) <= MOST_KNOWN
-    if func is _aten.linspace.default:
-        return int(args[2]) <= MOST_KNOWN
-    elements = 1
-    for length in args[0]:
-        elements *= int(length)
-    return elements <= MOST_KNOWN
 
 
 def _all_nonzero(tensor: torch.Tensor) -> torch.Tensor:

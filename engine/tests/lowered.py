@@ -46,7 +46,7 @@ def operators(run: Callable[[], object], behaviour: CudaBehaviour = A10) -> set[
 
 class _Names(TorchDispatchMode):
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch has no types here
         self.found: set[str] = set()
 
     def __torch_dispatch__(

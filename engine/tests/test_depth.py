@@ -10,17 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from benchmarks.coverage.small_configs import small_config
 from engine.events import Event, Log
 from engine.models.presets import Preset
-from engine.prediction import depths
+from engine.prediction import depths, traces
 from engine.prediction.depths import Depths
-from engine.prediction.tracer import trace
+from engine.prediction.tracer import trace, trace_model
 from engine.prediction.traces import trace_workload
 from engine.tests.conftest import small_workload
 from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
 from engine.tracing.depth import DeepTrace
 from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import NotAffine, Trace
 from engine.workload import Workload
 
 small = pytest.mark.usefixtures("small_models")
@@ -77,6 +79,16 @@ def test_gradients_that_add_up_over_all_blocks_need_two_more(
 def test_blocks_may_repeat_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=25, layer_types=[*WINDOWS * 12, "full_attention"])
     how = assert_same_as_whole(small_workload("gemma-3-1b", sequence_length=16))
+    assert how == "with 4 to 8 blocks in place of 24"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_blocks_of_two_kinds_are_numbered_where_they_have_a_number() -> None:
+    config = small_config("qwen3_next") | {
+        "num_hidden_layers": 24,
+        "layer_types": ["linear_attention", "full_attention"] * 12,
+    }
+    how = assert_same_as_whole(Workload("mixed", config=config, sequence_length=16))
     assert how == "with 4 to 8 blocks in place of 24"
 
 
@@ -145,6 +157,32 @@ def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> 
     trace_workload(small_workload("bert"), HOPPER, events.append)
     logged = [event.message for event in events if isinstance(event, Log)]
     assert "at two batch sizes, with 2 to 4 blocks in place of 12: " in logged[-1]
+
+
+@small
+def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_alike(*_: object) -> None:
+        raise NotAffine("not alike")
+
+    whole: list[int] = []
+
+    def count(model: Any, workload: Workload, batch_size: int, *rest: Any) -> Trace:
+        whole.extend([batch_size] * (len(model.bert.encoder.layer) == 12))
+        return trace_model(model, workload, batch_size, *rest)
+
+    deep(monkeypatch, num_hidden_layers=12)
+    monkeypatch.setattr(traces, "trace_every_batch_size", not_alike)
+    monkeypatch.setattr(depths, "trace_model", count)
+    workload = small_workload("bert")
+    events: list[Event] = []
+    trace_at = trace_workload(workload, HOPPER, events.append)
+    for batch_size in (3, 5):
+        assert trace_at(batch_size) == trace(workload, batch_size, HOPPER)
+    assert whole == []
+    (warned,) = (one for one in events if isinstance(one, Log) and one.level == "warning")
+    assert warned.message == "not alike; tracing each batch size separately"
 
 
 class Block(nn.Module):

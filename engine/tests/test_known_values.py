@@ -8,7 +8,13 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from engine.tracing.known_values import KnownValues
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("large_tensors")]
+
+
+@pytest.fixture
+def large_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each tensor had too many values to keep them all."""
+    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 1)
 
 
 def test_a_mask_of_ones_says_so() -> None:
@@ -160,3 +166,32 @@ def test_products_of_experts_are_as_large_as_real_ones(
     with KnownValues():
         fake = product()
     assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+
+
+def test_given_real_numbers_equal_no_number_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idefics looks for images that are all zero, which pad a batch."""
+    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 8)
+    with KnownValues() as mode:
+        pixels = mode.given(torch.rand(2, 3, 4, 4)).to(torch.bfloat16)
+        assert (pixels != 0).all()
+        real = (pixels == 0.0).sum(dim=(-1, -2, -3)) != 3 * 4 * 4
+        assert real.tolist() == [True, True]
+        assert pixels[real].shape == pixels.shape
+
+
+def test_neither_the_order_of_given_real_numbers_nor_what_is_computed_of_them_is_known() -> None:
+    with KnownValues() as mode:
+        pixels = mode.given(torch.rand(2, 3))
+        for unknown in (pixels < 0.5, pixels * 2 == 1.0, pixels.sum() == 0.0):
+            with pytest.raises(DataDependentOutputException):
+                bool(unknown.any())
+        padded = torch.zeros(3, 3)
+        padded[:2] = pixels
+        with pytest.raises(DataDependentOutputException):
+            bool((padded == 0).all())
+
+
+def test_what_a_model_demands_of_its_tensors_holds() -> None:
+    with KnownValues(checks_pass=True) as mode:
+        sizes = mode.given(torch.rand(3))
+        torch._check_tensor_all(sizes.sum() == 5)

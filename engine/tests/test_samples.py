@@ -18,7 +18,7 @@ from PIL import Image
 
 from engine.cli.main import main
 from engine.errors import InvalidInput
-from engine.models.kinds import SizeLimits
+from engine.models.tasks import SizeLimits
 from engine.parsing import collect
 from engine.result import Source
 from engine.script import sample_files as sample_texts

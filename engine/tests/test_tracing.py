@@ -13,6 +13,7 @@ from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
+from engine.workload import Workload
 
 small = pytest.mark.usefixtures("small_models")
 
@@ -43,6 +44,14 @@ def test_a_trace_is_the_same_in_every_process_and_call() -> None:
 
 
 @small
+def test_what_a_detector_keeps_by_size_is_not_there_before_the_first_step() -> None:
+    backbone = {"model_type": "rt_detr_resnet", "depths": [1] * 4, "out_indices": [2, 3, 4]}
+    config = {"model_type": "rt_detr", "num_queries": 12, "backbone_config": backbone}
+    workload = Workload("small", config=config, image_size=64)
+    first, second = (trace(workload, 2, None) for _ in range(2))
+    assert second.sizes == first.sizes
+
+
 def test_a_prediction_does_not_touch_a_present_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object) -> None:
         raise AssertionError("it begins a CUDA context")

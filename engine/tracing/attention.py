@@ -284,7 +284,7 @@ def _additive(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | 
     if mask is None or mask.dtype is not torch.bool:
         return mask
     lowest = torch.scalar_tensor(float("-inf"), dtype=query.dtype)
-    return _aten.where.ScalarSelf(mask, 0.0, lowest)  # type: ignore[no-any-return]
+    return _aten.where.ScalarSelf(mask, 0.0, lowest)  # type: ignore[no-any-return]  # operators are not typed
 
 
 _MASK_ALIGNMENT = 8

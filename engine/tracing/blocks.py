@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +15,9 @@ FEWEST = 6
 
 _LONGEST_PERIOD = 8
 """Blocks after which a model may repeat, such as five with a sliding window and one without."""
+
+_COUNT = "num_hidden_layers"
+"""Which every config of transformers has, under this name or another."""
 
 _Item = TypeVar("_Item")
 
@@ -30,7 +32,7 @@ class Run:
         start: The number of the first that does.
         period: After how many blocks they repeat.
         repeats: How often.
-        counted: The settings of each block that go up by one from block to block, such as its own
+        counted: The settings of blocks that go up by one from block to block, such as its own
             number, by their path in it.
     """
 
@@ -81,11 +83,12 @@ def runs_of(model: nn.Module) -> list[Run]:
 def _run(model: nn.Module, name: str, blocks: Sequence[nn.Module]) -> Run | None:
     """The run of a list that saves the most blocks."""
     facts = [dict(_facts(block)) for block in blocks]
-    counted = tuple(one for one in facts[0] if _counts([each.get(one) for each in facts]))
+    names = dict.fromkeys(name for each in facts for name in each)
+    counted = tuple(one for one in names if _counts([each.get(one) for each in facts]))
     for configured, values in _listed_in_configs(model, len(blocks)).items():
         for each, value in zip(facts, values, strict=True):
             each[f"config.{configured}"] = value
-    told = [{one: each[one] for one in each.keys() - {*counted}} for each in facts]
+    told = [{**each, **dict.fromkeys(each.keys() & {*counted})} for each in facts]
     best: Run | None = None
     for period in range(1, min(_LONGEST_PERIOD, len(blocks) // FEWEST) + 1):
         for start, end in _repeated(told, period):
@@ -125,10 +128,11 @@ def _facts(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _counts(values: Sequence[Any]) -> bool:
-    """Whether these are numbers that go up by one."""
-    if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+    """Whether these go up by one from block to block, in those blocks that have such a setting."""
+    given = [(number, value) for number, value in enumerate(values) if value is not None]
+    if not all(isinstance(value, int) and not isinstance(value, bool) for _, value in given):
         return False
-    return all(after == before + 1 for before, after in pairwise(values))
+    return len(given) > 1 and len({value - number for number, value in given}) == 1
 
 
 def _listed_in_configs(model: nn.Module, length: int) -> dict[str, list[Any]]:
@@ -168,20 +172,36 @@ def with_fewer(
     finally:
         for held, blocks in zip(lists, whole, strict=True):
             held._modules = blocks
-    for run in runs:
-        _number_anew(list(copied.get_submodule(run.name).children()), run.counted)
+    for run, count in wanted:
+        before = run.kept(range(run.length), fewest, count)
+        _number_anew(copied.get_submodule(run.name), before, run.counted)
     for config in _configs(copied):
         for run, count in wanted:
             for name, value in vars(config).items():
                 if isinstance(value, list) and len(value) == run.length:
                     setattr(config, name, run.kept(value, fewest, count))
+    for run in runs:
+        _count_anew(copied, run)
     return copied
 
 
-def _number_anew(blocks: Sequence[nn.Module], counted: Sequence[str]) -> None:
+def _count_anew(model: nn.Module, run: Run) -> None:
+    """Give the config around a run its number of blocks, from the last of which some count."""
+    around = run.name
+    while around:
+        around = around.rpartition(".")[0]
+        config = vars(model.get_submodule(around)).get("config")
+        if config is not None:
+            if getattr(config, _COUNT, None) == run.length:
+                setattr(config, _COUNT, len([*model.get_submodule(run.name).children()]))
+            return
+
+
+def _number_anew(blocks: nn.Module, before: Sequence[int], counted: Sequence[str]) -> None:
     """Number blocks without the gap: what is kept for each block, such as a cache, has none."""
-    for name in counted:
-        path, _, setting = name.rpartition(".")
-        first = getattr(blocks[0].get_submodule(path), setting)
-        for number, block in enumerate(blocks):
-            setattr(block.get_submodule(path), setting, first + number)
+    for number, (was, block) in enumerate(zip(before, blocks.children(), strict=True)):
+        parts = dict(block.named_modules())
+        for name in counted:
+            path, _, setting = name.rpartition(".")
+            if hasattr(part := parts.get(path), setting):
+                setattr(part, setting, getattr(part, setting) - was + number)

@@ -1,23 +1,28 @@
-"""Fake tensors that remember which values they hold, as far as that is simple and sure.
+"""Fake tensors that remember which values occur in them, as far as that is simple and sure.
 
 Training asks its masks for values: transformers drops a mask of ones, and then another attention
 kernel runs. A fake tensor has no values, so :class:`KnownValues` keeps the few that tell: those of
-filled tensors, of what was written into them, and of comparisons with them.
+filled tensors, of what was written into them, and of comparisons with them. Those may be large; of
+small tensors, :mod:`.kept_values` keeps every value. Real numbers that are given, such as an
+image's, are taken to differ from each number that code compares them with.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .fake_kernels import INSTEAD, as_real_kernels
+from .kept_values import KeptValues
 from .operations import tensors_in
 
 Scalar = bool | int | float
@@ -44,6 +49,9 @@ def _exactly(*values: Scalar) -> Held:
     return Held(frozenset(values), frozenset(values))
 
 
+ANY_REAL = float("nan")
+"""In the place of real numbers that are given: like NaN, they equal no number in the code."""
+
 _aten = torch.ops.aten
 _ASKING = _aten._local_scalar_dense.default
 
@@ -65,30 +73,37 @@ _COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
     getattr(_aten, name).Scalar: getattr(operator, name)
     for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
+_ORDERED = {getattr(_aten, name).Tensor for name in ("lt", "le", "gt", "ge")}
+_CHECKING = _aten._is_all_true.default
 _UNSCALING = _aten._amp_foreach_non_finite_check_and_unscale_.default
-_SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss.cu)
-    _aten.binary_cross_entropy.default,
-    _aten.mse_loss.default,
-    _aten.smooth_l1_loss.default,
-    _aten.soft_margin_loss.default,
-}
-_BATCH_NORM = _aten.native_batch_norm.default
-_ONEDNN_LAYER = _aten.mkldnn_rnn_layer.default
-_LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
-_GROUPED_PRODUCT = _aten._grouped_mm.default if hasattr(_aten, "_grouped_mm") else None
 _COPIED = (_aten.clone.default, _aten._to_copy.default)
+_QUANTIFYING: dict[Any, Callable[..., bool]] = {_aten.all.default: all, _aten.any.default: any}
+_SUMMED = (_aten.sum.default, _aten.sum.dim_IntList)
+_SAME_FOR_ANY_REAL = (_aten.eq.Scalar, _aten.ne.Scalar, _aten.index.Tensor, *_COPIED)
 _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
+_FOLLOWED = {
+    *_COMPARED,
+    *_QUANTIFYING,
+    *_NEGATED,
+    *_COPIED,
+    _aten.mul.Tensor,
+    _aten.index.Tensor,
+}
 
 
-class KnownValues(FakeTensorMode):
+class KnownValues(KeptValues):
     """A mode for fake tensors that answers for their values where it knows them.
 
-    It also multiplies experts as a group, lays out the gradients of layer norm, keeps the
-    statistics of batch norm and reduces losses as real kernels do.
+    Its kernels' results are laid out as real ones (:mod:`.fake_kernels`).
+
+    Args:
+        checks_pass: Whether what a model demands holds, of all of its real numbers, compared with
+            each other (boxes end after they begin), or by ``torch._check_tensor_all``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks_pass: bool = False) -> None:
         super().__init__()
+        self._checks_pass = checks_pass
         # By address of the storage; what a view shows of several values is not known.
         self._held: dict[int, Held] = {}
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -101,12 +116,28 @@ class KnownValues(FakeTensorMode):
     def _in(self, tensor: torch.Tensor) -> Held | None:
         if isinstance(tensor, FakeTensor) and tensor.constant is not None:
             with _disable_current_modes():
-                return _exactly(*tensor.constant.flatten().tolist())
+                return _exactly(*tensor.constant.unique().tolist())
         storage = tensor.untyped_storage()
         held = self._held.get(storage._cdata)
         if held is None or len(held.possible) == 1 or _is_whole(tensor, storage):
             return held
         return Held(held.possible, frozenset())
+
+    def given(self, real: torch.Tensor) -> FakeTensor:
+        """A fake tensor in the place of a real one; of real numbers it has no values."""
+        fake: FakeTensor = super().given(real)
+        if real.is_floating_point():
+            self._know(fake, Held(frozenset({ANY_REAL}), frozenset()))
+        elif fake.constant is None and (value := _one_value(real)) is not None:
+            self._know(fake, _exactly(value))
+        return fake
+
+    def _only_value(self, tensor: torch.Tensor) -> Scalar | None:
+        """The value of every number of a large tensor; ``None`` where that is not known."""
+        held = self._held.get(tensor.untyped_storage()._cdata)
+        if held is None or len(held.possible) > 1 or ANY_REAL in held.possible:
+            return None
+        return next(iter(held.possible))
 
     def dispatch(
         self,
@@ -117,23 +148,23 @@ class KnownValues(FakeTensorMode):
     ) -> Any:
         """Run the operator on fake tensors, and follow the values."""
         kwargs = kwargs or {}
-        if func is _ASKING:
-            asked = self.values(args[0])
-            if asked is not None and len(asked) == 1:
-                return next(iter(asked))
-        if func is _GROUPED_PRODUCT:
-            return _grouped_product(*args, **kwargs)
+        if func is _ASKING and len(asked := self.values(args[0]) or ()) == 1:
+            return next(iter(asked))
+        if func in INSTEAD:
+            return INSTEAD[func](*args, **kwargs)
         output: Any = super().dispatch(func, types, args, kwargs)
-        if func is _LAYER_NORM_BACKWARD:
-            output = (_contiguous(output[0]), *output[1:])
-        elif func is _BATCH_NORM:
-            output = (output[0], *_statistics(output[1:], args[1:5]))
-        elif func is _ONEDNN_LAYER and torch.is_grad_enabled():
-            output = (*output[:3], output[3].new_empty(_onednn_workspace(args, kwargs)))
-        elif func in _SHRUNK and output.dim() < args[0].dim():
-            output = torch.empty_like(args[0]).resize_(())  # the memory of the whole stays
+        if func in _SUMMED and (value := self._only_value(args[0])) is not None:
+            func, args = _aten.full.default, _sums(value, args[0], output)
+            output = super().dispatch(func, types, args, {"dtype": output.dtype})
+        output = as_real_kernels(func, args, kwargs, output)
         if func in _FILLED:
             self._know(output, _exactly(_FILLED[func](*args)))
+        elif _asks_whether_finite(func, args):
+            self._know(output, _exactly(True))
+        elif self._checks_pass and func in _ORDERED and args[0].is_floating_point():
+            self._know(output, Held(frozenset({True}), frozenset()))
+        elif self._checks_pass and func is _CHECKING:
+            self._know(output, _exactly(True))
         elif self._held:
             self._follow(func, args, kwargs, output)
         return output
@@ -144,20 +175,31 @@ class KnownValues(FakeTensorMode):
         if func._schema.is_mutable:
             self._write(func, args, kwargs)
             return
+        if func not in _FOLLOWED:
+            return
         held = self._in(args[0]) if args and isinstance(args[0], torch.Tensor) else None
-        if held is None:
+        if held is None or (ANY_REAL in held.possible and func not in _SAME_FOR_ANY_REAL):
             return
         if func in _COMPARED:
             self._know(output, held.mapped(lambda value: _COMPARED[func](value, args[1])))
+        elif func in _QUANTIFYING:
+            self._quantify(func, held, output)
+        elif func is _aten.mul.Tensor and all(map(self._is_true, args)):
+            self._know(output, held)
         elif func in _NEGATED and output.dtype is torch.bool:
             self._know(output, held.mapped(operator.not_))
-        elif func in _COPIED and held.possible <= {0, 1}:  # which every number format has
+        elif _copies(func, held):
             self._know(output, held)
-        elif func is _aten.all.default:
-            if not all(held.sure) or all(held.possible):
-                self._know(output, _exactly(all(held.sure)))
-        elif func is _aten.any.default and (any(held.sure) or not any(held.possible)):
-            self._know(output, _exactly(any(held.sure)))
+
+    def _is_true(self, factor: Any) -> bool:
+        held = self._in(factor) if isinstance(factor, torch.Tensor) else None
+        return held is not None and held.possible == {True}
+
+    def _quantify(self, func: Any, held: Held, output: torch.Tensor) -> None:
+        """Know whether all values are true, or any is, where these values tell."""
+        answers = {_QUANTIFYING[func](held.sure), _QUANTIFYING[func](held.possible)}
+        if len(answers) == 1:
+            self._know(output, _exactly(*answers))
 
     def _write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         written = None
@@ -194,63 +236,35 @@ class KnownValues(FakeTensorMode):
         self._storages.pop(address, None)
 
 
+def _asks_whether_finite(func: Any, args: Sequence[Any]) -> bool:
+    """Whether this is a part of ``torch.isfinite``: training goes well, and nothing overflows."""
+    if func is _aten.ne.Scalar:
+        return bool(args[1] == math.inf)
+    return func is _aten.eq.Tensor and args[0] is args[1]
+
+
 def _is_whole(tensor: torch.Tensor, storage: torch.UntypedStorage) -> bool:
     """Whether a tensor shows all of its storage."""
     return tensor.numel() * tensor.element_size() >= storage.nbytes()
 
 
-def _statistics(
-    found: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor | None]
-) -> Iterator[torch.Tensor]:
-    """Batch norm's mean and deviation of each channel as the real kernels keep them.
-
-    They are in fp32 where its parameters are (``is_mixed_type`` in native/batch_norm.h); the fake
-    ones are in the format of what comes in.
-    """
-    formats = {parameter.dtype for parameter in parameters if parameter is not None}
-    for statistic in found:
-        yield statistic.float() if torch.float32 in formats else statistic
+def _one_value(real: torch.Tensor) -> Scalar | None:
+    """The value that every number of a real tensor has; ``None`` where they differ."""
+    with _disable_current_modes():
+        first: Scalar = real.flatten()[0].item()
+        return first if bool((real == first).all()) else None
 
 
-def _onednn_workspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """What oneDNN keeps of a recurrent layer for backward, in bytes: only a real run tells."""
-
-    def real(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return torch.zeros(value.shape, dtype=value.dtype, requires_grad=True)
-
-    with _disable_current_modes(), torch.enable_grad():
-        found = _ONEDNN_LAYER(*map(real, args), **{name: real(kwargs[name]) for name in kwargs})
-    return 0 if found[3] is None else int(found[3].numel())
+def _copies(func: Any, held: Held) -> bool:
+    """Whether what an operator returns holds the same values."""
+    if func is _aten.index.Tensor:
+        return len(held.possible) == 1
+    return func in _COPIED and held.possible <= {0, 1, ANY_REAL}  # which every number format has
 
 
-def _grouped_product(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    offsets: torch.Tensor,
-    bias: None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """The products of a mixture of experts in one tensor, as real kernels lay them out.
-
-    Its size does not depend on how many tokens each expert gets. The fake kernel takes bf16 only
-    (torch 2.13), the real ones fp32 too.
-    """
-    size = [left.shape[-2], right.shape[-1]]
-    if left.dim() == right.dim():  # the gradients of the experts' weights
-        size = [offsets.shape[0], *size]
-    return left.new_empty(size, dtype=out_dtype)
-
-
-def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """Layer norm's gradient as the real kernels lay it out.
-
-    It is contiguous on every device (``native_layer_norm_backward`` in native/layer_norm.cpp and
-    cuda/layer_norm_kernel.cu). The fake one has the strides of what comes in; after pooling that is
-    a transposed view, which the next matrix product would copy.
-    """
-    return gradient if gradient is None else gradient.contiguous()
+def _sums(value: Scalar, summed: torch.Tensor, sums: torch.Tensor) -> tuple[list[int], Scalar]:
+    """The shape and the value of sums of one value."""
+    return list(sums.shape), value * summed.numel() // max(sums.numel(), 1)
 
 
 @cache

@@ -49,7 +49,7 @@ class CudaBehaviour:
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
-    """The behaviour of the GPUs of one compute capability.
+    """How GPUs of one compute capability behave.
 
     The workspace is 32 MiB from compute capability 9.0 up, else ``:4096:2:16:8``, 8,519,680 bytes
     (``parseChosenWorkspaceSize`` in aten/src/ATen/cuda/CublasHandlePool.cpp).
@@ -128,6 +128,8 @@ class CudaTemporaries:
                 yield Temporary(self._workspace, kept=True)
         elif func is _aten._scaled_dot_product_efficient_attention_backward.default:
             yield from _efficient_attention_backward(*args[1:4])
+        elif func is _aten._ctc_loss_backward.Tensor:
+            yield Temporary(args[6].nbytes)  # log_beta, like log_alpha (cuda/LossCTC.cu)
         elif func in _SUMMING_IN_FP32:
             yield from _flash_attention_backward(*args[1:3])
 

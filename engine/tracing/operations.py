@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from ..step.optimizers import OWN_KERNELS
 from .trace import Operation
 
 _MATRIX_PRODUCTS = {
@@ -37,6 +36,11 @@ _NORMS = {
     for way in ("", "_backward")
 }
 _EMBEDDING = torch.ops.aten.embedding
+_ASKING = torch.ops.aten._local_scalar_dense
+"""A value is asked for. ``tolist()`` asks for each here, and copies all at once for real."""
+
+OWN_KERNELS = "memorymark"
+"""Namespace of operators that stand for kernels that PyTorch does not have."""
 
 _NAMESPACES = ("aten", OWN_KERNELS)
 
@@ -55,7 +59,7 @@ def is_matrix_product(func: Any) -> bool:
 def cost(
     phase: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> Operation | None:
-    """The work of one operator call; ``None`` where no kernel runs (views, allocations).
+    """The work of one operator call; ``None`` where no kernel runs (views, allocations, asking).
 
     Args:
         phase: What the step is doing.
@@ -64,7 +68,7 @@ def cost(
         kwargs: Its keyword arguments.
         output: What it returned.
     """
-    if func.namespace not in _NAMESPACES or _is_view(func):
+    if func.namespace not in _NAMESPACES or _is_view(func) or func._overloadpacket is _ASKING:
         return None
     inputs = list(tensors_in((args, kwargs)))
     outputs = list(tensors_in(output))

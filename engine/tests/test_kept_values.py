@@ -1,0 +1,85 @@
+"""Values that fake tensors keep: those that say where tokens stand and how large images are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
+
+from engine.tracing.known_values import KnownValues
+
+pytestmark = pytest.mark.torch
+
+
+def test_what_is_given_can_be_asked() -> None:
+    real = torch.tensor([[3, 1], [0, 2]])
+    with KnownValues() as mode:
+        given = mode.given(real)
+        assert (given * 2).tolist() == [[6, 2], [0, 4]]
+        assert given.prod(-1).tolist() == [3, 0]
+        assert [part.shape[0] for part in torch.arange(3).split(given[0, :1].tolist())] == [3]
+
+
+def test_masks_choose_as_many_as_they_do_for_real() -> None:
+    real = torch.tensor([[1, 0, 1], [0, 0, 1]])
+    with KnownValues() as mode:
+        mask, numbers = mode.given(real) == 1, torch.rand(2, 3, 4)
+        assert numbers[mask].shape == (3, 4)
+        assert numbers[..., 0].masked_select(mask).shape == (3,)
+        assert mask.nonzero().shape == (3, 2)
+        assert torch.rand(2, 3).index_put((mask,), torch.rand(3)).shape == (2, 3)
+
+
+def test_masks_of_real_numbers_choose_as_many_as_they_do_for_real() -> None:
+    with KnownValues():
+        first = torch.zeros(3, 400, 1)
+        first[:, 200:] = 1
+        assert (1 - first).squeeze(-1).nonzero().shape == (600, 2)
+
+
+def test_masks_of_one_value_choose_all_or_nothing() -> None:
+    with KnownValues():
+        language, numbers = 2 * torch.ones(5), torch.rand(5, 4)
+        assert numbers[language == 2].shape == (5, 4)
+        assert numbers[language == 1].shape == (0, 4)
+
+
+def test_a_mask_for_each_number_of_an_embedding_is_only_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 6)
+    real = torch.tensor([[1, 0, 1], [0, 0, 1]])
+    with KnownValues() as mode:
+        mask, embedded = mode.given(real) == 1, torch.rand(2, 3, 1_000)
+        assert embedded[mask[..., None].expand_as(embedded)].shape == (3_000,)
+        assert embedded[:, mask[1]].shape == (2, 1, 1_000)
+
+
+def test_a_view_shares_the_memory_of_the_values() -> None:
+    with KnownValues():
+        mask = torch.ones(2, 3, dtype=torch.int64)
+        mask[1, 1:] = 0
+        assert mask.sum(1).tolist() == [3, 1]
+        assert mask.view(-1)[4:].tolist() == [0, 0]
+
+
+def test_real_numbers_are_not_kept() -> None:
+    real = torch.rand(2, 3)
+    with KnownValues() as mode, pytest.raises(DynamicOutputShapeException):
+        (mode.given(real) > 0.5).nonzero()
+
+
+def test_values_that_are_overwritten_by_unknown_ones_are_forgotten() -> None:
+    with KnownValues():
+        mask = torch.ones(4, dtype=torch.int64)
+        mask[:] = torch.rand(4) > 0.5
+        with pytest.raises(DynamicOutputShapeException):
+            mask.nonzero()
+
+
+def test_large_tensors_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 3)
+    with KnownValues():
+        assert torch.arange(3).nonzero().shape == (2, 1)
+        with pytest.raises(DynamicOutputShapeException):
+            torch.arange(4).nonzero()

@@ -1,0 +1,115 @@
+"""Results of fake kernels, as real ones lay them out where PyTorch's own fakes differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+_aten = torch.ops.aten
+
+_SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss.cu)
+    _aten.binary_cross_entropy.default,
+    _aten.mse_loss.default,
+    _aten.smooth_l1_loss.default,
+    _aten.soft_margin_loss.default,
+}
+_BATCH_NORM = _aten.native_batch_norm.default
+_ONEDNN_LAYER = _aten.mkldnn_rnn_layer.default
+_LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
+
+
+def as_real_kernels(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
+    """The result of a fake kernel as the real ones lay it out."""
+    if func is _LAYER_NORM_BACKWARD:
+        return (_contiguous(output[0]), *output[1:])
+    if func is _BATCH_NORM:
+        # Of series, which have no format with channels last, the real ones are contiguous.
+        normalised = output[0].contiguous() if output[0].dim() == 3 else output[0]
+        return (normalised, *_statistics(output[1:], args[1:5]))
+    if func is _ONEDNN_LAYER and torch.is_grad_enabled():
+        return (*output[:3], output[3].new_empty(_onednn_workspace(args, kwargs)))
+    if func in _SHRUNK and output.dim() < args[0].dim():
+        return torch.empty_like(args[0]).resize_(())  # the memory of the whole stays
+    return output
+
+
+def _statistics(
+    found: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor | None]
+) -> Iterator[torch.Tensor]:
+    """Batch norm's mean and deviation of each channel as the real kernels keep them.
+
+    They are in fp32 where its parameters are (``is_mixed_type`` in native/batch_norm.h); the fake
+    ones are in the format of what comes in.
+    """
+    formats = {parameter.dtype for parameter in parameters if parameter is not None}
+    for statistic in found:
+        yield statistic.float() if torch.float32 in formats else statistic
+
+
+def _onednn_workspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """What oneDNN keeps of a recurrent layer for backward, in bytes: only a real run tells."""
+
+    def real(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch.zeros(value.shape, dtype=value.dtype, requires_grad=True)
+
+    with _disable_current_modes(), torch.enable_grad():
+        found = _ONEDNN_LAYER(*map(real, args), **{name: real(kwargs[name]) for name in kwargs})
+    return 0 if found[3] is None else int(found[3].numel())
+
+
+def _grouped_product(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    offsets: torch.Tensor,
+    bias: None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """The products of a mixture of experts in one tensor, as real kernels lay them out.
+
+    Its size does not depend on how many tokens each expert gets. The fake kernel takes bf16 only
+    (torch 2.13), the real ones fp32 too.
+    """
+    size = [left.shape[-2], right.shape[-1]]
+    if left.dim() == right.dim():  # the gradients of the experts' weights
+        size = [offsets.shape[0], *size]
+    return left.new_empty(size, dtype=out_dtype)
+
+
+def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """Layer norm's gradient as the real kernels lay it out.
+
+    It is contiguous on every device (``native_layer_norm_backward`` in native/layer_norm.cpp and
+    cuda/layer_norm_kernel.cu). The fake one has the strides of what comes in; after pooling that is
+    a transposed view, which the next matrix product would copy.
+    """
+    return gradient if gradient is None else gradient.contiguous()
+
+
+def _ctc_loss(
+    log_probabilities: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss of each sample, and what backward needs: as large as the longest target.
+
+    Two states for each of its tokens and one more, at each of T times (``ctc_loss_gpu_template`` in
+    cuda/LossCTC.cu; on the CPU alike).
+    """
+    times, count = log_probabilities.shape[:2]
+    longest = int(target_lengths.max())
+    states = log_probabilities.new_empty((count, times, 2 * longest + 1))
+    return log_probabilities.new_empty(count), states
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {_aten._ctc_loss.Tensor: _ctc_loss}
+"""What runs in place of fake kernels that lack a format or a size."""
+if hasattr(_aten, "_grouped_mm"):  # from PyTorch 2.8 on
+    INSTEAD[_aten._grouped_mm.default] = _grouped_product

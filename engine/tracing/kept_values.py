@@ -1,0 +1,182 @@
+"""Fake tensors that keep their values, where these are few and not real numbers of a model.
+
+What a step does may depend on its masks, on the sizes of its images, on where its tokens stand.
+Those are small: they are computed for real beside the fake tensors, as far as they follow from what
+is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+_aten = torch.ops.aten
+
+MOST_KNOWN = 2**20
+"""Whole numbers are computed for real up to so many in a tensor: enough for the token ids and masks
+of the batches that are traced."""
+
+MOST_KNOWN_REALS = 2**8
+"""Fractions are, up to so many: enough for the widths of a network's layers, or their rates."""
+
+_SERIES = {
+    _aten.arange.default,
+    _aten.arange.start,
+    _aten.arange.start_step,
+    _aten.linspace.default,
+}
+_WRITTEN_DOWN = {
+    *_SERIES,
+    _aten.full.default,
+    _aten.ones.default,
+    _aten.zeros.default,
+    _aten.scalar_tensor.default,
+}
+_CHOOSING = {_aten.index.Tensor, _aten.masked_select.default}
+_MASKS = (torch.bool, torch.uint8)
+
+
+class KeptValues(FakeTensorMode):
+    """A mode for fake tensors that computes what is small for real, too."""
+
+    keeps_whole_reals = True
+    """Whether real numbers that are written down are kept: masks are, but parameters change."""
+
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        """Whether a real tensor is small enough to be computed with."""
+        if type(t) is not torch.Tensor or t.device.type != "cpu" or t.numel() > MOST_KNOWN:
+            return False
+        return not _has_fractions(t) or t.numel() <= MOST_KNOWN_REALS
+
+    def given(self, real: torch.Tensor) -> FakeTensor:
+        """A fake tensor in the place of a real one; it keeps the values unless they are reals."""
+        keeps = not real.is_floating_point() and self.may_turn_const(real)
+        fake: FakeTensor = self.fake_tensor_converter.from_real_tensor(
+            self, real, make_constant=keeps
+        )
+        return fake
+
+    def dispatch(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator on fake tensors, and on the values that are kept."""
+        kwargs = kwargs or {}
+        if func in _WRITTEN_DOWN and (known := self._written(func, args, kwargs)) is not None:
+            return known
+        if func in _CHOOSING and (chosen := _chosen(func, *args)) is not None:
+            return chosen
+        of = args[0] if args else None
+        if func.is_view and isinstance(of, FakeTensor) and of.constant is not None:
+            return self._view(func, types, of, args, kwargs)
+        return super().dispatch(func, types, args, kwargs)
+
+    def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A tensor that code writes down, with its values; ``None`` where they are not kept."""
+        if kwargs.get("pin_memory") or str(kwargs.get("device") or "cpu") != "cpu":
+            return None
+        if not _few(func, args):
+            return None
+        with _disable_current_modes():
+            real = func(*args, **kwargs)
+        if real.is_floating_point() and func not in _SERIES and not self.keeps_whole_reals:
+            return None
+        if not self.may_turn_const(real):
+            return None
+        return self.fake_tensor_converter.from_real_tensor(self, real, make_constant=True)
+
+    def _view(
+        self,
+        func: Any,
+        types: Sequence[type],
+        of: FakeTensor,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """A view, which shares the memory of the values too."""
+        values = of.constant
+        of.constant = None  # else the view would be a tensor of its own
+        try:
+            viewed = super().dispatch(func, types, args, kwargs)
+        finally:
+            of.constant = values
+        with _disable_current_modes():
+            kept = func(values, *args[1:], **kwargs)
+        for view, constant in zip(_list(viewed), _list(kept), strict=True):
+            view.constant = constant
+            self.fake_tensor_converter.add_constant_storage_mapping(view)
+        return viewed
+
+
+def _has_fractions(real: torch.Tensor) -> bool:
+    """Whether there are others than whole numbers; masks are often real numbers, but whole."""
+    if real.is_complex():
+        return True
+    if not real.is_floating_point():
+        return False
+    with _disable_current_modes():
+        return not bool((real == real.round()).all())
+
+
+def _few(func: Any, args: Sequence[Any]) -> bool:
+    """Whether a tensor that is written down as numbers can be made for real."""
+    if func._overloadpacket is _aten.arange:
+        numbers = [abs(number) for number in args if isinstance(number, int | float)]
+        return bool(numbers) and max(numbers) <= MOST_KNOWN
+    if func is _aten.scalar_tensor.default:
+        return True
+    if func is _aten.linspace.default:
+        return int(args[2]) <= MOST_KNOWN
+    return torch.Size(args[0]).numel() <= MOST_KNOWN
+
+
+def _chosen(func: Any, tensor: torch.Tensor, by: Any) -> torch.Tensor | None:
+    """What masks choose of a tensor; ``None`` unless the tensor alone is not known."""
+    if isinstance(tensor, FakeTensor) and tensor.constant is not None:
+        return None
+    if func is _aten.masked_select.default:
+        if not _is_known(by):
+            return None
+        with _disable_current_modes():
+            shape = torch.broadcast_shapes(tensor.shape, by.shape)
+            count = int(by.constant.expand(shape).sum())
+        return tensor.new_empty(count)
+    masks = [index for index in by if index is not None and index.dtype in _MASKS]
+    if not masks or not all(map(_is_known, masks)):
+        return None
+    places = [place for place, index in enumerate(by) if index is not None]
+    if len(places) == 1:
+        return _chosen_by(masks[0], tensor, places[0])
+    rows: list[torch.Tensor | None] = []
+    for index in by:
+        is_mask = index is not None and index.dtype in _MASKS
+        rows += index.nonzero().unbind(1) if is_mask else [index]
+    indexed: torch.Tensor = _aten.index.Tensor(tensor, rows)
+    return indexed
+
+
+def _chosen_by(mask: Any, tensor: torch.Tensor, place: int) -> torch.Tensor:
+    """What one mask chooses of a tensor, behind so many dimensions.
+
+    The mask is only counted: one for each number of an embedding is large, though it repeats the
+    values of a small one.
+    """
+    with _disable_current_modes():
+        count = int(mask.constant.count_nonzero())
+    behind = tensor.shape[place + mask.dim() :]
+    return tensor.new_empty([*tensor.shape[:place], count, *behind])
+
+
+def _is_known(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) and tensor.constant is not None
+
+
+def _list(output: Any) -> Sequence[Any]:
+    return output if isinstance(output, list | tuple) else [output]
