@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .errors import InvalidInput
 from .models.config import LARGEST_CONFIG_BYTES, parse_config
-from .models.kinds import Kind
+from .models.tasks import Kind
 from .workload import Workload
 
 SWITCH = "MEMORYMARK_HUB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -9,13 +10,14 @@ from typing import Annotated, Any
 
 from .allocator.options import AllocatorOptions
 from .border import read, settle
+from .choices import Attention, Precision
 from .errors import InvalidInput
 from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
-from .models.kinds import Kind
 from .models.presets import PRESETS, find_model
+from .models.tasks import Kind
 from .parsing import bytes_of, collect, unknown_fields
-from .workload import LARGEST_ACCUMULATION, Attention, Precision, Workload
+from .workload import LARGEST_ACCUMULATION, Workload
 
 LARGEST_BATCH_SIZE = 65_536
 """Upper bound of all batch sizes, so that no extrapolation runs away."""
@@ -83,7 +85,7 @@ class Assumptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(ABC):
     """The settings of every analysis, of a known model or a script."""
 
     gpu: Annotated[
@@ -183,12 +185,14 @@ class Request:
             raise InvalidInput(wrong)
 
     @property
+    @abstractmethod
     def gradient_accumulation(self) -> int:
-        raise NotImplementedError
+        """Micro-batches per optimizer step today."""
 
     @property
+    @abstractmethod
     def world_size(self) -> int:
-        raise NotImplementedError
+        """GPUs that share the work."""
 
     @property
     def known_batch_size(self) -> int:

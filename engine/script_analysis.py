@@ -16,6 +16,7 @@ from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
+from .choices import Precision
 from .errors import DoesNotFit, EngineError, InvalidInput
 from .events import Event, Log, Stage
 from .gpus import GPUS, LOCAL, Gpu
@@ -45,7 +46,6 @@ from .script.request import ScriptRequest
 from .script.trace import CannotTrace, found_loaders
 from .tracing.lowering import cuda_behaviour
 from .tracing.trace import Category, Trace
-from .workload import Precision
 
 Emit = Callable[[Event], None]
 

@@ -6,18 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .models.kinds import Task
+from .models.tasks import Task
 from .workload import Workload
-
-_OF_TEXT = {
-    Task.SEQUENCE_CLASSIFICATION: "tokens",
-    Task.TOKEN_CLASSIFICATION: "tokens",
-    Task.MASKED_LANGUAGE_MODELLING: "tokens",
-    Task.CAUSAL_LANGUAGE_MODELLING: "tokens",
-    Task.SEQUENCE_TO_SEQUENCE: "source tokens",
-}
-"""The tasks whose whole input is text, with what is counted of it. An image with its caption and
-speech with its transcript are not: their tokens say little about the work."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +39,11 @@ def tokens_of(trained: Workload | Mapping[str, Any] | None) -> Tokens | None:
     if trained is None:
         return None
     fields = vars(trained) if isinstance(trained, Workload) else trained
-    length, unit = fields.get("sequence_length"), _OF_TEXT.get(fields.get("task"))  # type: ignore[arg-type]  # stored as text, which equals the task
-    return Tokens(length, unit) if length and unit else None
+    length, task = fields.get("sequence_length"), fields.get("task")
+    if not length or task not in list(Task):
+        return None
+    unit = Task(task).facts.counts
+    return Tokens(length, unit) if unit else None
 
 
 def tokens_per_second(

@@ -8,73 +8,20 @@ from typing import Annotated, Any
 
 from . import software
 from .border import read, settle
+from .choices import Attention, Mode, Optimizer, Parallelism, Precision
 from .errors import InvalidInput
-from .fields import Choice, Described, Group, Interval, described_fields
+from .fields import Described, Group, Interval, described_fields
 from .models.config import LARGEST_LABEL_COUNT, parse_config
-from .models.kinds import (
-    LARGEST_IMAGE_SIZE,
-    LARGEST_SEQUENCE_LENGTH,
-    Kind,
-    Model,
-    Task,
-    hub_model,
-    spoken,
-)
+from .models.diffusion import IMAGE_MULTIPLE
+from .models.model import Model, hub_model
 from .models.presets import PRESETS, find_model
+from .models.tasks import LARGEST_IMAGE_SIZE, LARGEST_SEQUENCE_LENGTH, SIZES, Kind, Task, spoken
 from .parsing import collect, unknown_fields
 
 LARGEST_ACCUMULATION = 1024
 
 OWN_CONFIG = "own-config"
 """Name of a model that is known only by its config."""
-
-
-class Precision(Choice):
-    """Number formats of a training step, named as Lightning and PyTorch users name them."""
-
-    FP32 = "fp32", "fp32: 32-bit floats throughout"
-    TF32 = "tf32", "tf32: fp32 with TF32 matrix units"
-    BF16_MIXED = "bf16-mixed", "bf16-mixed: autocast to bfloat16"
-    FP16_MIXED = "fp16-mixed", "fp16-mixed: autocast to float16, scaled loss"
-    BF16_TRUE = "bf16-true", "bf16-true: weights in bfloat16 too"
-
-
-class Optimizer(Choice):
-    """Optimizers; ``none`` runs forward, loss and backward only."""
-
-    ADAMW = "adamw", "AdamW, fused"
-    ADAMW_FOREACH = "adamw-foreach", "AdamW, foreach"
-    ADAMW_8BIT = "adamw-8bit", "AdamW, 8-bit (bitsandbytes)"
-    ADAFACTOR = "adafactor", "Adafactor"
-    LION = "lion", "Lion"
-    SGD_MOMENTUM = "sgd-momentum", "SGD with momentum"
-    SGD = "sgd", "SGD"
-    RMSPROP = "rmsprop", "RMSprop"
-    ADAGRAD = "adagrad", "Adagrad"
-    NONE = "none", "none: forward, loss and backward only"
-
-
-class Mode(Choice):
-    """Module mode. ``eval`` switches dropout off and still runs backward."""
-
-    TRAIN = "train", "train: dropout on"
-    EVAL = "eval", "eval: dropout off, backward still runs"
-
-
-class Attention(Choice):
-    """How attention is computed: PyTorch's choice of kernels, all scores kept, or flash only."""
-
-    SDPA = "sdpa", "sdpa: PyTorch chooses the kernel"
-    EAGER = "eager", "eager: every score is kept"
-    FLASH = "flash", "flash: FlashAttention only"
-
-
-class Parallelism(Choice):
-    """How several GPUs share the work: whole copies, or everything sharded."""
-
-    NONE = "none", "none: one GPU"
-    DDP = "ddp", "DDP: a whole copy on each GPU"
-    FSDP = "fsdp", "FSDP: everything sharded"
 
 
 @dataclass(frozen=True)
@@ -141,6 +88,56 @@ class Workload:
             unit="pixels per side",
             empty="the model's own",
             metavar="PIXELS",
+        ),
+    ] = None
+    image_count: Annotated[
+        int | None,
+        Interval(ge=1, le=SIZES["image_count"]),
+        Described(
+            "Images",
+            "Images per sample, for a model that writes about images. They take tokens of their "
+            "own, besides those of the text.",
+            Group.TRAINING,
+            unit="images per sample",
+            empty="1",
+            metavar="IMAGES",
+        ),
+    ] = None
+    target_count: Annotated[
+        int | None,
+        Interval(ge=1, le=SIZES["target_count"]),
+        Described(
+            "Objects",
+            "Objects or segments per image, for detection and segmentation.",
+            Group.TRAINING,
+            unit="objects per image",
+            empty="7, as in COCO",
+            metavar="OBJECTS",
+        ),
+    ] = None
+    frame_count: Annotated[
+        int | None,
+        Interval(ge=1, le=SIZES["frame_count"]),
+        Described(
+            "Frames",
+            "Frames per sample, for a model that reads videos.",
+            Group.TRAINING,
+            unit="frames per sample",
+            empty="the model's own",
+            metavar="FRAMES",
+        ),
+    ] = None
+    audio_seconds: Annotated[
+        int | None,
+        Interval(ge=1, le=SIZES["audio_seconds"]),
+        Described(
+            "Audio length",
+            "Seconds of sound per sample, for a model that listens. Whisper's extractor fills up "
+            "to 30.",
+            Group.TRAINING,
+            unit="seconds per sample",
+            empty="the task's own",
+            metavar="SECONDS",
         ),
     ] = None
     task: Annotated[
@@ -278,7 +275,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        settle(self, wrong, but=("model", "config", "task", "label_count", "software", *_SIZES))
+        settle(self, wrong, but=("model", "config", "task", "label_count", "software", *SIZES))
         self._settle_model(wrong)
         self._settle_software(wrong)
         if not wrong:
@@ -294,17 +291,29 @@ class Workload:
             wrong["frozen_backbone"] = "LoRA freezes the backbone already; choose one of the two"
         if self.attention is Attention.FLASH and not half:
             wrong["attention"] = "FlashAttention needs half precision; choose bf16-mixed or sdpa"
+        if self.attention is Attention.EAGER and self.preset.package:
+            wrong["attention"] = f"models of {self.preset.package} use PyTorch's; choose sdpa"
+        if self.task is Task.TEXT_TO_IMAGE:
+            wrong |= self._contradictions_of_diffusion()
         if self.parallelism is Parallelism.NONE and self.world_size > 1:
             wrong["parallelism"] = f"choose ddp or fsdp to share among {self.world_size} GPUs"
         if self.parallelism is not Parallelism.NONE and self.world_size == 1:
             wrong["world_size"] = "give the number of GPUs that share the work, 2 or more"
         if self.gradient_as_bucket_view and self.parallelism is not Parallelism.DDP:
             wrong["gradient_as_bucket_view"] = "only ddp has buckets; leave it off or choose ddp"
-        if self.use_cache and not self.preset.caches:
+        if self.use_cache and not self.preset.caches(self.task):
             name = self.preset.display_name
             wrong["use_cache"] = f"{name} returns no keys and values in training; leave it empty"
         if self.parallelism is Parallelism.FSDP and self.optimizer in _NOT_ON_SHARDS:
             wrong["optimizer"] = f"{self.optimizer} does not run on FSDP's shards; choose adamw"
+        return wrong
+
+    def _contradictions_of_diffusion(self) -> dict[str, str]:
+        wrong = {}
+        if (self.image_size or 0) % IMAGE_MULTIPLE:
+            wrong["image_size"] = f"enter a multiple of {IMAGE_MULTIPLE}"
+        if self.parallelism is Parallelism.FSDP:
+            wrong["parallelism"] = "frozen encoders are not predicted with fsdp; choose ddp"
         return wrong
 
     def _settle_model(self, wrong: dict[str, str]) -> None:
@@ -345,12 +354,13 @@ class Workload:
             self._read("label_count", wrong)
 
     def _settle_sizes(self, model: Model, wrong: dict[str, str]) -> None:
-        for name in _SIZES:
-            limits = getattr(model, name)
+        task = None if "task" in wrong else self.task
+        for name in SIZES:
+            limits = model.limits(name, task)
             if limits is None:
                 if getattr(self, name) is not None:
-                    kind = name.replace("_", " ")
-                    wrong[name] = f"{model.display_name} takes no {kind}; leave it empty"
+                    size = f"{name.replace('_', ' ')} for {spoken(task or model.task)}"
+                    wrong[name] = f"{model.display_name} takes no {size}; leave it empty"
             elif getattr(self, name) is not None:
                 self._read(name, wrong, Interval(ge=limits.smallest, le=limits.largest))
             elif model.kind is not Kind.UNKNOWN:
@@ -409,7 +419,6 @@ def _refused(task: str, model: Model) -> str:
 
 
 _UNKNOWN = hub_model("")
-_SIZES = ("sequence_length", "image_size")
 _NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
 # end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 from unittest.mock import patch
 
@@ -18,15 +19,19 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
 )
 from transformers import CONFIG_MAPPING, AutoModelForZeroShotImageClassification
+from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
+from transformers.utils.logging import warning_once
 
-from engine.models.architectures import ARCHITECTURES, Architecture
-from engine.models.config import describe, text_config
-from engine.models.kinds import Kind, Task
+from engine.models.architectures import ARCHITECTURES, OF_PACKAGES, Architecture
+from engine.models.config import text_config
+from engine.models.tasks import Task
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.building import TASKS
 from engine.step.training import build_model, prepare, training_step
+from engine.step.transformers_versions import text_part
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Trace
@@ -35,27 +40,31 @@ from engine.workload import Workload
 from .small_configs import POSITIONS, small_config
 
 BATCH_SIZE = 3
-SEQUENCE_LENGTH = 32
-IMAGE_SIZE = 64
+SIZES = {
+    "sequence_length": 32,
+    "image_size": 64,
+    "image_count": 2,
+    "target_count": 3,
+    "frame_count": 8,
+    "audio_seconds": 2,
+}
 LARGEST_PARAMETER_COUNT = 100_000_000
 
-KINDS = {
-    Task.IMAGE_CLASSIFICATION: Kind.IMAGE,
-    Task.CONTRASTIVE: Kind.IMAGE_TEXT,
-    Task.SPEECH_RECOGNITION: Kind.SPEECH,
-}
-"""Of the models with such a task; all others read text."""
-
-_MAPPINGS = TASKS | {Task.CONTRASTIVE: AutoModelForZeroShotImageClassification}
-_FALLING_BACK = re.compile(r"falling back to its reference .* because `(\w+)` is not installed")
+_FALLING_BACK = re.compile(r"falling back to its reference .* because `([\w-]+)` is not installed")
 _FAKE = "torch._subclasses.fake_tensor"
 _WINDOWS = {"window_size", "patch_size", "depths"}
-_NEEDS = {
-    Kind.TEXT: ("vocab_size",),
-    Kind.IMAGE_TEXT: ("vocab_size",),
-    Kind.SPEECH: ("vocab_size", "num_mel_bins", "max_source_positions"),
-}
-_POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len")
+_NO_PROCESSOR = (
+    "transformers has no image processor on Pillow for it, and it does not read plain squares"
+)
+_PUBLISHED_EXTRACTORS = {"wav2vec2-bert": "SeamlessM4TFeatureExtractor"}
+"""Of published models, where transformers names one that makes what they do not read."""
+_POSITIONS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_target_positions",
+    "max_decoder_position_embeddings",
+    "max_seq_len",
+)
 
 
 class Refused(Exception):
@@ -79,43 +88,84 @@ class Outcome:
 
 def pairs() -> list[tuple[str, Task]]:
     """Every type of model and task that transformers has a class for, by type."""
-    found = {
+    return sorted(
         (model_type, task)
-        for task, auto_class in _MAPPINGS.items()
-        for model_type in auto_class._model_mapping._model_mapping
-    }
-    return sorted(found)
+        for task in TASKS
+        for model_type in types_for(task) - OF_PACKAGES.keys()  # tried apart
+    )
 
 
 def types_for(task: Task) -> set[str]:
-    """The types of models that transformers has a class for."""
-    return set(_MAPPINGS[task]._model_mapping._model_mapping)
+    """The types of models that transformers has a class for, or a class without a head."""
+    if task is Task.CONTRASTIVE:
+        return _types(AutoModelForZeroShotImageClassification)
+    if task is Task.SENTENCE_EMBEDDING:
+        read_text = _types(TASKS[Task.MASKED_LANGUAGE_MODELLING]) | types_for_decoders()
+        return read_text & _types(TASKS[task])
+    if task is Task.PERMUTED_LANGUAGE_MODELLING:
+        classes = TASKS[task]._model_mapping
+        return {
+            config.model_type
+            for config, model in classes.items()
+            if "perm_mask" in signature(model.forward).parameters
+        }
+    return _types(TASKS[task])
 
 
-def kind_of(model_type: str) -> Kind:
-    """What a type of model reads: images, pairs or speech if any of its tasks does."""
-    for task in (Task.SPEECH_RECOGNITION, Task.CONTRASTIVE, Task.IMAGE_CLASSIFICATION):
-        if model_type in types_for(task):
-            return KINDS[task]
-    return Kind.TEXT
+def types_for_decoders() -> set[str]:
+    return _types(TASKS[Task.CAUSAL_LANGUAGE_MODELLING])
+
+
+def _types(auto_class: Any) -> set[str]:
+    return set(auto_class._model_mapping._model_mapping)
 
 
 def try_pair(model_type: str, task: Task) -> Outcome:
     """Trace two steps of a small model, and run the same two."""
     try:
-        with _listening_to_libraries():
+        with _listening_to_libraries() as missing:
             config = _config(model_type)
-            _check_kind(model_type, task)
+            _check_task(model_type, task)
             architecture = _architecture(model_type, task, config)
-            try:
-                return _try_architecture(architecture, config)
-            except Refused:
-                if not config.keys() >= _WINDOWS:
-                    raise
-                # A small image does not fill its windows, which Swin cannot do without.
-                return _try_architecture(replace(architecture, windows=True), config)
+            outcome = _try_variants(architecture, config)
     except Refused as refusal:
         return Outcome(str(refusal))
+    if missing:
+        return replace(outcome, facts=outcome.facts | {"kernels": sorted(missing)})
+    return outcome
+
+
+def _try_variants(architecture: Architecture, config: dict[str, Any]) -> Outcome:
+    try:
+        return _try_architecture(architecture, config)
+    except Refused:
+        if config.keys() >= _WINDOWS:
+            # A small image does not fill its windows, which Swin cannot do without.
+            return _try_architecture(replace(architecture, windows=True), config)
+        if "image_count" in architecture.tasks[0].facts.sizes:
+            return _try_with_one_image(architecture, config)
+        if architecture.image_processor:
+            return _try_architecture(replace(architecture, square_images=True), config)
+        raise
+
+
+def try_config(config: dict[str, Any], task: Task, **sizes: Any) -> Outcome:
+    """Trace two steps of the model of a config, and run the same two, at the given sizes."""
+    try:
+        with _listening_to_libraries():
+            workload = Workload("small", config=config, task=task, **sizes)
+            return Outcome(same_trace=_compare(workload, _real_trace(workload)))
+    except Refused as refusal:
+        return Outcome(str(refusal))
+
+
+def _try_with_one_image(architecture: Architecture, config: dict[str, Any]) -> Outcome:
+    try:
+        return _try_architecture(replace(architecture, one_image=True), config)
+    except Refused as refusal:
+        if not architecture.image_processor:
+            raise Refused(_NO_PROCESSOR) from refusal
+        raise
 
 
 def _try_architecture(architecture: Architecture, config: dict[str, Any]) -> Outcome:
@@ -128,9 +178,9 @@ def _try_architecture(architecture: Architecture, config: dict[str, Any]) -> Out
 
 
 def facts_of(architecture: Architecture) -> dict[str, Any]:
-    """What differs from an architecture that needs nothing, but for its kind and tasks."""
-    usual = Architecture(kind=architecture.kind)
-    names = vars(usual).keys() - {"kind", "tasks", "refused"}
+    """What differs from an architecture that needs nothing, but for its tasks."""
+    usual = Architecture()
+    names = vars(usual).keys() - {"tasks", "refused"}
     return {
         name: value
         for name in sorted(names)
@@ -138,15 +188,13 @@ def facts_of(architecture: Architecture) -> dict[str, Any]:
     }
 
 
-def _check_kind(model_type: str, task: Task) -> None:
-    kind = kind_of(model_type)
-    if kind is not KINDS.get(task, Kind.TEXT):
-        raise Refused(f"its models are predicted as {kind} models, and this task has other inputs")
-    two_parts = CONFIG_MAPPING[model_type]().is_encoder_decoder
-    if task is Task.SEQUENCE_TO_SEQUENCE and not two_parts:
+def _check_task(model_type: str, task: Task) -> None:
+    config = CONFIG_MAPPING[model_type]()
+    if task is Task.SEQUENCE_TO_SEQUENCE and not config.is_encoder_decoder:
         raise Refused("it has no encoder of text: what it reads for this task is sound or images")
-    is_masked = model_type in types_for(Task.MASKED_LANGUAGE_MODELLING)
-    if task is Task.CAUSAL_LANGUAGE_MODELLING and is_masked and not two_parts:
+    is_encoder = model_type in types_for(Task.MASKED_LANGUAGE_MODELLING)
+    can_decode = config.is_encoder_decoder or hasattr(config, "is_decoder")
+    if task is Task.CAUSAL_LANGUAGE_MODELLING and is_encoder and not can_decode:
         raise Refused("it is an encoder, which sees the tokens it would have to predict")
 
 
@@ -158,31 +206,34 @@ def _config(model_type: str) -> dict[str, Any]:
 
 
 def _architecture(model_type: str, task: Task, config: Mapping[str, Any]) -> Architecture:
-    architecture = Architecture(kind=kind_of(model_type), tasks=(task,))
-    if architecture.kind is not Kind.IMAGE:
+    architecture = Architecture(tasks=(task,))
+    if "sequence_length" in task.facts.sizes:
         text = text_config(config)
-        needs = _NEEDS[architecture.kind]
-        if missing := ", ".join(name for name in needs if name not in text):
-            raise Refused(f"its config has no {missing} of its own")
         positions = next((name for name in _POSITIONS if name in text), "")
-        architecture = replace(architecture, needs=needs, positions=positions)
-    if architecture.kind in (Kind.IMAGE, Kind.IMAGE_TEXT):
-        found = IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type)
-        if not found or "pil" not in found:
-            raise Refused("transformers has no image processor on Pillow for it")
-        architecture = replace(architecture, image_processor=found["pil"])
+        architecture = replace(architecture, positions=positions)
+    if "image_size" in task.facts.sizes:
+        architecture = replace(architecture, image_processor=_image_processor(model_type))
+    if "audio_seconds" in task.facts.sizes:
+        known = FEATURE_EXTRACTOR_MAPPING_NAMES | _PUBLISHED_EXTRACTORS
+        extractor = known.get(model_type)
+        if extractor is None:
+            raise Refused("transformers has no feature extractor for it")
+        architecture = replace(architecture, feature_extractor=extractor)
     return architecture
+
+
+def _image_processor(model_type: str) -> str:
+    """The image processor of its own, or of a model with the same processor of images and text."""
+    processor = PROCESSOR_MAPPING_NAMES.get(model_type)
+    kin = [other for other, name in PROCESSOR_MAPPING_NAMES.items() if name == processor]
+    known = [IMAGE_PROCESSOR_MAPPING_NAMES.get(one) or {} for one in (model_type, *kin)]
+    return next((names["pil"] for names in known if "pil" in names), "")
 
 
 def _workload(architecture: Architecture, config: dict[str, Any]) -> Workload:
     try:
-        sizes: dict[str, int] = {}
-        if architecture.kind is not Kind.IMAGE:
-            sizes["sequence_length"] = SEQUENCE_LENGTH
-        if architecture.image_processor:
-            limits = describe(config, "small").image_size
-            sizes["image_size"] = max(IMAGE_SIZE, limits.smallest if limits else 0)
-        workload = Workload("small", config=config, task=architecture.tasks[0], **sizes)  # type: ignore[arg-type]  # sizes only
+        workload = Workload("small", config=config, task=architecture.tasks[0])
+        workload = replace(workload, **_small_sizes(workload))
         with torch.device("meta"):
             model = build_model(workload)
     except Refused:
@@ -195,12 +246,24 @@ def _workload(architecture: Architecture, config: dict[str, Any]) -> Workload:
     return workload
 
 
+def _small_sizes(workload: Workload) -> dict[str, Any]:
+    """The sizes of a small sample, within the model's limits."""
+    sizes = {}
+    for name, wanted in SIZES.items():
+        limits = workload.preset.limits(name, workload.task)
+        if limits is not None:
+            sizes[name] = min(max(wanted, limits.smallest), limits.largest)
+    return sizes
+
+
 def _with_learned_positions(architecture: Architecture, workload: Workload) -> Architecture:
     """By whether a model with more positions has more parameters."""
     if not architecture.positions:
         return architecture
     learned = _parameters(workload) != _parameters(_with_positions(workload, POSITIONS + 8))
-    return replace(architecture, learned_positions=learned)
+    config = text_part(CONFIG_MAPPING[workload.preset.config()["model_type"]]())
+    usual = getattr(config, architecture.positions, None) or 0
+    return replace(architecture, learned_positions=learned, default_positions=usual)
 
 
 def _with_positions(workload: Workload, count: int) -> Workload:
@@ -253,14 +316,23 @@ def _with_first_position(architecture: Architecture, workload: Workload) -> Arch
     """By the longest text that a model with learned positions takes."""
     if not architecture.learned_positions:
         return architecture
+    positions = text_config(workload.config or {})[architecture.positions]
+    room = positions - _image_tokens(workload)
     for first in range(4):
-        longest = replace(workload, sequence_length=POSITIONS - first)
+        longest = replace(workload, sequence_length=room - first)
         try:
             _real_trace(longest)
         except Refused:
             continue
         return replace(architecture, first_position=first)
     raise Refused("its positions do not limit the length of its text in a known way")
+
+
+def _image_tokens(workload: Workload) -> int:
+    """How many tokens of a sample are its images'."""
+    if workload.image_count is None:
+        return 0
+    return int(make_batch(workload, 1)["input_ids"].shape[1]) - (workload.sequence_length or 0)
 
 
 def _short(error: Exception) -> str:
@@ -270,20 +342,26 @@ def _short(error: Exception) -> str:
 
 
 class _MissingKernels(logging.Handler):
-    """Refuses models that transformers runs in plain PyTorch here, and by kernels on a GPU."""
+    """Collects the packages whose kernels transformers replaces by plain PyTorch here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         if found := _FALLING_BACK.search(record.getMessage()):
-            raise Refused(f"on a GPU it runs kernels of {found[1]}, which no trace shows")
+            self.found.add(found[1].replace("_", "-"))
 
 
 @contextmanager
-def _listening_to_libraries() -> Iterator[None]:
-    """Notice missing kernels, and keep transformers and PyTorch from printing."""
+def _listening_to_libraries() -> Iterator[set[str]]:
+    """Collect missing packages of kernels, and keep transformers and PyTorch from printing."""
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         library = logging.getLogger("transformers")
-        stack.enter_context(patch.object(library, "handlers", [_MissingKernels()]))
+        missing = _MissingKernels()
+        warning_once.cache_clear()  # what another pair missed is said again
+        stack.enter_context(patch.object(library, "handlers", [missing]))
         stack.enter_context(patch.object(library, "propagate", False))
         stack.enter_context(patch.object(logging.getLogger(_FAKE), "disabled", True))
-        yield
+        yield missing.found

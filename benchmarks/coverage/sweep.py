@@ -5,38 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import signal
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import groupby
 from multiprocessing.connection import Connection
 from operator import attrgetter
+from typing import Any
 
 import torch
 import transformers
 
 from engine.models.architectures import ADMITTED, Architecture, read_architectures
-from engine.models.kinds import Task
+from engine.models.tasks import Task
 
-from .admission import Outcome, facts_of, kind_of, pairs, try_pair
+from .admission import Outcome, facts_of, pairs, try_pair
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 60
 _TOO_SLOW = f"a step of a small model takes more than {LIMIT_SECONDS} s of a processor"
 _FORK = multiprocessing.get_context("fork")
-_USUAL_FIRST = (
-    Task.SPEECH_RECOGNITION,
-    Task.CONTRASTIVE,
-    Task.SEQUENCE_TO_SEQUENCE,
-    Task.CAUSAL_LANGUAGE_MODELLING,
-    Task.SEQUENCE_CLASSIFICATION,
-    Task.TOKEN_CLASSIFICATION,
-    Task.MASKED_LANGUAGE_MODELLING,
-    Task.IMAGE_CLASSIFICATION,
-)
-"""Of the tasks of a model, the first of these is its usual one."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +49,14 @@ def try_apart(model_type: str, task: Task) -> Tried:
     process = _FORK.Process(target=_send, args=(sender, model_type, task))
     process.start()
     sender.close()
+    outcome = None
     try:
         # A busy machine may take long over little work, so the limit is on the processor's time.
-        outcome = receiver.recv() if receiver.poll(10 * LIMIT_SECONDS) else None
+        if receiver.poll(10 * LIMIT_SECONDS):
+            outcome = receiver.recv()
+        process.kill()
     except EOFError:
-        outcome = None
-    process.kill()
+        pass  # it has ended; how, its exit status tells
     process.join()
     if outcome is None:
         slow = process.exitcode in (-signal.SIGXCPU, -signal.SIGKILL)
@@ -70,24 +65,51 @@ def try_apart(model_type: str, task: Task) -> Tried:
 
 
 def _send(sender: Connection, model_type: str, task: Task) -> None:
+    torch.set_num_threads(1)  # threads of its own do not survive a fork
     used = int(time.process_time())
     resource.setrlimit(resource.RLIMIT_CPU, (used + LIMIT_SECONDS, used + LIMIT_SECONDS + 1))
     sender.send(try_pair(model_type, task))
 
 
-def architectures_of(tried: Iterable[Tried]) -> dict[str, Architecture]:
-    """The architectures that pairs show, by type of model."""
-    found = {}
+def architectures_of(
+    tried: Iterable[Tried], kept: Mapping[str, Architecture] | None = None
+) -> dict[str, Architecture]:
+    """The architectures that pairs show, by type of model.
+
+    Args:
+        tried: The pairs, by type.
+        kept: What was known of pairs that were not tried.
+    """
+    found = dict(kept or {})
     for model_type, group in groupby(tried, attrgetter("model_type")):
-        by_task = sorted(group, key=lambda pair: _USUAL_FIRST.index(pair.task))
-        admitted = [pair for pair in by_task if not pair.outcome.refused]
-        found[model_type] = Architecture(
-            kind=kind_of(model_type),
-            tasks=tuple(pair.task for pair in admitted),
-            refused={p.task: p.outcome.refused for p in by_task if p.outcome.refused},
-            **(admitted[0].outcome.facts if admitted else {}),
+        known = found.get(model_type, Architecture())
+        outcomes = {pair.task: pair.outcome for pair in group}
+        admitted = [task for task, outcome in outcomes.items() if not outcome.refused]
+        refused = {task: outcome.refused for task, outcome in outcomes.items() if outcome.refused}
+        facts: dict[str, Any] = {}
+        for task in admitted:
+            facts = outcomes[task].facts | facts
+        found[model_type] = replace(
+            known,
+            tasks=_usual_first({*known.tasks, *admitted} - refused.keys()),
+            refused=_without(known.refused, admitted) | refused,
+            **facts,
         )
     return found
+
+
+def _usual_first(tasks: Set[Task]) -> tuple[Task, ...]:
+    """The tasks of a model, its usual one first: encoders are rarely trained as decoders."""
+    order = [task for task in Task if task in tasks]
+    decoding = Task.CAUSAL_LANGUAGE_MODELLING
+    if Task.MASKED_LANGUAGE_MODELLING in tasks and decoding in tasks:
+        order.remove(decoding)
+        order.append(decoding)
+    return tuple(order)
+
+
+def _without(refused: Mapping[Task, str], tasks: Collection[Task]) -> dict[Task, str]:
+    return {task: reason for task, reason in refused.items() if task not in tasks}
 
 
 def as_toml(architectures: Mapping[str, Architecture]) -> str:
@@ -97,7 +119,7 @@ def as_toml(architectures: Mapping[str, Architecture]) -> str:
         f'transformers = "{transformers.__version__}"',
     ]
     for model_type, architecture in sorted(architectures.items()):
-        lines += ["", f'[models."{model_type}"]', f"kind = {json.dumps(architecture.kind)}"]
+        lines += ["", f'[models."{model_type}"]']
         if architecture.tasks:
             lines.append(f"tasks = {json.dumps(architecture.tasks)}")
         lines += [f"{name} = {json.dumps(value)}" for name, value in facts_of(architecture).items()]
@@ -111,8 +133,8 @@ def summary(tried: Iterable[Tried]) -> str:
     """How many pairs are admitted, by task, and why others are not."""
     tried = list(tried)
     lines = [f"{'task':32}{'pairs':>8}{'admitted':>10}{'same trace':>12}{'seconds':>9}"]
-    groups = {task: [pair for pair in tried if pair.task is task] for task in Task}
-    groups["all"] = tried  # type: ignore[index]  # as the last row
+    groups = {str(task): [pair for pair in tried if pair.task is task] for task in Task}
+    groups["all"] = tried
     for name, group in groups.items():
         admitted = [pair for pair in group if not pair.outcome.refused]
         same = sum(pair.outcome.same_trace for pair in admitted)
@@ -129,18 +151,26 @@ def summary(tried: Iterable[Tried]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__)
     parser.add_argument("types", metavar="TYPE", nargs="*", help="model types; by default all")
+    parser.add_argument("--task", type=Task, choices=list(Task), action="append", help="only this")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at a time")
     parser.add_argument("--dry-run", action="store_true", help="leave the file of admitted as is")
     options = parser.parse_args()
+    chosen = [
+        (model_type, task)
+        for model_type, task in pairs()
+        if model_type in (options.types or [model_type]) and task in (options.task or [task])
+    ]
     torch.set_num_threads(1)
     try_pair("bert", Task.SEQUENCE_CLASSIFICATION)  # loads modules once, for all forks
     tried = []
-    for model_type, task in pairs():
-        if not options.types or model_type in options.types:
-            tried.append(try_apart(model_type, task))
-            said = tried[-1].outcome.refused or "admitted"
-            print(f"{model_type:32}{task:28}{tried[-1].seconds:6.1f} s  {said}", flush=True)  # noqa: T201
-    print(f"\n{summary(tried)}")  # noqa: T201
+    with ThreadPoolExecutor(options.processes) as pool:
+        for pair in pool.map(lambda pair: try_apart(*pair), chosen):
+            tried.append(pair)
+            said = pair.outcome.refused or "admitted"
+            sys.stdout.write(f"{pair.model_type:32}{pair.task:32}{pair.seconds:6.1f} s  {said}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"\n{summary(tried)}\n")
     if not options.dry_run:
-        kept = read_architectures() if options.types else {}
-        ADMITTED.write_text(as_toml(kept | architectures_of(tried)))
+        kept = read_architectures() if len(chosen) < len(pairs()) else {}
+        ADMITTED.write_text(as_toml(architectures_of(tried, kept)))
     return 0

@@ -189,7 +189,7 @@ def _too_slow(result: AnalysisResult, share: float | None, limits: Limits) -> st
 
 
 def _passes(result: AnalysisResult, current: Trial, share: float | None) -> str:
-    speed = "" if share is None else f", and runs at {_speed(result, share)}"
+    speed = "" if share is None else f", and is {_speed(result, share)}"
     where = f"{_subject(result)} fits on {result.gpu.name}"
     return f"{where}: {_needs(result, current)}{speed} ({result.source})."
 
@@ -211,7 +211,7 @@ def _needs(result: AnalysisResult, current: Trial) -> str:
 
 def _speed(result: AnalysisResult, share: float) -> str:
     batch = f"{result.recommended_batch_size:,}"
-    return f"{100 * share:.0f}% of the speed of the recommended batch {batch}"
+    return f"{100 * share:.0f}% as fast as the recommended batch {batch}"
 
 
 def _current(result: AnalysisResult) -> Trial:

@@ -9,7 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..workload import Optimizer, Parallelism, Precision, Workload
+from ..choices import Optimizer, Parallelism, Precision
+from ..models.tasks import Task
+from ..workload import Workload
 
 _HALF = {Precision.BF16_MIXED: "bfloat16", Precision.FP16_MIXED: "float16"}
 _TF32 = 'torch.set_float32_matmul_precision("high")  # TF32'
@@ -40,6 +42,7 @@ _LIGHTNING_PRECISIONS = {
     Precision.FP16_MIXED: "16-mixed",
     Precision.BF16_TRUE: "bf16-true",
 }
+_SHORT = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16"}
 _STRATEGIES = {Parallelism.DDP: "ddp", Parallelism.FSDP: "fsdp"}
 
 
@@ -63,11 +66,34 @@ def training_configs(workload: Workload, batch_size: int) -> list[TrainingConfig
         workload: Its accumulation is that at this batch size.
         batch_size: Samples per micro-batch and GPU.
     """
+    if workload.task is Task.TEXT_TO_IMAGE:
+        return [TrainingConfig("diffusers", _diffusers(workload, batch_size))]
     return [
         TrainingConfig("Trainer", _trainer(workload, batch_size)),
         TrainingConfig("Lightning", _lightning(workload, batch_size)),
         TrainingConfig("PyTorch", _pytorch(workload, batch_size)),
     ]
+
+
+def _diffusers(workload: Workload, batch_size: int) -> str:
+    """Flags that diffusers' training scripts share."""
+    given = {
+        "train_batch_size": str(batch_size),
+        "resolution": str(workload.image_size),
+        "gradient_accumulation_steps": str(workload.gradient_accumulation),
+        "mixed_precision": _SHORT.get(workload.precision),
+        "rank": str(workload.lora_rank) if workload.lora_rank else None,
+    }
+    switches = {
+        "gradient_checkpointing": workload.gradient_checkpointing,
+        "use_8bit_adam": workload.optimizer is Optimizer.ADAMW_8BIT,
+        "allow_tf32": workload.precision is Precision.TF32,
+    }
+    return _lines(
+        "# flags of train_text_to_image*.py and train_dreambooth*.py in diffusers' examples",
+        *(f"--{name}={value}" for name, value in given.items() if value),
+        *(f"--{name}" for name, is_on in switches.items() if is_on),
+    )
 
 
 def _trainer(workload: Workload, batch_size: int) -> str:

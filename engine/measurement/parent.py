@@ -68,7 +68,7 @@ def measure(order: TrialOrder) -> Trial:
 
 
 def record(order: TrialOrder) -> RecordedStep:
-    """Record every tensor of a step of an order that fits, on the first GPU if there are several.
+    """Record every tensor of one step where an order fits, on the first GPU if there are several.
 
     Raises:
         MeasurementFailed: If the step failed.

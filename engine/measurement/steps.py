@@ -126,7 +126,7 @@ def steps_of(order: TrialOrder) -> Steps:
 
 
 def agreement(order: TrialOrder, device: str) -> Callable[[float], float]:
-    """Turns a step's seconds into those of the slowest GPU of the order."""
+    """Turns a step's seconds into those of the order's slowest GPU."""
     if order.world_size == 1:
         return lambda seconds: seconds
     return partial(slowest, device=device)

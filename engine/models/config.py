@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidInput
 from ..parsing import shown
-from .architectures import ARCHITECTURES, SUPPORTED, Architecture
-from .kinds import (
-    DEFAULT_LABEL_COUNTS,
+from . import diffusion, timm_models
+from .architectures import KNOWN, SUPPORTED, Architecture
+from .model import GivenModel
+from .tasks import (
     LARGEST_IMAGE_SIZE,
     LARGEST_SEQUENCE_LENGTH,
-    GivenModel,
+    USUAL_IMAGES,
     SizeLimits,
     Task,
     spoken,
@@ -31,29 +33,19 @@ LARGEST_CONFIG_BYTES = 2**20
 LARGEST_LABEL_COUNT = 1_000_000
 
 _LARGEST_DEPTH = 8  # of nested objects and lists; published configs have three
-_LARGEST_NUMBER = 10_000_000  # above every size of a published model, vocabularies included
+_LARGEST_SIZE = 20_000_000  # above every size of a published model: positions of Llama 4 Scout
+_LARGEST_NUMBER = 100_000_000  # Qwen4-Exp tells 20 million pairs and triples of tokens apart
 _LARGEST_FLOAT = 1e12
 _LARGEST_LIST = 4_096
 _LARGEST_LAYER_COUNT = 1_000  # of all kinds; published models have at most a few hundred
 
-_USUAL_IMAGES = SizeLimits(default=224, smallest=32, largest=1_024)
-_USUAL_TOKENS = {
-    Task.SEQUENCE_CLASSIFICATION: 128,
-    Task.TOKEN_CLASSIFICATION: 128,
-    Task.MASKED_LANGUAGE_MODELLING: 128,
-    Task.CAUSAL_LANGUAGE_MODELLING: 2_048,
-    Task.SEQUENCE_TO_SEQUENCE: 512,
-    Task.CONTRASTIVE: 77,
-    Task.SPEECH_RECOGNITION: 128,
-}
-
+_USUAL_PATCH = 16
 _QUANTISED = "quantised weights are not predicted; use the config of the model they were made from"
 _REFUSED = {
     "auto_map": "it refers to custom code, which is never run here; use an architecture that is "
     "part of transformers",
     "quantization_config": _QUANTISED,
     "compression_config": _QUANTISED,
-    "per_layer_config": "models configured layer by layer are not predicted",
     "sinusoidal_pos_embds": "sinusoidal positions are not predicted; set it to false",
 }
 # These decide how a model runs, which is up to the workload. An `attn_implementation` could even
@@ -63,11 +55,15 @@ _DROPPED = {
     "output_attentions", "output_hidden_states", "return_dict", "problem_type",
     "gradient_checkpointing", "chunk_size_feed_forward", "pruned_heads", "name_or_path",
 }  # fmt: skip
+_SIZES_OF_PACKAGES: dict[str, Callable[[Mapping[str, Any]], dict[str, SizeLimits]]] = {
+    timm_models.MODEL_TYPE: timm_models.sizes,
+    diffusion.MODEL_TYPE: diffusion.sizes,
+}
 _LISTED = f"the {len(SUPPORTED)} that `memorymark models --all` lists"
 _LAYERS = {
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers",
     "encoder_layers", "decoder_layers", "depths", "num_stages", "num_encoder_blocks",
-    "num_hidden_groups",
+    "num_hidden_groups", "layers_per_block", "transformer_layers_per_block",
 }  # fmt: skip
 _COUNTS_LAYERS = re.compile(r"(\w+_)?layers?")
 """Names of other counts of layers, in architectures with names of their own."""
@@ -80,7 +76,9 @@ _SIZES = {
     "embedding_size", "num_mel_bins", "max_source_positions", "max_target_positions",
     "projection_dim", "num_labels", "inner_group_num", "window_size",
     "relative_attention_num_buckets", "sliding_window", "num_kv_heads", "stem_channels",
+    "num_patches",
 }  # fmt: skip
+_MAY_BE_ZERO = {"sliding_window"}  # Qwen's are, where a model does not use it
 
 
 def parse_config(given: object) -> dict[str, Any]:
@@ -92,8 +90,8 @@ def parse_config(given: object) -> dict[str, Any]:
     Raises:
         InvalidInput: With what is wrong, for the field ``config``.
     """
-    read = _read(given)
-    architecture = _architecture(read)
+    read = _without_what_trainers_leave(timm_models.as_config(_read(given)))
+    _check_architecture(read)
     config = _cleaned(read, depth=1)
     for name in ("text_config", "vision_config"):
         if not isinstance(config.get(name) or {}, dict):
@@ -101,10 +99,6 @@ def parse_config(given: object) -> dict[str, Any]:
     layers = sum(_layer_counts(config)) * (_number(config, "inner_group_num") or 1)
     if layers > _LARGEST_LAYER_COUNT:
         raise _wrong(f"{layers:,} layers are too many (maximum {_LARGEST_LAYER_COUNT:,})")
-    text = text_config(config)
-    for name in architecture.needs:
-        if _number(text, name) is None:
-            raise _missing(name)
     return config
 
 
@@ -123,30 +117,50 @@ def read_config_file(path: Path) -> str:
         raise _wrong(f"{shown(path)} cannot be read: {error}") from error
 
 
-def describe(config: Mapping[str, Any], name: str) -> GivenModel:
+def describe(config: Mapping[str, Any], name: str, task: Task | None = None) -> GivenModel:
     """The model that a config describes.
 
     Args:
         config: Checked fields.
         name: Its name in the workload; a hub id has a slash.
+        task: Its default task; ``None`` for its architecture's usual one.
     """
-    architecture = ARCHITECTURES[config["model_type"]]
-    task = architecture.tasks[0]
+    architecture = KNOWN[config["model_type"]]
+    task = task or architecture.tasks[0]
     return GivenModel(
         name=name,
         display_name=name,
         hub_id=name if "/" in name else "",
-        kind=architecture.kind,
         task=task,
         tasks=architecture.tasks,
         refused=architecture.refused,
-        description=f"Model with the {config['model_type']} architecture.",
-        sequence_length=_sequence_length(config, architecture),
-        image_size=_image_size(config, architecture) if architecture.image_processor else None,
+        description=_description(config, architecture),
         image_processor=architecture.image_processor,
+        square_images=architecture.square_images,
+        feature_extractor=architecture.feature_extractor,
         label_count=_label_count(config, task),
+        package=architecture.package,
         given=config,
+        **_sizes(config, architecture),
     )
+
+
+def _sizes(config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+    """The limits of its input sizes, by name."""
+    if of_package := _SIZES_OF_PACKAGES.get(config["model_type"]):
+        return of_package(config)
+    return {
+        "sequence_length": _sequence_length(config, architecture),
+        "image_size": _image_size(config, architecture),
+        "image_count": _image_count(architecture),
+        "frame_count": _frame_count(config),
+    }
+
+
+def _description(config: Mapping[str, Any], architecture: Architecture) -> str:
+    if architecture.package:
+        return f"Model of {architecture.package}."
+    return f"Model with the {config['model_type']} architecture."
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -171,8 +185,24 @@ def _read(given: object) -> dict[str, Any]:
     return read
 
 
-def _architecture(config: Mapping[str, Any]) -> Architecture:
-    """The architecture of a config.
+def _without_what_trainers_leave(config: dict[str, Any]) -> dict[str, Any]:
+    """Without what is left aside when a model of transformers' own is trained.
+
+    That is code of the model's repository, without ``trust_remote_code``; and a format that weights
+    are published in only to be small, from which transformers makes plain ones again
+    (``FineGrainedFP8Config`` and ``Mxfp4Config`` with ``dequantize``).
+    """
+    left = set()
+    if config.get("model_type") in SUPPORTED:
+        left.add("auto_map")
+    quantised = config.get("quantization_config")
+    if isinstance(quantised, dict) and quantised.get("quant_method") in ("fp8", "mxfp4"):
+        left.add("quantization_config")
+    return {name: value for name, value in config.items() if name not in left}
+
+
+def _check_architecture(config: Mapping[str, Any]) -> None:
+    """Check that models with the architecture of a config can be trained.
 
     Refused fields are checked first: custom code comes with a model type of its own.
     """
@@ -182,13 +212,12 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
     model_type = config.get("model_type")
     if model_type is None:
         raise _wrong(f"model_type is missing; add one of {_LISTED}")
-    architecture = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
+    architecture = KNOWN.get(model_type) if isinstance(model_type, str) else None
     if architecture is None:
         raise _wrong(f"the model type {shown(model_type)} is not supported; {_choice(model_type)}")
     if not architecture.tasks:
         task, reason = next(iter(architecture.refused.items()))
         raise _wrong(f"{model_type} for {spoken(task)} is not supported: {reason}")
-    return architecture
 
 
 def _choice(model_type: object) -> str:
@@ -202,7 +231,7 @@ def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
     """The fields that describe the model, each checked."""
     cleaned: dict[str, Any] = {}
     for name, value in config.items():
-        if name.startswith("_") or name in _DROPPED:
+        if (name.startswith("_") and name != "_class_name") or name in _DROPPED:
             continue
         if value and name in _REFUSED:
             raise _wrong(f"{name} is not supported: {_REFUSED[name]}")
@@ -231,21 +260,23 @@ def _checked(name: str, value: Any, depth: int) -> Any:
 
 def _check_size(name: str, value: Any) -> None:
     """A size is a whole number from 1, or a list of them; ``null`` leaves it to transformers."""
-    if value is None:
+    if value is None or (value == 0 and name in _MAY_BE_ZERO):
         return
     for size in value if isinstance(value, list) else [value]:
         whole = isinstance(size, int) and not isinstance(size, bool)
-        if not (whole and 1 <= size <= _LARGEST_NUMBER):
+        if not (whole and 1 <= size <= _LARGEST_SIZE):
             raise _wrong(
-                f"{name} is {shown(size)}; enter a whole number from 1 to {_LARGEST_NUMBER:,}"
+                f"{name} is {shown(size)}; enter a whole number from 1 to {_LARGEST_SIZE:,}"
             )
 
 
 def _layer_counts(config: Mapping[str, Any]) -> Iterator[int]:
     """Every number of layers in a config and in the configs nested in it."""
     for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _layer_counts(value)
+        listed = value if isinstance(value, list) else [value]
+        if nested := [part for part in listed if isinstance(part, dict)]:
+            for part in nested:
+                yield from _layer_counts(part)
         elif name in _LAYERS and value is not None:
             yield sum(value) if isinstance(value, list) else value
         elif _COUNTS_LAYERS.fullmatch(name) and type(value) is int:
@@ -253,34 +284,71 @@ def _layer_counts(config: Mapping[str, Any]) -> Iterator[int]:
 
 
 def _sequence_length(config: Mapping[str, Any], architecture: Architecture) -> SizeLimits | None:
-    usual = _USUAL_TOKENS.get(architecture.tasks[0])
+    usual = _usual("sequence_length", architecture)
     if usual is None:
         return None
     name = architecture.positions
     positions = _number(text_config(config), name) if name else None
     if positions is None:
-        if architecture.learned_positions:
-            raise _missing(name)
-        positions = LARGEST_SEQUENCE_LENGTH
-    largest = min(positions - architecture.first_position, LARGEST_SEQUENCE_LENGTH)
-    # A language model predicts the next token, so there must be one.
-    smallest = 2 if architecture.tasks[0] is Task.CAUSAL_LANGUAGE_MODELLING else 1
-    if largest < smallest:
+        positions = architecture.default_positions or LARGEST_SEQUENCE_LENGTH
+    largest = min(positions - architecture.first_position, usual.largest)
+    if largest < usual.smallest:
         raise _wrong(f"{name} is too small: {positions} leaves no room for text")
-    return SizeLimits(min(usual, largest), smallest, largest)
+    return SizeLimits(min(usual.default, largest), usual.smallest, largest)
 
 
-def _image_size(config: Mapping[str, Any], architecture: Architecture) -> SizeLimits:
-    """The config's own size as the default, and bounds that include it."""
-    usual = _USUAL_IMAGES
+def _usual(size: str, architecture: Architecture) -> SizeLimits | None:
+    """The limits of an input size, by the first task that has it."""
+    found = (task.facts.sizes.get(size) for task in architecture.tasks)
+    return next((limits for limits in found if limits is not None), None)
+
+
+def _image_size(config: Mapping[str, Any], architecture: Architecture) -> SizeLimits | None:
+    """The config's own size as the default, and bounds that include it; else the task decides."""
+    usual = _usual("image_size", architecture)
+    if usual is None:
+        return None
     if architecture.windows:
         usual = _filling_windows(config)
-    own = _number(config.get("vision_config") or config, "image_size")
+    part = config.get("vision_config") or config
+    if "image_size" not in part:  # as where a head reads the features of another model
+        part = config.get("backbone_config") or part
+    own = _square_side(part.get("image_size")) or _side_of_patches(part)
     if own is None:
-        return usual
+        return usual if architecture.windows else None
     if own > LARGEST_IMAGE_SIZE:
         raise _wrong(f"image_size is {own:,} (maximum {LARGEST_IMAGE_SIZE:,} pixels per side)")
+    if Task.IMAGE_TEXT_TO_TEXT in architecture.tasks and not architecture.image_processor:
+        return SizeLimits(own, own, own)  # as they are, its images have one size only
     return SizeLimits(own, min(own, usual.smallest), max(own, usual.largest))
+
+
+def _frame_count(config: Mapping[str, Any]) -> SizeLimits | None:
+    usual = Task.VIDEO_CLASSIFICATION.facts.sizes["frame_count"]
+    own = _number(config, "num_frames") or _number(config, "frames_per_clip")
+    return None if own is None else replace(usual, default=own, largest=max(own, usual.largest))
+
+
+def _square_side(size: Any) -> int | None:
+    """The side of a square image; ``None`` where a config says nothing, or another shape."""
+    if isinstance(size, list):
+        return size[0] if len(set(size)) == 1 else None
+    found: int | None = size
+    return found
+
+
+def _side_of_patches(part: Mapping[str, Any]) -> int | None:
+    """The side of a square with so many patches, in models that read any shape."""
+    count = _number(part, "num_patches")
+    if count is None:
+        return None
+    patch = _number(part, "patch_size") or _USUAL_PATCH  # which published configs leave out
+    return math.isqrt(count) * patch
+
+
+def _image_count(architecture: Architecture) -> SizeLimits | None:
+    usual = _usual("image_count", architecture)
+    return replace(usual, largest=1) if usual and architecture.one_image else usual
 
 
 def _filling_windows(config: Mapping[str, Any]) -> SizeLimits:
@@ -292,13 +360,13 @@ def _filling_windows(config: Mapping[str, Any]) -> SizeLimits:
     smallest = patch * window * 2 ** (len(stages) - 1)
     if smallest > LARGEST_IMAGE_SIZE:
         raise _wrong(f"its windows need images of {smallest:,} pixels per side: too large")
-    default = max(smallest, _USUAL_IMAGES.default)
-    return SizeLimits(default, smallest, max(default, _USUAL_IMAGES.largest))
+    default = max(smallest, USUAL_IMAGES.default)
+    return SizeLimits(default, smallest, max(default, USUAL_IMAGES.largest))
 
 
 def _label_count(config: Mapping[str, Any], task: Task) -> int | None:
     """The labels of the config's own head, if it has any."""
-    if task not in DEFAULT_LABEL_COUNTS:
+    if task.facts.label_count is None:
         return None
     labels = config.get("id2label")
     count = len(labels) if isinstance(labels, dict) else _number(config, "num_labels")
@@ -315,10 +383,6 @@ def _number(config: Mapping[str, Any], name: str) -> int | None:
     if isinstance(value, list):
         raise _wrong(f"{name} is a list; enter one whole number")
     return value
-
-
-def _missing(name: str) -> InvalidInput:
-    return _wrong(f"{name} is missing; add it")
 
 
 def _wrong(message: str) -> InvalidInput:

@@ -7,13 +7,16 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidInput
 from ..parsing import plain_text, shown
+from . import timm_models
 from .config import describe
-from .kinds import Model, SizeLimits, hub_model
+from .model import Model, hub_model
+from .tasks import SIZES, SizeLimits, Task
 
 _HERE = Path(__file__).parent
 _CONFIGS = _HERE / "configs"
@@ -27,11 +30,13 @@ class Preset(Model):
 
     Attributes:
         parameters: The known number of parameters, to check the config with.
-        source: Where that number was read, or that it was not looked up.
+        source: Where that number was read.
+        config_source: Where the config was read, and what of it was inferred.
     """
 
     parameters: int
     source: str
+    config_source: str
 
     def config(self) -> dict[str, Any]:
         return _read_config(self.name)
@@ -44,11 +49,13 @@ def _read_config(name: str) -> dict[str, Any]:
 
 def _preset(name: str, written: dict[str, Any]) -> Preset:
     """A preset from its entry in ``presets.toml``, with limits and tasks from its config."""
-    model = describe(_read_config(name), name)
+    task = written.pop("task", None)
+    model = describe(_read_config(name), name, None if task is None else Task(task))
     known = {field: getattr(model, field) for field in Model.__dataclass_fields__}
     sizes = {
-        field: _with_default(getattr(model, field), written.pop(field, None))
-        for field in ("sequence_length", "image_size")
+        field: _with_default(model.limits_for_any(field), written.pop(field, None))
+        for field in SIZES
+        if field in known
     }
     return Preset(**known | sizes | written)
 
@@ -78,15 +85,35 @@ def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
     for preset in PRESETS.values():
         if name in (preset.name, preset.hub_id):
             return preset
+    if isinstance(name, str) and name.startswith(timm_models.PREFIX):
+        return _of_timm(name)
     # The hub's own rules for ids, as far as they keep paths and URLs safe.
     if isinstance(name, str) and _HUB_ID.fullmatch(name) and not _UNSAFE.search(name):
         return hub_model(name)
+    similar = get_close_matches(str(name), PRESETS, n=5)
+    such_as = f", such as {', '.join(similar)}" if similar else ""
+    listed = f"the {len(PRESETS)} that `memorymark models` lists{such_as}"
     raise InvalidInput(
         {
-            "model": f"unknown model {shown(name)}; choose one of {', '.join(PRESETS)}, or enter a "
+            "model": f"unknown model {shown(name)}; choose one of {listed}, or enter a "
             "Hugging Face ID (org/name) or a config"
         }
     )
+
+
+def named(part: str) -> list[Model]:
+    """The presets, and the models of timm, with a part in their names."""
+    part = part.lower()
+    presets = [one for one in PRESETS.values() if part in f"{one.name} {one.hub_id}".lower()]
+    return [*presets, *(_of_timm(name) for name in timm_models.names() if part in name)]
+
+
+def _of_timm(name: str) -> Model:
+    try:
+        config = timm_models.config_of(name)
+        return replace(describe(config, name), display_name=config["architecture"])
+    except InvalidInput as error:
+        raise InvalidInput({"model": error.fields["config"]}) from error
 
 
 def _given(name: str, config: Mapping[str, Any]) -> Model:

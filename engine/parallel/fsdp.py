@@ -26,9 +26,10 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..choices import Precision
 from ..errors import InvalidInput
 from ..tracing.trace import Category
-from ..workload import Precision, Workload
+from ..workload import Workload
 from .group_recorder import GroupRecorder
 
 _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}

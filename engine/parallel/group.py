@@ -20,10 +20,11 @@ from torch._C._distributed_c10d import FileStore
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from ..choices import Parallelism
 from ..errors import EngineError, InvalidInput
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
-from ..workload import Parallelism, Workload
+from ..workload import Workload
 from .ddp import Buckets
 from .fsdp import only_the_first, recording_shards, shard
 from .group_recorder import GroupRecorder

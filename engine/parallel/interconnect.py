@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..choices import Parallelism, Precision
 from ..gpus import Gpu
 from ..step.training import trainable_parameter_count
-from ..workload import Parallelism, Precision, Workload
+from ..workload import Workload
 
 NCCL_PAIR_BYTES = 544 * 2**20
 NCCL_GROUP_BYTES = 688 * 2**20

@@ -22,7 +22,7 @@ from ..hub import resolve
 from ..parallel import interconnect
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Source, Trial
-from ..step.building import blaming_the_config, cache_caveats
+from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..tracing.lowering import cuda_behaviour
 from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
@@ -147,6 +147,7 @@ class Prediction:
             *self._correction.caveats(found.recommended.batch_size),
             *found.caveats,
             *cache_caveats(trained),
+            *kernel_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]
         return replace(found, caveats=caveats)
@@ -272,7 +273,10 @@ def predict_batch(
     """
     request = replace(request, workload=resolve(request.workload))
     used = software.of_workload(request.workload)
-    for caveat in software.caveat(request.workload.software, used):
+    for caveat in (
+        *software.caveat(request.workload.software, used),
+        *kernel_caveats(request.workload),
+    ):
         emit(Log(caveat, "warning"))
     gpu = catalogue_gpu(request)
     behaviour = cuda_behaviour(gpu.compute_capability)

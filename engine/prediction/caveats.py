@@ -17,6 +17,11 @@ _CONVOLUTIONS = (
     "cuDNN's convolution workspaces are not predicted. cuDNN uses smaller ones when memory is "
     "short, so they raise memory use more than they lower the largest batch."
 )
+_GROUPED_PRODUCT = "aten._grouped_mm"
+_EXPERTS = (
+    "Memory is the same however tokens are routed to experts, so this is the worst case too. Step "
+    "times assume that the experts share the tokens evenly."
+)
 
 
 def caveats_of(
@@ -48,6 +53,8 @@ def caveats_of(
         found.append(f"{off}. Batch {safe:,} fits even at the high end.")
     if convolves(step.operations):
         found.append(_CONVOLUTIONS)
+    if any(operation.name == _GROUPED_PRODUCT for operation in step.operations):
+        found.append(_EXPERTS)
     if not outcome.next_batch_size_fails:
         found.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
     return found

@@ -33,7 +33,7 @@ STEP_SPREAD = 0.07
 
 @dataclass(frozen=True)
 class Correction:
-    """What measured steps say of the step times of one workload on one GPU.
+    """What measured steps say of a workload's step times on one GPU.
 
     Attributes:
         own: Steps of this very workload on that kind of GPU.

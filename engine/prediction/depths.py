@@ -8,13 +8,14 @@ from functools import cached_property
 
 import torch
 
+from ..choices import Parallelism
 from ..errors import EngineError
 from ..tracing.alignment import NotRepeating
 from ..tracing.blocks import Run, runs_of, with_fewer
 from ..tracing.depth import DeepTrace
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
-from ..workload import Parallelism, Workload
+from ..workload import Workload
 from .tracer import meta_model, trace_model
 
 _SHALLOWEST = (2, 4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..models.kinds import Task
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import AffineTrace, QuadraticTrace, Trace, one_sample
 from ..workload import Workload
@@ -64,7 +63,7 @@ def trace_every_batch_size(
         NotAffine: If the step does other things at other batch sizes.
     """
     each = Depths(workload, behaviour)
-    is_quadratic = workload.task is Task.CONTRASTIVE  # each sample is compared with every other
+    is_quadratic = workload.task is not None and workload.task.facts.compares_samples
     sizes = (LOW, HIGH, HIGH + 1) if is_quadratic else (LOW, HIGH)
     traces = []
     for number, batch_size in enumerate(sizes):

@@ -22,6 +22,7 @@ from ..answer.ladder import (
 )
 from ..answer.plan import GpuOption
 from ..answer.recommendation import Bound
+from ..choices import Precision
 from ..errors import DoesNotFit, EngineError, InvalidInput
 from ..events import Event
 from ..gpus import GIB, Gpu
@@ -30,7 +31,6 @@ from ..result import Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Category
-from ..workload import Precision
 from .analysis import Prediction, price_per_hour
 from .correction import Correction
 from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes

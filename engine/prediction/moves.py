@@ -20,9 +20,10 @@ from ..answer.ladder import (
     effort_of,
     learning_of,
 )
+from ..choices import Optimizer, Parallelism, Precision
 from ..gpus import Gpu
 from ..request import AnalysisRequest
-from ..workload import Optimizer, Parallelism, Precision, Workload
+from ..workload import Workload
 
 LORA_RANK = 8
 GPU_COUNTS = (2, 4, 8)

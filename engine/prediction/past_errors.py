@@ -6,7 +6,7 @@ They are in ``past_errors.toml`` next to this file, which ``python -m benchmarks
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -25,6 +25,18 @@ _CONVOLUTIONAL = {"convnext", "convnextv2", "regnet", "resnet", "vgg"}
 _BOTH = {"mobilevit"}
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    """What a share of the values does not exceed, interpolated linearly between two of them.
+
+    Args:
+        values: In any order; one at least.
+        share: In thousandths, between 0 and 1.
+    """
+    if len(values) == 1:
+        return values[0]
+    return quantiles(values, n=1000, method="inclusive")[round(1000 * share) - 1]
+
+
 class Predicted(StrEnum):
     """What is predicted."""
 
@@ -37,7 +49,7 @@ class Errors:
     """Sizes of errors, as shares of what was measured.
 
     Attributes:
-        percentile_90: Interpolated linearly; ``None`` for fewer than :data:`LEAST`.
+        percentile_90: ``None`` for fewer than :data:`LEAST`.
     """
 
     count: int
@@ -50,7 +62,7 @@ class Errors:
         sizes = [abs(error) for error in errors]
         if not sizes:
             return None
-        most = quantiles(sizes, n=10, method="inclusive")[-1] if len(sizes) >= LEAST else None
+        most = percentile(sizes, 0.9) if len(sizes) >= LEAST else None
         return cls(len(sizes), median(sizes), most)
 
 

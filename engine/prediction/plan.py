@@ -12,6 +12,7 @@ from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
+from ..choices import Optimizer
 from ..errors import EngineError
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
@@ -20,7 +21,6 @@ from ..request import AnalysisRequest
 from ..result import Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import cuda_behaviour
-from ..workload import Optimizer
 from .analysis import catalogue_gpu
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import Predict, compared, gpu_option, gpu_today

@@ -84,11 +84,12 @@ def largest_sibling(climb: Climb) -> str | None:
     workload = climb.request.workload
     if not _surely_fits(climb.today, climb):
         return None
-    siblings = sorted(_siblings(workload, climb.parameters), key=lambda one: -one.parameters)
+    siblings = _siblings(workload, climb.parameters)
+    of_size = {one.parameters: one.name for one in reversed([*siblings])}  # the first of each
     may_fit = [
-        one.name
-        for one in siblings
-        if least_bytes(workload, one.parameters) <= climb.gpu.usable_bytes
+        of_size[size]
+        for size in sorted(of_size, reverse=True)
+        if least_bytes(workload, size) <= climb.gpu.usable_bytes
     ]
     for name in may_fit[:MOST_TRACES]:
         trial = _trial(climb, model=name, config=None)

@@ -16,9 +16,9 @@ from enum import StrEnum
 from functools import cache
 
 from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE
+from ..choices import Precision
 from ..gpus import Gpu
 from ..tracing.trace import Operation
-from ..workload import Precision
 from .intervals import RelativeRange, step_time_range
 from .kernels import Format, kernel_of, kind_of
 from .speed_model import speed_model

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import numpy
 import torch
+from torch.utils._pytree import tree_map
 
+from ..choices import Attention
 from ..errors import InvalidInput
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..step.batches import make_batch
 from ..step.training import build_model, prepare, step_of
-from ..step.transformers_versions import known_masks
+from ..step.transformers_versions import known_global_attention, known_masks, known_pools
 from ..tracing.attention import NoKernel
+from ..tracing.fake_models import on_fake_tensors
 from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
-from ..workload import Attention, Workload
+from ..workload import Workload
 
 TraceAt = Callable[[int], Trace]
 """Returns the trace at a batch size."""
+
+_MATCHING = "linear_sum_assignment"
 
 STEPS = 2
 """The peak comes in the second step, when the optimizer's state exists."""
@@ -75,15 +82,14 @@ def trace_model(
 
     All else is as :func:`trace` has it.
     """
-    # Not on fake tensors: an image processor needs real pixels.
-    make_batch(workload, 1)
-    with among_gpus(workload) as group, fake_device(behaviour):
+    real_batch = make_batch(workload, batch_size)
+    with among_gpus(workload) as group, fake_device(behaviour) as mode:
         training = prepare(workload, group.spread(on_fake_tensors(model)), predicting=True)
         # From the second micro-batch on, each is like the one before.
         training.micro_batches = min(training.micro_batches, 2)
         temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
         recorder = group.recorder(training, batch_size, temporaries)
-        batch = make_batch(workload, batch_size)
+        batch = tree_map(mode.given, real_batch)
         step = step_of(forward_only)
         # The CPU's FlashAttention takes other tensors.
         training.flash_only = behaviour is not None and workload.attention is Attention.FLASH
@@ -100,7 +106,7 @@ def trace_model(
 
 
 @contextmanager
-def fake_device(behaviour: CudaBehaviour | None) -> Iterator[None]:
+def fake_device(behaviour: CudaBehaviour | None) -> Iterator[KnownValues]:
     """New tensors are fake, and treated as on a GPU.
 
     A real GPU is hidden: optimizers and transformers check whether it records a graph, and a
@@ -111,39 +117,37 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
-        mode = KnownValues()
+        mode = KnownValues(checks_pass=True)
+        mode.allow_non_fake_inputs = True  # models may have tensors that are not on their lists
         stack.enter_context(known_masks(lambda tensor: mode.values(tensor) is not None))
         stack.enter_context(mode)
         stack.enter_context(known_values())
+        stack.enter_context(_spread_masks())
+        stack.enter_context(known_pools())
+        stack.enter_context(known_global_attention())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))
-        yield
+        yield mode
 
 
-def on_fake_tensors(model: torch.nn.Module) -> torch.nn.Module:
-    """Replace a model's meta tensors by fake ones; shared ones stay shared.
+@contextmanager
+def _spread_masks() -> Iterator[None]:
+    """Spread the spans that speech models hide (SpecAugment) evenly, where they are drawn.
 
-    A model is built on the meta device and not on fake tensors, since those cannot be moved by
-    ``Module.to``, which libraries call while they build.
-
-    Args:
-        model: On the meta device. It is changed.
+    Where spans overlap by chance, fewer frames are hidden, and no two traces would be alike.
     """
-    faked: dict[torch.Tensor, torch.Tensor] = {}
-    for module in model.modules():
-        held: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-        for tensors in held:
-            for name, tensor in tensors.items():
-                if tensor is not None:
-                    tensors[name] = faked.setdefault(tensor, _fake(tensor))
-    return model
+    drawn = numpy.random.choice
 
+    def choice(among: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
+        if replace or not isinstance(size, int) or isinstance(among, int):
+            return drawn(among, size, replace, p)
+        return among[numpy.linspace(0, len(among) - 1, size).astype(int)]
 
-def _fake(tensor: torch.Tensor) -> torch.Tensor:
-    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
-    return fake
+    with (
+        patch.object(numpy.random, "choice", choice),
+        patch.object(numpy.random, "rand", lambda *shape: numpy.full(shape, 0.5)),
+    ):
+        yield
 
 
 def warm_up() -> None:
@@ -156,21 +160,48 @@ def known_values() -> Iterator[None]:
     """Provide the values that some code reads from tensors, which fake tensors do not have.
 
     Transformers 5.17 draws a number to skip a layer even where none is skipped. Optimizers read the
-    number of steps, and the gradient scaler looks for infinite gradients.
+    number of steps, and the gradient scaler looks for infinite gradients. Detectors match what they
+    find with what is there; each object finds its match, whichever it is. ``torch.tensor`` reads
+    tensors in a list itself, past every mode, where it should ask them. ``Module.to`` swaps fake
+    parameters even with themselves, which those that keep their values do not allow.
     """
-    draw = torch.rand
+    draw, write = torch.rand, torch.tensor
+    swap: Callable[..., None] = torch.utils.swap_tensors
 
     def draw_one(*size: Any, **options: Any) -> Any:
         return 1.0 if size == ([],) else draw(*size, **options)
+
+    def write_numbers(data: Any, **options: Any) -> torch.Tensor:
+        return write(_numbers(data), **options)
+
+    def swap_others(one: torch.Tensor, other: torch.Tensor) -> None:
+        if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+            swap(one, other)
 
     def step(
         scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any
     ) -> Any:
         return optimizer.step(*args, **kwargs)
 
+    def match(costs: torch.Tensor) -> tuple[numpy.ndarray, numpy.ndarray]:
+        first = numpy.arange(min(costs.shape))
+        return first, first
+
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.amp.GradScaler, "_maybe_opt_step", step))
         stack.enter_context(patch("torch.rand", draw_one))
+        stack.enter_context(patch("torch.tensor", write_numbers))
+        stack.enter_context(patch("torch.utils.swap_tensors", swap_others))
+        for module in tuple(sys.modules.values()):
+            if module.__name__.startswith("transformers.") and _MATCHING in vars(module):
+                stack.enter_context(patch.object(module, _MATCHING, match))
         for optimizer in ("adam", "adagrad"):
             stack.enter_context(patch(f"torch.optim.{optimizer}._get_value", lambda _: 1.0))
         yield
+
+
+def _numbers(data: Any) -> Any:
+    """Nested lists of numbers, some of which may be tensors."""
+    if isinstance(data, list | tuple):
+        return [_numbers(item) for item in data]
+    return data.item() if isinstance(data, torch.Tensor) and data.dim() == 0 else data

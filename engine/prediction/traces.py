@@ -15,15 +15,16 @@ from typing import Any, cast
 
 from ..allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
 from ..allocator.options import AllocatorOptions
+from ..choices import Precision
 from ..events import Event, Log, Stage
 from ..request import AnalysisRequest, Request
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, NotAffine, Trace
-from ..workload import Precision, Workload
+from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import LOW, EveryBatchSize, trace_every_batch_size
 from .trace_files import TraceFiles, trace_files
-from .tracer import TraceAt, trace
+from .tracer import TraceAt
 
 Emit = Callable[[Event], None]
 TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]
@@ -53,7 +54,7 @@ def trace_workload(workload: Workload, behaviour: CudaBehaviour | None, emit: Em
         )
     except NotAffine as error:
         emit(Log(f"{error}; tracing each batch size separately", "warning"))
-        return cache(lambda batch_size: trace(workload, batch_size, behaviour))
+        return cache(Depths(workload, behaviour))
     step = trace_at(LOW)
     emit(
         Log(

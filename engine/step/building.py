@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
-from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
 from transformers import (
     AutoModel,
+    AutoModelForAudioClassification,
     AutoModelForCausalLM,
+    AutoModelForCTC,
+    AutoModelForDepthEstimation,
     AutoModelForImageClassification,
+    AutoModelForImageTextToText,
+    AutoModelForMaskedImageModeling,
     AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForObjectDetection,
+    AutoModelForQuestionAnswering,
+    AutoModelForSemanticSegmentation,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
-    AutoModelForSpeechSeq2Seq,
     AutoModelForTokenClassification,
+    AutoModelForUniversalSegmentation,
+    AutoModelForVideoClassification,
+    PretrainedConfig,
 )
 
+from ..choices import Attention, Precision
 from ..errors import EngineError, InvalidInput
-from ..models.kinds import Task
+from ..models.architectures import KNOWN
+from ..models.model import Model, missing_modules
+from ..models.tasks import Task
 from ..parsing import shown
-from ..workload import Attention, Precision, Workload
+from ..workload import Workload
 from .transformers_versions import (
     VERSION,
+    AutoModelForPrediction,
+    AutoModelForSpeech,
     building_on_any_device,
-    enable_checkpointing,
     from_config,
     new_config,
+    text_part,
 )
 
 TASKS: dict[Task, Any] = {
@@ -37,35 +52,110 @@ TASKS: dict[Task, Any] = {
     Task.TOKEN_CLASSIFICATION: AutoModelForTokenClassification,
     Task.MASKED_LANGUAGE_MODELLING: AutoModelForMaskedLM,
     Task.CAUSAL_LANGUAGE_MODELLING: AutoModelForCausalLM,
+    Task.QUESTION_ANSWERING: AutoModelForQuestionAnswering,
+    Task.MULTIPLE_CHOICE: AutoModelForMultipleChoice,
+    Task.PERMUTED_LANGUAGE_MODELLING: AutoModelForCausalLM,
     Task.SEQUENCE_TO_SEQUENCE: AutoModelForSeq2SeqLM,
+    Task.SENTENCE_EMBEDDING: AutoModel,
+    Task.REWARD_MODELLING: AutoModelForSequenceClassification,
     Task.IMAGE_CLASSIFICATION: AutoModelForImageClassification,
+    Task.MASKED_IMAGE_MODELLING: AutoModelForMaskedImageModeling,
+    Task.SEMANTIC_SEGMENTATION: AutoModelForSemanticSegmentation,
+    Task.UNIVERSAL_SEGMENTATION: AutoModelForUniversalSegmentation,
+    Task.OBJECT_DETECTION: AutoModelForObjectDetection,
+    Task.DEPTH_ESTIMATION: AutoModelForDepthEstimation,
+    Task.VIDEO_CLASSIFICATION: AutoModelForVideoClassification,
     Task.CONTRASTIVE: AutoModel,
-    Task.SPEECH_RECOGNITION: AutoModelForSpeechSeq2Seq,
+    Task.IMAGE_TEXT_TO_TEXT: AutoModelForImageTextToText,
+    Task.SPEECH_RECOGNITION: AutoModelForSpeech,
+    Task.CTC: AutoModelForCTC,
+    Task.AUDIO_CLASSIFICATION: AutoModelForAudioClassification,
+    Task.TIME_SERIES_PREDICTION: AutoModelForPrediction,
 }
 
 _TRAINER_LEAVES_CACHE = VERSION < (5, 0)
 
-_NEED_PADDING = (Task.SEQUENCE_CLASSIFICATION, Task.SEQUENCE_TO_SEQUENCE)
-# A classifying decoder reads its last token that is not padding; a target is shifted right and
-# begins with padding.
+_FRAMES = ("num_frames", "frames_per_clip")
+_NEED_PADDING = (Task.SEQUENCE_CLASSIFICATION, Task.REWARD_MODELLING)
+# A classifying decoder reads its last token that is not padding; the target of an encoder and
+# decoder is shifted right and begins with padding.
+
+_LETTERS = 32
+"""The vocabulary of Wav2Vec2 for English, where a config leaves it to the fine-tuning."""
 
 LARGEST_PARAMETER_COUNT = 10**12
 """Ten times the largest published models without a mixture of experts."""
 
 
 def new_model(workload: Workload) -> torch.nn.Module:
-    """The workload's model on the current device, its parameters in the workload's format."""
-    fields = config_fields(workload)
-    fields["use_cache"] = caches_keys_and_values(workload)
-    config = new_config(fields.pop("model_type"), **fields)
+    """The workload's model on the current device, its parameters in the workload's format.
+
+    Raises:
+        EngineError: If it comes from a package that is not installed.
+    """
+    _require(workload.preset)
+    if workload.task is Task.TEXT_TO_IMAGE:
+        from .diffusion import new_text_to_image  # loads diffusers, which takes seconds
+
+        with building_on_any_device():
+            return new_text_to_image(workload)
+    given = workload.preset.config()
+    config = model_config(workload)
     dtype = torch.bfloat16 if workload.precision is Precision.BF16_TRUE else torch.float32
     eager = workload.attention is Attention.EAGER
     with building_on_any_device():
         model = from_config(TASKS[_task(workload)], config, dtype, eager=eager)
-    if workload.task is Task.CONTRASTIVE:
-        # Of all models these alone must be asked for their loss.
-        model.forward = partial(model.forward, return_loss=True)
+    if given.get("tie_word_embeddings") is False:
+        _untie_head(model)
     return model
+
+
+def _require(model: Model) -> None:
+    if missing := missing_modules(model.package):
+        raise EngineError(
+            f"{model.display_name} needs {' and '.join(missing)}, not installed here: pip install "
+            f"'memorymark[{model.package}]'"
+        )
+
+
+def model_config(workload: Workload) -> Any:
+    """The transformers config of the workload's model, as the workload trains it."""
+    fields = _config_fields(workload)
+    config = new_config(fields.pop("model_type"), **fields)
+    _drop_no_layers(config)
+    if _task(workload) in _NEED_PADDING or config.is_encoder_decoder:
+        for part in (config, text_part(config)):
+            if getattr(part, "pad_token_id", None) is None:
+                part.pad_token_id = 0
+    for name in _FRAMES:
+        if workload.frame_count is not None and hasattr(config, name):
+            setattr(config, name, workload.frame_count)
+    if _task(workload) is Task.CTC and getattr(config, "vocab_size", 0) is None:
+        config.vocab_size = _LETTERS
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = getattr(config, "pad_token_id", None)
+    if hasattr(config, "default_language") and config.default_language is None:
+        config.default_language = config.languages[0]  # of several that a batch may be in
+    return config
+
+
+def forward_arguments(workload: Workload) -> Set[str]:
+    """The names of what the model's forward pass takes."""
+    model_class = TASKS[_task(workload)]._model_mapping[type(model_config(workload))]
+    if isinstance(model_class, tuple):  # of several, the plain one
+        model_class = model_class[0]
+    return signature(model_class.forward).parameters.keys()
+
+
+def _untie_head(model: Any) -> None:
+    """Give a model the head of its own that its config says its published weights have.
+
+    FLAN-T5, T5 1.1, mT5 and UMT5 come with weights for their heads. Since release 5, transformers
+    ties the head to the embeddings whatever the config says, and loading such weights unties it.
+    """
+    head = model.get_output_embeddings()
+    if head is not None and head.weight is model.get_input_embeddings().weight:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
 
 
 def caches_keys_and_values(workload: Workload) -> bool:
@@ -75,7 +165,7 @@ def caches_keys_and_values(workload: Workload) -> bool:
     is off, since release 5; before, it left configs alone, and theirs is on.
     """
     if workload.use_cache is None:
-        return _TRAINER_LEAVES_CACHE and workload.preset.caches
+        return _TRAINER_LEAVES_CACHE and workload.preset.caches(workload.task)
     return workload.use_cache
 
 
@@ -83,7 +173,7 @@ def cache_caveats(workload: Workload) -> list[str]:
     """What an answer assumes about keys and values, where its workload leaves that open."""
     if workload.use_cache and workload.gradient_checkpointing:
         return ["Gradient checkpointing switches the key-value cache off."]
-    if not workload.preset.caches or workload.use_cache is not None:
+    if not workload.preset.caches(workload.task) or workload.use_cache is not None:
         return []
     if caches_keys_and_values(workload):
         return [
@@ -97,11 +187,21 @@ def cache_caveats(workload: Workload) -> list[str]:
     ]
 
 
-def config_fields(workload: Workload) -> dict[str, Any]:
-    """The model's config as the workload trains it: its head, its image size, nothing at random."""
-    task = _task(workload)
+def kernel_caveats(workload: Workload) -> list[str]:
+    """That transformers may run other kernels than those traced, where its model has some."""
+    packages = KNOWN[workload.preset.config()["model_type"]].kernels
+    if not packages:
+        return []
+    return [
+        f"Predicted as without {' and '.join(packages)}, whose kernels transformers runs where "
+        "they are installed. With them a step is much faster and usually needs less memory."
+    ]
+
+
+def _config_fields(workload: Workload) -> dict[str, Any]:
+    """The config's fields as the workload trains it: its head, its image size."""
     # Of several classes for a task, take the plain one, not that of the published weights.
-    fields = _without_layer_drop(workload.preset.config()) | {"architectures": []}
+    fields = workload.preset.config() | {"architectures": []}
     if workload.label_count is not None:
         fields = {name: fields[name] for name in fields.keys() - {"id2label", "label2id"}}
         one = workload.label_count == 1
@@ -109,17 +209,20 @@ def config_fields(workload: Workload) -> dict[str, Any]:
             "num_labels": workload.label_count,
             "problem_type": "regression" if one else "single_label_classification",
         }
-    if workload.image_size is not None:
-        size = {"image_size": workload.image_size}
+    if workload.image_size is not None and workload.task is not Task.IMAGE_TEXT_TO_TEXT:
         if "vision_config" in fields:
-            fields["vision_config"] = fields["vision_config"] | size
+            fields["vision_config"] = _with_image_size(fields["vision_config"], workload.image_size)
         else:
-            fields |= size
-    if task in _NEED_PADDING and fields.get("pad_token_id") is None:
-        fields["pad_token_id"] = 0
-    if task is Task.SEQUENCE_TO_SEQUENCE and fields.get("decoder_start_token_id") is None:
-        fields["decoder_start_token_id"] = fields["pad_token_id"]
-    return fields
+            fields = _with_image_size(fields, workload.image_size)
+    if workload.task is Task.CAUSAL_LANGUAGE_MODELLING:
+        fields["is_decoder"] = True  # for models that are encoders unless told so
+    return fields | {"use_cache": caches_keys_and_values(workload)}
+
+
+def _with_image_size(fields: dict[str, Any], side: int) -> dict[str, Any]:
+    """The fields for square images, which some configs write as height and width."""
+    in_two = isinstance(fields.get("image_size"), list)
+    return fields | {"image_size": [side, side] if in_two else side}
 
 
 def check_given(workload: Workload) -> None:
@@ -171,89 +274,10 @@ def _task(workload: Workload) -> Task:
     return workload.task
 
 
-def _without_layer_drop(config: dict[str, Any]) -> dict[str, Any]:
+def _drop_no_layers(config: Any) -> None:
     """Run every layer in every step: memory is decided by the steps that drop none."""
-    drops = {name: 0.0 for name in config if name.endswith("layerdrop")}
-    return config | drops
-
-
-_PEFT_TASKS = {
-    "sequence-classification": "SEQ_CLS",
-    "token-classification": "TOKEN_CLS",
-    "causal-language-modelling": "CAUSAL_LM",
-    "sequence-to-sequence": "SEQ_2_SEQ_LM",
-}
-_WITH_HEADS = ("SEQ_CLS", "TOKEN_CLS")
-_TRAINED_WHOLE = ".*(classifier|score)"
-"""The modules, by the end of their names, that peft trains whole for these tasks. It refuses to
-adapt them too, and ``all-linear`` excludes only one of them, and not for every task."""
-
-
-def adapt(model: Any, workload: Workload) -> torch.nn.Module:
-    """The model as the workload trains it: attention, checkpointing, LoRA, a frozen backbone.
-
-    Args:
-        model: A transformers model, on the host.
-        workload: What to change.
-
-    Raises:
-        InvalidInput: If the model cannot be trained that way.
-        EngineError: If a package for it is not installed.
-    """
-    if workload.gradient_checkpointing:
-        _checkpoint(model, workload)
-    if workload.frozen_backbone:
-        _freeze(model, workload)
-    if workload.lora_rank is not None:
-        model = _with_lora(model, workload, workload.lora_rank)
-    adapted: torch.nn.Module = model
-    return adapted
-
-
-def _checkpoint(model: Any, workload: Workload) -> None:
-    name = workload.preset.display_name
-    if not model.supports_gradient_checkpointing:
-        raise InvalidInput({"gradient_checkpointing": f"transformers has none for {name}"})
-    enable_checkpointing(model)
-
-
-def _freeze(model: Any, workload: Workload) -> None:
-    for parameter in model.base_model.parameters():
-        parameter.requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise InvalidInput(
-            {
-                "frozen_backbone": f"{workload.preset.display_name} has nothing left to train for "
-                "this task, since its head shares the backbone's weights"
-            }
-        )
-
-
-def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
-    try:
-        from peft import LoraConfig, get_peft_model  # takes seconds to load, and is rarely needed
-    except ImportError as error:
-        raise EngineError(
-            "LoRA needs the package peft, which is not installed: pip install peft"
-        ) from error
-    targets = [name.strip() for name in workload.lora_targets.split(",") if name.strip()]
-    task_type = _PEFT_TASKS.get(workload.task or "")
-    config = LoraConfig(
-        r=rank,
-        lora_alpha=2 * rank,
-        target_modules="all-linear" if targets == ["all-linear"] else targets,
-        exclude_modules=_TRAINED_WHOLE if task_type in _WITH_HEADS else None,
-        task_type=task_type,
-    )
-    try:
-        with warnings.catch_warnings():
-            # peft uses a deprecated name in transformers; both projects know.
-            warnings.simplefilter("ignore", FutureWarning)
-            return get_peft_model(model, config)
-    except ValueError as error:
-        raise InvalidInput(
-            {
-                "lora_targets": f"peft finds no module for '{workload.lora_targets}' in "
-                f"{workload.preset.display_name}; enter module names, or all-linear"
-            }
-        ) from error
+    for name, value in list(vars(config).items()):
+        if name.endswith("layerdrop"):
+            setattr(config, name, 0.0)
+        elif isinstance(value, PretrainedConfig):
+            _drop_no_layers(value)

@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from transformers.optimization import Adafactor
 
+from ..choices import Optimizer
 from ..errors import EngineError
-from ..workload import Optimizer
+from ..tracing.operations import OWN_KERNELS
 
 _LEARNING_RATE = 1e-5
 _QUANTIZED_BLOCK = 256
 _LEAST_QUANTIZED = 4096
-
-OWN_KERNELS = "memorymark"
-"""Namespace of operators that stand for kernels that PyTorch does not have."""
 
 _kernels = torch.library.Library(OWN_KERNELS, "DEF")
 _kernels.define(
@@ -129,6 +126,13 @@ def _bitsandbytes_adamw() -> Any:
     return AdamW8bit
 
 
+def _adafactor(parameters: Parameters) -> Any:
+    """As the Trainer sets it up: with a given learning rate."""
+    from transformers.optimization import Adafactor  # loads peft and is rarely needed
+
+    return Adafactor(parameters, lr=_LEARNING_RATE, scale_parameter=False, relative_step=False)
+
+
 _MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
     Optimizer.SGD: lambda p: torch.optim.SGD(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.SGD_MOMENTUM: lambda p: torch.optim.SGD(
@@ -138,10 +142,7 @@ _MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
     Optimizer.ADAMW: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, fused=True),
     Optimizer.ADAMW_FOREACH: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.ADAMW_8BIT: lambda p: AdamW8bitLayout(p, lr=_LEARNING_RATE),
-    # As the Trainer sets it up: with a given learning rate.
-    Optimizer.ADAFACTOR: lambda p: Adafactor(
-        p, lr=_LEARNING_RATE, scale_parameter=False, relative_step=False
-    ),
+    Optimizer.ADAFACTOR: _adafactor,
     Optimizer.LION: lambda p: Lion(p, lr=_LEARNING_RATE),
     Optimizer.RMSPROP: lambda p: torch.optim.RMSprop(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.ADAGRAD: lambda p: torch.optim.Adagrad(p, lr=_LEARNING_RATE, foreach=True),

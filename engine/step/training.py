@@ -9,11 +9,16 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
 
-from ..workload import Attention, Mode, Precision, Workload
+from ..choices import Attention, Mode, Precision
+from ..workload import Workload
+from .adapting import adapt
 from .batches import Batch
-from .building import adapt, new_model
+from .building import new_model
+from .losses import Loss, loss_for
 from .optimizers import make_optimizer
+from .transformers_versions import forget_cached
 
 _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
 
@@ -23,6 +28,7 @@ class Training:
     """A model with its optimizer, ready to step.
 
     Attributes:
+        loss: Of a model, for a batch.
         scaler: Gradient scaler; disabled unless the precision is fp16-mixed.
         autocast: The number format of the forward pass, if not the parameters'.
         micro_batches: Per optimizer step; their gradients are accumulated.
@@ -34,6 +40,7 @@ class Training:
     model: torch.nn.Module
     device: torch.device
     optimizer: torch.optim.Optimizer | None
+    loss: Loss
     scaler: torch.amp.GradScaler
     autocast: torch.dtype | None
     micro_batches: int = 1
@@ -70,6 +77,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
         predicting: Whether its steps are traced and never run.
     """
     device = next(model.parameters()).device
+    forget_cached(model)
     if device.type == "cuda":
         # PyTorch's own defaults otherwise: convolutions may use TF32, matrix products may not.
         torch.backends.cuda.matmul.allow_tf32 = workload.precision is Precision.TF32
@@ -80,6 +88,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
         model=model,
         device=device,
         optimizer=optimizer,
+        loss=loss_for(workload.task),
         scaler=torch.amp.GradScaler(
             device.type, enabled=workload.precision is Precision.FP16_MIXED
         ),
@@ -102,7 +111,7 @@ def training_step(training: Training, batch: Batch) -> None:
         inputs = inputs_on_device(training, batch)
         training.phase = "forward"
         with training.forward_context():
-            loss = training.model(**inputs).loss
+            loss = training.loss(training.model, inputs)
         training.phase = "backward"
         training.scaler.scale(loss / training.micro_batches).backward()
     training.phase = "optimizer"
@@ -119,12 +128,12 @@ def step_of(forward_only: bool) -> Callable[[Training, Batch], None]:
 
 
 def forward_pass(training: Training, batch: Batch) -> None:
-    """The forward pass alone, without gradients: what naive tools measure."""
+    """The forward pass and the loss, without gradients: what naive tools measure."""
     training.phase = "inputs"
     inputs = inputs_on_device(training, batch)
     training.phase = "forward"
     with torch.no_grad(), training.forward_context():
-        training.model(**inputs)
+        training.loss(training.model, inputs)
     training.phase = "idle"
 
 
@@ -135,11 +144,10 @@ def inputs_on_device(training: Training, batch: Batch) -> Batch:
     tensors.
     """
     parameters = next(training.model.parameters()).dtype
-    return {
-        name: tensor.to(
-            training.device,
-            dtype=parameters if tensor.is_floating_point() else tensor.dtype,
-            copy=True,
-        )
-        for name, tensor in batch.items()
-    }
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        dtype = parameters if tensor.is_floating_point() else tensor.dtype
+        return tensor.to(training.device, dtype=dtype, copy=True)
+
+    inputs: Batch = tree_map(moved, batch)
+    return inputs

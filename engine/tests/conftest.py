@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from engine.models.presets import PRESETS, Preset
-from engine.tests.small import SMALL, small_sizes
+from engine.models.tasks import Task
+from engine.tests.small import made_small, small_sizes
 from engine.workload import Workload
 
-SMALL_BERT = Workload(
-    "small-bert", config=PRESETS["bert"].config() | SMALL["bert"], sequence_length=8
-)
+SMALL_BERT = Workload("small-bert", config=made_small(PRESETS["bert"].config()), sequence_length=8)
 """A small model that other processes can build too, where the fixture below does not reach."""
 
 
@@ -27,12 +26,14 @@ def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_models_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Build every preset at reduced depth and width."""
     whole = Preset.config
-    monkeypatch.setattr(Preset, "config", lambda preset: whole(preset) | SMALL[preset.name])
+    monkeypatch.setattr(Preset, "config", lambda preset: made_small(whole(preset)))
 
 
 def small_workload(model: str, **fields: Any) -> Workload:
     """A workload on small inputs."""
-    return Workload(model, **small_sizes(PRESETS[model]) | fields)
+    task = fields.get("task")
+    sizes = small_sizes(PRESETS[model], None if task is None else Task(task))
+    return Workload(model, **sizes | fields)
 
 
 @pytest.fixture

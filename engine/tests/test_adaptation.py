@@ -33,6 +33,14 @@ def test_checkpointing_takes_less_memory() -> None:
     assert peak(checkpointed) < 0.8 * peak(whole)
 
 
+def test_lora_with_checkpointing_is_refused_where_peft_fails() -> None:
+    both = {"lora_rank": 2, "gradient_checkpointing": True}
+    with pytest.raises(InvalidInput) as raised:
+        trace(small_workload("swin-t", **both), 2, A10)
+    assert "Swin-T" in raised.value.fields["gradient_checkpointing"]
+    assert trace(small_workload("vit-b", **both), 2, A10).events
+
+
 def test_a_model_without_checkpointing_says_so() -> None:
     with pytest.raises(InvalidInput) as raised:
         build_model(small_workload("resnet", gradient_checkpointing=True))

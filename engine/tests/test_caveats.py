@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.coverage.small_configs import small_config
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
 from engine.prediction import tracer
 from engine.prediction.analysis import analyze_predicted
 from engine.request import AnalysisRequest
 from engine.step import building
 from engine.step.batches import Batch
-from engine.step.building import cache_caveats, caches_keys_and_values
+from engine.step.building import cache_caveats, caches_keys_and_values, kernel_caveats
 from engine.step.training import Training, inputs_on_device
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
@@ -66,6 +67,14 @@ def test_an_answer_about_a_decoder_says_whether_its_cache_is_on() -> None:
     )
     (said,) = cache_caveats(request.workload)
     assert said in analyze_predicted(request, lambda _: None).caveats
+
+
+@pytest.mark.parametrize(
+    ("model", "said"), [("mamba", "as without causal-conv1d and mamba-ssm"), ("bert", "")]
+)
+def test_kernels_that_are_not_traced_are_named(model: str, said: str) -> None:
+    caveats = kernel_caveats(Workload("mine", config=small_config(model)))
+    assert [said in caveat for caveat in caveats] == [True] * bool(said)
 
 
 def test_before_transformers_5_the_trainer_leaves_the_cache_on(

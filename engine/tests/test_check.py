@@ -26,7 +26,7 @@ SLOW = "[check]\nmin_share_of_recommended_speed = {}\n"
 
 
 def _answer(**current: Any) -> AnalysisResult:
-    """An analysis of batch 16, at 1 / 1.405 of the speed of the recommended batch 64."""
+    """An analysis of batch 16, 1 / 1.405 as fast as the recommended batch 64."""
     trials: list[Trial] = [replace(trial(16), **current), trial(64)]
     found = replace(ANALYSIS, trials=trials, speedup_low=1.38, speedup_high=1.43)
     return found if trials[0].fits else replace(found, speedup=None, speedup_low=None)
@@ -75,8 +75,8 @@ def test_a_batch_that_fits_gives_one_sentence_and_status_0(
     (asked, status) = (analysis(_answer()), main(described(BERT)))
     assert status == 0
     assert capsys.readouterr().out == (
-        "Batch 16 of BERT base fits on NVIDIA A10: it needs 2.75 of 22.00 GiB, and runs at 71% "
-        "of the speed of the recommended batch 64 (predicted).\n"
+        "Batch 16 of BERT base fits on NVIDIA A10: it needs 2.75 of 22.00 GiB, and is 71% as "
+        "fast as the recommended batch 64 (predicted).\n"
     )
     assert (asked[0].gpu, asked[0].current_batch_size) == ("a10", 16)
 
@@ -173,9 +173,7 @@ def test_a_training_run_fails_if_surely_slower_than_required(
     analysis(_answer())
     assert main(described(BERT + SLOW.format(least))) == status
     said = capsys.readouterr().out
-    assert ("is too slow on NVIDIA A10: 71% of the speed of the recommended" in said) == (
-        status == 1
-    )
+    assert ("is too slow on NVIDIA A10: 71% as fast as the recommended" in said) == (status == 1)
 
 
 def test_json_output_has_the_numbers(

@@ -17,6 +17,7 @@ from engine.cli.main import main
 from engine.errors import InvalidInput, MeasurementFailed
 from engine.events import Event, Log
 from engine.gpus import GPUS
+from engine.models.coverage import checked_with
 from engine.models.presets import PRESETS
 from engine.parsing import bytes_of
 from engine.request import AnalysisRequest
@@ -87,7 +88,7 @@ def test_an_invalid_size_is_refused_with_how_to_write_one(size: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("analyze bertt --gpu a10", "model: unknown model 'bertt'; choose one of bert,"),
+        ("analyze bertt --gpu a10", "model: unknown model 'bertt'; choose one of the "),
         ("analyze bert --gpu b10", "--gpu: unknown gpu 'b10'; choose one of a10,"),
         (
             "analyze bert --gpu a10 --current-batch-size 0",
@@ -327,9 +328,11 @@ def test_all_models_are_model_types_with_what_they_are_trained_for_or_why_not(
     assert main(["models", "--all", "--json"]) == 0
     listed = {row["model_type"]: row for row in json.loads(capsys.readouterr().out)}
     assert "causal-language-modelling" in listed["llama"]["tasks"]
-    assert "kernels of" in listed["mamba"]["refused"]["causal-language-modelling"]
+    assert "natten" in listed["dinat"]["refused"]["image-classification"]
     assert main(["models", "--all"]) == 0
-    assert f"of {len(listed)} model types" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"of {len(listed)} model types" in shown
+    assert f"with transformers {checked_with()}." in shown
 
 
 def test_devices_in_json_have_their_sources(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,11 @@ import pytest
 from engine.answer.conclusion import Findings, conclude, decision, verdict
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
+from engine.choices import Optimizer
 from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest, Assumptions
 from engine.result import GpuFacts, Source, Trial
-from engine.workload import Optimizer, Workload
+from engine.workload import Workload
 
 GPU = GpuFacts("A GPU", total_bytes=1000, usable_bytes=900)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results.tables import ROOT, documents
+from benchmarks.results.documents import ROOT, documents
 from engine.allocator.pools import BLOCK_BYTES
 from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage
 from engine.answer.recommendation import ENOUGH_SPEED, WORTH_A_CHANGE

@@ -18,8 +18,8 @@ from engine.errors import InvalidInput
 from engine.hub import SWITCH, download_config, resolve
 from engine.measurement import checks
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.models.kinds import Kind, Task
 from engine.models.presets import PRESETS
+from engine.models.tasks import Kind, Task
 from engine.prediction.intervals import Counted, append_residuals
 from engine.prediction.plan import plan
 from engine.request import AnalysisRequest

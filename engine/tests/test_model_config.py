@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig
 
+from benchmarks.coverage.small_configs import small_config
 from engine.cli.main import main
 from engine.errors import InvalidInput
 from engine.hub import resolve
 from engine.models.config import parse_config
-from engine.models.kinds import Kind, Task
 from engine.models.presets import PRESETS
+from engine.models.tasks import Kind, Task
 from engine.prediction.tracer import trace
-from engine.step.building import blaming_the_config, check_given
+from engine.step.building import blaming_the_config, check_given, new_model
 from engine.tracing.lowering import cuda_behaviour
 from engine.workload import OWN_CONFIG, Workload
 
@@ -61,14 +64,17 @@ WRONG: list[tuple[object, str]] = [
     (BERT | {"model_type": "mamba9"}, "is not supported; choose one of"),
     (BERT | {"model_type": "lama"}, "such as llama"),
     (BERT | {"model_type": ["bert"]}, "is not supported"),
-    (BERT | {"model_type": "mamba"}, "mamba for causal language modelling is not supported: on a"),
+    (
+        VIT | {"model_type": "dinat"},
+        "dinat for image classification is not supported: ",
+    ),
     (LLAMA | {"other_layers": 999}, "layers are too many"),
-    (BERT | {"auto_map": {"AutoModel": "modeling.Mine"}}, "custom code"),
     ({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}, "custom code"),
     (BERT | {"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
     (CLIP | {"text_config": {"auto_map": {"a": "b"}}}, "custom code"),
     (BERT | {"hidden_size": -768}, "hidden_size is '-768'; enter a whole number from 1"),
-    (BERT | {"hidden_size": 0}, "enter a whole number from 1 to 10,000,000"),
+    (LLAMA | {"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is '0'"),
+    (BERT | {"hidden_size": 0}, "enter a whole number from 1 to 20,000,000"),
     (BERT | {"hidden_size": 7.5}, "enter a whole number"),
     (BERT | {"hidden_size": "768"}, "enter a whole number"),
     (BERT | {"hidden_size": True}, "enter a whole number"),
@@ -80,9 +86,6 @@ WRONG: list[tuple[object, str]] = [
     (BERT | {"num_hidden_layers": 1_001}, "1,001 layers are too many"),
     (PRESETS["resnet"].config() | {"depths": [400, 400, 400]}, "1,200 layers are too many"),
     (PRESETS["t5-base"].config() | {"num_decoder_layers": 999}, "layers are too many"),
-    ({"model_type": "bert"}, "vocab_size is missing; add it"),
-    ({"model_type": "clip", "text_config": {"vocab_size": 9}}, "max_position_embeddings"),
-    (BERT | {"max_position_embeddings": None}, "max_position_embeddings is missing; add it"),
     (PRESETS["roberta"].config() | {"max_position_embeddings": 2}, "leaves no room"),
     (VIT | {"image_size": 5_000}, "maximum 4,096 pixels per side"),
     (VIT | {"num_labels": 2_000_000}, "maximum 1,000,000"),
@@ -98,12 +101,58 @@ def test_an_invalid_config_is_refused_with_a_reason(config: object, says: str) -
     assert len(raised.value.fields["config"]) < 1_000
 
 
+def test_code_of_a_repository_is_left_where_transformers_has_its_own() -> None:
+    published = LLAMA | {
+        "auto_map": {"AutoModelForCausalLM": "modeling.Mine"},
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    }
+    assert parse_config(published) == parse_config(LLAMA)
+
+
+def test_a_window_that_is_not_used_may_be_zero() -> None:
+    assert parse_config(LLAMA | {"sliding_window": 0})["sliding_window"] == 0
+
+
+def test_a_config_that_transformers_saved_layer_by_layer_is_the_same_model() -> None:
+    published = PRESETS["gemma-4-e2b"].config()
+    saved = json.loads(AutoConfig.for_model(**published).to_json_string())
+    assert saved["text_config"]["per_layer_config"]
+
+    def shapes(config: dict[str, Any]) -> dict[str, torch.Size]:
+        with torch.device("meta"):
+            model = new_model(Workload("mine", config=config))
+        return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+    assert shapes(parse_config(saved)) == shapes(published)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "task", "side"),
+    [
+        ("segformer", Task.IMAGE_CLASSIFICATION, 224),
+        ("segformer", Task.SEMANTIC_SEGMENTATION, 512),
+        ("rt_detr", Task.OBJECT_DETECTION, 640),
+    ],
+)
+def test_where_a_config_has_no_image_size_the_task_decides(
+    model_type: str, task: Task, side: int
+) -> None:
+    assert Workload("mine", config={"model_type": model_type}, task=task).image_size == side
+
+
+def test_a_head_reads_images_of_the_size_that_its_backbone_was_made_for() -> None:
+    config = small_config("depth_anything")
+    config["backbone_config"] |= {"image_size": 518, "patch_size": 14}
+    assert Workload("mine", config=config).image_size == 518
+
+
 def test_a_task_that_is_refused_says_why() -> None:
     with pytest.raises(InvalidInput) as raised:
-        Workload("mine", config=BERT, task=Task.CAUSAL_LANGUAGE_MODELLING)
+        Workload("mine", config={"model_type": "xlm"}, task=Task.CAUSAL_LANGUAGE_MODELLING)
     said = raised.value.fields["task"]
     assert "mine for causal language modelling is not supported: it is an encoder" in said
-    assert "choose one of sequence-classification" in said
+    assert "choose one of " in said
+    assert "masked-language-modelling" in said
 
 
 REFUSED_BY_TRANSFORMERS = [
@@ -112,6 +161,8 @@ REFUSED_BY_TRANSFORMERS = [
     BERT | {"hidden_dropout_prob": "much"},
     LLAMA | {"rope_scaling": {"rope_type": "nonesuch"}},
     LLAMA | {"num_key_value_heads": 5},
+    LLAMA | {"per_layer_config": {"99": {"intermediate_size": 64}}},
+    LLAMA | {"per_layer_config": [1]},
     VIT | {"patch_size": 1_000},
     BERT | {"hidden_size": 1_000_000, "num_attention_heads": 10, "intermediate_size": 10_000_000},
 ]

@@ -5,12 +5,12 @@ import sys
 import pytest
 import torch
 
+from engine.choices import Optimizer
 from engine.errors import EngineError
 from engine.step.batches import make_batch
 from engine.step.optimizers import AdamW8bitLayout, Lion, make_optimizer
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
-from engine.workload import Optimizer
 
 REAL = [o for o in Optimizer if o not in (Optimizer.NONE, Optimizer.ADAMW_8BIT)]
 

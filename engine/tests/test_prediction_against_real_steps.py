@@ -13,6 +13,7 @@ from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
+from engine.tests.small import SMALL_BOTH
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
@@ -105,17 +106,7 @@ def test_the_peak_is_equal_to_the_byte_where_keys_and_values_are_cached(model: s
     assert predicted == measured
 
 
-_SEQ2SEQ = {
-    "d_model": 64,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 128,
-    "decoder_ffn_dim": 128,
-    "vocab_size": 500,
-    "max_position_embeddings": 64,
-}
+_SEQ2SEQ = SMALL_BOTH | {"vocab_size": 500, "max_position_embeddings": 64}
 _GPT2 = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 500, "n_positions": 64}
 _OPT = {
     "hidden_size": 64,
@@ -217,3 +208,16 @@ def _peak_of(profile: torch.profiler.profile, held_bytes: int) -> int:
         live += size
         peak = max(peak, live)
     return peak
+
+
+@pytest.mark.parametrize("model", ["longformer", "led"])
+def test_long_texts_are_known_to_have_tokens_that_see_all_others(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SMALL_BOTH | {"model_type": model, "vocab_size": 90, "attention_window": [16, 16]}
+    if model == "longformer":
+        config |= {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+    workload = Workload(model, config=config, sequence_length=64)
+    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 64 * 64)  # no mask of all pairs
+    predicted, measured = predicted_and_measured(workload)
+    assert predicted == measured

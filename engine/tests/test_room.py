@@ -67,8 +67,8 @@ def test_the_longest_sequence_that_fits_is_found_by_few_traces(longest: int, pow
 
 
 def test_a_sequence_is_as_long_as_the_model_allows() -> None:
-    assert longest_sequence(World(1000.0, model="bert", sequence_length=100)) == 512  # type: ignore[arg-type]
-    assert longest_sequence(World(1000.0, model="bert")) is None  # type: ignore[arg-type]
+    assert longest_sequence(World(1000.0, model="bert", sequence_length=100)) == 512  # type: ignore[arg-type]  # a World in place of a predictor
+    assert longest_sequence(World(1000.0, model="bert")) is None  # type: ignore[arg-type]  # a World in place of a predictor
     images: Any = World(1000.0, model="resnet", sequence_length=None)
     assert longest_sequence(images) is None
 
@@ -78,7 +78,7 @@ def test_the_largest_sibling_that_fits_is_found() -> None:
         world: Any = World(gib, **fields)
         return largest_sibling(world)
 
-    assert sibling(1000.0) == "llama-3-8b"
+    assert sibling(1000.0) == "llama-3.1-8b"
     assert sibling(60.0) == "llama-3.2-3b"
     assert sibling(25.0) is None
     assert sibling(1000.0, model="llama-3-8b") is None
@@ -90,12 +90,15 @@ def test_a_sibling_that_cannot_be_trained_is_left_out(monkeypatch: pytest.Monkey
     refuse = InvalidInput({"model": "no"})
 
     def trial_of(request: AnalysisRequest) -> Trial:
-        if request.workload.model == "llama-3-8b":
+        asked.append(request.workload.model)
+        if request.workload.model == "llama-3.1-8b":
             raise refuse
         return World.trial_of(world, request)
 
+    asked: list[str] = []
     world.trial_of = trial_of
     assert largest_sibling(world) == "llama-3.2-3b"
+    assert asked == ["llama-3.1-8b", "llama-3.2-3b"]  # and no other of the size that was refused
 
 
 def option(gpu: str, speed: float | None) -> GpuOption:

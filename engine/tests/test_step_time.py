@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE
+from engine.choices import Precision
 from engine.gpus import GPUS
 from engine.prediction.kernels import FORMATS, Format, Kind
 from engine.prediction.speed_model import speed_model
@@ -24,7 +25,6 @@ from engine.step.batches import make_batch
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Operation
-from engine.workload import Precision
 
 A10 = GPUS["a10"]
 T4 = GPUS["t4"]

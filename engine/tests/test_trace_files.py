@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from engine.choices import Precision
 from engine.events import Event, Log
-from engine.prediction import traces
+from engine.prediction import depths, traces
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.trace_files import FOLDER_VARIABLE, TraceFiles, trace_files
 from engine.prediction.tracer import TraceAt
@@ -19,7 +20,7 @@ from engine.prediction.traces import KeptTraces
 from engine.request import AnalysisRequest
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Precision, Workload
+from engine.workload import Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 
@@ -76,7 +77,7 @@ def test_batch_one_is_kept_once_it_was_traced(
     def refuse(*_: object) -> None:
         raise AssertionError("traced again")
 
-    monkeypatch.setattr(traces, "trace", refuse)
+    monkeypatch.setattr(depths, "trace_model", refuse)
     assert traced(files, asked())(1) == first
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.training_config import training_configs
+from engine.choices import Optimizer, Precision
 from engine.errors import InvalidInput
-from engine.workload import Optimizer, Precision, Workload
+from engine.workload import Workload
 
 
 def texts(batch_size: int = 64, **fields: Any) -> dict[str, str]:

@@ -1,0 +1,120 @@
+"""Text-to-image models of diffusers: what their configs say without building them.
+
+One config has those of a model's parts, as a diffusers repository has them in its folders::
+
+    {"model_type": "diffusers",
+     "denoiser": unet/config.json or transformer/config.json,
+     "vae": vae/config.json,
+     "text_encoders": [text_encoder/config.json, text_encoder_2/config.json, ...]}
+
+Without ``vae`` and ``text_encoders``, latents and encoded captions are computed beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidInput
+from ..parsing import shown
+from .tasks import SizeLimits
+
+MODEL_TYPE = "diffusers"
+
+CLIP_LENGTH = 77
+"""Tokens that CLIP's text encoders read, whatever the caption."""
+
+_VAE = "AutoencoderKL"
+_CLIP = ("CLIPTextModel", "CLIPTextModelWithProjection")
+_T5 = ("T5EncoderModel",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denoiser:
+    """What is known of the denoisers of one kind.
+
+    Attributes:
+        text_encoders: The classes that each of its text encoders may have.
+        caption_length: Tokens of a caption that its T5 reads by default; CLIP's without a T5.
+    """
+
+    text_encoders: tuple[tuple[str, ...], ...]
+    caption_length: int = CLIP_LENGTH
+
+
+# Lengths of captions are those of --max_sequence_length in diffusers' training scripts.
+_UNET_XL = Denoiser(text_encoders=(_CLIP, _CLIP))
+_DENOISERS = {
+    "UNet2DConditionModel": Denoiser(text_encoders=(_CLIP,)),
+    "SD3Transformer2DModel": Denoiser(text_encoders=(_CLIP, _CLIP, _T5)),
+    "FluxTransformer2DModel": Denoiser(text_encoders=(_CLIP, _T5), caption_length=512),
+}
+_LONGEST_CAPTION = 512
+_USUAL_SIDE = 1_024
+_VAE_FACTOR = 8
+
+IMAGE_MULTIPLE = 16
+"""Of which the side of every image is a multiple: eight pixels a latent, two latents a token."""
+
+
+def is_xl(denoiser: Mapping[str, Any]) -> bool:
+    """Whether a UNet reads the size of images and a vector for each caption, as SDXL's does."""
+    return denoiser.get("addition_embed_type") == "text_time"
+
+
+def is_cached(config: Mapping[str, Any]) -> bool:
+    """Whether latents and encoded captions are computed beforehand."""
+    return not config.get("vae")
+
+
+def _check(config: Mapping[str, Any]) -> None:
+    """Check that a config has the parts of a model that can be trained."""
+    known = _known(config)
+    vae, encoders = config.get("vae"), config.get("text_encoders")
+    if not vae and not encoders:
+        return
+    if not isinstance(vae, dict) or vae.get("_class_name") != _VAE:
+        raise _wrong(f"vae is not the config of an {_VAE}")
+    if not isinstance(encoders, list) or len(encoders) != len(known.text_encoders):
+        raise _wrong(f"text_encoders is not a list of {len(known.text_encoders)} configs")
+    for encoder, allowed in zip(encoders, known.text_encoders, strict=True):
+        classes = encoder.get("architectures") if isinstance(encoder, dict) else None
+        if not isinstance(classes, list) or len(classes) != 1 or classes[0] not in allowed:
+            raise _wrong(f"text_encoders: architectures is not one of {', '.join(allowed)}")
+
+
+def sizes(config: Mapping[str, Any]) -> dict[str, SizeLimits]:
+    """The tokens of a caption and the side of an image, in pixels.
+
+    CLIP reads so many tokens always, T5 as many as there are.
+
+    Raises:
+        InvalidInput: If a part of the model is missing or not known, for the field ``config``.
+    """
+    _check(config)
+    known = _known(config)
+    tokens = SizeLimits(CLIP_LENGTH, CLIP_LENGTH, CLIP_LENGTH)
+    if _T5 in known.text_encoders:
+        tokens = SizeLimits(known.caption_length, 1, _LONGEST_CAPTION)
+    own = config["denoiser"].get("sample_size")
+    side = own * _VAE_FACTOR if isinstance(own, int) else _USUAL_SIDE
+    return {
+        "sequence_length": tokens,
+        "image_size": SizeLimits(side, min(side, 64), max(side, 2_048)),
+    }
+
+
+def _known(config: Mapping[str, Any]) -> Denoiser:
+    denoiser = config.get("denoiser")
+    name = denoiser.get("_class_name") if isinstance(denoiser, dict) else None
+    if name not in _DENOISERS:
+        raise _wrong(
+            f"denoiser: the class {shown(name)} is not supported; choose one of "
+            f"{', '.join(_DENOISERS)}"
+        )
+    return _UNET_XL if is_xl(config["denoiser"]) else _DENOISERS[str(name)]
+
+
+def _wrong(message: str) -> InvalidInput:
+    return InvalidInput({"config": message})

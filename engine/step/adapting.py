@@ -1,0 +1,147 @@
+"""Adapts a model to how a workload trains it: checkpointing, LoRA, a frozen backbone."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import torch
+
+from ..errors import EngineError, InvalidInput
+from ..models.tasks import Task
+from ..workload import Workload
+from .transformers_versions import enable_checkpointing
+
+_PEFT_TASKS = {
+    "sequence-classification": "SEQ_CLS",
+    "token-classification": "TOKEN_CLS",
+    "causal-language-modelling": "CAUSAL_LM",
+    "sequence-to-sequence": "SEQ_2_SEQ_LM",
+}
+_WITH_HEADS = ("SEQ_CLS", "TOKEN_CLS")
+_TRAINED_WHOLE = ".*(classifier|score)"
+"""The modules, by the end of their names, that peft trains whole for these tasks. It refuses to
+adapt them too, and ``all-linear`` excludes only one of them, and not for every task."""
+
+
+def adapt(model: Any, workload: Workload) -> torch.nn.Module:
+    """The model as the workload trains it: attention, checkpointing, LoRA, a frozen backbone.
+
+    Args:
+        model: A transformers model, on the host.
+        workload: What to change.
+
+    Raises:
+        InvalidInput: If the model cannot be trained that way.
+        EngineError: If a package for it is not installed.
+    """
+    if workload.gradient_checkpointing:
+        _checkpoint(model, workload)
+    if workload.frozen_backbone:
+        _freeze(model, workload)
+    if workload.lora_rank is not None:
+        if workload.gradient_checkpointing:
+            _check_embeddings(model, workload)
+        model = _with_lora(model, workload, workload.lora_rank)
+    adapted: torch.nn.Module = model
+    return adapted
+
+
+def _checkpoint(model: Any, workload: Workload) -> None:
+    name = workload.preset.display_name
+    if not model.supports_gradient_checkpointing:
+        raise InvalidInput({"gradient_checkpointing": f"transformers has none for {name}"})
+    enable_checkpointing(model)
+
+
+def _check_embeddings(model: Any, workload: Workload) -> None:
+    """Refuse models whose embeddings return several tensors, as Swin's do.
+
+    For checkpointing, peft has transformers ask for gradients of the one tensor that they return.
+    """
+
+    def check(_module: torch.nn.Module, _given: object, output: object) -> None:
+        if not isinstance(output, torch.Tensor):
+            name = workload.preset.display_name
+            raise InvalidInput(
+                {"gradient_checkpointing": f"peft fails with it on {name}; switch it or LoRA off"}
+            )
+
+    try:
+        embeddings = model.get_input_embeddings()
+    except NotImplementedError:  # transformers asks for no gradients either
+        return
+    embeddings.register_forward_hook(check)
+
+
+def _freeze(model: Any, workload: Workload) -> None:
+    for parameter in model.base_model.parameters():
+        parameter.requires_grad_(False)
+    if workload.preset.package == "timm":  # where the head is a part of the backbone
+        for head in _heads(model.base_model):
+            head.requires_grad_(True)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InvalidInput(
+            {
+                "frozen_backbone": f"{workload.preset.display_name} has nothing left to train for "
+                "this task: its head shares the backbone's weights, or it has none"
+            }
+        )
+
+
+def _heads(model: Any) -> tuple[torch.nn.Module, ...]:
+    heads = model.get_classifier()
+    return heads if isinstance(heads, tuple) else (heads,)
+
+
+def _routers(model: torch.nn.Module) -> list[str]:
+    """The routers of experts that are linear layers themselves, as in Llama 4.
+
+    They return several tensors, where peft fails, so that scripts name the other layers.
+    """
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and type(module).__name__.endswith("Router")
+    ]
+
+
+def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model  # takes seconds to load, and is rarely needed
+    except ImportError as error:
+        raise EngineError(
+            "LoRA needs the package peft, which is not installed: pip install peft"
+        ) from error
+    targets = [name.strip() for name in workload.lora_targets.split(",") if name.strip()]
+    if workload.task is Task.TEXT_TO_IMAGE and targets == ["all-linear"]:
+        targets = model.linear_layers()
+    task_type = _PEFT_TASKS.get(workload.task or "")
+    left_out = [_TRAINED_WHOLE] if task_type in _WITH_HEADS else []
+    if targets == ["all-linear"]:
+        left_out += map(re.escape, _routers(model))
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank,
+        target_modules="all-linear" if targets == ["all-linear"] else targets,
+        exclude_modules="|".join(left_out) or None,
+        task_type=task_type,
+    )
+    try:
+        with warnings.catch_warnings():
+            # peft uses a deprecated name in transformers; both projects know.
+            warnings.simplefilter("ignore", FutureWarning)
+            # It says so of its own keys for experts, which all linear layers do not include.
+            warnings.filterwarnings("ignore", r"The following (rank|alpha)_pattern keys")
+            if workload.task is Task.TEXT_TO_IMAGE:
+                model.add_adapter(config)
+                return model
+            return get_peft_model(model, config)
+    except ValueError as error:
+        raise InvalidInput(
+            {
+                "lora_targets": f"peft finds no module for '{workload.lora_targets}' in "
+                f"{workload.preset.display_name}; enter module names, or all-linear"
+            }
+        ) from error

@@ -1,0 +1,135 @@
+"""Text-to-image models of diffusers: what their configs say, and that a trace equals real steps."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from engine.errors import EngineError, InvalidInput
+from engine.models.presets import PRESETS
+from engine.models.tasks import Task
+from engine.prediction.tracer import trace
+from engine.step.batches import make_batch
+from engine.step.building import new_model
+from engine.step.training import build_model, prepare, training_step
+from engine.tests.small_diffusion import SMALL_DIFFUSION
+from engine.tracing.recorder import MemoryRecorder
+from engine.workload import Workload
+
+with_diffusers = pytest.mark.skipif(
+    find_spec("diffusers") is None, reason="needs the optional package diffusers"
+)
+
+
+def small(name: str, *, cached: bool = False, **settings: Any) -> Workload:
+    """A small model like a preset."""
+    parts = SMALL_DIFFUSION[name]
+    if cached:
+        parts = {"denoiser": parts["denoiser"]}
+    tokens = {"sequence_length": 16} if "T5" in str(SMALL_DIFFUSION[name]) else {}
+    config = {"model_type": "diffusers"} | parts
+    return Workload("small", config=config, image_size=64, **tokens | settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "tokens"), [("sd-1.5", 512, 77), ("sdxl", 1_024, 77), ("flux-dev", 1_024, 512)]
+)
+def test_images_and_captions_are_as_long_as_the_model_was_trained_with(
+    name: str, side: int, tokens: int
+) -> None:
+    workload = Workload(name)
+    assert workload.task is Task.TEXT_TO_IMAGE
+    assert (workload.image_size, workload.sequence_length) == (side, tokens)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("image_size", 1_000),
+        ("sequence_length", 128),
+        ("attention", "eager"),
+    ],
+)
+def test_what_a_model_does_not_take_is_refused(field: str, value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Workload("sdxl", **{field: value})
+    assert field in caught.value.fields
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("denoiser", {"_class_name": "os.system"}),
+        ("denoiser", None),
+        ("vae", {"_class_name": "AutoencoderTiny"}),
+        ("text_encoders", []),
+        ("text_encoders", [{"architectures": ["AutoModel"]}]),
+    ],
+)
+def test_a_config_names_only_classes_that_are_known(part: str, value: Any) -> None:
+    config = PRESETS["sd-1.5"].config() | {part: value}
+    with pytest.raises(InvalidInput, match=part):
+        Workload("mine", config=config)
+
+
+@pytest.mark.torch
+def test_without_the_package_the_error_says_what_to_install() -> None:
+    with (
+        patch("engine.models.model.find_spec", lambda name: None),
+        pytest.raises(EngineError, match=r"pip install 'memorymark\[diffusers\]'"),
+    ):
+        new_model(Workload("sdxl"))
+
+
+@with_diffusers
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("sd-1.5", 859_520_964), ("sdxl", 2_567_463_684), ("flux-dev", 11_901_408_320)],
+)
+def test_the_denoiser_alone_is_trained(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = build_model(Workload(name))
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert sum(parameter.numel() for parameter in trained) == parameters
+
+
+@with_diffusers
+@pytest.mark.torch
+@pytest.mark.parametrize("name", SMALL_DIFFUSION)
+def test_adapters_are_in_fp32_and_all_else_in_the_lower_precision(name: str) -> None:
+    workload = small(
+        name, precision="bf16-mixed", lora_rank=4, lora_targets="to_q,to_k,to_v,to_out.0"
+    )
+    with torch.device("meta"):
+        model: Any = build_model(workload)
+    trained = {n for n, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained
+    assert all("denoiser" in n and "lora" in n for n in trained)
+    frozen = [p for n, p in model.denoiser.named_parameters() if "lora" not in n]
+    assert {parameter.dtype for parameter in frozen} == {torch.bfloat16}
+    assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
+
+
+@with_diffusers
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"gradient_checkpointing": True}, {"lora_rank": 4}, {"cached": True}],
+    ids=lambda settings: next(iter(settings), "plain"),
+)
+@pytest.mark.parametrize("name", SMALL_DIFFUSION)
+def test_a_trace_equals_real_steps(name: str, settings: dict[str, Any]) -> None:
+    workload = small(name, **settings)
+    training = prepare(workload, build_model(workload))
+    recorder = MemoryRecorder(training, 3)
+    batch = make_batch(workload, 3)
+    for _ in range(2):
+        recorder.record_step(lambda: training_step(training, batch))
+    traced = trace(workload, 3, None)
+    assert (traced.events, traced.sizes) == (recorder.trace.events, recorder.trace.sizes)
