@@ -20,7 +20,7 @@ from ..fields import NONE
 from ..gpus import GPUS, LOCAL
 from ..models.architectures import ARCHITECTURES
 from ..models.config import read_config_file
-from ..models.presets import PRESETS
+from ..models.presets import PRESETS, named
 from ..request import FIELDS, AnalysisRequest
 from ..result import AnalysisResult, BatchTrials, Trial
 from ..script.factory import Factory
@@ -177,8 +177,11 @@ def models(options: argparse.Namespace) -> int:
         ]
         answer(options, listed, lambda: render_architectures(ARCHITECTURES))
         return OK
-    presets = list(PRESETS.values())
-    answer(options, [asdict(preset) for preset in presets], lambda: render_models(presets))
+    found = named(options.part) if options.part else list(PRESETS.values())
+    listed = [
+        {name: value for name, value in asdict(one).items() if name != "given"} for one in found
+    ]
+    answer(options, listed, lambda: render_models(found))
     return OK
 
 

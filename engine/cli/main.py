@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import EngineError, InvalidInput, needing_the_engine
-from ..models.presets import PRESETS
+from ..process import collect_rarely
 from . import commands, validate
 from .check import add_check_command
 from .commands import FAILED, OK
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: After ``--help`` (0) and for an unknown command or flag (2).
     """
+    collect_rarely()
     try:
         try:
             return _run_command(_parsed(sys.argv[1:] if arguments is None else arguments))
@@ -146,6 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     add_check_command(group)
     listing = _add(group, "models", commands.models, "list the models")
     listing.add_argument(
+        "part", metavar="PART", nargs="?", help="only those with it in their names, of timm too"
+    )
+    listing.add_argument(
         "--all", action="store_true", help="list the model types and tasks that a config may have"
     )
     _add(group, "devices", commands.devices, "list the catalogue GPUs")
@@ -209,7 +213,7 @@ def _add(
     if flags and model:
         names["model"] = "model"
         nargs = "?" if model.startswith("[") else None
-        about = f"{', '.join(PRESETS)}, org/name on the Hugging Face Hub, or your config.json"
+        about = "one that `models` lists, org/name on the Hugging Face Hub, or your config.json"
         if nargs:
             about += ", or your own SCRIPT.py, its arguments after --"
         parser.add_argument("model", metavar="MODEL", nargs=nargs, help=about)

@@ -11,11 +11,14 @@ from rich.text import Text
 
 from ..answer.certificate import measured_on_rows
 from ..answer.economics import Speedup, Verdict
+from ..choices import Optimizer
 from ..gpus import GIB
+from ..models.tasks import SIZES
+from ..request import FIELDS
 from ..result import AnalysisResult, Energy, GpuFacts, MeasuredOn, Savings, Source, Trial
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
-from ..workload import Optimizer, Workload
+from ..workload import Workload
 from . import terminal
 
 NOT_KNOWN = "-"
@@ -333,10 +336,9 @@ def describe(workload: Workload | str) -> str:
     optimizer = "no" if workload.optimizer is Optimizer.NONE else workload.optimizer
     parts = [workload.preset.display_name, workload.precision, f"{optimizer} optimizer"]
     parts.append(f"{workload.mode} mode")
-    if workload.sequence_length is not None:
-        parts.append(f"sequence length {workload.sequence_length:,}")
-    if workload.image_size is not None:
-        parts.append(f"image size {workload.image_size:,}")
+    for name in SIZES:
+        if (size := getattr(workload, name)) is not None:
+            parts.append(f"{FIELDS[name].label.lower()} {size:,}")
     return ", ".join(parts)
 
 

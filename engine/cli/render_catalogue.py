@@ -9,24 +9,23 @@ from rich.text import Text
 
 from ..gpus import GIB, LOCAL, Gpu
 from ..models.architectures import Architecture
-from ..models.kinds import SizeLimits
-from ..models.presets import Preset
+from ..models.coverage import Coverage, checked_with
+from ..models.model import Model
+from ..models.tasks import SizeLimits
 from . import terminal
 from .render import NOT_KNOWN
 
 
-def render_models(presets: Sequence[Preset]) -> RenderableType:
+def render_models(presets: Sequence[Model]) -> RenderableType:
     table = terminal.table()
     table.add_column("name", no_wrap=True, style="cyan")
-    table.add_column("model", no_wrap=True)
-    table.add_column("description")
-    table.add_column("input size\n(default)")
+    table.add_column("model")
+    table.add_column("input size\n(default)", no_wrap=True)
     for preset in presets:
-        hub = Text(f"\n{preset.hub_id}", style="dim")
+        hub = "" if preset.hub_id == preset.name else f"\n{preset.hub_id}"
         table.add_row(
-            preset.name,
-            Text(preset.display_name).append_text(hub),
-            preset.description,
+            Text(preset.name).append(hub, style="dim"),
+            f"{preset.display_name}: {preset.description}",
             _input_size(preset),
         )
     return table
@@ -44,12 +43,11 @@ def render_architectures(architectures: Mapping[str, Architecture]) -> Renderabl
             "\n".join(architecture.tasks),
             "\n".join(f"{task}: {reason}" for task, reason in architecture.refused.items()),
         )
-    types = sum(bool(architecture.tasks) for architecture in architectures.values())
-    pairs = sum(len(architecture.tasks) for architecture in architectures.values())
-    tried = pairs + sum(len(architecture.refused) for architecture in architectures.values())
+    found = Coverage.of(architectures.values())
     note = (
-        f"{types} of {len(architectures)} model types and {pairs} of {tried} pairs of type and "
-        "task are supported: traced, a small model of each was equal to real steps to the byte."
+        f"{found.predicted_types} of {found.types} model types and {found.predicted_pairs} of "
+        f"{found.pairs} pairs of type and task are supported: traced, a small model of each was "
+        f"equal to real steps on a CPU to the byte, with transformers {checked_with()}."
     )
     return Group(table, Text(note, style="dim"))
 
@@ -89,14 +87,18 @@ def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
     return Group(table, Text(f"\n{notes}", style="dim"))
 
 
-def _input_size(preset: Preset) -> str:
+def _input_size(preset: Model) -> str:
     sizes = []
     if preset.sequence_length is not None:
         sizes.append(f"{_limits(preset.sequence_length)} tokens")
     if preset.image_size is not None:
         sizes.append(f"{_limits(preset.image_size)} pixels per side")
-    return ", ".join(sizes)
+    if preset.image_count is not None:
+        sizes.append(f"{_limits(preset.image_count)} images")
+    return "\n".join(sizes)
 
 
 def _limits(limits: SizeLimits) -> str:
+    if limits.smallest == limits.largest:
+        return str(limits.default)
     return f"{limits.smallest} to {limits.largest} ({limits.default})"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInput
-from ..models.kinds import Model
+from ..models.model import Model
 from .terminal import answer
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ def compiling(options: argparse.Namespace) -> int:
 
 def add_prediction_flags(parser: Any) -> None:
     """Add what ``validate prediction`` takes: any number of models, including none."""
-    parser.add_argument("models", metavar="MODEL", nargs="*", help=", ".join(PRESETS))
+    parser.add_argument("models", metavar="MODEL", nargs="*", help="such as `models` lists")
     parser.add_argument(
         "--gpu", metavar=LOCAL, help="measure on this machine; without it nothing is run"
     )
