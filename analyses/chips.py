@@ -12,6 +12,7 @@ from typing import Any
 from analyses.formatting import gib_with_unit, gpu_of, model_name
 from analyses.models import Analysis
 from engine.errors import InvalidInput
+from engine.models.tasks import SIZES
 from engine.request import usual_values
 from engine.software import in_words, parse
 
@@ -27,6 +28,10 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "precision": str,
     "sequence_length": lambda count: f"{count:,} tokens",
     "image_size": lambda side: f"{side:,} px",
+    "image_count": lambda count: "1 image" if count == 1 else f"{count} images",
+    "target_count": lambda count: "1 object" if count == 1 else f"{count} objects",
+    "frame_count": lambda count: "1 frame" if count == 1 else f"{count} frames",
+    "audio_seconds": lambda seconds: f"{seconds:,} s of sound",
     "task": lambda task: task.replace("-", " "),
     "optimizer": str,
     "lora_rank": lambda rank: f"LoRA {rank}",
@@ -44,7 +49,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 }
 """How a chip says each field, in their order; the GPU comes last."""
 
-_ALWAYS = ("precision", "sequence_length", "image_size")
+_ALWAYS = ("precision", *SIZES)
 
 
 def chips_of(request: Mapping[str, Any], gpu: str) -> list[str]:

@@ -38,6 +38,8 @@ def _fixed() -> dict[str, str]:
         "savings-by-month": "/savings/?by=month&kind=realised",
         "gpus": "/gpus/",
         "gpu-price": "/gpus/price/?gpu=a10",
+        "models": "/models/",
+        "models-refused": "/models/?q=image&only=refused",
         "lab": "/lab/",
         "notifications": "/notifications/",
         "tokens": "/tokens/",

@@ -21,9 +21,17 @@ from analyses.api.views import ApiView, body_of, refusal
 from engine.border import read_body
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
+from engine.models.coverage import ModelType, checked_with, model_types
 from engine.models.presets import PRESETS, Preset
+from engine.models.tasks import Kind
 
-ModelSerializer = serializer_of(Preset, name="Model")
+
+class ModelSerializer(serializer_of(Preset, name="Model")):  # type: ignore[misc]  # made from a data class
+    """A model with its config, as ``presets.toml`` lists it."""
+
+    kind = serializers.ChoiceField(
+        [(kind.value, kind.name) for kind in Kind], help_text="What it reads, for its default task."
+    )
 
 
 class ModelList(ApiView[Any]):
@@ -35,6 +43,34 @@ class ModelList(ApiView[Any]):
     def get(self, _request: Request) -> Response:
         """List the models that have a name here. Any other is given by its hub ID or its config."""
         return Response({"results": self.get_serializer(list(PRESETS.values()), many=True).data})
+
+
+ModelTypeSerializer = serializer_of(ModelType)
+
+
+class ModelTypesSerializer(serializers.Serializer[Any]):
+    """The whole list, and what it was checked with."""
+
+    transformers = serializers.CharField(
+        help_text="The version whose model types these are, and with which they were checked."
+    )
+    results = ModelTypeSerializer(many=True)
+
+
+class ModelTypeList(ApiView[Any]):
+    """The model types that transformers has."""
+
+    serializer_class = ModelTypeSerializer
+
+    @described(responses=ModelTypesSerializer)
+    def get(self, _request: Request) -> Response:
+        """List the model types that can be trained, with the tasks that are predicted or refused.
+
+        A small model of each predicted type and task takes the same memory in its trace as in real
+        steps on a CPU, to the byte.
+        """
+        listed = self.get_serializer(model_types(), many=True).data
+        return Response({"transformers": checked_with(), "results": listed})
 
 
 class GpuSerializer(serializer_of(Gpu)):  # type: ignore[misc]  # made from a data class

@@ -59,6 +59,7 @@ urlpatterns = [
     path("plan/", queries.Plan.as_view(), name="plan"),
     path("nodes/", nodes.NodeList.as_view(), name="node-list"),
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
+    path("model-types/", catalogue.ModelTypeList.as_view(), name="model-type-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),
     path("gpus/<path:gpu>/price/", catalogue.Price.as_view(), name="gpu-price"),
     path("compare/", compare.Compare.as_view(), name="compare"),

@@ -264,7 +264,7 @@ class CountedSavings(models.Model):
     the constraint makes a workload count once per owner. Only :mod:`analyses.savings.aggregation`
     writes it.
 
-    ``month`` is the first day (UTC) of the month of the adoption, or of the answer if nothing is
+    ``month`` is the first day (UTC) of the adoption's month, or of the answer's if nothing is
     adopted. Without a speedup, savings of money and hours are 0, and those of energy empty, as they
     are where the GPU's power is not known.
     """

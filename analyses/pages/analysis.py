@@ -67,7 +67,7 @@ class Progress:
     Attributes:
         status: Empty where nothing has been shown yet.
         trial: The id of the last trial; 0 without one.
-        line: The id of the last line of the log; 0 without one.
+        line: The id of the log's last line; 0 without one.
         is_late: Whether the page shows the hint of a long wait.
     """
 

@@ -106,7 +106,7 @@ def _type_of(result: AnalysisResult) -> str:
 
 
 def _trials(model: str) -> Iterator[tuple[str, float]]:
-    """The GPU and the error of the step time of each measured trial of a model."""
+    """The GPU and the step time's error of each of a model's measured trials."""
     measured = Trial.objects.filter(
         source=FigureSource.MEASURED, operations_seconds__isnull=False, analysis__model=model
     ).order_by("-pk")

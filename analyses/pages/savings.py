@@ -100,7 +100,7 @@ def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
 def estimate(request: MemberRequest, pk: int) -> HttpResponse:
     """The estimate with other assumptions; nothing is stored.
 
-    It is that of the rung of the ladder that the page shows, if it shows one.
+    It is for the ladder's rung on the page, if the page shows one.
     """
     analysis, rung = find_analysis(request, pk), request.GET.get("rung", "")
     ladder = ladder_of(request.user, analysis, rung) if rung else None

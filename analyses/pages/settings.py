@@ -10,6 +10,7 @@ from analyses.formatting import exact, gib_with_unit, gpu_name, model_name, usd,
 from analyses.models import Analysis
 from engine.fields import Field, Group
 from engine.models.presets import PRESETS
+from engine.models.tasks import SIZES
 from engine.request import FIELDS, as_flags, usual_values
 
 Request = Mapping[str, Any]
@@ -83,8 +84,7 @@ def _assumed(described: Field, value: float | None, origin: str) -> str:
 
 def input_size(request: Request) -> str:
     """The size of a sample, such as ``128 tokens``; empty if it is not known yet."""
-    sizes = (FIELDS["sequence_length"], FIELDS["image_size"])
-    known = [_value(size, request[size.name]) for size in sizes if request.get(size.name)]
+    known = [_value(FIELDS[size], request[size]) for size in SIZES if request.get(size)]
     return ", ".join(known)
 
 

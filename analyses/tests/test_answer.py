@@ -17,8 +17,9 @@ from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
 from analyses.pages.answer import environment_rows, global_batch_advice, verdict_of
 from analyses.savings.estimate import estimate_figures, has_gain
 from analyses.tests.factories import make_analysis, make_global_batch, make_request, make_result
+from engine.choices import Parallelism
 from engine.result import AnalysisResult, MeasuredOn, Savings, Source
-from engine.workload import Parallelism, Workload
+from engine.workload import Workload
 
 
 def assumed(result: AnalysisResult) -> Savings:

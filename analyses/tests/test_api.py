@@ -12,6 +12,8 @@ from rest_framework.test import APIClient
 
 from analyses.models import FINAL_STATUSES, Analysis, Job, Status
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
+from engine.models.architectures import ARCHITECTURES
+from engine.models.coverage import checked_with, model_types
 from engine.result import Trial
 from engine.workload import Workload
 from memorymark_site.accounts.models import ApiToken
@@ -263,12 +265,27 @@ def test_models_and_gpus_are_listed(api: APIClient) -> None:
     gpus = {gpu["name"]: gpu for gpu in api.get("/api/v1/gpus/").json()["results"]}
 
     assert models["bert"]["hub_id"] == "google-bert/bert-base-uncased"
+    assert models["bert"]["kind"] == "text"
     assert models["bert"]["sequence_length"] == {"default": 128, "smallest": 1, "largest": 512}
     assert gpus["a10"]["total_bytes"] > 2**34
     assert gpus["a10"]["sources"]
     assert gpus["h100"]["spot_price_per_hour_usd"] == 1.8685
     assert "(2026-10-04)" in gpus["h100"]["sources"]["spot_price_per_hour_usd"]
     assert gpus["t4"]["spot_price_per_hour_usd"] is None
+
+
+def test_model_types_are_listed_with_what_is_predicted_of_them(api: APIClient) -> None:
+    sent = api.get("/api/v1/model-types/").json()
+    assert sent["transformers"] == checked_with()
+    assert [one["name"] for one in sent["results"]] == [one.name for one in model_types()]
+    clip = next(one for one in sent["results"] if one["name"] == "clip")
+    assert clip == {
+        "name": "clip",
+        "kinds": ["image-text", "image"],
+        "tasks": ["contrastive", "image-classification"],
+        "refused": dict(ARCHITECTURES["clip"].refused),
+        "presets": ["clip"],
+    }
 
 
 def test_a_config_can_be_given(api: APIClient) -> None:

@@ -15,7 +15,7 @@ from analyses.pages.history.labels import write_labels
 from analyses.tests.factories import add_trial, make_analysis, make_trial
 
 URL = "/api/v1/analyses/"
-READ = [URL, "/api/v1/models/", "/api/v1/gpus/", "/api/v1/nodes/"]
+READ = [URL, "/api/v1/models/", "/api/v1/model-types/", "/api/v1/gpus/", "/api/v1/nodes/"]
 
 
 def test_only_the_requested_fields_are_sent(api: APIClient, member: User) -> None:

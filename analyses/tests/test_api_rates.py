@@ -111,5 +111,5 @@ def test_a_request_is_always_allowed_after_its_wait(
         wait = spend(path, seconds, now)
         assert 0 <= wait <= seconds + 1e-6
         if wait:
-            now += wait + 1e-6  # the resolution of a float of this size
+            now += wait + 1e-6  # a float's resolution at this size
             assert spend(path, seconds, now) == 0

@@ -114,4 +114,4 @@ def test_without_memory_there_is_no_picture(source: Source) -> None:
 
     result = make_result(source=source)
     trials = [bare(trial.batch_size) for trial in result.trials]
-    assert picture_of(replace(result, trials=trials, curve=[]), None) is None  # type: ignore[arg-type]
+    assert picture_of(replace(result, trials=trials, curve=[]), None) is None  # type: ignore[arg-type]  # needs no request

@@ -16,11 +16,11 @@ from analyses.models import Analysis, Node
 from analyses.pages.new.form import AnalysisForm, default_values, values_of
 from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
+from engine.choices import Optimizer
 from engine.gpus import GIB, GPUS
 from engine.models.config import LARGEST_CONFIG_BYTES
 from engine.models.presets import PRESETS
 from engine.request import FIELDS, AnalysisRequest
-from engine.workload import Optimizer
 
 NEW = "/new/"
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
@@ -185,10 +185,11 @@ def test_hostile_input_comes_back_as_plain_text(page: Client) -> None:
 
 
 def test_a_size_the_model_does_not_have_is_ignored(page: Client) -> None:
-    analysis = post(page, model="resnet", sequence_length="128", image_size="64")
+    analysis = post(page, model="resnet", sequence_length="128", image_size="64", image_count="2")
     assert isinstance(analysis, Analysis)
     assert analysis.request["image_size"] == 64
     assert analysis.request["sequence_length"] is None
+    assert analysis.request["image_count"] is None
 
 
 def test_a_duplicate_starts_from_the_earlier_settings(page: Client, member: User) -> None:
@@ -212,6 +213,7 @@ def test_a_duplicate_starts_from_the_earlier_settings(page: Client, member: User
         {"model": "acme/own", "task": "token-classification", "label_count": 5},
         {"model": "mine", "config": CONFIG, "optimizer": "lion", "lora_rank": 4},
         {"model": "", "config": CONFIG, "gradient_checkpointing": True},
+        {"model": "mine", "config": {"model_type": "qwen2_vl"}, "image_count": 4},
         {"frozen_backbone": True, "gradient_accumulation": 4, "global_batch_size": 64},
         {"parallelism": "fsdp", "world_size": 8, "allocator": "max_split_size_mb:128"},
         {"gpu": "local", "compile": True},
@@ -278,6 +280,19 @@ def test_a_lab_without_hub_access_says_so(page: Client, settings: Settings) -> N
     assert "enter a Hugging Face ID" not in shown
 
 
+@pytest.mark.parametrize("name", ["timm/convnextv2_tiny", "timm/resnet50.a1_in1k"])
+def test_a_model_of_timm_goes_by_its_name_without_the_hub(
+    page: Client, settings: Settings, name: str
+) -> None:
+    settings.ASKS_HUB = False
+    form = post(page, **OTHER, other_model="timm/nonesuch")
+    assert isinstance(form, AnalysisForm)
+    assert "imm has no architecture" in form.errors["other_model"][0]
+    analysis = post(page, **OTHER, other_model=name)
+    assert isinstance(analysis, Analysis)
+    assert analysis.model == name
+
+
 @pytest.mark.parametrize("name", ["", "no-such-preset", "https://example.org/x", "a/b/c"])
 def test_an_invalid_hub_id_has_a_message_beside_it(page: Client, name: str) -> None:
     form = post(page, **OTHER, other_model=name)
@@ -318,7 +333,7 @@ def test_a_typed_config_sets_the_model_with_its_own_name(page: Client) -> None:
         b"{}",
         b'{"model_type": "quantum"}',
         b"[" * 100_000,
-        json.dumps(CONFIG | {"auto_map": {"AutoModel": "code.Model"}}).encode(),
+        json.dumps({"model_type": "mine", "auto_map": {"AutoModel": "code.Model"}}).encode(),
         json.dumps(CONFIG | {"hidden_size": -1}).encode(),
         json.dumps(CONFIG | {"layer_types": ["\0"]}).encode(),
         json.dumps(CONFIG | {"layer_types": ["\ud800"]}).encode(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -33,6 +35,17 @@ def test_every_model_is_an_option_of_the_searchable_list(page: Client) -> None:
     assert "combobox.js" in html
 
 
+def test_models_of_timm_are_found_where_it_is_installed(
+    page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "timm-names" not in page.get(NEW).content.decode()
+    monkeypatch.setattr("analyses.pages.new.widgets.missing_modules", lambda package: [])
+    html = page.get(NEW).content.decode()
+    names = html.split('<script id="timm-names" type="application/json">')[1].split("</script>")[0]
+    assert "timm/convnextv2_tiny" in json.loads(names)
+    assert '<template id="timm-option">' in html
+
+
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
@@ -42,10 +55,19 @@ def test_every_model_is_an_option_of_the_searchable_list(page: Client) -> None:
         ("images convolutional", "resnet"),
         ("next token", "gpt2"),
         ("causal", "gpt2"),
+        ("language models meta", "llama-3.1-8b"),
     ],
 )
 def test_a_model_is_found_by_name_id_kind_and_description(typed: str, found: str) -> None:
     assert all(word in search_text(PRESETS[found]) for word in typed.split())
+
+
+def test_presets_are_listed_in_groups_that_do_not_recur(page: Client) -> None:
+    html = page.get(NEW).content.decode()
+    plain = html[html.index("data-combobox-plain") :]
+    groups = [tag.split('"')[0] for tag in plain.split('role="group" aria-label="')[1:]]
+    assert groups[:2] == ["Language models", "Text encoders"]
+    assert len(groups) == len(set(groups))
 
 
 def test_an_invalid_model_is_reported_beside_the_search(page: Client) -> None:

@@ -75,7 +75,7 @@ def test_the_api_and_the_export_leave_it_empty(
     sent = api.get(f"/api/v1/analyses/{analysis.pk}/").json()
     assert (sent["current_batch_size"], sent["request"]["current_batch_size"]) == (None, None)
     assert (sent["speedup"], sent["usd_per_year"]) == (None, None)
-    lines = b"".join(page.get("/history/export.json").streaming_content)  # type: ignore[attr-defined]
+    lines = b"".join(page.get("/history/export.json").streaming_content)  # type: ignore[attr-defined]  # a stream, not typed as one
     assert json.loads(lines)[0]["current_batch_size"] is None
 
 

@@ -17,7 +17,7 @@ from analyses.tests.factories import make_analysis, make_request, make_result, m
 from analyses.tests.test_measured_steps import _measured
 from analyses.tests.test_training_runs import _record
 from analyses.training_runs.services import store_report
-from engine.prediction.past_errors import Errors, Group, Predicted
+from engine.prediction.past_errors import Errors, Group, Predicted, percentile
 from engine.workload import Workload
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def rows_of(analysis: Analysis, tab: str) -> list[ErrorRow]:
 
 
 def report(analysis: Analysis, **changes: Any) -> None:
-    """Store a training run of an analysis."""
+    """Store an analysis's training run."""
     record = _record(analysis_id=analysis.pk, **changes)
     document = {"id": str(uuid4()), "host": "node-3", "record": record.to_dict()}
     store_report(analysis.owner, document)
@@ -117,6 +117,12 @@ def test_errors_are_sizes_and_a_percentile_needs_a_few() -> None:
     assert Errors.of([]) is None
     assert Errors.of([-0.5, 0.25]) == Errors(2, 0.375, None)
     assert Errors.of([0.25] * 5) == Errors(5, 0.25, 0.25)
+
+
+def test_a_percentile_lies_between_the_values_around_it() -> None:
+    assert percentile([4.0, 1.0, 2.0, 3.0, 0.0], 0.75) == 3.0
+    assert percentile([0.0, 1.0], 0.9) == pytest.approx(0.9)
+    assert percentile([0.3], 0.05) == 0.3
 
 
 def test_a_group_can_be_read_without_a_percentile() -> None:

@@ -57,6 +57,7 @@ QUERIES = {
     "/gpus/": 7,
     "/gpus/price/?gpu=a10": 3,
     "/lab/": 4,
+    "/models/?q=bert": 2,
     "/new/": 7,
     "/new/?from={succeeded}": 11,
     "/notifications/": 5,
@@ -89,6 +90,7 @@ QUERIES = {
     "/api/v1/gpus/a10/price/": 3,
     "/api/v1/nodes/": 5,
     "/api/v1/models/": 2,
+    "/api/v1/model-types/": 2,
     "/api/v1/gpus/": 3,
     "/health": 5,
 }

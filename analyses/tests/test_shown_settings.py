@@ -37,6 +37,8 @@ def test_settings_have_units_and_leave_out_inapplicable_ones() -> None:
 def test_the_input_size_is_shown_where_it_is_known() -> None:
     assert input_size(make_request()) == "128 tokens"
     assert input_size(make_request(model="resnet")) == "224 pixels per side"
+    seeing = make_request(model="", config={"model_type": "qwen2_vl"}, image_count=4)
+    assert input_size(seeing) == "512 tokens, 224 pixels per side, 4 images per sample"
     assert input_size(make_request(model="acme/own")) == ""
 
 
@@ -51,6 +53,7 @@ def test_the_command_has_the_same_settings() -> None:
     assert command.startswith("memorymark analyze resnet --gpu a10")
     assert "--current-batch-size 32" in command
     assert "--image-size 64" in command
+    assert "--image-count" not in command
     assert "sequence" not in command
     assert "memory-limit" not in command
     limited = command_of(make_request(memory_limit_bytes=2**30, price_per_hour_usd=1.5))

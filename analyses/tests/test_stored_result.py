@@ -13,9 +13,10 @@ from analyses.tests.factories import (
     make_trial,
     of_first_version,
 )
+from engine.choices import Optimizer, Parallelism
 from engine.errors import InvalidInput
 from engine.result import AnalysisResult, Comparison, MeasuredOn, Source
-from engine.workload import Optimizer, Parallelism, Workload
+from engine.workload import Workload
 
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
 

@@ -20,12 +20,12 @@ from analyses.permissions import may_change
 from analyses.selectors import visible_to
 from analyses.stored_result import result_of
 from engine.border import read_body
+from engine.choices import Precision
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
 from engine.recording import TrainingRecord
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
-from engine.workload import Precision
 
 logger = logging.getLogger(__name__)
 

@@ -52,6 +52,7 @@ PAGES: dict[str, dict[str, To]] = {
     "gpus/": LOOK,
     "gpus/price/": {"get": To.ADMINS, "post": To.ADMINS},
     "lab/": {"get": To.ADMINS, "post": To.ADMINS},
+    "models/": LOOK,
     "new/": {"get": To.MEMBERS, "post": To.MEMBERS},
     "new/preview/": {"post": To.MEMBERS},
     "new/preview/<int:pk>/": {"get": To.OWN},
@@ -154,6 +155,7 @@ API: dict[str, dict[str, To]] = {
     "api/v1/lookups/<int:pk>/": {"get": To.OWN},
     "api/v1/nodes/": LOOK,
     "api/v1/models/": LOOK,
+    "api/v1/model-types/": LOOK,
     "api/v1/gpus/": LOOK,
     "api/v1/health": {"get": To.OPEN},
 }

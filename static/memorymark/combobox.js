@@ -9,21 +9,31 @@
   const list = box.querySelector("[role=listbox]");
   const trainingNote = list.querySelector("[data-training]");
   const status = box.querySelector("[role=status]");
-  const options = [...list.querySelectorAll("[role=option]")];
+  const options = () => [...list.querySelectorAll("[role=option]")];
   const hubOption = list.querySelector("[data-hub-id]");
-  const presets = options.filter((option) => option.dataset.search);
+  const presets = options().filter((option) => option.dataset.search);
   const plain = document.querySelector("[data-combobox-plain]");
   const hubId = document.getElementById("id_other_model");
   const isHubId = /^[a-z0-9][\w.-]*\/[a-z0-9][\w.-]*$/i;
   // Words that name a way of training apply its preset when a model is taken.
   const training = [...document.querySelectorAll("[data-preset]")];
+  // The models of timm are found by their names, where timm is installed: a few at a time.
+  const ofTimm = JSON.parse(document.getElementById("timm-names")?.textContent ?? "[]");
+  const timmOption = document.getElementById("timm-option")?.content.firstElementChild;
+  const MOST_OF_TIMM = 12;
   let active = null;
   let named = null;
 
   const namedBy = (word) => training.find((link) => link.dataset.words.split(" ").includes(word));
 
+  // "llama 3 8b" is Llama 3 8B rather than Llama 3.1 8B, which stands before it.
+  const isNamed = (words) => (option) => {
+    const name = option.firstElementChild.textContent.toLowerCase().split(" ");
+    return words.every((word) => name.includes(word));
+  };
+
   const isOpen = () => !list.hidden;
-  const shown = () => options.filter((option) => !option.hidden);
+  const shown = () => options().filter((option) => !option.hidden);
   const checked = () => plain.querySelector(":checked");
   function changed(field) {
     for (const type of ["input", "change"]) field.dispatchEvent(new Event(type, { bubbles: true }));
@@ -45,6 +55,20 @@
     else input.removeAttribute("aria-activedescendant");
   }
 
+  function offerTimm(words) {
+    for (const option of list.querySelectorAll("[data-timm]")) option.remove();
+    const found = words.length ? ofTimm.filter((name) => words.every((word) => name.includes(word))) : [];
+    for (const name of found.slice(0, MOST_OF_TIMM)) {
+      const option = timmOption.cloneNode(true);
+      option.id = `option-${name.replace("/", "-")}`;
+      option.dataset.timm = "";
+      option.dataset.hubId = name;
+      option.firstElementChild.textContent = name;
+      hubOption.before(option);
+    }
+    return found.length;
+  }
+
   function open(typed) {
     const typedWords = typed.toLowerCase().split(/\s+/).filter(Boolean);
     const words = typedWords.filter((word) => !namedBy(word));
@@ -53,18 +77,20 @@
       option.hidden = !words.every((word) => option.dataset.search.includes(word));
       option.setAttribute("aria-selected", String(option.dataset.value === checked()?.value));
     }
+    const timmCount = offerTimm(words);
     hubOption.dataset.hubId = typed.trim();
-    hubOption.hidden = !isHubId.test(typed.trim());
+    hubOption.hidden = !isHubId.test(typed.trim()) || ofTimm.includes(typed.trim());
     hubOption.firstElementChild.textContent = `Use hub id ${typed.trim()}`;
     for (const group of list.children) group.hidden = !group.querySelector("[role=option]:not([hidden])");
     const found = presets.filter((option) => !option.hidden).length;
     const how = named ? ` Training: ${named.textContent}.` : "";
-    status.textContent = `${found} of ${presets.length} models match.${how}`;
+    const more = timmCount ? `, and ${timmCount} of timm` : "";
+    status.textContent = `${found} of ${presets.length} models match${more}.${how}`;
     trainingNote.textContent = how;
     trainingNote.hidden = !named;
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
-    activate(typedWords.length ? shown()[0] : list.querySelector("[aria-selected=true]"));
+    activate(typedWords.length ? (shown().find(isNamed(words)) ?? shown()[0]) : list.querySelector("[aria-selected=true]"));
   }
 
   function close() {
@@ -79,12 +105,13 @@
   function take(option) {
     const radio = plain.querySelector(`[value="${option.dataset.value}"]`);
     radio.checked = true;
-    if (option === hubOption) hubId.value = option.dataset.hubId;
+    const { hubId: id } = option.dataset;
+    if (id) hubId.value = id;
     const preset = named;
     close();
     changed(radio);
     preset?.dispatchEvent(new Event("preset-named", { bubbles: true }));
-    if (option === hubOption) changed(hubId);
+    if (id) changed(hubId);
     else if (radio.dataset.kind === "other") document.getElementById("id_config_file").focus();
   }
 

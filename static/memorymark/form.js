@@ -9,7 +9,7 @@
 
   function say(radio) {
     facts.textContent = radio.dataset.facts;
-    for (const size of ["sequence_length", "image_size"]) {
+    for (const size of ["sequence_length", "image_size", "image_count", "target_count", "frame_count", "audio_seconds"]) {
       const help = document.getElementById(`id_${size}_helptext`);
       if (help) help.textContent = radio.getAttribute(`data-${size}`);
     }

@@ -22,6 +22,7 @@ from analyses.savings.estimate import has_gain, has_probable_gain
 from analyses.stored_result import tokens_in
 from engine.answer.economics import usd_per_million_samples
 from engine.gpus import GPUS
+from engine.models.tasks import SIZES
 from engine.result import Source
 
 _FEW_TIMES = 2
@@ -122,7 +123,7 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
 
 def _same_work(one: Column, other: Column) -> bool:
     """Whether a sample is the same work for both; otherwise neither can be better at it."""
-    names = ("model", "config", "task", "sequence_length", "image_size")
+    names = ("model", "config", "task", *SIZES)
     first, second = one.analysis.request, other.analysis.request
     return all(first.get(name) == second.get(name) for name in names)
 

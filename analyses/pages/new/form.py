@@ -27,7 +27,6 @@ from analyses.pages.history.labels import add_tags
 from analyses.pages.new.questions import USUAL_PRECISION, Question, usual_precision
 from analyses.pages.new.widgets import (
     OTHER_MODEL,
-    SIZES,
     ModelSelect,
     area,
     gpu_choices,
@@ -35,18 +34,21 @@ from analyses.pages.new.widgets import (
     model_choices,
     model_facts,
     number,
+    preset_choices,
     select,
     size_help,
     software_choices,
     text,
     tick,
     ticks,
+    timm_names,
 )
 from engine.errors import InvalidInput
 from engine.fields import Field, Group
 from engine.gpus import ANY, GPUS, LOCAL
 from engine.models.config import LARGEST_CONFIG_BYTES
 from engine.models.presets import PRESETS
+from engine.models.tasks import SIZES
 from engine.request import DEFAULTS, FIELDS, AnalysisRequest, usual_values
 from engine.workload import OWN_CONFIG, Workload
 
@@ -64,8 +66,7 @@ BATCH_TO_CHECK = "batch_to_check"
 """Stands for the current batch where the question is whether it fits."""
 
 _TRAINED = (
-    "precision", "optimizer", "sequence_length", "image_size", "lora_rank",
-    "gradient_checkpointing",
+    "precision", "optimizer", *SIZES, "lora_rank", "gradient_checkpointing",
 )  # fmt: skip
 NO_BATCH = "no_batch"
 """The box that stands for a current batch that there is not."""
@@ -142,9 +143,7 @@ class AnalysisForm(forms.Form):
                 [(USUAL_PRECISION, "usual for the GPU"), *precisions],
                 f"{_USUALLY} {precision.described.help}",
             ),
-            "compared_models": ticks(
-                "Models", [(p.name, p.display_name) for p in PRESETS.values()], one_each
-            ),
+            "compared_models": ticks("Models", preset_choices(), one_each),
             "compared_precisions": ticks(
                 "Precisions", [(value, value) for value, _ in precisions], one_each
             ),
@@ -253,7 +252,7 @@ class AnalysisForm(forms.Form):
             return given | {"model": other_model, "config": config}
         preset = PRESETS.get(given["model"])
         for name in SIZES:
-            if preset and getattr(preset, name) is None:
+            if preset and preset.limits_for_any(name) is None:
                 del given[name]
         return given
 
@@ -264,6 +263,9 @@ class AnalysisForm(forms.Form):
         if name == "model" and self.cleaned_data["model"] == OTHER_MODEL:
             return "other_model"
         return name if name in self.fields else None
+
+    def timm_names(self) -> list[str]:
+        return timm_names()
 
     def model_facts(self) -> str:
         return model_facts(str(self["model"].value()))

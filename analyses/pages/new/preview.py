@@ -48,7 +48,7 @@ class Preview:
 
 
 def preview_of(query: Query, measured_gpu: str = "") -> Preview:
-    """The panel of a final query of the kind ``predict``.
+    """The panel that a final ``predict`` query fills.
 
     ``measured_gpu`` is the lab's GPU that an analysis would measure on, if any.
     """

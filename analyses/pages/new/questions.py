@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine.choices import Optimizer, Precision
 from engine.fields import Choice
 from engine.gpus import ANY, GPUS, LOCAL, catalogue_name
-from engine.models.kinds import Task
 from engine.models.presets import PRESETS
-from engine.workload import Optimizer, Precision
+from engine.models.tasks import Task
 
 
 class Question(Choice):

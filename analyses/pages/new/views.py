@@ -120,7 +120,7 @@ def preview(request: MemberRequest) -> HttpResponse:
 
 @require_safe
 def preview_state(request: MemberRequest, pk: int) -> HttpResponse:
-    """The state of a query of the panel; 204 while the page shows it already."""
+    """The state of the panel's query; 204 while the page shows it already."""
     query = queries.visible_to(request.user).filter(pk=pk, kind=QueryKind.PREDICT).first()
     if query is None:
         raise Http404("There is no such query.")

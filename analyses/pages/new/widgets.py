@@ -1,4 +1,4 @@
-"""The inputs of the form of a new analysis, and the models and GPUs that its lists offer."""
+"""The new-analysis form's inputs, and the models and GPUs that its lists offer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from engine import software
 from engine.errors import InvalidInput
 from engine.fields import Field
 from engine.gpus import GPUS, Gpu
-from engine.models.kinds import Kind, Task
+from engine.models import timm_models
+from engine.models.model import missing_modules
 from engine.models.presets import PRESETS, Preset
+from engine.models.tasks import SIZES, Kind, Task
 
 Choices = list[tuple[str, str]]
 Groups = list[tuple[str, Choices]]
@@ -27,15 +29,21 @@ OTHER_MODEL = "other"
 _NAMED = ("transformers", "torch")
 """Of the lab's own versions."""
 
-SIZES = ("sequence_length", "image_size")
-"""The fields that only some models take."""
-
 KINDS = {
     Kind.TEXT: "Text",
     Kind.IMAGE: "Images",
     Kind.IMAGE_TEXT: "Images and text",
+    Kind.VIDEO: "Video",
     Kind.SPEECH: "Speech",
 }
+
+_OF_TEXT = {
+    Task.CAUSAL_LANGUAGE_MODELLING: "Language models",
+    Task.SEQUENCE_CLASSIFICATION: "Text encoders",
+    Task.SENTENCE_EMBEDDING: "Text embeddings",
+    Task.SEQUENCE_TO_SEQUENCE: "Text to text",
+}
+"""Most presets are of text, so their default tasks part them further."""
 
 
 class ModelSelect(forms.RadioSelect):
@@ -47,7 +55,7 @@ class ModelSelect(forms.RadioSelect):
         preset = PRESETS.get(str(value))
         option["preset"] = preset
         option["search"] = search_text(preset) if preset else ""
-        option["group"] = KINDS[preset.kind] if preset else "Any other"
+        option["group"] = group_of(preset) if preset else "Any other"
         option["attrs"] |= {
             "data-kind": preset.kind if preset else OTHER_MODEL,
             "data-facts": model_facts(str(value)),
@@ -57,9 +65,15 @@ class ModelSelect(forms.RadioSelect):
         return option
 
 
+def group_of(preset: Preset) -> str:
+    """The heading that a preset is listed under."""
+    kind = KINDS[preset.kind]
+    return _OF_TEXT.get(preset.task, kind) if preset.kind is Kind.TEXT else kind
+
+
 def search_text(preset: Preset) -> str:
     names = f"{preset.display_name} {preset.name} {preset.hub_id}"
-    kinds = f"{KINDS[preset.kind]} {preset.kind} {' '.join(preset.tasks)}"
+    kinds = f"{group_of(preset)} {preset.kind} {' '.join(preset.tasks)}"
     return f"{names} {kinds} {preset.description}".lower()
 
 
@@ -71,7 +85,7 @@ def model_facts(model: str) -> str:
 def size_help(model: str, size: str) -> str:
     """The bounds and the default of a model's input size."""
     preset = PRESETS.get(model)
-    limits = getattr(preset, size, None)
+    limits = preset.limits_for_any(size) if preset else None
     if limits is None:
         return "Only for models that take it. Leave blank for the model's default."
     return f"{limits.smallest:,} to {limits.largest:,}. Leave blank for {limits.default:,}."
@@ -133,11 +147,21 @@ def ticks(label: str, choices: Choices, help_text: str) -> forms.MultipleChoiceF
     )
 
 
+def timm_names() -> list[str]:
+    """The models of timm that the search also finds; none where timm is not installed."""
+    return [] if missing_modules("timm") else timm_models.names()
+
+
 def model_choices() -> Choices:
-    """The presets by kind, then the choice of any other model."""
-    presets = [p for kind in KINDS for p in PRESETS.values() if p.kind is kind]
-    names = [(preset.name, preset.display_name) for preset in presets]
-    return [*names, (OTHER_MODEL, "Hugging Face ID or config.json")]
+    """The presets, then the choice of any other model."""
+    return [*preset_choices(), (OTHER_MODEL, "Hugging Face ID or config.json")]
+
+
+def preset_choices() -> Choices:
+    """The presets, group by group."""
+    groups = [*_OF_TEXT.values(), *KINDS.values()]
+    presets = sorted(PRESETS.values(), key=lambda preset: groups.index(group_of(preset)))
+    return [(preset.name, preset.display_name) for preset in presets]
 
 
 def gpu_choices() -> Groups:

@@ -78,7 +78,7 @@ def test_a_session_is_not_a_pickle() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        BERT | {"auto_map": {"AutoModel": "evil/code--modeling.Evil"}},
+        {"model_type": "mine", "auto_map": {"AutoModel": "evil/code--modeling.Evil"}},
         BERT | {"model_type": "../../evil"},
         BERT | {"model_type": "__import__('os')"},
         BERT | {"model_type": "auto"},
@@ -93,9 +93,11 @@ def test_a_config_that_names_code(script: Client, config: dict[str, Any]) -> Non
     assert not Analysis.objects.exists()
 
 
-@pytest.mark.parametrize("field", ["attn_implementation", "experts_implementation", "dtype"])
+@pytest.mark.parametrize(
+    "field", ["attn_implementation", "experts_implementation", "dtype", "auto_map"]
+)
 def test_a_field_of_a_config_that_may_name_code_is_dropped(field: str) -> None:
-    """transformers would fetch a kernel of that name from the hub and run it."""
+    """transformers would fetch a kernel or a model of that name from the hub and run it."""
     kept = parse_config(BERT | {field: "evil/kernels:attention"})
     assert field not in kept
 
