@@ -20,7 +20,7 @@ from engine import software
 from engine.environments import Environment, make, offered
 from engine.errors import EngineError, InvalidInput
 from engine.models.presets import PRESETS
-from engine.tests.small import SMALL, small_sizes
+from engine.tests.small import made_small, small_sizes
 from engine.workload import Workload
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,15 +41,6 @@ _ONCE = {  # architectures without a preset, as published measurements have them
         "model_type": "opt", "hidden_size": 64, "num_hidden_layers": 2, "ffn_dim": 128,
         "num_attention_heads": 4, "word_embed_proj_dim": 64,
     },
-    "qwen2": {
-        "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2,
-        "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
-    },
-    "bart": {
-        "model_type": "bart", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2,
-        "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128,
-        "decoder_ffn_dim": 128, "forced_eos_token_id": 1,
-    },
 }  # fmt: skip
 
 _WAYS: dict[str, dict[str, Any]] = {
@@ -68,8 +59,12 @@ _TRIED_EVERY_WAY = ("bert", "gpt2", "t5-small", "llama-3.2-1b", "gpt-neo", "vit-
 
 def cases() -> Iterator[tuple[str, str, Workload]]:
     """Model, way of training and workload: each architecture once, and some in every way."""
-    configs = {preset.config()["model_type"]: name for name, preset in reversed(PRESETS.items())}
-    given = {name: PRESETS[name].config() | SMALL[name] for name in configs.values()}
+    configs = {
+        preset.config()["model_type"]: name
+        for name, preset in reversed(PRESETS.items())
+        if not preset.package  # which the environments lack
+    }
+    given = {name: made_small(PRESETS[name].config()) for name in configs.values()}
     given |= {name: _TEXT | config for name, config in _ONCE.items()}
     for name, config in given.items():
         yield name, "AdamW", _workload(name, config)
@@ -110,14 +105,14 @@ def run_here(names: Iterable[str]) -> None:
     for name, way, workload in cases():
         if not wanted or name in wanted:
             line = {"model": name, "way": way, "difference": difference(workload)}
-            print(json.dumps(line), flush=True)  # noqa: T201
+            print(json.dumps(line), flush=True)  # noqa: T201  # a command
 
 
 def run_in(environment: Environment, names: Iterable[str]) -> Iterator[tuple[str, str, int | str]]:
     """The differences in an environment, as they come."""
     command = [os.fspath(environment.python), "-m", "benchmarks.compat", "--here", *names]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None  # noqa: S101
+        assert running.stdout is not None  # noqa: S101  # a pipe was asked for
         for text in running.stdout:
             if text.startswith("{"):
                 line = json.loads(text)
@@ -143,14 +138,14 @@ def main() -> int:
         environments.append(Environment("pinned", Path(sys.executable), software.installed()))
     unequal = 0
     for environment in environments:
-        print(software.in_words(environment.versions))  # noqa: T201
+        print(software.in_words(environment.versions))  # noqa: T201  # a command
         for name, way, found in run_in(environment, options.models):
             is_wrong = found not in (0, MISSING, UNABLE)
             unequal += is_wrong
             shown = f"{found:+,} B" if isinstance(found, int) and found else found or "equal"
             mark = "!" if is_wrong else " "
-            print(f"{mark} {name:<14} {way:<28} {shown}", flush=True)  # noqa: T201
-    print(f"{unequal} of the traces differ from the real steps.")  # noqa: T201
+            print(f"{mark} {name:<14} {way:<28} {shown}", flush=True)  # noqa: T201  # a command
+    print(f"{unequal} of the traces differ from the real steps.")  # noqa: T201  # a command
     return 1 if unequal else 0
 
 
@@ -159,7 +154,7 @@ def _environment(versions: dict[str, str]) -> Environment:
     name = software.as_text(versions)
     known = {environment.name: environment for environment in offered(FOLDER)}
     if name not in known:
-        print(f"Making {FOLDER / name} ...", flush=True)  # noqa: T201
+        print(f"Making {FOLDER / name} ...", flush=True)  # noqa: T201  # a command
         return make(FOLDER, versions)
     return known[name]
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
-from engine.process import peak_resident_bytes
+from engine.process import collect_rarely, peak_resident_bytes
 from engine.request import AnalysisRequest
 from engine.result import Source
 from engine.workload import Workload
@@ -37,12 +37,14 @@ class Aim:
 
     workload: dict[str, str]
     seconds: float
-    peak_bytes: int = 2 * _GIB
+    peak_bytes: int = _GIB
 
 
 AIMS = {
     "bert": Aim({"model": "bert"}, 3.0),
-    "llama-3-8b": Aim({"model": "llama-3-8b", "precision": "bf16-true"}, 15.0),
+    "llama-3-8b": Aim({"model": "llama-3-8b", "precision": "bf16-true"}, 3.0),
+    "llama-3.3-70b": Aim({"model": "llama-3.3-70b", "precision": "bf16-true"}, 6.0),
+    "qwen3-235b-a22b": Aim({"model": "qwen3-235b-a22b", "precision": "bf16-true"}, 6.0),
 }
 
 
@@ -95,6 +97,7 @@ def time_here(name: str, workload: Workload, gpus: Sequence[Gpu]) -> Timing:
     from benchmarks.memory_curves import memory_curves
     from engine.prediction.tracer import warm_up
 
+    collect_rarely()  # as commands do
     warm_up()
     able, refused = suitable(workload, gpus)
     seconds, cpu_seconds = [], []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
+
+from engine.prediction.past_errors import percentile
 
 
 @dataclass(frozen=True)
@@ -18,15 +20,11 @@ class Errors:
 
     @classmethod
     def of(cls, errors: Iterable[float | None]) -> Errors:
-        """Of the known errors. The percentile is interpolated linearly."""
+        """Of the known errors."""
         sizes = [abs(error) for error in errors if error is not None]
         if not sizes:
             return cls(0)
-        # quantiles() needs two values; repeating a single one does not change the result.
-        percentile = statistics.quantiles(
-            sizes * 2 if len(sizes) == 1 else sizes, n=20, method="inclusive"
-        )[-1]
-        return cls(len(sizes), statistics.median(sizes), percentile, max(sizes))
+        return cls(len(sizes), median(sizes), percentile(sizes, 0.95), max(sizes))
 
     def __str__(self) -> str:
         """Such as ``median error 0.4%, 95th percentile 2.5%, worst 6.0%``."""

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import csv
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.errors import Errors
 from engine.answer.energy import ALIKE
+from engine.prediction.past_errors import percentile
 
 DATA = Path(__file__).with_name("data") / "power.csv"
 WAITS_FOR_DATA = {"ncf"}
@@ -125,8 +125,7 @@ def ratios(pairs: Sequence[tuple[Run, Rule]], *, alike: bool) -> list[float]:
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
     """The 5th and the 95th percentile."""
-    ends = statistics.quantiles(ratios, n=20, method="inclusive")
-    return ends[0], ends[-1]
+    return percentile(ratios, 0.05), percentile(ratios, 0.95)
 
 
 def report(runs: Sequence[Run]) -> str:

@@ -28,4 +28,4 @@ def load_torchvision() -> None:
     except RuntimeError:
         for name in _OPERATORS:
             torch.library.define(f"torchvision::{name}", _SCHEMA)
-        import torchvision  # noqa: F401
+        import torchvision  # noqa: F401  # loaded now, found by others

@@ -55,7 +55,7 @@ def predict(run: Mapping[str, Any]) -> dict[str, Any]:
     trial = predict_memory(facts, trace, careful=True)
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
     assert low is not None  # noqa: S101  # a prediction has all of them
-    assert high is not None  # noqa: S101
+    assert high is not None  # noqa: S101  # for the types
     return {
         "fits": trial.fits,
         "reserved_bytes": trial.peak_reserved_bytes,

@@ -73,7 +73,7 @@ def _named(name: str) -> Case:
 
 def _print_bytes(case: Case) -> int:
     try:
-        print(json.dumps(peaks_on_the_cpu(case)))  # noqa: T201
+        print(json.dumps(peaks_on_the_cpu(case)))  # noqa: T201  # a command
     except (EngineError, InvalidInput) as error:
         sys.stderr.write(f"{error}\n")
         return 1

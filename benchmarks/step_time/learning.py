@@ -11,11 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, quantiles
+from statistics import fmean, median
 
 from benchmarks.step_time.predictions import Predicted
 from engine.prediction.correction import Experience
 from engine.prediction.intervals import Counted, Residual
+from engine.prediction.past_errors import percentile
 from engine.prediction.speed_model import step_predictor
 from engine.workload import Workload
 
@@ -117,11 +118,8 @@ def _residual(row: Predicted, model: str) -> Residual:
 
 def _learned(known: str, errors: Sequence[tuple[float, float]]) -> Learned:
     before, after = zip(*errors, strict=True)
-    return Learned(known, len(errors), median(after), _p90(after), median(before), _p90(before))
-
-
-def _p90(errors: Sequence[float]) -> float:
-    return quantiles(errors, n=10, method="inclusive")[-1]
+    now, once = percentile(after, 0.9), percentile(before, 0.9)
+    return Learned(known, len(errors), median(after), now, median(before), once)
 
 
 def _kept(found: Iterable[Predicted]) -> list[Predicted]:

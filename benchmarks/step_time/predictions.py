@@ -23,8 +23,8 @@ from benchmarks.step_time.fitting import (
 )
 from benchmarks.step_time.rows import DATA, Row, gpus
 from benchmarks.step_time.work import architecture, operations_of
+from engine.choices import Precision
 from engine.prediction.step_time import Family, StepTime, family_of, step_work
-from engine.workload import Precision
 
 FILE = DATA / "step_time_predictions.csv"
 

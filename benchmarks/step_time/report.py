@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from statistics import median, quantiles
+from statistics import median
 
 from rich import box
 from rich.table import Table
@@ -17,6 +17,7 @@ from benchmarks.step_time.predictions import Predicted
 from benchmarks.step_time.writing import Ranges
 from engine.answer.economics import FILLED_NOISE, LEAST_GAIN, UNFILLED_NOISE, Verdict, speedup
 from engine.prediction.intervals import step_time_range
+from engine.prediction.past_errors import percentile
 from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import FILLED, Family
 
@@ -195,17 +196,10 @@ def _error(
         group,
         len(rows),
         median(errors(of)),
-        _percentile(errors(of), 0.9),
+        percentile(errors(of), 0.9),
         median(errors(lambda row: row.before)),
         median(errors(lambda row: row.five)),
     )
-
-
-def _percentile(values: Sequence[float], share: float) -> float:
-    """Interpolated linearly between the values around it."""
-    if len(values) == 1:
-        return values[0]
-    return quantiles(values, n=1000, method="inclusive")[round(1000 * share) - 1]
 
 
 _Pair = tuple[Predicted, Predicted]
@@ -258,7 +252,7 @@ def _speed(row: Predicted, seconds: float) -> float:
 def _ratios(group: str, pairs: Sequence[tuple[float, float]]) -> Ratio:
     """The error of ratios, each measured and predicted."""
     off = [abs(predicted / measured - 1) for measured, predicted in pairs] or [0.0]
-    return Ratio(group, len(pairs), median(off), _percentile(off, 0.9))
+    return Ratio(group, len(pairs), median(off), percentile(off, 0.9))
 
 
 def _speedup(one: Predicted, other: Predicted) -> tuple[float, float]:
@@ -321,7 +315,7 @@ def _enough(rows: Sequence[Predicted], family: Family) -> Sequence[Predicted]:
 
 def _middle(ratios: Sequence[float]) -> tuple[float, float]:
     out = (1 - COVERAGE) / 2
-    return min(1.0, _percentile(ratios, out)), max(1.0, _percentile(ratios, 1 - out))
+    return min(1.0, percentile(ratios, out)), max(1.0, percentile(ratios, 1 - out))
 
 
 def tables(found: Figures) -> list[Table]:

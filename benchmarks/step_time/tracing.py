@@ -24,7 +24,8 @@ import torch
 
 from benchmarks.step_time.models import Built, build
 from benchmarks.step_time.work import HIGH, LOW
-from engine.prediction.tracer import fake_device, on_fake_tensors
+from engine.prediction.tracer import fake_device
+from engine.tracing.fake_models import on_fake_tensors
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Operation
@@ -169,7 +170,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     import timm  # noqa: F401  # once, for all forks
-    import transformers  # noqa: F401
+    import transformers  # noqa: F401  # the same
 
     for line in sys.stdin:
         job = json.loads(line)

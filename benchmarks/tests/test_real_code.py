@@ -10,7 +10,7 @@ import pytest
 from benchmarks.real_code import __main__ as real_code
 from benchmarks.real_code.cases import CASES, FOLDER, Case
 from benchmarks.real_code.comparison import Comparison, compare, peaks_on_the_cpu
-from benchmarks.results import tables
+from benchmarks.results import accuracy_tables
 from benchmarks.results.files import Result, read
 from engine.script import quiet
 
@@ -67,7 +67,7 @@ def test_a_row_of_the_table_says_what_was_found() -> None:
         result.figures["scripts"][:] = rows
         return result
 
-    *_, first, second = tables.scripts(one).splitlines()
+    *_, first, second = accuracy_tables.scripts(one).splitlines()
     assert first == "| loop | a loop | 0 | 3.2 | 1,024 MiB | equal |"
     assert second == "| loop | a loop | 0 | 3.2 | refused, with its line | -1 B |"
 

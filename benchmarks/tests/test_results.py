@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import __main__ as results
-from benchmarks.results import past_errors, tables
+from benchmarks.results import documents, past_errors
+from benchmarks.results.documents import BLOCKS, ROOT, filled
 from benchmarks.results.files import (
     COMMANDS,
     FOLDER,
@@ -27,7 +28,6 @@ from benchmarks.results.files import (
     run,
     write,
 )
-from benchmarks.results.tables import BLOCKS, ROOT, filled
 from engine.prediction.past_errors import FILE as PAST_ERRORS
 from engine.prediction.past_errors import Predicted
 
@@ -42,14 +42,14 @@ RESULT = Result(
 )
 
 
-@pytest.mark.parametrize("document", tables.documents(), ids=lambda path: path.name)
+@pytest.mark.parametrize("document", documents.documents(), ids=lambda path: path.name)
 def test_the_tables_of_a_document_match_the_files(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     assert filled(text) == text, "run python -m benchmarks.results --tables"
 
 
 def test_every_table_is_in_a_document() -> None:
-    text = "".join(document.read_text(encoding="utf-8") for document in tables.documents())
+    text = "".join(document.read_text(encoding="utf-8") for document in documents.documents())
     assert set(re.findall(r"<!-- results (\S+) -->", text)) == set(BLOCKS)
 
 

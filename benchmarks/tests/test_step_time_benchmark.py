@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results.tables import ROOT
+from benchmarks.results.documents import ROOT
 from benchmarks.step_time import predictions
 from benchmarks.step_time.predictions import Predicted
 from benchmarks.step_time.rows import CHECKED, FITTED, Row, gpus, read_rows
 from engine.answer.economics import GPUS_NOISE, MOVES_NOISE, Verdict
+from engine.choices import Precision
 from engine.prediction import correction
 from engine.prediction.step_time import step_work
 from engine.tracing.trace import Operation
-from engine.workload import Precision
 
 pytestmark = pytest.mark.torch
 
@@ -182,7 +182,7 @@ def test_a_sure_verdict_is_held_against_the_measured_ratio(
     from benchmarks.step_time.report import figures
 
     rows = [_predicted(1, 1.0, 1.0, filled), _predicted(2, 2 / predicted, 2 / measured, filled)]
-    (found,) = figures(rows).sweeps  # type: ignore[arg-type]
+    (found,) = figures(rows).sweeps  # type: ignore[arg-type]  # stand-ins of the same shape
     assert (found.verdict, found.wrong) == (verdict, wrong)
     assert found.low <= found.predicted <= found.high
 
@@ -224,7 +224,7 @@ def test_steps_of_several_gpus_are_shown_but_are_no_checks() -> None:
 def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
     from benchmarks.step_time.predictions import read, write
 
-    rows: Sequence[Predicted] = [_predicted(3, 0.25, 0.5)]  # type: ignore[list-item]
+    rows: Sequence[Predicted] = [_predicted(3, 0.25, 0.5)]  # type: ignore[list-item]  # stand-ins of the same shape
     write(rows, tmp_path / "rows.csv")
     assert read(tmp_path / "rows.csv") == rows
 
