@@ -1,4 +1,4 @@
-"""What a training step can be set to, one of a few values each."""
+"""The settings of a training step that have a fixed set of values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .fields import Choice
 
 
 class Precision(Choice):
-    """Number formats of a training step, named as Lightning and PyTorch users name them."""
+    """Number formats of a training step, by the names that Lightning and PyTorch use."""
 
     FP32 = "fp32", "fp32: 32-bit floats throughout"
     TF32 = "tf32", "tf32: fp32 with TF32 matrix units"
@@ -38,7 +38,7 @@ class Mode(Choice):
 
 
 class Attention(Choice):
-    """How attention is computed: PyTorch's choice of kernels, all scores kept, or flash only."""
+    """The kernels that compute attention; ``eager`` keeps all scores in memory."""
 
     SDPA = "sdpa", "sdpa: PyTorch chooses the kernel"
     EAGER = "eager", "eager: every score is kept"
@@ -46,7 +46,7 @@ class Attention(Choice):
 
 
 class Parallelism(Choice):
-    """How several GPUs share the work: whole copies, or everything sharded."""
+    """How several GPUs share the work."""
 
     NONE = "none", "none: one GPU"
     DDP = "ddp", "DDP: a whole copy on each GPU"

@@ -37,7 +37,7 @@ _WARNING = "warn_if_padding_and_no_attention_mask"
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 
 
-class AutoModelForPrediction(_BaseAutoModelClass):  # type: ignore[misc]
+class AutoModelForPrediction(_BaseAutoModelClass):  # type: ignore[misc]  # transformers has no types
     """A model that predicts the next values of a time series, by its config."""
 
     _model_mapping = _LazyAutoMapping(
@@ -46,7 +46,7 @@ class AutoModelForPrediction(_BaseAutoModelClass):  # type: ignore[misc]
     )
 
 
-class AutoModelForSpeech(_BaseAutoModelClass):  # type: ignore[misc]
+class AutoModelForSpeech(_BaseAutoModelClass):  # type: ignore[misc]  # transformers has no types
     """A model that writes down what it hears, language models that listen among them."""
 
     _model_mapping = _LazyAutoMapping(
@@ -116,8 +116,8 @@ def building_on_any_device() -> Iterator[None]:
 def forget_cached(model: torch.nn.Module) -> None:
     """Empty the caches in which models keep tensors by size, such as a detector's anchors.
 
-    They are the process's, and a training run begins with empty ones: what another model of the
-    same sizes left there would not be made again, and may be fake.
+    The caches belong to the process. A training run begins with empty ones, but here an earlier
+    model of the same sizes may have filled them, with fake tensors too.
     """
     kinds = {base for module in model.modules() for base in type(module).__mro__}
     of_transformers = {kind for kind in kinds if kind.__module__.startswith("transformers.")}
