@@ -18,7 +18,7 @@ from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..step.batches import make_batch
 from ..step.training import build_model, prepare, step_of
-from ..step.transformers_versions import known_global_attention, known_masks, known_pools
+from ..step.values_in_models import known_in_models
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.known_values import KnownValues
@@ -119,12 +119,10 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[KnownValues]:
         stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
         mode = KnownValues(checks_pass=True)
         mode.allow_non_fake_inputs = True  # models may have tensors that are not on their lists
-        stack.enter_context(known_masks(lambda tensor: mode.values(tensor) is not None))
+        stack.enter_context(known_in_models(lambda tensor: mode.values(tensor) is not None))
         stack.enter_context(mode)
         stack.enter_context(known_values())
         stack.enter_context(_spread_masks())
-        stack.enter_context(known_pools())
-        stack.enter_context(known_global_attention())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))
         yield mode

@@ -41,7 +41,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from ..gpus import GPUS, Gpu
 from ..parallel.group_recorder import GroupRecorder
 from ..prediction.tracer import known_values
-from ..step.transformers_versions import known_masks
+from ..step.values_in_models import known_in_models
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.recorder import MemoryRecorder, Recorded
 from ..tracing.trace import Category
@@ -131,7 +131,7 @@ def pretended_machine(
     fake = ScriptValues()
     with ExitStack() as stack:
         stack.enter_context(seen_gpu(behaviour, gpu, machine))
-        stack.enter_context(known_masks(lambda tensor: fake.values(tensor) is not None))
+        stack.enter_context(known_in_models(lambda tensor: fake.values(tensor) is not None))
         stack.enter_context(fake)
         stack.enter_context(known_values())
         stack.enter_context(answering(values or Values(), fake))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
 
-from engine.errors import EngineError, InvalidInput
+from engine.errors import InvalidInput
 from engine.models.presets import PRESETS
 from engine.models.tasks import Task
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
-from engine.step.building import new_model
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.small_diffusion import SMALL_DIFFUSION
 from engine.tracing.recorder import MemoryRecorder
@@ -74,15 +72,6 @@ def test_a_config_names_only_classes_that_are_known(part: str, value: Any) -> No
     config = PRESETS["sd-1.5"].config() | {part: value}
     with pytest.raises(InvalidInput, match=part):
         Workload("mine", config=config)
-
-
-@pytest.mark.torch
-def test_without_the_package_the_error_says_what_to_install() -> None:
-    with (
-        patch("engine.models.model.find_spec", lambda name: None),
-        pytest.raises(EngineError, match=r"pip install 'memorymark\[diffusers\]'"),
-    ):
-        new_model(Workload("sdxl"))
 
 
 @with_diffusers

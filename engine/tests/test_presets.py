@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import cycle
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from engine.choices import Precision
+from engine.errors import EngineError
 from engine.models.config import parse_config
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task
@@ -39,6 +41,15 @@ EVERY_TASK = [
     for task in PRESETS[name].tasks
     if name in ("roberta", "gpt2", "deberta-v3") or task is PRESETS[name].task
 ]
+
+
+@pytest.mark.parametrize(("name", "package"), [("sdxl", "diffusers"), ("timm/resnet50", "timm")])
+def test_without_its_package_the_error_says_what_to_install(name: str, package: str) -> None:
+    with (
+        patch("engine.models.model.find_spec", lambda name: None),
+        pytest.raises(EngineError, match=rf"pip install 'memorymark\[{package}\]'"),
+    ):
+        new_model(Workload(name))
 
 
 @every_preset

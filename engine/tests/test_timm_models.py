@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
-from unittest.mock import patch
 
 import pytest
 import torch
 
 from engine.cli.main import main
-from engine.errors import EngineError, InvalidInput
+from engine.errors import InvalidInput
 from engine.models import timm_models
 from engine.models.config import parse_config
 from engine.models.presets import named
@@ -90,15 +89,6 @@ def test_a_config_as_timm_writes_it_gives_the_model() -> None:
 def test_attention_is_timms_own() -> None:
     with pytest.raises(InvalidInput, match="timm"):
         Workload("timm/vit_small_patch16_224", attention="eager")  # type: ignore[arg-type]  # as written
-
-
-@pytest.mark.torch
-def test_without_the_package_the_error_says_what_to_install() -> None:
-    with (
-        patch("engine.models.model.find_spec", lambda name: None),
-        pytest.raises(EngineError, match=r"pip install 'memorymark\[timm\]'"),
-    ):
-        new_model(Workload("timm/resnet50"))
 
 
 @with_timm

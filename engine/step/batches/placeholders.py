@@ -12,7 +12,7 @@ from ...tracing.fake_models import on_fake_tensors
 from ...tracing.known_values import KnownValues
 from ...workload import Workload
 from ..building import new_model
-from ..transformers_versions import known_pools
+from ..values_in_models import known_in_models
 from .batch import Batch
 
 
@@ -52,7 +52,8 @@ def feature_count(workload: Workload, method: str, given: Batch) -> int:
     arguments = signature(make).parameters
     free = any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values())
     inputs = given if free and "args" in arguments else taken(arguments.keys(), given)
-    with KnownValues() as mode, known_pools(), torch.no_grad():
+    mode = KnownValues()
+    with known_in_models(lambda tensor: mode.values(tensor) is not None), mode, torch.no_grad():
         on_fake_tensors(model)
         found = make(**{name: mode.given(value) for name, value in inputs.items()})
     outputs = (getattr(found, name, None) for name in ("pooler_output", "last_hidden_state"))
