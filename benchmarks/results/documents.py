@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.results import (
     accuracy_tables,
+    model_tables,
     past_errors,
     step_time_tables,
     timing_tables,
@@ -28,6 +29,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "answers": timing_tables.answers,
     "recording": timing_tables.recording,
     "curve": timing_tables.curve,
+    "largest": model_tables.largest,
     "scripts": accuracy_tables.scripts,
     "step-time": step_time_tables.step_time,
     "step-time-ratios": step_time_tables.step_time_ratios,
