@@ -15,7 +15,11 @@ PUBLISHED_GPU = "a10"
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of the command line for one field of :data:`engine.request.FIELDS`."""
+    """A flag of the command line for one field of :data:`engine.request.FIELDS`.
+
+    Attributes:
+        bare: Its value where it stands alone; ``None`` if it needs one.
+    """
 
     flag: str
     field: str
@@ -23,11 +27,13 @@ class Flag:
     help: str
     required: bool = False
     default: str | None = None
+    bare: str | None = None
 
 
 def _flag(name: str) -> Flag:
     field = FIELDS[name]
-    return Flag(field.flag, name, field.metavar, field.usage)
+    bare = "true" if field.is_switch else None
+    return Flag(field.flag, name, field.metavar, field.usage, bare=bare)
 
 
 CATALOGUE_GPU = replace(_flag("gpu"), help="a GPU that `devices` lists", required=True)

@@ -225,6 +225,8 @@ def _add(
             help=flag.help,
             required=flag.required and not (flag is BATCH_SIZE and model.startswith("[")),
             default=flag.default,
+            nargs="?" if flag.bare else None,
+            const=flag.bare,
         )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=command, names=names, needs_batch_size=BATCH_SIZE in flags)

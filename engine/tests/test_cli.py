@@ -197,6 +197,18 @@ def test_flags_reach_the_engine(
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "checkpointing"),
+    [([], False), (["--gradient-checkpointing"], True), (["--gradient-checkpointing=no"], False)],
+)
+def test_a_switch_may_stand_alone(
+    stand_in: Callable[..., list[AnalysisRequest]], flags: list[str], checkpointing: bool
+) -> None:
+    asked = stand_in(lambda emit: ANALYSIS)
+    assert main(["analyze", "bert", "--gpu", "a10", *flags]) == 0
+    assert asked[0].workload.gradient_checkpointing is checkpointing
+
+
 def test_none_says_that_there_is_no_batch_yet(
     stand_in: Callable[..., list[AnalysisRequest]], capsys: pytest.CaptureFixture[str]
 ) -> None:
