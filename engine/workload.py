@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from . import software
 from .border import read, settle
 from .choices import Attention, Mode, Optimizer, Parallelism, Precision
+from .contradictions import contradictions
 from .errors import InvalidInput
 from .fields import Described, Group, Interval, described_fields
 from .models.config import LARGEST_LABEL_COUNT, parse_config
-from .models.diffusion import IMAGE_MULTIPLE
 from .models.model import Model, hub_model
 from .models.presets import PRESETS, find_model
 from .models.tasks import LARGEST_IMAGE_SIZE, LARGEST_SEQUENCE_LENGTH, SIZES, Kind, Task, spoken
@@ -279,42 +279,9 @@ class Workload:
         self._settle_model(wrong)
         self._settle_software(wrong)
         if not wrong:
-            wrong = self._contradictions()
+            wrong = contradictions(self)
         if wrong:
             raise InvalidInput(wrong)
-
-    def _contradictions(self) -> dict[str, str]:
-        """Settings that contradict each other, by the field to change."""
-        wrong = {}
-        half = self.precision not in (Precision.FP32, Precision.TF32)
-        if self.lora_rank is not None and self.frozen_backbone:
-            wrong["frozen_backbone"] = "LoRA freezes the backbone already; choose one of the two"
-        if self.attention is Attention.FLASH and not half:
-            wrong["attention"] = "FlashAttention needs half precision; choose bf16-mixed or sdpa"
-        if self.attention is Attention.EAGER and self.preset.package:
-            wrong["attention"] = f"models of {self.preset.package} use PyTorch's; choose sdpa"
-        if self.task is Task.TEXT_TO_IMAGE:
-            wrong |= self._contradictions_of_diffusion()
-        if self.parallelism is Parallelism.NONE and self.world_size > 1:
-            wrong["parallelism"] = f"choose ddp or fsdp to share among {self.world_size} GPUs"
-        if self.parallelism is not Parallelism.NONE and self.world_size == 1:
-            wrong["world_size"] = "give the number of GPUs that share the work, 2 or more"
-        if self.gradient_as_bucket_view and self.parallelism is not Parallelism.DDP:
-            wrong["gradient_as_bucket_view"] = "only ddp has buckets; leave it off or choose ddp"
-        if self.use_cache and not self.preset.caches(self.task):
-            name = self.preset.display_name
-            wrong["use_cache"] = f"{name} returns no keys and values in training; leave it empty"
-        if self.parallelism is Parallelism.FSDP and self.optimizer in _NOT_ON_SHARDS:
-            wrong["optimizer"] = f"{self.optimizer} does not run on FSDP's shards; choose adamw"
-        return wrong
-
-    def _contradictions_of_diffusion(self) -> dict[str, str]:
-        wrong = {}
-        if (self.image_size or 0) % IMAGE_MULTIPLE:
-            wrong["image_size"] = f"enter a multiple of {IMAGE_MULTIPLE}"
-        if self.parallelism is Parallelism.FSDP:
-            wrong["parallelism"] = "frozen encoders are not predicted with fsdp; choose ddp"
-        return wrong
 
     def _settle_model(self, wrong: dict[str, str]) -> None:
         model = collect(self._model, wrong)
@@ -419,6 +386,3 @@ def _refused(task: str, model: Model) -> str:
 
 
 _UNKNOWN = hub_model("")
-_NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
-# transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
-# end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).

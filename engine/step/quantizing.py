@@ -1,0 +1,181 @@
+"""Base weights in 4 bits, as bitsandbytes keeps them for QLoRA.
+
+Sources: Dettmers et al. 2023, "QLoRA"; bitsandbytes 0.50, ``functional.py`` (``quantize_4bit``,
+``dequantize_4bit``), ``nn/modules.py`` (``Linear4bit``) and ``autograd/_functions.py``
+(``MatMul4Bit``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from ..choices import Precision
+from ..errors import EngineError
+from ..tracing.operations import OWN_KERNELS
+
+_BLOCK = 64
+"""Weights that share a scale."""
+_SCALES_BLOCK = 256
+"""Scales that share a scale of their own: double quantization."""
+
+_kernels = torch.library.Library(OWN_KERNELS, "FRAGMENT")
+_kernels.define(
+    "dequantize_4bit_(Tensor(a!) weight, Tensor packed, Tensor scales) -> ()",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+_kernels.impl("dequantize_4bit_", lambda weight, packed, scales: None, "CompositeExplicitAutograd")
+
+_COMPUTED_IN = {
+    Precision.BF16_MIXED: torch.bfloat16,
+    Precision.BF16_TRUE: torch.bfloat16,
+    Precision.FP16_MIXED: torch.float16,
+}
+
+
+def quantize(model: Any, precision: Precision, *, predicting: bool) -> None:
+    """Keep the weights of a model's linear layers in 4 bits, without those of its head.
+
+    Args:
+        model: A transformers model; its layers are replaced.
+        precision: Decides the number format of the products (``bnb_4bit_compute_dtype``).
+        predicting: Whether its steps are traced and never run; else bitsandbytes quantizes the
+            weights once the model is placed on its device.
+
+    Raises:
+        EngineError: If the step is to run and bitsandbytes is not installed.
+    """
+    dtype = _COMPUTED_IN.get(precision, torch.float32)
+    make = QuantizedLayout if predicting else _bitsandbytes_layer
+    kept = _kept_whole(model)
+    for name, module in list(model.named_modules()):
+        if type(module) is torch.nn.Linear and not _is_within(name, kept):
+            model.set_submodule(name, make(module, dtype))
+    model.is_loaded_in_4bit = True  # for peft
+
+
+def _kept_whole(model: Any) -> set[str]:
+    """Modules that transformers leaves alone: the head, the last one, those with tied weights."""
+    by_weight: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        by_weight.setdefault(id(parameter), []).append(name.rpartition(".")[0])
+    tied = {name for names in by_weight.values() if len(names) > 1 for name in names}
+    head = model.get_output_embeddings()
+    heads = {name for name, module in model.named_modules() if head is not None and module is head}
+    last, _ = list(model.named_parameters())[-1]
+    return tied | heads | {last.rpartition(".")[0]}
+
+
+def _is_within(name: str, modules: Collection[str]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+class QuantizedLayout(torch.nn.Linear):
+    """The memory of bitsandbytes' 4-bit layer, without its arithmetic, for prediction.
+
+    Each weight takes half a byte, each 64 of them a scale of one byte, each 256 scales one of four.
+    A product takes the whole weight in the format that it computes in, for as long as it runs.
+    """
+
+    def __init__(self, layer: torch.nn.Linear, dtype: torch.dtype) -> None:
+        with torch.device("meta"):
+            super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
+        device = layer.weight.device
+        scales = -(-layer.weight.numel() // _BLOCK)
+        self.weight = _frozen((layer.weight.numel() + 1) // 2, 1, device=device)
+        if layer.bias is not None:  # which the first step casts, for good
+            self.bias = torch.nn.Parameter(layer.bias.detach().to(dtype), requires_grad=False)
+        self.dtype = dtype
+        self.register_buffer("scales", torch.empty(scales, dtype=torch.uint8, device=device))
+        for name, size in (
+            ("scales_of_scales", (-(-scales // _SCALES_BLOCK),)),
+            ("offset", ()),
+            ("values", (16,)),
+            ("values_of_scales", (256,)),
+        ):
+            self.register_buffer(name, torch.empty(size, dtype=torch.float32, device=device))
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """The product; the result has the format of what is given."""
+        product: torch.Tensor = _Product.apply(given.to(self.dtype), self)
+        return product.to(given.dtype)
+
+    def whole(self, dtype: torch.dtype) -> torch.Tensor:
+        """The weight as a product takes it, not filled."""
+        scales = self.scales.float() + self.offset
+        shape = (self.out_features, self.in_features)
+        weight = torch.empty(shape, dtype=dtype, device=scales.device)
+        torch.ops.memorymark.dequantize_4bit_(weight, self.weight, scales)
+        return weight
+
+
+class _Product(torch.autograd.Function):
+    """A product with weights that are whole only while it runs, in forward and in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, given: torch.Tensor, layer: QuantizedLayout) -> torch.Tensor:
+        ctx.layer = layer
+        return torch.nn.functional.linear(given, layer.whole(given.dtype), layer.bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, None]:
+        (gradient,) = gradients
+        if not ctx.needs_input_grad[0]:
+            return None, None
+        whole = ctx.layer.whole(ctx.layer.dtype).to(gradient.dtype)
+        return torch.matmul(gradient, whole), None
+
+
+def adapted_layout() -> type[torch.nn.Module]:
+    """The adapter that peft puts on a 4-bit layer, for :class:`QuantizedLayout`.
+
+    It copies the product before it adds to it, and casts its own result, not the sum
+    (``peft.tuners.lora.bnb.Linear4bit``).
+    """
+    from peft.tuners.lora import Linear  # takes seconds to load, and is rarely needed
+
+    class AdaptedLayout(Linear):
+        def forward(self, given: torch.Tensor, *others: Any, **named: Any) -> torch.Tensor:
+            result: torch.Tensor = self.base_layer(given, *others, **named).clone()
+            casts = not torch.is_autocast_enabled()
+            for name in self.active_adapters:
+                down, up = self.lora_A[name], self.lora_B[name]
+                if casts:
+                    given = self._cast_input_dtype(given, down.weight.dtype)
+                added = up(down(self.lora_dropout[name](given))) * self.scaling[name]
+                result = result + (added.to(result.dtype) if casts else added)
+            return result
+
+    return AdaptedLayout
+
+
+def _frozen(*size: int, device: torch.device) -> torch.nn.Parameter:
+    packed = torch.empty(size, dtype=torch.uint8, device=device)
+    return torch.nn.Parameter(packed, requires_grad=False)
+
+
+def _bitsandbytes_layer(layer: torch.nn.Linear, dtype: torch.dtype) -> torch.nn.Module:
+    try:
+        from bitsandbytes.nn import Linear4bit, Params4bit  # optional, for real steps
+    except ImportError as error:
+        raise EngineError(
+            "4-bit weights are measured with bitsandbytes, which is not installed; install it (pip "
+            "install bitsandbytes) or choose a catalogue GPU for a prediction"
+        ) from error
+    quantized: torch.nn.Module = Linear4bit(
+        layer.in_features,
+        layer.out_features,
+        layer.bias is not None,
+        compute_dtype=dtype,
+        compress_statistics=True,
+        quant_type="nf4",
+        device="meta",
+    )
+    weight = layer.weight.detach().to(dtype)
+    quantized.weight = Params4bit(
+        weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=quantized
+    )
+    quantized.bias = layer.bias
+    return quantized
