@@ -35,6 +35,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "task": lambda task: task.replace("-", " "),
     "optimizer": str,
     "lora_rank": lambda rank: f"LoRA {rank}",
+    "quantization": str,
     "frozen_backbone": lambda _: "frozen backbone",
     "gradient_checkpointing": lambda _: "checkpointing",
     "gradient_accumulation": lambda count: f"accumulation {count:,}",

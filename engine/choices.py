@@ -45,6 +45,13 @@ class Attention(Choice):
     FLASH = "flash", "flash: FlashAttention only"
 
 
+class Quantization(Choice):
+    """How the frozen weights below LoRA are kept."""
+
+    NONE = "none", "none: in the precision's format"
+    NF4 = "nf4", "nf4: 4 bits, scales quantized too (QLoRA)"
+
+
 class Parallelism(Choice):
     """How several GPUs share the work."""
 

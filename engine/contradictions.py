@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .choices import Attention, Optimizer, Parallelism, Precision
+from .choices import Attention, Optimizer, Parallelism, Precision, Quantization
 from .models.diffusion import IMAGE_MULTIPLE
 from .models.tasks import Task
 
@@ -43,11 +43,31 @@ _NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
 # end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).
 
+
+def _is_quantized(workload: Workload) -> bool:
+    return workload.quantization is not Quantization.NONE
+
+
 CONTRADICTIONS = (
     Contradiction(
         "frozen_backbone",
         lambda workload: workload.lora_rank is not None and workload.frozen_backbone,
         "LoRA freezes the backbone already; choose one of the two",
+    ),
+    Contradiction(
+        "quantization",
+        lambda workload: _is_quantized(workload) and workload.parallelism is Parallelism.FSDP,
+        "4-bit weights are not predicted with fsdp; choose ddp or none",
+    ),
+    Contradiction(
+        "quantization",
+        lambda workload: _is_quantized(workload) and bool(workload.preset.package),
+        "4-bit weights are not predicted for models of {workload.preset.package}; choose none",
+    ),
+    Contradiction(
+        "quantization",
+        lambda workload: _is_quantized(workload) and workload.lora_rank is None,
+        "4-bit weights are not trained themselves; set a LoRA rank too",
     ),
     Contradiction(
         "attention",

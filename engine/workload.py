@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from . import software
 from .border import read, settle
-from .choices import Attention, Mode, Optimizer, Parallelism, Precision
+from .choices import Attention, Mode, Optimizer, Parallelism, Precision, Quantization
 from .contradictions import contradictions
 from .errors import InvalidInput
 from .fields import Described, Group, Interval, described_fields
@@ -214,6 +214,15 @@ class Workload:
             metavar="NAMES",
         ),
     ] = "all-linear"
+    quantization: Annotated[
+        Quantization,
+        Described(
+            "Quantization",
+            "How the frozen weights below LoRA are kept. nf4 is QLoRA: bitsandbytes keeps linear "
+            "layers in 4 bits, the head and the embeddings as they are.",
+            Group.OPTIONS,
+        ),
+    ] = Quantization.NONE
     frozen_backbone: Annotated[
         bool,
         Described(

@@ -143,6 +143,12 @@ def test_lora_trains_adapters_on_half_precision_weights(page: Client) -> None:
     assert form["gradient_checkpointing"].value() == "on"
 
 
+def test_qlora_keeps_the_weights_below_in_4_bits(page: Client) -> None:
+    form = page.get(NEW, {"preset": "qlora", "model": "llama-3-8b"}).context["form"]
+    assert form["quantization"].value() == "nf4"
+    assert form["lora_rank"].value() == "16"
+
+
 def test_a_classifier_has_the_head_that_the_model_can_have(page: Client) -> None:
     tasks = {
         model: page.get(NEW, {"preset": "classifier", "model": model})

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..choices import Optimizer, Parallelism, Precision
+from ..choices import Optimizer, Parallelism, Precision, Quantization
 from ..models.tasks import Task
 from ..workload import Workload
 
@@ -183,7 +183,9 @@ def _pytorch(workload: Workload, batch_size: int) -> str:
 def _model(workload: Workload) -> list[str]:
     """What is done to the model itself, in the order in which it is done."""
     lines = []
-    if workload.precision is Precision.BF16_TRUE:
+    if workload.quantization is Quantization.NF4:
+        lines += _loaded_in_4bit(workload)
+    elif workload.precision is Precision.BF16_TRUE:
         lines.append("model = model.to(torch.bfloat16)")
     if workload.lora_rank is not None:
         targets = _lora_targets(workload.lora_targets)
@@ -195,6 +197,22 @@ def _model(workload: Workload) -> list[str]:
     if workload.compile:
         lines.append("model = torch.compile(model)")
     return lines
+
+
+def _loaded_in_4bit(workload: Workload) -> list[str]:
+    """The model loaded anew; weights in 4 bits cannot be made of those on the GPU."""
+    half = _HALF.get(workload.precision, "float32")
+    is_bf16 = workload.precision is Precision.BF16_TRUE
+    whole, computed = ("bfloat16", "bfloat16") if is_bf16 else ("float32", half)
+    return [
+        "quantized = BitsAndBytesConfig(",
+        '    load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,',
+        f"    bnb_4bit_compute_dtype=torch.{computed},",
+        ")",
+        "model = type(model).from_pretrained(",
+        f"    model.name_or_path, dtype=torch.{whole}, quantization_config=quantized",
+        ")",
+    ]
 
 
 def _lora_targets(targets: str) -> str:

@@ -20,7 +20,7 @@ from ..answer.ladder import (
     effort_of,
     learning_of,
 )
-from ..choices import Optimizer, Parallelism, Precision
+from ..choices import Optimizer, Parallelism, Precision, Quantization
 from ..gpus import Gpu
 from ..request import AnalysisRequest
 from ..workload import Workload
@@ -30,8 +30,9 @@ GPU_COUNTS = (2, 4, 8)
 """Of the machines that FSDP is tried on."""
 
 EIGHT_BIT, LORA, LESS_ACCUMULATION = "8-bit AdamW", "LoRA", "less accumulation"
+QLORA, FOUR_BIT = "QLoRA", "4-bit weights"
 _BF16_WEIGHTS = "bf16 weights"
-_SAVING = (NO_CACHE, CHECKPOINTING, EIGHT_BIT, "fp16", _BF16_WEIGHTS, LORA)
+_SAVING = (NO_CACHE, CHECKPOINTING, EIGHT_BIT, "fp16", _BF16_WEIGHTS, LORA, FOUR_BIT)
 _IN_FP32 = (Precision.FP32, Precision.TF32)
 _ADAMW = (Optimizer.ADAMW, Optimizer.ADAMW_FOREACH)
 
@@ -83,10 +84,25 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     if workload.gradient_accumulation > 1 and request.global_batch_size is None:
         kept = request.known_batch_size * workload.gradient_accumulation * request.world_size
         moves.append(Move(LESS_ACCUMULATION, {"global_batch_size": kept}))
-    if workload.lora_rank is None and not workload.frozen_backbone:
-        trained = Learning.TRAINED
-        moves.append(Move(LORA, {"lora_rank": LORA_RANK}, trained, Effort.FEW_LINES))
+    if not workload.frozen_backbone:
+        moves += _of_adapters(workload)
     return moves
+
+
+def _of_adapters(workload: Workload) -> Iterator[Move]:
+    trained, few_lines = Learning.TRAINED, Effort.FEW_LINES
+    adapters, four_bit = {"lora_rank": LORA_RANK}, {"quantization": Quantization.NF4}
+    quantizes = (
+        workload.quantization is Quantization.NONE
+        and not workload.preset.package
+        and workload.parallelism is not Parallelism.FSDP
+    )
+    if workload.lora_rank is None:
+        yield Move(LORA, adapters, trained, few_lines)
+        if quantizes:
+            yield Move(QLORA, adapters | four_bit, trained, few_lines)
+    elif quantizes:
+        yield Move(FOUR_BIT, four_bit, Learning.NUMERICS, few_lines)
 
 
 def _of_precision(workload: Workload, gpu: Gpu) -> Iterator[Move]:
@@ -159,6 +175,10 @@ def _may_help(reached: Reached, move: Move) -> bool:
     is_short = reached.memory_bound or not reached.rung.fits
     if move.name == CHECKPOINTING:
         return is_short
+    if move.name == FOUR_BIT:
+        return is_short
+    if move.name == QLORA:
+        return not reached.rung.fits
     if move.name == EIGHT_BIT:
         return is_short or reached.optimizer_share >= _LEAST_SHARE
     # Weights that are trained are better kept in fp32 where that fits.
@@ -203,9 +223,13 @@ def _together(moves: Sequence[Move]) -> list[Combination]:
     together = [tuple(m for m in saving if ranks[m.name] <= rank) for rank in range(len(Learning))]
     # Adapters have little optimizer state to save.
     adapted = {LORA, EIGHT_BIT}
-    return [
+    together = [
         tuple(m for m in one if m.name != EIGHT_BIT) if adapted <= {m.name for m in one} else one
         for one in together
+    ]
+    quantized = [move for move in moves if move.name == QLORA]
+    return together + [
+        tuple(move if m.name == LORA else m for m in together[-1]) for move in quantized
     ]
 
 
@@ -243,15 +267,17 @@ def least_bytes(workload: Workload, parameters: float) -> float:
     """What weights, gradients and optimizer state take at least, on each GPU.
 
     Args:
-        workload: Its precision, optimizer, LoRA and sharding count.
+        workload: Its precision, optimizer, LoRA, quantization and sharding count.
         parameters: How many numbers the model has.
     """
     width = 2 if workload.precision is Precision.BF16_TRUE else 4
-    each = width
+    each: float = width
     if workload.lora_rank is None and not workload.frozen_backbone:
         each += width + _STATES.get(workload.optimizer, 0) * width
         if workload.optimizer is Optimizer.ADAMW_8BIT:
             each += 2  # two states of one byte
+    elif workload.quantization is Quantization.NF4:
+        each = 0.5  # where neither head nor embeddings are large
     shards = workload.world_size if workload.parallelism is Parallelism.FSDP else 1
     return parameters * each / shards
 

@@ -67,7 +67,7 @@ def trace(
 def meta_model(workload: Workload) -> torch.nn.Module:
     """The workload's model on the meta device."""
     with torch.device("meta"):
-        return build_model(workload)
+        return build_model(workload, predicting=True)
 
 
 def trace_model(

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from ..choices import Quantization
 from ..errors import EngineError, InvalidInput
 from ..models.tasks import Task
 from ..workload import Workload
+from .quantizing import QuantizedLayout, adapted_layout, quantize
 from .transformers_versions import enable_checkpointing
 
 _PEFT_TASKS = {
@@ -25,12 +27,13 @@ _TRAINED_WHOLE = ".*(classifier|score)"
 adapt them too, and ``all-linear`` excludes only one of them, and not for every task."""
 
 
-def adapt(model: Any, workload: Workload) -> torch.nn.Module:
+def adapt(model: Any, workload: Workload, *, predicting: bool) -> torch.nn.Module:
     """The model as the workload trains it: attention, checkpointing, LoRA, a frozen backbone.
 
     Args:
         model: A transformers model, on the host.
         workload: What to change.
+        predicting: Whether its steps are traced and never run.
 
     Raises:
         InvalidInput: If the model cannot be trained that way.
@@ -40,6 +43,8 @@ def adapt(model: Any, workload: Workload) -> torch.nn.Module:
         _checkpoint(model, workload)
     if workload.frozen_backbone:
         _freeze(model, workload)
+    if workload.quantization is not Quantization.NONE:
+        quantize(model, workload.precision, predicting=predicting)
     if workload.lora_rank is not None:
         if workload.gradient_checkpointing:
             _check_embeddings(model, workload)
@@ -128,6 +133,8 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
         exclude_modules="|".join(left_out) or None,
         task_type=task_type,
     )
+    if any(isinstance(module, QuantizedLayout) for module in model.modules()):
+        config._register_custom_module({QuantizedLayout: adapted_layout()})
     try:
         with warnings.catch_warnings():
             # peft uses a deprecated name in transformers; both projects know.

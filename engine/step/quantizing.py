@@ -11,15 +11,18 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from ..choices import Precision
-from ..errors import EngineError
+from ..errors import EngineError, InvalidInput
 from ..tracing.operations import OWN_KERNELS
 
 _BLOCK = 64
 """Weights that share a scale."""
 _SCALES_BLOCK = 256
 """Scales that share a scale of their own: double quantization."""
+
+_QUANTIZED = (torch.nn.Linear, Conv1D)
 
 _kernels = torch.library.Library(OWN_KERNELS, "FRAGMENT")
 _kernels.define(
@@ -36,7 +39,7 @@ _COMPUTED_IN = {
 
 
 def quantize(model: Any, precision: Precision, *, predicting: bool) -> None:
-    """Keep the weights of a model's linear layers in 4 bits, without those of its head.
+    """Keep the weights of a model's linear layers, except its head, in 4 bits.
 
     Args:
         model: A transformers model; its layers are replaced.
@@ -45,15 +48,36 @@ def quantize(model: Any, precision: Precision, *, predicting: bool) -> None:
             weights once the model is placed on its device.
 
     Raises:
+        InvalidInput: If there is none.
         EngineError: If the step is to run and bitsandbytes is not installed.
     """
     dtype = _COMPUTED_IN.get(precision, torch.float32)
     make = QuantizedLayout if predicting else _bitsandbytes_layer
     kept = _kept_whole(model)
-    for name, module in list(model.named_modules()):
-        if type(module) is torch.nn.Linear and not _is_within(name, kept):
-            model.set_submodule(name, make(module, dtype))
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) in _QUANTIZED and not _is_within(name, kept)
+    }
+    if not found:
+        raise InvalidInput(
+            {"quantization": "it has no linear layers besides its head; choose none"}
+        )
+    for name, module in found.items():
+        model.set_submodule(name, make(_as_linear(module), dtype))
     model.is_loaded_in_4bit = True  # for peft
+
+
+def _as_linear(module: Any) -> torch.nn.Linear:
+    """The layer, or that which does the same as GPT-2's, whose weight lies the other way round."""
+    if isinstance(module, torch.nn.Linear):
+        return module
+    inner, outer = module.weight.shape
+    with torch.device("meta"):
+        layer = torch.nn.Linear(inner, outer)
+    layer.weight = torch.nn.Parameter(module.weight.detach().T.contiguous())
+    layer.bias = module.bias
+    return layer
 
 
 def _kept_whole(model: Any) -> set[str]:
@@ -88,18 +112,18 @@ class QuantizedLayout(torch.nn.Linear):
         if layer.bias is not None:  # which the first step casts, for good
             self.bias = torch.nn.Parameter(layer.bias.detach().to(dtype), requires_grad=False)
         self.dtype = dtype
-        self.register_buffer("scales", torch.empty(scales, dtype=torch.uint8, device=device))
+        self.scales = _frozen(scales, device=device)
+        self.offset = _frozen(device=device, dtype=torch.float32)
         for name, size in (
-            ("scales_of_scales", (-(-scales // _SCALES_BLOCK),)),
-            ("offset", ()),
-            ("values", (16,)),
-            ("values_of_scales", (256,)),
+            ("scales_of_scales", -(-scales // _SCALES_BLOCK)),
+            ("values", 16),
+            ("values_of_scales", 256),
         ):
-            self.register_buffer(name, torch.empty(size, dtype=torch.float32, device=device))
+            self.register_parameter(name, _frozen(size, device=device, dtype=torch.float32))
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         """The product; the result has the format of what is given."""
-        product: torch.Tensor = _Product.apply(given.to(self.dtype), self)
+        product: torch.Tensor = _Product.apply(given.to(self.dtype), self)  # type: ignore[no-untyped-call]  # PyTorch has no type for it
         return product.to(given.dtype)
 
     def whole(self, dtype: torch.dtype) -> torch.Tensor:
@@ -136,7 +160,7 @@ def adapted_layout() -> type[torch.nn.Module]:
     """
     from peft.tuners.lora import Linear  # takes seconds to load, and is rarely needed
 
-    class AdaptedLayout(Linear):
+    class AdaptedLayout(Linear):  # type: ignore[misc]  # peft has no types
         def forward(self, given: torch.Tensor, *others: Any, **named: Any) -> torch.Tensor:
             result: torch.Tensor = self.base_layer(given, *others, **named).clone()
             casts = not torch.is_autocast_enabled()
@@ -151,9 +175,10 @@ def adapted_layout() -> type[torch.nn.Module]:
     return AdaptedLayout
 
 
-def _frozen(*size: int, device: torch.device) -> torch.nn.Parameter:
-    packed = torch.empty(size, dtype=torch.uint8, device=device)
-    return torch.nn.Parameter(packed, requires_grad=False)
+def _frozen(
+    *size: int, device: torch.device, dtype: torch.dtype = torch.uint8
+) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
 
 def _bitsandbytes_layer(layer: torch.nn.Linear, dtype: torch.dtype) -> torch.nn.Module:

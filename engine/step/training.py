@@ -57,14 +57,21 @@ class Training:
         return context
 
 
-def build_model(workload: Workload) -> torch.nn.Module:
-    """The workload's model with random weights, on the host: memory does not depend on values."""
-    return adapt(new_model(workload), workload).train(workload.mode is Mode.TRAIN)
+def build_model(workload: Workload, *, predicting: bool = False) -> torch.nn.Module:
+    """The workload's model with random weights, on the host: memory does not depend on values.
+
+    Args:
+        workload: The model, and how it is adapted.
+        predicting: Whether its steps are traced and never run.
+    """
+    return adapt(new_model(workload), workload, predicting=predicting).train(
+        workload.mode is Mode.TRAIN
+    )
 
 
 def trainable_parameter_count(workload: Workload) -> int:
     with torch.device("meta"):
-        model = build_model(workload)
+        model = build_model(workload, predicting=True)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 

@@ -15,7 +15,9 @@ from engine.answer.ladder import CHECKPOINTING, NO_CACHE, NO_CHECKPOINTING, Lear
 from engine.gpus import GPUS
 from engine.prediction.moves import (
     EIGHT_BIT,
+    FOUR_BIT,
     LORA,
+    QLORA,
     Combination,
     Reached,
     least_bytes,
@@ -38,23 +40,28 @@ def names(request: AnalysisRequest) -> list[str]:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (ask(), ["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA]),
-        (ask("t4"), ["fp16", CHECKPOINTING, EIGHT_BIT, LORA]),
+        (ask(), ["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA, QLORA]),
+        (ask("t4"), ["fp16", CHECKPOINTING, EIGHT_BIT, LORA, QLORA]),
         (
             ask(precision="bf16-mixed", optimizer="adamw-foreach", gradient_checkpointing=True),
-            ["bf16 weights", "fused AdamW", NO_CHECKPOINTING, EIGHT_BIT, LORA],
+            ["bf16 weights", "fused AdamW", NO_CHECKPOINTING, EIGHT_BIT, LORA, QLORA],
         ),
-        (ask(precision="bf16-true", optimizer="sgd", lora_rank=4), [CHECKPOINTING]),
+        (ask(precision="bf16-true", optimizer="sgd", lora_rank=4), [CHECKPOINTING, FOUR_BIT]),
+        (ask(precision="bf16-true", lora_rank=4, quantization="nf4"), [CHECKPOINTING, EIGHT_BIT]),
         (
             ask(model="gpt2", precision="bf16-true", optimizer="none", use_cache=True),
-            [CHECKPOINTING, NO_CACHE, LORA],
+            [CHECKPOINTING, NO_CACHE, LORA, QLORA],
         ),
         (
             ask(precision="bf16-true", optimizer="lion", gradient_accumulation=4),
-            [CHECKPOINTING, "less accumulation", LORA],
+            [CHECKPOINTING, "less accumulation", LORA, QLORA],
         ),
         (
             ask(precision="bf16-true", optimizer="lion", global_batch_size=64),
+            [CHECKPOINTING, LORA, QLORA],
+        ),
+        (
+            ask(precision="bf16-true", optimizer="lion", parallelism="fsdp", world_size=2),
             [CHECKPOINTING, LORA],
         ),
     ],
@@ -84,6 +91,7 @@ def test_the_least_memory_counts_weights_gradients_and_state() -> None:
     assert least(optimizer="adamw-8bit") == 10
     assert least(precision="bf16-true") == 8
     assert least(precision="bf16-true", lora_rank=8) == 2
+    assert least(precision="bf16-true", lora_rank=8, quantization="nf4") == 0.5
     assert least(parallelism="fsdp", world_size=4) == 4
     assert least(optimizer="none") == 8
 

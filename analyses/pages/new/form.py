@@ -66,7 +66,7 @@ BATCH_TO_CHECK = "batch_to_check"
 """Stands for the current batch where the question is whether it fits."""
 
 _TRAINED = (
-    "precision", "optimizer", *SIZES, "lora_rank", "gradient_checkpointing",
+    "precision", "optimizer", *SIZES, "lora_rank", "quantization", "gradient_checkpointing",
 )  # fmt: skip
 NO_BATCH = "no_batch"
 """The box that stands for a current batch that there is not."""

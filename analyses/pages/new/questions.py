@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.choices import Optimizer, Precision
+from engine.choices import Optimizer, Precision, Quantization
 from engine.fields import Choice
 from engine.gpus import ANY, GPUS, LOCAL, catalogue_name
 from engine.models.presets import PRESETS
@@ -65,6 +65,7 @@ class TrainingPreset:
     precision: str = USUAL_PRECISION
     gradient_checkpointing: bool = False
     lora_rank: int | None = None
+    quantization: str = Quantization.NONE
     tasks: tuple[Task, ...] = ()
 
     def fields(self) -> dict[str, str]:
@@ -74,6 +75,7 @@ class TrainingPreset:
             "optimizer": Optimizer.ADAMW,
             "gradient_checkpointing": "on" if self.gradient_checkpointing else "",
             "lora_rank": str(self.lora_rank or ""),
+            "quantization": self.quantization,
         }
 
     @property
@@ -110,6 +112,15 @@ TRAINING_PRESETS = {
             precision=Precision.BF16_TRUE,  # the frozen weights are loaded in half precision
             gradient_checkpointing=True,
             lora_rank=LORA_RANK,
+        ),
+        TrainingPreset(
+            "qlora",
+            "QLoRA",
+            ("4-bit", "4bit", "nf4", "bitsandbytes"),
+            precision=Precision.BF16_TRUE,
+            gradient_checkpointing=True,
+            lora_rank=LORA_RANK,
+            quantization=Quantization.NF4,
         ),
         TrainingPreset("classifier", "Classifier", ("classification", "classify"), tasks=_CLASSES),
     )

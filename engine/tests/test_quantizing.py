@@ -1,0 +1,171 @@
+"""Weights in 4 bits: their layout by arithmetic, and their steps compared with bitsandbytes'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from engine.errors import EngineError, InvalidInput
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.prediction.tracer import trace
+from engine.step.quantizing import QuantizedLayout
+from engine.step.training import build_model
+from engine.tests.conftest import small_workload
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import Category
+from engine.workload import Workload
+
+A10 = cuda_behaviour(8.6)
+BATCH_SIZE = 3
+HIDDEN, WIDE = 64, 65_536
+
+pytestmark = pytest.mark.usefixtures("small_models")
+
+
+def qlora(model: str, **fields: Any) -> Workload:
+    return small_workload(model, lora_rank=4, quantization="nf4", **fields)
+
+
+def layers(model: torch.nn.Module) -> dict[str, QuantizedLayout]:
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, QuantizedLayout)
+    }
+
+
+def test_a_weight_takes_half_a_byte_and_its_share_of_the_scales() -> None:
+    layer = QuantizedLayout(torch.nn.Linear(4096, 1024, bias=False), torch.bfloat16)
+    tensors = list(layer.parameters())
+    count = 4096 * 1024
+    scales = count // 64
+    tables = 4 * (16 + 256) + 4  # the two number formats, and the mean of the scales
+    expected = count // 2 + scales + 4 * scales // 256 + tables
+    assert sum(tensor.nbytes for tensor in tensors) == expected
+    assert not any(tensor.requires_grad for tensor in tensors)
+
+
+@pytest.mark.parametrize(
+    ("model", "whole"),
+    [
+        ("llama-3.2-1b", "lm_head"),  # tied
+        ("mistral-7b", "lm_head"),
+        ("gpt2", "lm_head"),
+        ("bert", "classifier"),
+    ],
+)
+def test_the_head_is_kept_whole(model: str, whole: str) -> None:
+    built = build_model(qlora(model), predicting=True)
+    assert layers(built)
+    assert not any(whole in name for name in layers(built))
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "fp32"])
+def test_a_product_holds_one_whole_weight_in_the_format_that_it_computes_in(
+    precision: str,
+) -> None:
+    """Where weights are far larger than what a sample adds, the peak is within a product."""
+    whole = (2 if precision == "bf16-true" else 4) * HIDDEN * WIDE
+    for layer_count in (1, 2):
+        _, breakdown = trace(_wide(precision, layer_count), 1, A10).peak_by_category()
+        assert whole <= breakdown[Category.TEMPORARIES] < 1.1 * whole
+
+
+def _wide(precision: str, layer_count: int) -> Workload:
+    config = {
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "intermediate_size": WIDE,
+        "num_hidden_layers": layer_count,
+        "num_attention_heads": 2,
+        "vocab_size": 100,
+    }
+    return Workload.parse(
+        {
+            "config": config,
+            "precision": precision,
+            "lora_rank": 1,
+            "lora_targets": "q_proj",
+            "quantization": "nf4",
+            "sequence_length": 2,
+        }
+    )
+
+
+def test_it_takes_less_memory_than_lora() -> None:
+    wide = {"precision": "bf16-true", "sequence_length": 8}
+    whole, quantized = (
+        trace(small_workload("mistral-7b", lora_rank=4, **wide | fields), 1, A10)
+        for fields in ({}, {"quantization": "nf4"})
+    )
+    assert quantized.peak_by_category()[0] < whole.peak_by_category()[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "set a LoRA rank"),
+        ({"lora_rank": 4, "parallelism": "fsdp", "world_size": 2}, "fsdp"),
+        ({"lora_rank": 4, "model": "timm/resnet50"}, "timm"),
+    ],
+)
+def test_what_does_not_combine_is_refused(fields: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse({"model": "bert", "quantization": "nf4"} | fields)
+    assert expected in raised.value.fields["quantization"]
+
+
+def test_a_real_step_without_bitsandbytes_says_what_to_install() -> None:
+    with (
+        patch.dict("sys.modules", {"bitsandbytes": None, "bitsandbytes.nn": None}),
+        pytest.raises(EngineError, match="pip install bitsandbytes"),
+    ):
+        build_model(qlora("bert"))
+
+
+@pytest.mark.parametrize("model", ["bert", "gpt2", "llama-3.2-1b"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-true", "bf16-mixed"])
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_the_peak_is_that_of_bitsandbytes_to_the_byte(
+    model: str, precision: str, gradient_checkpointing: bool
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    workload = qlora(
+        model,
+        precision=precision,
+        gradient_checkpointing=gradient_checkpointing,
+        sequence_length=16,
+    )
+    with _seen_by_the_recorder():
+        measured = cpu.run_trial(TrialOrder(workload, BATCH_SIZE)).peak_allocated_bytes
+    predicted, _ = trace(workload, BATCH_SIZE, None).peak_by_category()
+    assert measured is not None
+    assert predicted == measured + _bytes_of_scales(workload)
+
+
+def _bytes_of_scales(workload: Workload) -> int:
+    """Of what bitsandbytes keeps beside the packed weights, where a recorder does not look."""
+    return sum(
+        tensor.nbytes
+        for layer in layers(build_model(workload, predicting=True)).values()
+        for name, tensor in layer.named_parameters()
+        if name not in ("weight", "bias")
+    )
+
+
+@contextmanager
+def _seen_by_the_recorder() -> Iterator[None]:
+    """bitsandbytes' products in PyTorch's operators, so that what lives within them is counted."""
+    from bitsandbytes.backends.default.ops import _gemm_4bit_default_impl
+
+    with patch.object(
+        torch.ops.bitsandbytes, "gemm_4bit", SimpleNamespace(default=_gemm_4bit_default_impl)
+    ):
+        yield
