@@ -49,7 +49,7 @@ class Quantization(Choice):
     """How the frozen weights below LoRA are kept."""
 
     NONE = "none", "none: in the precision's format"
-    NF4 = "nf4", "nf4: 4 bits, scales quantized too (QLoRA)"
+    NF4 = "nf4", "nf4: 4 bits (QLoRA)"
 
 
 class Parallelism(Choice):

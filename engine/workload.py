@@ -218,8 +218,8 @@ class Workload:
         Quantization,
         Described(
             "Quantization",
-            "How the frozen weights below LoRA are kept. nf4 is QLoRA: bitsandbytes keeps linear "
-            "layers in 4 bits, the head and the embeddings as they are.",
+            "How the frozen weights below LoRA are kept. nf4 keeps linear layers in 4 bits, as "
+            "bitsandbytes does for QLoRA.",
             Group.OPTIONS,
         ),
     ] = Quantization.NONE
