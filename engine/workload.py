@@ -14,7 +14,7 @@ from .errors import InvalidInput
 from .fields import Described, Group, Interval, described_fields
 from .models.config import LARGEST_LABEL_COUNT, parse_config
 from .models.model import Model, hub_model
-from .models.presets import PRESETS, find_model
+from .models.presets import PRESETS, choose_a_model, find_model
 from .models.tasks import LARGEST_IMAGE_SIZE, LARGEST_SEQUENCE_LENGTH, SIZES, Kind, Task, spoken
 from .parsing import collect, unknown_fields
 
@@ -368,7 +368,7 @@ class Workload:
         if "model" not in values and "config" in values:
             values["model"] = OWN_CONFIG
         elif "model" not in values:
-            wrong["model"] = f"choose a model: {', '.join(PRESETS)}"
+            wrong["model"] = choose_a_model()
             values["model"] = next(iter(PRESETS))  # lets the other fields be checked
         workload = collect(lambda: cls(**values), wrong)
         if wrong or workload is None:

@@ -92,12 +92,14 @@ def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
         return hub_model(name)
     similar = get_close_matches(str(name), PRESETS, n=5)
     such_as = f", such as {', '.join(similar)}" if similar else ""
-    listed = f"the {len(PRESETS)} that `memorymark models` lists{such_as}"
-    raise InvalidInput(
-        {
-            "model": f"unknown model {shown(name)}; choose one of {listed}, or enter a "
-            "Hugging Face ID (org/name) or a config"
-        }
+    raise InvalidInput({"model": f"unknown model {shown(name)}; {choose_a_model(such_as)}"})
+
+
+def choose_a_model(such_as: str = "") -> str:
+    """What to enter where no model is named; there are too many to list."""
+    return (
+        f"choose one of the {len(PRESETS)} that `memorymark models` lists{such_as}, or enter a "
+        "Hugging Face ID (org/name) or a config"
     )
 
 

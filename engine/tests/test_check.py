@@ -210,7 +210,7 @@ def test_json_output_has_the_numbers(
         (BERT + SLOW.format("nan"), ["check.min_share_of_recommended_speed: enter a number"]),
         ('model = "bert"', ["batch_size: add the batch size of the training run"]),
         ('model = "bert"\nbatch_size = 0', ["batch_size: enter a whole number from 1"]),
-        ("batch_size = 16", ["model: choose a model: bert,"]),
+        ("batch_size = 16", ["model: choose one of the "]),
         ('model = "bertt"\nbatch_size = 16', ["model: unknown model 'bertt'"]),
         (BERT + 'precision = "fp8"', ["precision: choose one of fp32,"]),
         (BERT + "precision = 8", ["precision: choose one of fp32,"]),
