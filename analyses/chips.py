@@ -35,6 +35,8 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "task": lambda task: task.replace("-", " "),
     "optimizer": str,
     "lora_rank": lambda rank: f"LoRA {rank}",
+    "adapter": lambda _: "DoRA",
+    "modules_to_save": lambda names: f"trains {names}",
     "quantization": str,
     "frozen_backbone": lambda _: "frozen backbone",
     "gradient_checkpointing": lambda _: "checkpointing",

@@ -45,6 +45,13 @@ class Attention(Choice):
     FLASH = "flash", "flash: FlashAttention only"
 
 
+class Adapter(Choice):
+    """What LoRA trains beside frozen weights."""
+
+    LORA = "lora", "lora: two small matrices for each weight"
+    DORA = "dora", "dora: their direction, and the magnitude apart"
+
+
 class Quantization(Choice):
     """How the frozen weights below LoRA are kept."""
 

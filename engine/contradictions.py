@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .choices import Attention, Optimizer, Parallelism, Precision, Quantization
+from .choices import Adapter, Attention, Optimizer, Parallelism, Precision, Quantization
 from .models.diffusion import IMAGE_MULTIPLE
 from .models.tasks import Task
 
@@ -53,6 +53,26 @@ CONTRADICTIONS = (
         "frozen_backbone",
         lambda workload: workload.lora_rank is not None and workload.frozen_backbone,
         "LoRA freezes the backbone already; choose one of the two",
+    ),
+    Contradiction(
+        "adapter",
+        lambda workload: workload.adapter is Adapter.DORA and workload.lora_rank is None,
+        "DoRA needs a LoRA rank too",
+    ),
+    Contradiction(
+        "adapter",
+        lambda workload: workload.adapter is Adapter.DORA and _is_quantized(workload),
+        "DoRA on 4-bit weights is not predicted; choose lora or no quantization",
+    ),
+    Contradiction(
+        "modules_to_save",
+        lambda workload: bool(workload.modules_to_save) and workload.lora_rank is None,
+        "without LoRA all modules are trained; leave it empty or set a LoRA rank",
+    ),
+    Contradiction(
+        "modules_to_save",
+        lambda workload: bool(workload.modules_to_save) and workload.task is Task.TEXT_TO_IMAGE,
+        "diffusers' scripts train adapters alone; leave it empty",
     ),
     Contradiction(
         "quantization",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from . import software
 from .border import read, settle
-from .choices import Attention, Mode, Optimizer, Parallelism, Precision, Quantization
+from .choices import Adapter, Attention, Mode, Optimizer, Parallelism, Precision, Quantization
 from .contradictions import contradictions
 from .errors import InvalidInput
 from .fields import Described, Group, Interval, described_fields
@@ -214,6 +214,25 @@ class Workload:
             metavar="NAMES",
         ),
     ] = "all-linear"
+    adapter: Annotated[
+        Adapter,
+        Described(
+            "Adapter",
+            "DoRA often learns more at the same rank; it needs more memory and time.",
+            Group.OPTIONS,
+        ),
+    ] = Adapter.LORA
+    modules_to_save: Annotated[
+        str | None,
+        Described(
+            "Modules trained whole",
+            "Names of modules that are trained whole beside the adapters, separated by commas, "
+            "such as embed_tokens,lm_head for new tokens.",
+            Group.OPTIONS,
+            empty="none",
+            metavar="NAMES",
+        ),
+    ] = None
     quantization: Annotated[
         Quantization,
         Described(

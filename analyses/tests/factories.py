@@ -66,7 +66,8 @@ NEW_IN_TRIALS = (
 NEW_IN_WORKLOADS = (
     "task", "label_count", "attention", "gradient_checkpointing", "use_cache",
     "gradient_accumulation",
-    "lora_rank", "lora_targets", "frozen_backbone", "compile", "parallelism", "world_size",
+    "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",
+    "frozen_backbone", "compile", "parallelism", "world_size",
     "gradient_as_bucket_view", "config",
 )  # fmt: skip
 """What the first version of MemoryMark did not store."""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..choices import Optimizer, Parallelism, Precision, Quantization
+from ..choices import Adapter, Optimizer, Parallelism, Precision, Quantization
 from ..models.tasks import Task
 from ..workload import Workload
 
@@ -188,8 +188,8 @@ def _model(workload: Workload) -> list[str]:
     elif workload.precision is Precision.BF16_TRUE:
         lines.append("model = model.to(torch.bfloat16)")
     if workload.lora_rank is not None:
-        targets = _lora_targets(workload.lora_targets)
-        lines.append(f"model = get_peft_model(model, LoraConfig(r={workload.lora_rank}{targets}))")
+        given = _lora_arguments(workload)
+        lines.append(f"model = get_peft_model(model, LoraConfig({given}))")
     if workload.frozen_backbone:
         lines.append("model.base_model.requires_grad_(False)")
     if workload.gradient_checkpointing:
@@ -215,12 +215,22 @@ def _loaded_in_4bit(workload: Workload) -> list[str]:
     ]
 
 
-def _lora_targets(targets: str) -> str:
-    """The argument for the modules that get adapters; empty for peft's own choice."""
-    if not targets:
-        return ""
-    names = [name.strip() for name in targets.split(",")]
-    return f", target_modules={json.dumps(names[0] if names == ['all-linear'] else names)}"
+def _lora_arguments(workload: Workload) -> str:
+    """The arguments of peft's config; it chooses the modules itself where none are named."""
+    targets, saved = (
+        [name.strip() for name in listed.split(",")] if listed else None
+        for listed in (workload.lora_targets, workload.modules_to_save)
+    )
+    given = {
+        "r": workload.lora_rank,
+        "target_modules": "all-linear" if targets == ["all-linear"] else targets,
+        "modules_to_save": saved,
+        "use_dora": workload.adapter is Adapter.DORA or None,
+    }
+    written = {name: value for name, value in given.items() if value is not None}
+    return ", ".join(
+        f"{name}={value if value is True else json.dumps(value)}" for name, value in written.items()
+    )
 
 
 def _true(given: bool) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..choices import Quantization
+from ..choices import Adapter, Quantization
 from ..errors import EngineError, InvalidInput
 from ..models.tasks import Task
 from ..workload import Workload
@@ -112,6 +112,18 @@ def _routers(model: torch.nn.Module) -> list[str]:
     ]
 
 
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def _check_modules(model: torch.nn.Module, names: list[str]) -> None:
+    """Refuse names that no module has; peft would leave them out without a word."""
+    known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if unknown := [name for name in names if name.rpartition(".")[2] not in known]:
+        message = f"no module of it is called {', '.join(unknown)}; enter names as in the model"
+        raise InvalidInput({"modules_to_save": message})
+
+
 def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model  # takes seconds to load, and is rarely needed
@@ -119,7 +131,9 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
         raise EngineError(
             "LoRA needs the package peft, which is not installed: pip install peft"
         ) from error
-    targets = [name.strip() for name in workload.lora_targets.split(",") if name.strip()]
+    targets = _names(workload.lora_targets)
+    saved = _names(workload.modules_to_save or "")
+    _check_modules(model, saved)
     if workload.task is Task.TEXT_TO_IMAGE and targets == ["all-linear"]:
         targets = model.linear_layers()
     task_type = _PEFT_TASKS.get(workload.task or "")
@@ -131,6 +145,8 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
         lora_alpha=2 * rank,
         target_modules="all-linear" if targets == ["all-linear"] else targets,
         exclude_modules="|".join(left_out) or None,
+        modules_to_save=saved or None,
+        use_dora=workload.adapter is Adapter.DORA,
         task_type=task_type,
     )
     if any(isinstance(module, QuantizedLayout) for module in model.modules()):

@@ -41,6 +41,12 @@ def test_lora_with_checkpointing_is_refused_where_peft_fails() -> None:
     assert trace(small_workload("vit-b", **both), 2, A10).events
 
 
+def test_a_module_that_the_model_does_not_have_is_refused() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        build_model(small_workload("bert", lora_rank=2, modules_to_save="pooler, lm_head"))
+    assert "is called lm_head;" in raised.value.fields["modules_to_save"]
+
+
 def test_a_model_without_checkpointing_says_so() -> None:
     with pytest.raises(InvalidInput) as raised:
         build_model(small_workload("resnet", gradient_checkpointing=True))

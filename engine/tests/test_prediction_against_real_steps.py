@@ -77,6 +77,7 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
             (False, {"attention": "eager"}),
             (False, {"attention": "flash", "precision": "bf16-mixed"}),
             (True, {"lora_rank": 4}),
+            (False, {"lora_rank": 4, "adapter": "dora"}),
             (
                 False,
                 {"lora_rank": 4, "gradient_checkpointing": True, "precision": "bf16-mixed"},
@@ -92,6 +93,17 @@ def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
 ) -> None:
     predicted, measured = predicted_and_measured(small_workload(model, **fields))
     assert predicted == measured
+
+
+@pytest.mark.parametrize(
+    ("model", "module"), [("bert", "word_embeddings"), ("gpt2", "wte"), ("mistral-7b", "lm_head")]
+)
+def test_the_peak_is_equal_to_the_byte_with_a_module_trained_whole(model: str, module: str) -> None:
+    fields = {"lora_rank": 4, "precision": "bf16-true", "modules_to_save": module}
+    predicted, measured = predicted_and_measured(small_workload(model, **fields))
+    assert predicted == measured
+    without, _ = predicted_and_measured(small_workload(model, **fields | {"modules_to_save": None}))
+    assert without < predicted
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.training_config import training_configs
-from engine.choices import Optimizer, Precision, Quantization
+from engine.choices import Adapter, Optimizer, Precision, Quantization
 from engine.errors import InvalidInput
 from engine.workload import Workload
 
@@ -29,6 +29,8 @@ def texts(batch_size: int = 64, **fields: Any) -> dict[str, str]:
     lora_rank=st.sampled_from([None, 8]),
     lora_targets=st.sampled_from(["", "all-linear", "query, value"]),
     quantization=st.sampled_from(Quantization),
+    adapter=st.sampled_from(Adapter),
+    modules_to_save=st.sampled_from([None, "embed_tokens, lm_head"]),
 )
 def test_every_decision_is_python_that_records_its_run(**fields: Any) -> None:
     if fields["lora_rank"] is None:
@@ -68,6 +70,8 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     assert 'with torch.autocast("cuda", torch.bfloat16):' in mixed["PyTorch"]
     for text in mixed.values():
         assert 'LoraConfig(r=8, target_modules="all-linear")' in text
+    both = texts(lora_rank=8, adapter="dora", modules_to_save="embed_tokens,lm_head")["PyTorch"]
+    assert 'modules_to_save=["embed_tokens", "lm_head"], use_dora=True)' in both
     quantized = texts(precision="bf16-true", lora_rank=8, quantization="nf4")["PyTorch"]
     assert "load_in_4bit=True" in quantized
     assert "model.to(" not in quantized
