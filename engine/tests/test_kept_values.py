@@ -83,3 +83,35 @@ def test_large_tensors_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None
         assert torch.arange(3).nonzero().shape == (2, 1)
         with pytest.raises(DynamicOutputShapeException):
             torch.arange(4).nonzero()
+
+
+LIKE = torch.empty(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        LIKE.bfloat16(),
+        LIKE.transpose(0, 1).contiguous().transpose(0, 1),
+        torch.empty(2, 3, 5)[..., :4],
+        torch.empty(2, 3, 4, requires_grad=True),
+        torch.empty(3, 2, 4),
+        torch.empty(2, 3, 4, dtype=torch.complex64).conj(),
+    ],
+    ids=["format", "strides", "part", "gradient", "shape", "conjugate"],
+)
+def test_results_are_those_of_tensors_that_are_alike_in_all(other: torch.Tensor) -> None:
+    def computed(tensor: torch.Tensor) -> list[torch.Tensor]:
+        return [tensor.neg(), tensor[:, 1:] * 2, tensor.sum(0)]
+
+    for real in (LIKE, other, LIKE, other):
+        expected = computed(real)
+        with KnownValues() as mode:
+            found = computed(mode.given(real))
+        for fake, true in zip(found, expected, strict=True):
+            assert (fake.shape, fake.stride(), fake.dtype) == (
+                true.shape,
+                true.stride(),
+                true.dtype,
+            )
+            assert (fake.is_conj(), fake.requires_grad) == (true.is_conj(), true.requires_grad)

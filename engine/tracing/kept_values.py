@@ -36,6 +36,7 @@ _WRITTEN_DOWN = {
     _aten.zeros.default,
     _aten.scalar_tensor.default,
 }
+_PLAIN = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format}
 _CHOOSING = {_aten.index.Tensor, _aten.masked_select.default}
 _MASKS = (torch.bool, torch.uint8)
 
@@ -45,6 +46,21 @@ class KeptValues(FakeTensorMode):
 
     keeps_whole_reals = True
     """Whether real numbers that are written down are kept: masks are, but parameters change."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, so PyTorch's guard against that is not needed."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator; as inherited, but for that guard."""
+        return self.dispatch(func, types, args, kwargs)
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
         """Whether a real tensor is small enough to be computed with."""
@@ -77,6 +93,36 @@ class KeptValues(FakeTensorMode):
         if func.is_view and isinstance(of, FakeTensor) and of.constant is not None:
             return self._view(func, types, of, args, kwargs)
         return super().dispatch(func, types, args, kwargs)
+
+    def _prep_args_for_hash(self, result: list[Any], args: Any, *more: Any) -> None:
+        """Tell what a result depends on, by which PyTorch finds it again.
+
+        It asks each tensor for 15 facts, which takes a fifth of a trace. Of dense tensors in this
+        mode, those here decide the others.
+        """
+        result += (type(args), len(args))
+        for value in args.items() if isinstance(args, Mapping) else args:
+            if isinstance(value, FakeTensor) and value.constant is None and self._owns(value):
+                result += (
+                    value.dtype,
+                    value.fake_device,
+                    value.shape,
+                    value.stride(),
+                    value.storage_offset(),
+                    value.untyped_storage().nbytes(),
+                    value.requires_grad,
+                    value.is_conj(),
+                    value.is_neg(),
+                )
+            elif isinstance(value, list | tuple):
+                self._prep_args_for_hash(result, value, *more)
+            elif type(value) in _PLAIN:
+                result += (type(value), value)
+            else:
+                super()._prep_args_for_hash(result, [value], *more)
+
+    def _owns(self, tensor: FakeTensor) -> bool:
+        return tensor.fake_mode is self and tensor.layout is torch.strided
 
     def _written(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """A tensor that code writes down, with its values; ``None`` where they are not kept."""

@@ -175,8 +175,8 @@ class KnownValues(KeptValues):
         if func._schema.is_mutable:
             self._write(func, args, kwargs)
             return
-        if func not in _FOLLOWED:
-            return
+        if func not in _FOLLOWED or getattr(output, "constant", None) is not None:
+            return  # of what is kept, every value is known
         held = self._in(args[0]) if args and isinstance(args[0], torch.Tensor) else None
         if held is None or (ANY_REAL in held.possible and func not in _SAME_FOR_ANY_REAL):
             return
