@@ -63,6 +63,7 @@ class Row:
     predicted: list[str]
     refused: list[tuple[str, str]]
     presets: list[Preset]
+    needs: tuple[str, ...]
 
 
 @require_safe
@@ -103,6 +104,7 @@ def _rows(q: str, task: str, only: str) -> Iterator[Row]:
                 if task in ("", t) and only != PREDICTED
             ],
             [PRESETS[name] for name in one.presets],
+            one.needs,
         )
         text = _text(one)
         if (row.predicted or row.refused) and all(word in text for word in words):

@@ -53,11 +53,23 @@ LARGEST_PARAMETER_COUNT = 100_000_000
 _FALLING_BACK = re.compile(r"falling back to its reference .* because `([\w-]+)` is not installed")
 _FAKE = "torch._subclasses.fake_tensor"
 _WINDOWS = {"window_size", "patch_size", "depths"}
-_NO_PROCESSOR = (
-    "transformers has no image processor on Pillow for it, and it does not read plain squares"
-)
-_PUBLISHED_EXTRACTORS = {"wav2vec2-bert": "SeamlessM4TFeatureExtractor"}
-"""Of published models, where transformers names one that makes what they do not read."""
+_NO_PROCESSOR = "transformers has no image processor for it, and it does not read plain squares"
+_PUBLISHED_EXTRACTORS = {
+    "moonshine_streaming": "Wav2Vec2FeatureExtractor",
+    "speech-encoder-decoder": "Wav2Vec2FeatureExtractor",
+    "wav2vec2-bert": "SeamlessM4TFeatureExtractor",
+}
+"""Of published models, where transformers names none, or one that makes what they do not read."""
+_PUBLISHED_PROCESSORS = {
+    "glm_ocr": "Glm46VImageProcessorPil",
+    "qwen2_5_omni_thinker": "Qwen2VLImageProcessorPil",
+    "qwen3_omni_moe_thinker": "Qwen2VLImageProcessorPil",
+    "vision-encoder-decoder": "ViTImageProcessorPil",
+}
+"""Of published models, where transformers names none."""
+_TORCHVISION = "torchvision"
+_OPTIONAL = {"timm"}
+"""Packages with networks that are a part of some models."""
 _POSITIONS = (
     "max_position_embeddings",
     "n_positions",
@@ -136,17 +148,32 @@ def try_pair(model_type: str, task: Task) -> Outcome:
 
 
 def _try_variants(architecture: Architecture, config: dict[str, Any]) -> Outcome:
-    try:
-        return _try_architecture(architecture, config)
-    except Refused:
-        if config.keys() >= _WINDOWS:
-            # A small image does not fill its windows, which Swin cannot do without.
-            return _try_architecture(replace(architecture, windows=True), config)
-        if "image_count" in architecture.tasks[0].facts.sizes:
-            return _try_with_one_image(architecture, config)
-        if architecture.image_processor:
-            return _try_architecture(replace(architecture, square_images=True), config)
-        raise
+    """Try an architecture, and what it may need else until it is admitted."""
+    for variant in _variants(architecture, config):
+        try:
+            return _try_architecture(variant, config)
+        except Refused as refusal:
+            last = refusal
+    reads_images_in_text = "image_count" in architecture.tasks[0].facts.sizes
+    if reads_images_in_text and not variant.image_processor:
+        raise Refused(_NO_PROCESSOR) from last
+    raise last
+
+
+def _variants(architecture: Architecture, config: dict[str, Any]) -> Iterator[Architecture]:
+    yield architecture
+    if config.keys() >= _WINDOWS:
+        # A small image does not fill its windows, which Swin cannot do without.
+        yield replace(architecture, windows=True)
+    elif "image_count" in architecture.tasks[0].facts.sizes:
+        yield replace(architecture, one_image=True)
+        if not architecture.image_processor:
+            for name in _image_processors(config["model_type"], _TORCHVISION):
+                prepared = replace(architecture, image_processor=name, needs=(_TORCHVISION,))
+                yield prepared
+                yield replace(prepared, one_image=True)
+    elif architecture.image_processor:
+        yield replace(architecture, square_images=True)
 
 
 def try_config(config: dict[str, Any], task: Task, **sizes: Any) -> Outcome:
@@ -159,18 +186,10 @@ def try_config(config: dict[str, Any], task: Task, **sizes: Any) -> Outcome:
         return Outcome(str(refusal))
 
 
-def _try_with_one_image(architecture: Architecture, config: dict[str, Any]) -> Outcome:
-    try:
-        return _try_architecture(replace(architecture, one_image=True), config)
-    except Refused as refusal:
-        if not architecture.image_processor:
-            raise Refused(_NO_PROCESSOR) from refusal
-        raise
-
-
 def _try_architecture(architecture: Architecture, config: dict[str, Any]) -> Outcome:
     with patch.dict(ARCHITECTURES, {config["model_type"]: architecture}):
         workload = _workload(architecture, config)
+        architecture = _with_packages(architecture, workload)
         architecture = _with_learned_positions(architecture, workload)
         same = _compare(workload, _real_trace(workload))
         architecture = _with_first_position(architecture, workload)
@@ -212,7 +231,8 @@ def _architecture(model_type: str, task: Task, config: Mapping[str, Any]) -> Arc
         positions = next((name for name in _POSITIONS if name in text), "")
         architecture = replace(architecture, positions=positions)
     if "image_size" in task.facts.sizes:
-        architecture = replace(architecture, image_processor=_image_processor(model_type))
+        on_pillow = _image_processors(model_type, "pil")
+        architecture = replace(architecture, image_processor=next(on_pillow, ""))
     if "audio_seconds" in task.facts.sizes:
         known = FEATURE_EXTRACTOR_MAPPING_NAMES | _PUBLISHED_EXTRACTORS
         extractor = known.get(model_type)
@@ -222,12 +242,17 @@ def _architecture(model_type: str, task: Task, config: Mapping[str, Any]) -> Arc
     return architecture
 
 
-def _image_processor(model_type: str) -> str:
-    """The image processor of its own, or of a model with the same processor of images and text."""
+def _image_processors(model_type: str, library: str) -> Iterator[str]:
+    """Those of a type's own, or of models with the same processor of images and text.
+
+    The library is what they run on: ``pil`` or ``torchvision``.
+    """
     processor = PROCESSOR_MAPPING_NAMES.get(model_type)
     kin = [other for other, name in PROCESSOR_MAPPING_NAMES.items() if name == processor]
     known = [IMAGE_PROCESSOR_MAPPING_NAMES.get(one) or {} for one in (model_type, *kin)]
-    return next((names["pil"] for names in known if "pil" in names), "")
+    if model_type in _PUBLISHED_PROCESSORS:
+        known = [{"pil": _PUBLISHED_PROCESSORS[model_type]}]
+    yield from dict.fromkeys(names[library] for names in known if names.get(library))
 
 
 def _workload(architecture: Architecture, config: dict[str, Any]) -> Workload:
@@ -254,6 +279,14 @@ def _small_sizes(workload: Workload) -> dict[str, Any]:
         if limits is not None:
             sizes[name] = min(max(wanted, limits.smallest), limits.largest)
     return sizes
+
+
+def _with_packages(architecture: Architecture, workload: Workload) -> Architecture:
+    """By the packages that the model's modules are of."""
+    with torch.device("meta"):
+        modules = build_model(workload).modules()
+    packages = {type(module).__module__.partition(".")[0] for module in modules} & _OPTIONAL
+    return replace(architecture, needs=(*architecture.needs, *sorted(packages)))
 
 
 def _with_learned_positions(architecture: Architecture, workload: Workload) -> Architecture:

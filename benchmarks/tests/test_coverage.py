@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from engine.models.architectures import ARCHITECTURES, read_architectures
+from engine.models.architectures import ARCHITECTURES, Architecture, read_architectures
 from engine.models.coverage import checked_with
+from engine.models.model import missing_modules
 from engine.models.tasks import Task
 
 pytestmark = pytest.mark.torch
@@ -31,6 +34,8 @@ def test_todays_pairs_are_equal_to_real_steps(subtests: pytest.Subtests) -> None
 
     for model_type, task in todays(3):
         with subtests.test(model_type=model_type, task=task.value):
+            if missing := missing_modules(*ARCHITECTURES[model_type].needs):
+                pytest.skip(f"needs {' and '.join(missing)}, which requirements.txt leaves out")
             outcome = try_apart(model_type, task).outcome
             assert outcome.refused == ""
             for name, value in outcome.facts.items():
@@ -85,6 +90,21 @@ def test_a_model_that_cannot_be_made_small_is_refused_with_the_reason() -> None:
     assert "encoder" in try_pair("xlm", Task.CAUSAL_LANGUAGE_MODELLING).refused
 
 
+def test_torchvision_prepares_images_only_where_a_model_takes_nothing_else() -> None:
+    from benchmarks.coverage.admission import Refused, try_pair
+
+    tried = []
+
+    def refuse(architecture: Architecture, config: dict[str, Any]) -> None:
+        tried.append((architecture.image_processor, architecture.needs))
+        raise Refused("it does not train")
+
+    with patch("benchmarks.coverage.admission._try_architecture", refuse):
+        assert try_pair("lfm2_vl", Task.IMAGE_TEXT_TO_TEXT).refused
+    plain, prepared = ("", ()), ("Lfm2VlImageProcessor", ("torchvision",))
+    assert tried == [plain, plain, prepared, prepared]
+
+
 def test_a_model_with_kernels_of_its_own_says_which_it_was_tried_without() -> None:
     from benchmarks.coverage.admission import try_pair
 
@@ -101,3 +121,11 @@ def test_a_small_config_shows_every_kind_of_layer() -> None:
     assert small["vocab_size"] == VOCABULARY
     assert small["hidden_size"] == 64
     assert small["num_key_value_heads"] < small["num_attention_heads"]
+
+
+def test_layers_of_a_small_config_may_have_heads_of_their_own() -> None:
+    from benchmarks.coverage.small_configs import small_config
+
+    small = small_config("dots3_note_text")
+    assert small["num_attention_heads"] == small["num_key_value_heads"] == 4
+    assert set(small["layer_types"]) == {"indexed_attention", "sliding_attention"}

@@ -172,7 +172,12 @@ def models(options: argparse.Namespace) -> int:
 
     if options.all:
         listed = [
-            {"model_type": name, "tasks": known.tasks, "refused": known.refused}
+            {
+                "model_type": name,
+                "tasks": known.tasks,
+                "refused": known.refused,
+                "needs": known.needs,
+            }
             for name, known in ARCHITECTURES.items()
         ]
         answer(options, listed, lambda: render_architectures(ARCHITECTURES))

@@ -38,8 +38,9 @@ def render_architectures(architectures: Mapping[str, Architecture]) -> Renderabl
     table.add_column("tasks")
     table.add_column("not supported", style="dim")
     for name, architecture in architectures.items():
+        packages = f"\nneeds {' and '.join(architecture.needs)}" if architecture.needs else ""
         table.add_row(
-            name,
+            Text(name).append(packages, style="dim"),
             "\n".join(architecture.tasks),
             "\n".join(f"{task}: {reason}" for task, reason in architecture.refused.items()),
         )

@@ -31,8 +31,8 @@ class Architecture:
         default_positions: Their number where a config does not give it; 0 if unknown.
         first_position: Positions before the first token's (padding, in RoBERTa and its kin).
         learned_positions: Whether positions have parameters, so that their number must be known.
-        image_processor: The transformers class that prepares an image, on Pillow; empty where
-            there is none, and each image is given in the one size that the model reads.
+        image_processor: The transformers class that prepares an image, on Pillow or torchvision;
+            empty where there is none, and each image is given in the one size that the model reads.
         feature_extractor: The transformers class that prepares sound.
         windows: Whether it attends within windows, which limits how small images can be: the last
             stage must still fill one.
@@ -41,6 +41,7 @@ class Architecture:
         one_image: Whether a sample of text and images has one image at most.
         kernels: Packages with faster kernels, which transformers runs where they are installed.
         package: The optional package that its models come from; empty for transformers itself.
+        needs: Optional packages that transformers needs for its models or their images.
     """
 
     tasks: tuple[Task, ...] = ()
@@ -56,6 +57,7 @@ class Architecture:
     one_image: bool = False
     kernels: tuple[str, ...] = ()
     package: str = ""
+    needs: tuple[str, ...] = ()
 
 
 def read_architectures(path: Path = ADMITTED) -> dict[str, Architecture]:
@@ -70,6 +72,7 @@ def _architecture(written: dict[str, Any]) -> Architecture:
         tasks=tuple(Task(task) for task in written.pop("tasks", ())),
         refused=refused,
         kernels=tuple(written.pop("kernels", ())),
+        needs=tuple(written.pop("needs", ())),
         **written,
     )
 

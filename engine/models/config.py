@@ -140,6 +140,7 @@ def describe(config: Mapping[str, Any], name: str, task: Task | None = None) -> 
         feature_extractor=architecture.feature_extractor,
         label_count=_label_count(config, task),
         package=architecture.package,
+        needs=architecture.needs,
         given=config,
         **_sizes(config, architecture),
     )

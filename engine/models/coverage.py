@@ -23,6 +23,7 @@ class ModelType:
         refused: The tasks that transformers has a class for but MemoryMark refuses, with the
             reason.
         presets: The models of this type that have a name here.
+        needs: Optional packages that must be installed to predict it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ModelType:
     tasks: tuple[Task, ...]
     refused: dict[Task, str]
     presets: tuple[str, ...]
+    needs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def model_types() -> tuple[ModelType, ...]:
             known.tasks,
             dict(known.refused),
             tuple(presets.get(name, ())),
+            known.needs,
         )
         for name, known in sorted(ARCHITECTURES.items())
     )

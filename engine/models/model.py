@@ -9,13 +9,18 @@ from typing import Any
 
 from .tasks import SIZES, Kind, SizeLimits, Task
 
-_MODULES = {"timm": ("timm", "torchvision"), "diffusers": ("diffusers",)}
-"""What must be there for models of a package."""
+_MODULES = {
+    "timm": ("timm", "torchvision"),
+    "diffusers": ("diffusers",),
+    "torchvision": ("torchvision",),
+}
+"""What must be there for each optional package."""
 
 
-def missing_modules(package: str) -> list[str]:
-    """What is not installed here of an optional package's; nothing is imported to see."""
-    return [name for name in _MODULES.get(package, ()) if find_spec(name) is None]
+def missing_modules(*packages: str) -> list[str]:
+    """What is not installed here of optional packages; nothing is imported to see."""
+    names = dict.fromkeys(name for package in packages for name in _MODULES.get(package, ()))
+    return [name for name in names if find_spec(name) is None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +37,13 @@ class Model:
         image_size: In pixels per side, as the model was published; ``None`` for the task's.
         image_count: Images per sample; ``None`` where no task has several.
         frame_count: In frames of a video, as the model was published; ``None`` for no number.
-        image_processor: The transformers class that prepares an image for it, on Pillow; empty
-            where images are given as the model reads them.
+        image_processor: The transformers class that prepares an image for it; empty where images
+            are given as the model reads them.
         square_images: Whether photographs must be squares before it prepares them.
         feature_extractor: The transformers class that prepares sound for it.
         label_count: Labels of its own head, where that is the default for its task.
         package: The optional package that it comes from; empty for transformers itself.
+        needs: Optional packages that it needs besides.
     """
 
     name: str
@@ -55,6 +61,12 @@ class Model:
     feature_extractor: str = ""
     label_count: int | None = None
     package: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def optional_packages(self) -> tuple[str, ...]:
+        """All that must be installed for it beside transformers, by the names of our extras."""
+        return tuple(filter(None, (self.package, *self.needs)))
 
     @property
     def kind(self) -> Kind:

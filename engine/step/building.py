@@ -111,10 +111,11 @@ def new_model(workload: Workload) -> torch.nn.Module:
 
 
 def _require(model: Model) -> None:
-    if missing := missing_modules(model.package):
+    packages = model.optional_packages
+    if missing := missing_modules(*packages):
         raise EngineError(
             f"{model.display_name} needs {' and '.join(missing)}, not installed here: pip install "
-            f"'memorymark[{model.package}]'"
+            f"'memorymark[{','.join(packages)}]'"
         )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.errors import EngineError, InvalidInput
 from engine.models.tasks import Task
 from engine.step.batches import make_batch
+from engine.step.building import new_model
 from engine.workload import Workload
 
 pytestmark = pytest.mark.torch
@@ -121,3 +123,35 @@ def test_a_model_that_reads_the_question_beside_the_image_gets_it() -> None:
     batch = make_batch(Workload("instructblip", config=config, sequence_length=16), 2)
     assert batch["qformer_input_ids"].shape == batch["qformer_attention_mask"].shape == (2, 16)
     assert batch["input_ids"].shape == (2, 32 + 16)
+
+
+def test_an_encoder_of_images_has_a_decoder_that_writes_the_text() -> None:
+    config = {
+        "model_type": "vision-encoder-decoder",
+        "encoder": {"model_type": "vit", "num_hidden_layers": 1, "image_size": 384},
+        "decoder": {"model_type": "trocr", "decoder_layers": 1},
+    }
+    batch = make_batch(workload(config), 2)
+    assert batch.keys() == {"pixel_values", "labels"}
+    assert batch["pixel_values"].shape == (2, 3, 384, 384)
+    assert batch["labels"].shape == (2, TEXT)
+
+
+def test_a_model_without_a_token_for_images_is_told_where_they_stand() -> None:
+    config = {
+        "model_type": "kosmos-2",
+        "latent_query_num": 8,
+        "text_config": {"layers": 1},
+        "vision_config": {"num_hidden_layers": 1},
+    }
+    batch = make_batch(workload(config), 2)
+    assert batch["input_ids"].shape == (2, TEXT + 8)
+    assert batch["image_embeds_position_mask"].sum(1).tolist() == [8, 8]
+
+
+def test_where_images_need_torchvision_the_error_says_what_to_install() -> None:
+    with (
+        patch("engine.models.model.find_spec", lambda name: None),
+        pytest.raises(EngineError, match=r"torchvision.*pip install 'memorymark\[torchvision\]'"),
+    ):
+        new_model(workload({"model_type": "lfm2_vl"}))
