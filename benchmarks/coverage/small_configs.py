@@ -78,6 +78,13 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "activation_sparsity_pattern": [0.95] * 5 + [0.0] * 5,
     },
     "align": {"projection_dim": 640},
+    "aria": {"projector_patch_to_query_dict": {"900": 16}},
+    "gemma3n_vision": {"model_args": {"channel_multiplier": 0.125}},
+    "molmo2": {"image_patch_id": 37},
+    "moonshine_streaming": {"num_key_value_heads": _HEADS},
+    "qwen2_5_omni_thinker": {"vision_start_token_id": 38},
+    "qwen3_omni_moe_thinker": {"vision_start_token_id": 38},
+    "vibevoice_acoustic_tokenizer_encoder": {"num_filters": 4},
     "lw_detr": {"projector_scale_factors": [1.0]},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
@@ -168,7 +175,8 @@ def _small_value(config: Any, name: str, value: Any) -> Any:
     small = _small(name, value)
     if small == _LAYERS and "layer" in name:
         return max(small, _layers_that_show_every_kind(config))
-    if small == _KEY_HEADS and value == getattr(config, "num_attention_heads", None):
+    heads = config.attribute_map.get("num_attention_heads", "num_attention_heads")
+    if small == _KEY_HEADS and value == vars(config).get(heads):
         return _HEADS  # each has its own keys and values
     return small
 

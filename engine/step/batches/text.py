@@ -143,8 +143,8 @@ def token_ids(workload: Workload, count: int) -> torch.Tensor:
     vocabulary = _vocabulary_size(config)
     is_plain = torch.ones(vocabulary, dtype=torch.bool)
     for part in (whole, config):
-        for name in vars(part):
-            found = getattr(part, name) if name.endswith(_SPECIAL) else None
+        for name in (*vars(part), *part.attribute_map):
+            found = getattr(part, name, None) if name.endswith(_SPECIAL) else None
             if isinstance(found, int) and 0 <= found < vocabulary:
                 is_plain[found] = False
     plain = torch.arange(vocabulary)[is_plain]

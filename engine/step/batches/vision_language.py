@@ -13,11 +13,14 @@ from ..building import forward_arguments, model_config
 from ..transformers_versions import image_processor
 from .batch import Batch
 from .placeholders import feature_count, interleaved, taken, token_of
-from .text import padded
+from .text import padded, token_ids
 
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
 _TYPES = ("mm_token_type_ids", "token_type_ids")
 """Arguments that tell image tokens (1) from text (0)."""
+
+_PLACES = "image_embeds_position_mask"
+"""The same, in models that have no token for images."""
 
 _QUESTION = ("qformer_input_ids", "qformer_attention_mask")
 _OF_PATCHES = {
@@ -33,21 +36,30 @@ def conversations(workload: Workload, batch_size: int) -> Batch:
 
     The model says how many tokens an image makes. The text's own tokens come on top, one of them
     before each image: where images touch, some models count them as one. Models whose text looks at
-    its images from aside make no tokens of them.
+    its images from aside make no tokens of them. An encoder that reads images only has a decoder
+    that writes the text.
     """
     count = workload.image_count or 1
     images = _images(workload, batch_size, count)
+    known = forward_arguments(workload)
+    if "input_ids" not in known:
+        return taken(known, images) | {"labels": token_ids(workload, batch_size)}
     texts = padded(workload, batch_size)
-    token = token_of(model_config(workload), _IMAGE_TOKENS)
-    features = _feature_count(workload) // count if token is not None else 0
+    config = model_config(workload)
+    token = token_of(config, _IMAGE_TOKENS)
+    features = _feature_count(workload) // count if token is not None or _PLACES in known else 0
+    if (start := getattr(config, "vision_start_token_id", None)) is not None:
+        texts["input_ids"][:, :count] = start
     ids = interleaved(texts["input_ids"], token or 0, count, features)
     mask = interleaved(texts["attention_mask"], 1, count, features)
-    types = torch.eq(ids, token).to(torch.int64) if features and token else torch.zeros_like(ids)
+    types = interleaved(torch.zeros_like(texts["input_ids"]), 1, count, features)
     batch = {"input_ids": ids, "attention_mask": mask, "labels": ids.clone()}
-    told = dict.fromkeys(_TYPES, types)
+    told = dict.fromkeys((*_TYPES, _PLACES), types)
     if (tiles := images.get("aspect_ratio_mask")) is not None:
         told["cross_attention_mask"] = torch.ones(*ids.shape, *tiles.shape[1:], dtype=torch.int64)
-    return batch | taken(forward_arguments(workload), images | told)
+    if not features:  # each token may look at each image
+        told["image_attention_mask"] = torch.ones(*ids.shape, count, dtype=torch.int64)
+    return taken(known, images | told) | batch
 
 
 def _images(workload: Workload, batch_size: int, count: int) -> Batch:
@@ -64,13 +76,16 @@ def _photographs(workload: Workload, batch_size: int, count: int) -> Batch:
         return {"pixel_values": torch.rand(batch_size * count, 3, side, side)}
     photographs = [Image.new("RGB", (side, side), color=(120, 90, 60))] * count
     processed = _processor(workload)([photographs] * batch_size, return_tensors="pt")
+    if isinstance(processed, torch.Tensor):  # Idefics': all in a row, which it reads by sample
+        return {"pixel_values": processed.unflatten(0, (batch_size, count))}
     return {name: value for name, value in processed.items() if isinstance(value, torch.Tensor)}
 
 
 def _processor(workload: Workload) -> Any:
     """The model's image processor, told the sizes that the model's config has."""
     config = model_config(workload)
-    vision = getattr(getattr(config, "encoder", config), "vision_config", None)
+    encoder = getattr(config, "encoder", None)
+    vision = getattr(encoder or config, "vision_config", encoder)
     made = image_processor(workload.preset.image_processor)
     usual = made()
     sizes = {
@@ -110,5 +125,8 @@ def _feature_count(workload: Workload) -> int:
 
     Some models cut an image into tiles only where it is the only one.
     """
-    images = _images(workload, 1, workload.image_count or 1)
-    return feature_count(workload, "get_image_features", images)
+    count = workload.image_count or 1
+    images = _images(workload, 1, count)
+    if found := feature_count(workload, "get_image_features", images):
+        return found
+    return count * int(getattr(model_config(workload), "latent_query_num", 0))
