@@ -15,7 +15,7 @@ def largest(read: Read) -> str:
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for row in read("largest").figures["rows"]:
         rows.setdefault(row["model"], {})[row["setting"]] = row
-    gpus = [GPUS[name].display_name for name in GPU_NAMES]
+    gpus = [GPUS[name].display_name.removeprefix("NVIDIA ") for name in GPU_NAMES]
     return table(
         ["model", "a sample", *(f"{setting}: {gpu}" for setting in SETTINGS for gpu in gpus)],
         [

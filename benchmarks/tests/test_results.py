@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import __main__ as results
-from benchmarks.results import documents, past_errors
+from benchmarks.results import documents, model_tables, past_errors
 from benchmarks.results.documents import BLOCKS, ROOT, filled
 from benchmarks.results.files import (
     COMMANDS,
@@ -187,3 +187,10 @@ def test_the_past_errors_are_those_that_the_benchmarks_print() -> None:
 def test_every_model_of_the_memory_measurements_has_a_type() -> None:
     memory = [row for row in past_errors.rows(read) if row.of is Predicted.MEMORY]
     assert all(row.model_type for row in memory)
+
+
+def test_a_model_without_a_largest_batch_has_a_dash() -> None:
+    row = {"model": "bert", "sample": "128 tokens", "batch_sizes": {"rtx-4090": 7, "h100": 8}}
+    rows = [row | {"setting": "full"}, row | {"setting": "lora", "batch_sizes": {}, "sample": ""}]
+    table = model_tables.largest(lambda name: replace(RESULT, figures={"rows": rows}))
+    assert table.splitlines()[-1] == "| BERT base | 128 tokens | 7 | 8 | – | – | – | – |"
