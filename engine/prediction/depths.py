@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cache, cached_property
 
 import torch
 
@@ -18,9 +19,10 @@ from ..tracing.trace import Trace
 from ..workload import Workload
 from .tracer import meta_model, trace_model
 
-_SHALLOWEST = (2, 4)
-"""Repeats in the shallowest model: the second last may be unlike the others too, where gradients
-of all blocks add up, or where the parameters of the next block are gathered ahead."""
+_MARGINS = (1, 2)
+"""Repeats that the shallowest model has on either side of the gap: the second last may be unlike
+the others too, where gradients of all blocks add up, or where the parameters of the next block are
+gathered ahead."""
 
 _WORTHWHILE = 0.7
 """Of the blocks of the whole model, traced twice: more of them in shallow models are not."""
@@ -30,45 +32,49 @@ class Depths:
     """Traces a workload at one batch size after another; a :data:`~.tracer.TraceAt`.
 
     The first trace is checked: one of a deeper model than those that gave it must come out the
-    same as it would be given. Otherwise, the model is traced as a whole.
+    same as it would be given. Otherwise, the model is traced as a whole. At another batch size, one
+    shallow model tells the sizes, as long as all else in it is the same.
 
     Args:
         workload: What is trained.
         behaviour: Of the GPU; ``None`` traces what the CPU does.
-        fewest: What :attr:`fewest` was found to be, where the workload was traced before.
+        margin: What :attr:`margin` was found to be, where the workload was traced before.
     """
 
     def __init__(
-        self, workload: Workload, behaviour: CudaBehaviour | None, fewest: int | None = None
+        self, workload: Workload, behaviour: CudaBehaviour | None, margin: int | None = None
     ) -> None:
         self._workload, self._behaviour = workload, behaviour
-        self._is_checked = fewest is not None
+        self._is_checked = margin is not None
         self._why_whole = ""
-        if fewest is not None:
-            self._worth_trying = [fewest] if fewest else []
+        self._deep: DeepTrace | None = None  # at the first batch size
+        if margin is not None:
+            self._worth_trying = [margin] if margin else []
 
     def __call__(self, batch_size: int) -> Trace:
         """Trace two training steps at one batch size; raises what :func:`~.tracer.trace` does."""
-        for fewest in self._worth_trying:
+        for margin in self._worth_trying:
             try:
-                return self._from_shallow(batch_size, fewest)
+                return self._from_shallow(batch_size, margin)
             except NotRepeating as error:
                 self._why_whole = str(error)
         self._worth_trying = []
         return self._trace(copy.deepcopy(self._model), batch_size)
 
     @property
-    def fewest(self) -> int:
-        """Repeats in the shallowest model that it was traced with; 0 if it was traced whole."""
+    def margin(self) -> int:
+        """Repeats on either side of the gap in the shallowest model; 0 if it was traced whole."""
         return self._worth_trying[0] if self._worth_trying else 0
 
     @property
     def how(self) -> str:
         """How it was traced, once it was."""
-        if self.fewest:
-            repeated = sum(run.period for run in self._runs)
+        if self.margin:
+            least, most = (
+                sum(run.period * count for run, count in zip(self._runs, repeats, strict=True))
+                for repeats in (self._repeats(self.margin), self._repeats(self.margin, 2))
+            )
             whole = sum(run.blocks for run in self._runs)
-            least, most = self.fewest * repeated, (self.fewest + 2) * repeated
             return f"with {least} to {most} blocks in place of {whole}"
         reason = f", since {self._why_whole}" if self._why_whole else ""
         return f"as a whole{reason}"
@@ -87,46 +93,52 @@ class Depths:
 
     @cached_property
     def _worth_trying(self) -> list[int]:
-        """How many repeats the shallowest model may have; once one was found, that one."""
-        return [fewest for fewest in _SHALLOWEST if self._is_worth(fewest)]
+        """How wide the margin may be; once that was found, how wide it is."""
+        return [margin for margin in _MARGINS if self._is_worth(margin)]
 
-    def _is_worth(self, fewest: int) -> bool:
-        whole = sum(run.blocks for run in self._runs)
-        deepest = fewest + 2
-        depths = [*self._depths(fewest), [deepest] * len(self._runs), *self._depths(fewest)]
-        if any(run.repeats < deepest for run in self._runs):
+    def _is_worth(self, margin: int) -> bool:
+        deepest, one_more = self._repeats(margin, 2), self._repeats(margin, 1)
+        if any(run.repeats < count for run, count in zip(self._runs, deepest, strict=True)):
             return False
         traced = sum(
             run.blocks + run.period * (count - run.repeats)
-            for repeats in depths
+            for repeats in (*self._depths(margin), deepest, one_more)
             for run, count in zip(self._runs, repeats, strict=True)
         )
-        return traced < _WORTHWHILE * 2 * whole
+        return traced < _WORTHWHILE * 2 * sum(run.blocks for run in self._runs)
 
-    def _depths(self, fewest: int) -> list[list[int]]:
+    def _repeats(self, margin: int, more: int = 0) -> list[int]:
+        """Repeats of each run in the shallowest model, and so many more."""
+        return [run.shallowest(margin) + more for run in self._runs]
+
+    def _depths(self, margin: int) -> list[list[int]]:
         """Repeats of each run in the shallow models: the fewest, then one more of each run."""
-        runs = range(len(self._runs))
-        return [[fewest] * len(runs), *([fewest + (one == run) for one in runs] for run in runs)]
+        fewest = self._repeats(margin)
+        runs = range(len(fewest))
+        return [fewest, *([fewest[one] + (one == run) for one in runs] for run in runs)]
 
-    def _from_shallow(self, batch_size: int, fewest: int) -> Trace:
-        shallow, *deeper = (
-            self._at(batch_size, fewest, repeats) for repeats in self._depths(fewest)
-        )
-        deep = DeepTrace(self._runs, fewest, shallow, deeper)
+    def _from_shallow(self, batch_size: int, margin: int) -> Trace:
+        whole = [run.repeats for run in self._runs]
+        at = cache(lambda *repeats: self._at(batch_size, margin, repeats))
+        if self._deep is not None:
+            with suppress(NotRepeating):  # such as at batch 1: tensors are contiguous otherwise
+                return self._deep.at_batch_of(at(*self._repeats(margin, 1)), whole)
+        shallow, *deeper = (at(*repeats) for repeats in self._depths(margin))
+        deep = DeepTrace(self._runs, margin, shallow, deeper)
         if not self._is_checked:
-            repeats = [fewest + 2] * len(self._runs)
-            _check_alike(deep.at(repeats), self._at(batch_size, fewest, repeats))
-            self._worth_trying, self._is_checked = [fewest], True
-        return deep.at([run.repeats for run in self._runs])
+            deepest = self._repeats(margin, 2)
+            _check_alike(deep.at(deepest), at(*deepest))
+            self._worth_trying, self._is_checked, self._deep = [margin], True, deep
+        return deep.at(whole)
 
-    def _at(self, batch_size: int, fewest: int, repeats: Sequence[int]) -> Trace:
+    def _at(self, batch_size: int, margin: int, repeats: Sequence[int]) -> Trace:
         """The trace of the model with so many repeats.
 
         Raises:
             NotRepeating: If it does not run with fewer of its blocks.
         """
         try:
-            model = with_fewer(self._model, self._runs, fewest, repeats)
+            model = with_fewer(self._model, self._runs, margin, repeats)
             return self._trace(model, batch_size)
         except EngineError:
             raise

@@ -25,14 +25,14 @@ class EveryBatchSize:
         each: Traces one batch size by itself; it is not pickled.
         single: The trace of batch 1, made once it is needed; ``None`` before.
         how: How they were made, as the end of a sentence.
-        fewest: :attr:`Depths.fewest`.
+        margin: :attr:`Depths.margin`.
     """
 
     traces: AffineTrace | QuadraticTrace
     each: TraceAt | None = None
     single: Trace | None = None
     how: str = ""
-    fewest: int = 0
+    margin: int = 0
 
     def __call__(self, batch_size: int) -> Trace:
         if batch_size > 1:
@@ -70,5 +70,5 @@ def trace_every_batch_size(
         progress(number / len(sizes))
         traces.append(each(batch_size))
     if is_quadratic:
-        return EveryBatchSize(QuadraticTrace(*traces), each, None, each.how, each.fewest)
-    return EveryBatchSize(AffineTrace(*traces), each, None, each.how, each.fewest)
+        return EveryBatchSize(QuadraticTrace(*traces), each, None, each.how, each.margin)
+    return EveryBatchSize(AffineTrace(*traces), each, None, each.how, each.margin)

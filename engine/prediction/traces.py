@@ -166,7 +166,7 @@ class _OnDisk:
         families = []
         for lookups, traced, workspace_bytes in self.files.load(self.workload, self.warn) or ():
             recording = cast(CudaBehaviour, _RecordingBehaviour(behaviour, lookups))
-            traced.each = Depths(self.workload, recording, traced.fewest)
+            traced.each = Depths(self.workload, recording, traced.margin)
             families.append(_Family(lookups, traced, workspace_bytes))
         return families
 

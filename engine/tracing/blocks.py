@@ -48,23 +48,28 @@ class Run:
         """How many blocks it has."""
         return self.period * self.repeats
 
-    def gap(self, fewest: int) -> int:
-        """The number of the block before which the shallowest model lacks others.
+    def shallowest(self, margin: int) -> int:
+        """How many repeats the shallowest model has.
 
         Args:
-            fewest: How many repeats that one has, half of them before the gap.
+            margin: How many it has on either side of the gap. The first and the last may differ
+                from others.
         """
-        return self.start + self.period * (fewest - fewest // 2)
+        return 2 * margin
 
-    def kept(self, items: Sequence[_Item], fewest: int, repeats: int) -> list[_Item]:
+    def gap(self, margin: int) -> int:
+        """The number of the block before which the shallowest model lacks others."""
+        return self.start + self.period * margin
+
+    def kept(self, items: Sequence[_Item], margin: int, repeats: int) -> list[_Item]:
         """What is left of a list with one item for each block.
 
         Args:
             items: The list.
-            fewest: As in :meth:`gap`; repeats more than that stand in the gap.
+            margin: As in :meth:`shallowest`; repeats more than that stand in the gap.
             repeats: How many are left.
         """
-        gap = self.gap(fewest) + self.period * (repeats - fewest)
+        gap = self.gap(margin) + self.period * (repeats - self.shallowest(margin))
         return [*items[:gap], *items[gap + self.period * (self.repeats - repeats) :]]
 
 
@@ -99,7 +104,7 @@ def _run(model: nn.Module, name: str, blocks: Sequence[nn.Module]) -> Run | None
 
 
 def _saved(run: Run) -> int:
-    return run.period * (run.repeats - 2)
+    return run.period * (run.repeats - run.shallowest(1))
 
 
 def _repeated(blocks: Sequence[object], period: int) -> Iterator[tuple[int, int]]:
@@ -151,14 +156,14 @@ def _configs(model: nn.Module) -> list[Any]:
 
 
 def with_fewer(
-    model: nn.Module, runs: Sequence[Run], fewest: int, repeats: Sequence[int]
+    model: nn.Module, runs: Sequence[Run], margin: int, repeats: Sequence[int]
 ) -> nn.Module:
     """A copy of a model whose runs have fewer repeats; the model itself stays as it is.
 
     Args:
         model: On the meta device.
         runs: Its runs.
-        fewest: As in :meth:`Run.gap`.
+        margin: As in :meth:`Run.shallowest`.
         repeats: How many repeats of each run the copy has.
     """
     wanted = list(zip(runs, repeats, strict=True))
@@ -166,20 +171,20 @@ def with_fewer(
     whole = [held._modules for held in lists]
     try:
         for held, (run, count) in zip(lists, wanted, strict=True):
-            left = run.kept(list(held._modules.values()), fewest, count)
+            left = run.kept(list(held._modules.values()), margin, count)
             held._modules = {str(number): block for number, block in enumerate(left)}
         copied = copy.deepcopy(model)
     finally:
         for held, blocks in zip(lists, whole, strict=True):
             held._modules = blocks
     for run, count in wanted:
-        before = run.kept(range(run.length), fewest, count)
+        before = run.kept(range(run.length), margin, count)
         _number_anew(copied.get_submodule(run.name), before, run.counted)
     for config in _configs(copied):
         for run, count in wanted:
             for name, value in vars(config).items():
                 if isinstance(value, list) and len(value) == run.length:
-                    setattr(config, name, run.kept(value, fewest, count))
+                    setattr(config, name, run.kept(value, margin, count))
     for run in runs:
         _count_anew(copied, run)
     return copied

@@ -25,6 +25,11 @@ _OVER_ALL = ("aten._foreach_", "aten._fused_", "aten._amp_foreach_")
 """Operations over the tensors of all blocks."""
 
 
+_Origin = tuple[int, int]
+"""The number of a trace, the shallow one being 0, and a number of a tensor or operation in it."""
+
+_Work = tuple[_Origin, Operation]
+
 _Moved = Callable[[int, int], int]
 """The number of a block among more blocks, given its run and its number."""
 
@@ -137,9 +142,8 @@ class DeepTrace:
 
     Args:
         runs: The runs of the model.
-        fewest: How many repeats of each run the shallow trace has, 2 at least: the first and the
-            last may differ from others.
-        shallow: That trace.
+        margin: As in :meth:`~.blocks.Run.shallowest`.
+        shallow: The trace with the fewest repeats.
         deeper: For each run, the trace with one repeat more of that run alone.
 
     Raises:
@@ -147,9 +151,9 @@ class DeepTrace:
     """
 
     def __init__(
-        self, runs: Sequence[Run], fewest: int, shallow: Trace, deeper: Sequence[Trace]
+        self, runs: Sequence[Run], margin: int, shallow: Trace, deeper: Sequence[Trace]
     ) -> None:
-        self._runs, self._fewest = runs, fewest
+        self._runs, self._margin = runs, margin
         self._traces = [shallow, *deeper]
         self._events = [list(_events(trace, runs)) for trace in self._traces]
         if len({tuple(name for _, name in trace.phases) for trace in self._traces}) > 1:
@@ -166,7 +170,7 @@ class DeepTrace:
         run = self._runs[number]
 
         def moved(of: int, block: int) -> int:
-            later = of == number and block >= run.gap(self._fewest)
+            later = of == number and block >= run.gap(self._margin)
             return block + run.period if later else block
 
         def labels(events: Sequence[_Event], moved: _Moved) -> list[Labels]:
@@ -182,8 +186,43 @@ class DeepTrace:
         Raises:
             NotRepeating: If what is added does not fit together.
         """
-        more = [count - self._fewest for count in repeats]
-        built = _Built(self._traces[0], self._runs, self._fewest, more, self._ranks)
+        built, work = self._put_together(repeats)
+        return replace(built.trace, operations=[operation for _, operation in work])
+
+    def at_batch_of(self, other: Trace, repeats: Sequence[int]) -> Trace:
+        """The trace with so many repeats at another batch size, which needs one trace there.
+
+        Args:
+            other: That with one repeat more of each run than the shallowest.
+            repeats: As in :meth:`at`.
+
+        Raises:
+            NotRepeating: If it differs in more than the sizes of tensors and of the work on them.
+        """
+        alike, work = self._put_together([run.shallowest(self._margin) + 1 for run in self._runs])
+        if replace(alike.trace, batch_size=other.batch_size, sizes=other.sizes) != other:
+            raise NotRepeating("at another batch size, a step does something else")
+        sizes = dict(zip(alike.origins, other.sizes, strict=True))
+        numbers = _numbers_there(work, other.operations)
+        built, work = self._put_together(repeats)
+        return replace(
+            built.trace,
+            batch_size=other.batch_size,
+            sizes=[sizes[origin] for origin in built.origins],
+            operations=[
+                operation.with_numbers(numbers.get(origin, operation.numbers))
+                for origin, operation in work
+            ],
+            host_bytes=other.host_bytes,
+        )
+
+    def _put_together(self, repeats: Sequence[int]) -> tuple[_Built, list[_Work]]:
+        """The events with so many repeats, and the work of the last step."""
+        more = [
+            count - run.shallowest(self._margin)
+            for run, count in zip(self._runs, repeats, strict=True)
+        ]
+        built = _Built(self._traces[0], self._runs, self._margin, more, self._ranks)
         for index in range(len(self._events[0]) + 1):
             for number, gaps in enumerate(self._added):
                 self._add(built, number, gaps.get(index, range(0)))
@@ -192,7 +231,7 @@ class DeepTrace:
             if index < len(self._events[0]):
                 built.take(self._traces[0], index, self._events[0][index])
         shallow, *deeper = (trace.operations for trace in self._traces)
-        return replace(built.trace, operations=_operations(shallow, deeper, more))
+        return built, _operations(shallow, deeper, more)
 
     def _add(self, built: _Built, number: int, gap: range) -> None:
         """What one block adds in one place, as often as there are more."""
@@ -212,21 +251,26 @@ class _Built:
     Args:
         shallow: Gives what does not depend on depth.
         runs: Of the model.
-        fewest: Repeats of each in the shallow trace.
+        margin: As in :meth:`~.blocks.Run.shallowest`.
         more: How many repeats more of each the trace has.
         ranks: By :func:`_ranks`.
+
+    Attributes:
+        trace: What there is so far.
+        origins: Where each of its tensors comes from.
     """
 
     def __init__(
         self,
         shallow: Trace,
         runs: Sequence[Run],
-        fewest: int,
+        margin: int,
         more: Sequence[int],
         ranks: _Ranks,
     ) -> None:
         self.more = more
-        self._fewest = fewest
+        self.origins: list[_Origin] = []
+        self._margin = margin
         self._ranks = ranks
         self.trace = replace(
             shallow,
@@ -270,6 +314,7 @@ class _Built:
             trace.events.append((FREE, like.pop(rank.index(len(like)))))
             return
         of, tensor = source.events[index][1], len(trace.sizes)
+        self.origins.append((0 if copy is None else 1 + copy[0], of))
         like.append(tensor)
         trace.events.append((ALLOCATE, tensor))
         trace.sizes.append(source.sizes[of])
@@ -286,7 +331,7 @@ class _Built:
         run = self._runs[event.run]
         more = self.more[event.run]
         block = event.block
-        gap = run.gap(self._fewest)
+        gap = run.gap(self._margin)
         if copy is None or copy[0] != event.run:
             block += run.period * more if block >= gap else 0
         elif block >= gap + run.period:
@@ -301,19 +346,39 @@ class _Built:
 
 def _operations(
     shallow: Sequence[Operation], deeper: Sequence[Sequence[Operation]], more: Sequence[int]
-) -> list[Operation]:
+) -> list[_Work]:
     """The work of the last step with so many repeats more of each run."""
     places = [aligned(_work(shallow), _work(one)) for one in deeper]
     added = [between(there, len(one)) for there, one in zip(places, deeper, strict=True)]
-    work: list[Operation] = []
+    work: list[_Work] = []
     for index in range(len(shallow) + 1):
         for number, gaps in enumerate(added):
             gap = gaps.get(index, range(0))
-            work += [deeper[number][place] for place in gap] * more[number]
+            work += [((1 + number, place), deeper[number][place]) for place in gap] * more[number]
         if index < len(shallow):
             like = [one[there[index]] for there, one in zip(places, deeper, strict=True)]
-            work.append(_grown(shallow[index], like, more))
+            work.append(((0, index), _grown(shallow[index], like, more)))
     return work
+
+
+def _numbers_there(
+    work: Sequence[_Work], there: Sequence[Operation]
+) -> dict[_Origin, tuple[int, ...]]:
+    """The numbers of operations at another batch size, without those over all blocks.
+
+    Raises:
+        NotRepeating: If these are others there, or any operation is.
+    """
+    if len(work) != len(there):
+        raise NotRepeating("at another batch size, a step does more or less")
+    numbers = {}
+    for (origin, here), other in zip(work, there, strict=True):
+        over_all = here.name.startswith(_OVER_ALL)
+        if (here if over_all else here.with_numbers(other.numbers)) != other:
+            raise NotRepeating("at another batch size, a step computes something else")
+        if not over_all:
+            numbers[origin] = other.numbers
+    return numbers
 
 
 def _work(operations: Sequence[Operation]) -> list[Labels]:
