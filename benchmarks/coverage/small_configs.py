@@ -12,6 +12,7 @@ VOCABULARY = 500
 POSITIONS = 160
 _STAGES = ("depths", "num_block_repeats")
 _MOST_LAYERS = 8
+_CODES = 64
 _LAYERS, _HEADS, _KEY_HEADS, _HEAD, _PATCHES = 2, 4, 2, 16, 8
 
 _SIZES: dict[str, int] = {
@@ -79,6 +80,21 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "align": {"projection_dim": 640},
     "aria": {"projector_patch_to_query_dict": {"900": 16}},
+    "chameleon": {
+        "vocabulary_map": {"<image>": 37}
+        | {
+            "IMGIMG" + "".join(chr(ord("A") + int(digit)) for digit in str(code)) + "Z": 100 + code
+            for code in range(_CODES)
+        }
+    },
+    "chameleon_vqgan": {"num_embeddings": _CODES, "base_channels": 32},
+    "muse_glimmer": {"out_hidden_size": 256},
+    "nemotron_h_omni": {"image_token_id": 37},
+    "sapiens2": {
+        "head_config": {"upsample_out_channels": [32] * 4, "conv_out_channels": [32]},
+        "num_key_value_heads_per_layer": [_HEADS] * 25,
+    },
+    "unlimited_ocr_sam_vision_model": {"downsample_channels": [32, 64]},
     "gemma3n_vision": {"model_args": {"channel_multiplier": 0.125}},
     "molmo2": {"image_patch_id": 37},
     "moonshine_streaming": {"num_key_value_heads": _HEADS},
