@@ -11,6 +11,7 @@ from transformers import AutoConfig, PretrainedConfig
 VOCABULARY = 500
 POSITIONS = 160
 _STAGES = ("depths", "num_block_repeats")
+_READ = ("projection_dim", "out_hidden_size")
 _MOST_LAYERS = 8
 _CODES = 64
 _LAYERS, _HEADS, _KEY_HEADS, _HEAD, _PATCHES = 2, 4, 2, 16, 8
@@ -72,6 +73,14 @@ _LAYER_INDICES = re.compile(
 
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
+_DINO = {
+    "model_type": "dinov2",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 16,
+    "patch_size": 4,
+}
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "gemma3n_text": {
         "num_hidden_layers": 10,
@@ -89,6 +98,7 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "chameleon_vqgan": {"num_embeddings": _CODES, "base_channels": 32},
     "muse_glimmer": {"out_hidden_size": 256},
+    "muse_spark": {"out_hidden_size": 256},
     "nemotron_h_omni": {"image_token_id": 37},
     "sapiens2": {
         "head_config": {"upsample_out_channels": [32] * 4, "conv_out_channels": [32]},
@@ -96,6 +106,19 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "unlimited_ocr_sam_vision_model": {"downsample_channels": [32, 64]},
     "gemma3n_vision": {"model_args": {"channel_multiplier": 0.125}},
+    "depth_pro": {
+        "patch_size": 16,
+        "intermediate_hook_ids": [1, 0],
+        "intermediate_feature_dims": [64, 64],
+        "scaled_images_feature_dims": [64, 64, 64],
+        **dict.fromkeys(("image_model_config", "patch_model_config", "fov_model_config"), _DINO),
+    },
+    "dots3_note_audio_encoder": {"adapter_input_size": 64, "adapter_output_size": 64},
+    "dots3_note_vision_encoder": {
+        "num_hidden_layers": 42,
+        "adapter_in_dim": 64,
+        "adapter_out_dim": 64,
+    },
     "molmo2": {"image_patch_id": 37},
     "moonshine_streaming": {"num_key_value_heads": _HEADS},
     "qwen2_5_omni_thinker": {"vision_start_token_id": 38},
@@ -171,7 +194,7 @@ def _changes(config: Any) -> dict[str, Any]:
     for name in _STAGES:
         if isinstance(depths := getattr(config, name, None), list | tuple):
             # The stages' widths and heads belong together; and those that are read, to the reader.
-            kept = {one: changes[one] for one in changes if one == "projection_dim"}
+            kept = {one: changes[one] for one in changes if one in _READ}
             read = {"out_features": config.out_features} if hasattr(config, "out_features") else {}
             changes = {name: [1] * len(depths)} | kept | read
     return changes | _EXCEPTIONS.get(config.model_type, {})
