@@ -102,7 +102,7 @@ def test_the_shards_of_a_deep_model_come_out_the_same(monkeypatch: pytest.Monkey
 
 @small
 @pytest.mark.parametrize(
-    ("blocks", "fields"), [(12, {"parallelism": "ddp", "world_size": 2}), (9, {})]
+    ("blocks", "fields"), [(12, {"parallelism": "ddp", "world_size": 2}), (8, {})]
 )
 def test_what_does_not_repeat_or_is_not_deep_is_traced_whole(
     blocks: int, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
