@@ -285,6 +285,7 @@ def test_model_types_are_listed_with_what_is_predicted_of_them(api: APIClient) -
         "tasks": ["contrastive", "image-classification"],
         "refused": dict(ARCHITECTURES["clip"].refused),
         "presets": ["clip"],
+        "needs": [],
     }
 
 
