@@ -17,7 +17,9 @@ def test_missing_sizes_take_the_presets_default() -> None:
 
 
 def test_a_workload_survives_json() -> None:
-    workload = Workload("gpt2", Precision.BF16_MIXED, Optimizer.SGD, sequence_length=512)
+    workload = Workload(
+        "gpt2", precision=Precision.BF16_MIXED, optimizer=Optimizer.SGD, sequence_length=512
+    )
     assert Workload.parse(json.loads(json.dumps(workload.to_dict()))) == workload
 
 

@@ -1,0 +1,62 @@
+"""What is trained beside frozen weights, and how those are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..choices import Adapter, Quantization
+from ..fields import Described, Group, Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """What is trained beside frozen weights, and how those are kept."""
+
+    lora_rank: Annotated[
+        int | None,
+        Interval(ge=1, le=1024),
+        Described(
+            "LoRA rank",
+            "Trains small adapters of this rank, such as 8 or 16, and freezes the rest.",
+            Group.ADAPTERS,
+            empty="no LoRA",
+        ),
+    ] = None
+    lora_targets: Annotated[
+        str,
+        Described(
+            "LoRA targets",
+            "Names of the modules that get adapters, separated by commas, or all-linear.",
+            Group.ADAPTERS,
+            metavar="NAMES",
+        ),
+    ] = "all-linear"
+    adapter: Annotated[
+        Adapter,
+        Described(
+            "Adapter",
+            "DoRA often learns more at the same rank; it needs more memory and time.",
+            Group.ADAPTERS,
+        ),
+    ] = Adapter.LORA
+    modules_to_save: Annotated[
+        str | None,
+        Described(
+            "Modules trained whole",
+            "Names of modules that are trained whole beside the adapters, separated by commas, "
+            "such as embed_tokens,lm_head for new tokens.",
+            Group.ADAPTERS,
+            empty="none",
+            metavar="NAMES",
+        ),
+    ] = None
+    quantization: Annotated[
+        Quantization,
+        Described(
+            "Quantization",
+            "How the frozen weights below LoRA are kept. nf4 keeps linear layers in 4 bits, as "
+            "bitsandbytes does for QLoRA.",
+            Group.ADAPTERS,
+        ),
+    ] = Quantization.NONE

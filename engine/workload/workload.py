@@ -1,0 +1,176 @@
+"""The workload: what is trained and how, everything but the batch size and the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+from .. import software
+from ..border import read, settle
+from ..contradictions import contradictions
+from ..errors import InvalidInput
+from ..fields import Described, Group, Interval, described_fields
+from ..models.config import parse_config
+from ..models.model import Model, hub_model
+from ..models.presets import PRESETS, choose_a_model, find_model
+from ..models.tasks import SIZES, Kind, Task, spoken
+from ..parsing import collect, unknown_fields
+from .adapters import Adapters
+from .sample import SampleSizes
+from .sharing import Sharing
+from .subject import Subject
+from .training import TrainingSettings
+
+OWN_CONFIG = "own-config"
+"""Name of a model that is known only by its config."""
+
+
+@dataclass(frozen=True)
+class Workload(Sharing, Adapters, TrainingSettings, SampleSizes, Subject):
+    """One way of training one model.
+
+    Its fields are those of its bases, from the last to the first, and then its own.
+
+    Fields left at ``None`` take the model's defaults, so a constructed workload is concrete. Only
+    for a Hub model they stay empty, until ``engine.hub.resolve`` has its config.
+
+    Raises:
+        InvalidInput: On construction, with a message for each wrong field.
+    """
+
+    software: Annotated[
+        str,
+        Described(
+            "Software",
+            "The versions your training runs with, such as transformers=4.51.3,torch=2.6.0. Memory "
+            "depends on them.",
+            Group.OPTIONS,
+            empty="the versions MemoryMark runs with",
+            metavar="VERSIONS",
+            is_column=True,
+        ),
+    ] = ""
+    config: Annotated[
+        dict[str, Any] | None,
+        Described(
+            "config.json",
+            "For a model that is not on the Hub, or where the Hub cannot be reached.",
+            Group.MODEL,
+            metavar="FILE",
+        ),
+    ] = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        wrong: dict[str, str] = {}
+        settle(self, wrong, but=("model", "config", "task", "label_count", "software", *SIZES))
+        self._settle_model(wrong)
+        self._settle_software(wrong)
+        if not wrong:
+            wrong = contradictions(self)
+        if wrong:
+            raise InvalidInput(wrong)
+
+    def _settle_model(self, wrong: dict[str, str]) -> None:
+        model = collect(self._model, wrong)
+        if model is not None:
+            self._set("model", model.name)
+        # An unknown model lets the other fields be checked all the same.
+        self._settle_task(model or _UNKNOWN, wrong)
+        self._settle_sizes(model or _UNKNOWN, wrong)
+
+    def _model(self) -> Model:
+        if self.config is not None:
+            self._set("config", parse_config(self.config))
+        return find_model(self.model, self.config)
+
+    def _settle_software(self, wrong: dict[str, str]) -> None:
+        if self.software == "":
+            return
+        self._read("software", wrong)
+        if "software" not in wrong:
+            versions = collect(lambda: software.parse(self.software), wrong)
+            self._set("software", software.as_text(versions or {}))
+
+    def _settle_task(self, model: Model, wrong: dict[str, str]) -> None:
+        if self.task is None and model.kind is not Kind.UNKNOWN:
+            self._set("task", model.task)
+        if self.task is not None and self.task not in model.tasks:
+            wrong["task"] = _refused(self.task, model)
+        elif self.task is not None:
+            self._set("task", Task(self.task))
+            usual = model.label_count_for(self.task)
+            if self.label_count is None:
+                self._set("label_count", usual)
+            elif usual is None:
+                wrong["label_count"] = f"{self.task} has no labels to count; leave it empty"
+                return
+        if self.label_count is not None:
+            self._read("label_count", wrong)
+
+    def _settle_sizes(self, model: Model, wrong: dict[str, str]) -> None:
+        task = None if "task" in wrong else self.task
+        for name in SIZES:
+            limits = model.limits(name, task)
+            if limits is None:
+                if getattr(self, name) is not None:
+                    size = f"{name.replace('_', ' ')} for {spoken(task or model.task)}"
+                    wrong[name] = f"{model.display_name} takes no {size}; leave it empty"
+            elif getattr(self, name) is not None:
+                self._read(name, wrong, Interval(ge=limits.smallest, le=limits.largest))
+            elif model.kind is not Kind.UNKNOWN:
+                self._set(name, limits.default)
+
+    def _read(self, name: str, wrong: dict[str, str], bounds: Interval | None = None) -> None:
+        field = described_fields(type(self))[name]
+        self._set(name, read(field, getattr(self, name), wrong, bounds))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> Workload:
+        """Build a workload from untrusted fields (JSON, a form, the command line).
+
+        Args:
+            given: Values by field name. Numbers may be text; empty text and ``None`` mean the
+                default.
+
+        Raises:
+            InvalidInput: With a message for each wrong or unknown field.
+        """
+        known = described_fields(cls)
+        wrong = unknown_fields(given, known)
+        values: dict[str, Any] = {
+            name: given[name] for name in known if given.get(name) not in (None, "")
+        }
+        if "model" not in values and "config" in values:
+            values["model"] = OWN_CONFIG
+        elif "model" not in values:
+            wrong["model"] = choose_a_model()
+            values["model"] = next(iter(PRESETS))  # lets the other fields be checked
+        workload = collect(lambda: cls(**values), wrong)
+        if wrong or workload is None:
+            raise InvalidInput(wrong)
+        return workload
+
+    @property
+    def preset(self) -> Model:
+        """The model's preset, or the facts from its config."""
+        return find_model(self.model, self.config)
+
+    def to_dict(self) -> dict[str, object]:
+        """The fields as plain JSON values; the inverse of :meth:`parse`."""
+        return asdict(self)
+
+
+def _refused(task: str, model: Model) -> str:
+    """The message for a task that a model is not trained for here, with the reason if known."""
+    others = f"choose one of {', '.join(model.tasks)}"
+    reason = model.why_not(Task(task)) if task in list(Task) else ""
+    if not reason:
+        return others
+    return f"{model.display_name} for {spoken(Task(task))} is not supported: {reason}; {others}"
+
+
+_UNKNOWN = hub_model("")
