@@ -46,7 +46,7 @@ def adapt(model: Any, workload: Workload, *, predicting: bool) -> torch.nn.Modul
     if workload.quantization is not Quantization.NONE:
         quantize(model, workload.precision, predicting=predicting)
     if workload.lora_rank is not None:
-        if workload.gradient_checkpointing:
+        if workload.gradient_checkpointing and workload.task is not Task.TEXT_TO_IMAGE:
             _check_embeddings(model, workload)
         model = _with_lora(model, workload, workload.lora_rank)
     adapted: torch.nn.Module = model

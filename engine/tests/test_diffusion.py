@@ -109,7 +109,13 @@ def test_adapters_are_in_fp32_and_all_else_in_the_lower_precision(name: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"gradient_checkpointing": True}, {"lora_rank": 4}, {"cached": True}],
+    [
+        {},
+        {"gradient_checkpointing": True},
+        {"lora_rank": 4},
+        {"lora_rank": 4, "gradient_checkpointing": True},
+        {"cached": True},
+    ],
     ids=lambda settings: next(iter(settings), "plain"),
 )
 @pytest.mark.parametrize("name", SMALL_DIFFUSION)
