@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,18 +15,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Values:
+    """Some values of a field, or all but some."""
+
+    named: tuple[object, ...]
+    are_excluded: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        return (value in self.named) is not self.are_excluded
+
+
+def one_of(*values: object) -> Values:
+    return Values(values)
+
+
+def other_than(*values: object) -> Values:
+    return Values(values, are_excluded=True)
+
+
+@dataclass(frozen=True)
 class Contradiction:
-    """Settings that contradict each other.
+    """Settings that cannot stand together.
 
     Attributes:
-        field: The one to change.
-        holds: Whether a workload has them.
-        message: What to do, with the workload's fields in braces.
+        settings: Values of fields, by their names; the first is the field to change.
+        message: What to do. Only with ``model_is`` may it name the workload's fields, in braces.
+        model_is: What else has to hold, which the fields alone do not tell.
     """
 
-    field: str
-    holds: Callable[[Workload], bool]
+    settings: Mapping[str, Values]
     message: str
+    model_is: Callable[[Workload], bool] | None = None
+
+    @property
+    def field(self) -> str:
+        """The field to change."""
+        return next(iter(self.settings))
+
+    def holds(self, workload: Workload) -> bool:
+        """Whether a workload has all of these settings."""
+        return all(
+            getattr(workload, name) in values for name, values in self.settings.items()
+        ) and (self.model_is is None or self.model_is(workload))
 
 
 def contradictions(workload: Workload) -> dict[str, str]:
@@ -38,109 +68,93 @@ def contradictions(workload: Workload) -> dict[str, str]:
     }
 
 
-_IN_FP32 = (Precision.FP32, Precision.TF32)
-_NOT_ON_SHARDS = (Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
+def _is_of_a_package(workload: Workload) -> bool:
+    return bool(workload.preset.package)
+
+
+_GIVEN = other_than(None)
+_NOT_GIVEN = one_of(None)
+_NAMED = other_than(None, "")
+_ON = one_of(True)
+_QUANTIZED = other_than(Quantization.NONE)
+_IN_FP32 = one_of(Precision.FP32, Precision.TF32)
+_NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
 # end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).
 
 
-def _is_quantized(workload: Workload) -> bool:
-    return workload.quantization is not Quantization.NONE
-
-
 CONTRADICTIONS = (
     Contradiction(
-        "frozen_backbone",
-        lambda workload: workload.lora_rank is not None and workload.frozen_backbone,
+        {"frozen_backbone": _ON, "lora_rank": _GIVEN},
         "LoRA freezes the backbone already; choose one of the two",
     ),
     Contradiction(
-        "adapter",
-        lambda workload: workload.adapter is Adapter.DORA and workload.lora_rank is None,
+        {"adapter": one_of(Adapter.DORA), "lora_rank": _NOT_GIVEN},
         "DoRA needs a LoRA rank too",
     ),
     Contradiction(
-        "adapter",
-        lambda workload: workload.adapter is Adapter.DORA and _is_quantized(workload),
+        {"adapter": one_of(Adapter.DORA), "quantization": _QUANTIZED},
         "DoRA on 4-bit weights is not predicted; choose lora or no quantization",
     ),
     Contradiction(
-        "modules_to_save",
-        lambda workload: bool(workload.modules_to_save) and workload.lora_rank is None,
+        {"modules_to_save": _NAMED, "lora_rank": _NOT_GIVEN},
         "without LoRA all modules are trained; leave it empty or set a LoRA rank",
     ),
     Contradiction(
-        "modules_to_save",
-        lambda workload: bool(workload.modules_to_save) and workload.task is Task.TEXT_TO_IMAGE,
+        {"modules_to_save": _NAMED, "task": one_of(Task.TEXT_TO_IMAGE)},
         "diffusers' scripts train adapters alone; leave it empty",
     ),
     Contradiction(
-        "quantization",
-        lambda workload: _is_quantized(workload) and workload.parallelism is Parallelism.FSDP,
+        {"quantization": _QUANTIZED, "parallelism": one_of(Parallelism.FSDP)},
         "4-bit weights are not predicted with fsdp; choose ddp or none",
     ),
     Contradiction(
-        "quantization",
-        lambda workload: _is_quantized(workload) and bool(workload.preset.package),
+        {"quantization": _QUANTIZED},
         "4-bit weights are not predicted for models of {workload.preset.package}; choose none",
+        _is_of_a_package,
     ),
     Contradiction(
-        "quantization",
-        lambda workload: _is_quantized(workload) and workload.lora_rank is None,
+        {"quantization": _QUANTIZED, "lora_rank": _NOT_GIVEN},
         "4-bit weights are not trained themselves; set a LoRA rank too",
     ),
     Contradiction(
-        "attention",
-        lambda workload: workload.attention is Attention.FLASH and workload.precision in _IN_FP32,
+        {"attention": one_of(Attention.FLASH), "precision": _IN_FP32},
         "FlashAttention needs half precision; choose bf16-mixed or sdpa",
     ),
     Contradiction(
-        "attention",
-        lambda workload: workload.attention is Attention.EAGER and bool(workload.preset.package),
+        {"attention": one_of(Attention.EAGER)},
         "models of {workload.preset.package} use PyTorch's; choose sdpa",
+        _is_of_a_package,
     ),
     Contradiction(
-        "image_size",
-        lambda workload: (
-            workload.task is Task.TEXT_TO_IMAGE and (workload.image_size or 0) % IMAGE_MULTIPLE != 0
-        ),
+        {"image_size": _GIVEN, "task": one_of(Task.TEXT_TO_IMAGE)},
         f"enter a multiple of {IMAGE_MULTIPLE}",
+        lambda workload: (workload.image_size or 0) % IMAGE_MULTIPLE != 0,
     ),
     Contradiction(
-        "parallelism",
-        lambda workload: (
-            workload.task is Task.TEXT_TO_IMAGE and workload.parallelism is Parallelism.FSDP
-        ),
+        {"parallelism": one_of(Parallelism.FSDP), "task": one_of(Task.TEXT_TO_IMAGE)},
         "frozen encoders are not predicted with fsdp; choose ddp",
     ),
     Contradiction(
-        "parallelism",
-        lambda workload: workload.parallelism is Parallelism.NONE and workload.world_size > 1,
-        "choose ddp or fsdp to share among {workload.world_size} GPUs",
+        {"parallelism": one_of(Parallelism.NONE), "world_size": other_than(1)},
+        "choose ddp or fsdp to share among several GPUs",
     ),
     Contradiction(
-        "world_size",
-        lambda workload: workload.parallelism is not Parallelism.NONE and workload.world_size == 1,
+        {"world_size": one_of(1), "parallelism": other_than(Parallelism.NONE)},
         "give the number of GPUs that share the work, 2 or more",
     ),
     Contradiction(
-        "gradient_as_bucket_view",
-        lambda workload: (
-            workload.gradient_as_bucket_view and workload.parallelism is not Parallelism.DDP
-        ),
+        {"gradient_as_bucket_view": _ON, "parallelism": other_than(Parallelism.DDP)},
         "only ddp has buckets; leave it off or choose ddp",
     ),
     Contradiction(
-        "use_cache",
-        lambda workload: bool(workload.use_cache) and not workload.preset.caches(workload.task),
+        {"use_cache": _ON},
         "{workload.preset.display_name} returns no keys and values in training; leave it empty",
+        lambda workload: not workload.preset.caches(workload.task),
     ),
     Contradiction(
-        "optimizer",
-        lambda workload: (
-            workload.parallelism is Parallelism.FSDP and workload.optimizer in _NOT_ON_SHARDS
-        ),
-        "{workload.optimizer} does not run on FSDP's shards; choose adamw",
+        {"optimizer": _NOT_ON_SHARDS, "parallelism": one_of(Parallelism.FSDP)},
+        "this one does not run on FSDP's shards; choose adamw",
     ),
 )
 """Of two for the same field, the later one is told."""
