@@ -64,6 +64,26 @@ def test_the_search_takes_words_for_the_way_of_training(
     expect(page).to_have_url(f"{site.url}/new/")  # filled in place
 
 
+def test_what_does_not_combine_is_not_offered(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    page.get_by_text("Advanced", exact=True).click()
+    in_4_bits = page.get_by_label("Quantization").locator("option[value=nf4]")
+    whole = page.get_by_label("Modules trained whole")
+    expect(in_4_bits).to_be_disabled()
+    expect(in_4_bits).to_have_attribute("title", re.compile("set a LoRA rank too"))
+    expect(whole).to_be_disabled()
+    expect(page.locator("#id_modules_to_save_helptext")).to_contain_text("set a LoRA rank")
+    page.get_by_label("LoRA rank").fill("16")
+    expect(in_4_bits).to_be_enabled()
+    expect(whole).to_be_enabled()
+    expect(page.locator("#id_modules_to_save_helptext")).to_contain_text("embed_tokens")
+    whole.fill("lm_head")
+    page.get_by_label("LoRA rank").fill("")
+    expect(whole).to_be_enabled()  # what was typed can be taken out
+    expect(page.locator("#preview")).to_contain_text("set a LoRA rank")
+
+
 def test_an_old_prediction_never_looks_new(
     site: Site, member: Account, open_page: Open, watch: Watch
 ) -> None:

@@ -13,6 +13,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analyses.models import Analysis, Node
+from analyses.pages.new.combinations import combinations
 from analyses.pages.new.form import AnalysisForm, default_values, values_of
 from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
@@ -395,3 +396,15 @@ def test_the_form_requires_a_login(client: Client, db: None) -> None:
         assert response.status_code == 302
         assert reverse("account_login") in response["Location"]
     assert not Analysis.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("one", combinations(), ids=lambda one: one["message"])
+def test_the_form_offers_no_combination_that_the_engine_refuses(one: dict[str, Any]) -> None:
+    form = AnalysisForm()
+    assert "{" not in one["message"]
+    for some in (one["this"], *one["others"]):
+        choices = getattr(form.fields[some["name"]].widget, "choices", None)
+        if choices is not None:
+            assert {text for text in some["values"] if text} <= {str(value) for value, _ in choices}
+    assert "" not in one["this"]["values"] or one["this"]["excluded"]  # a default can be chosen

@@ -81,6 +81,44 @@
   form.addEventListener("submit", keep);
   restore();
 
+  // What does not combine, from the engine's own table, is not offered. A value that was chosen
+  // before stays, and the answer says what to change.
+  const combinations = JSON.parse(document.getElementById("combinations").textContent);
+  const combined = [...new Set(combinations.map((one) => one.this.name))].map((name) => form.elements.namedItem(name));
+  const includes = (some, value) => some.values.includes(value) !== some.excluded;
+  const valueOf = (field) => (field.type === "checkbox" ? (field.checked ? "on" : "") : field.value);
+
+  function refusal(field, value) {
+    const reason = combinations.find(
+      ({ this: one, others }) =>
+        one.name === field.name &&
+        includes(one, value) &&
+        others.every((other) => includes(other, valueOf(form.elements.namedItem(other.name)))),
+    );
+    return reason?.message ?? "";
+  }
+
+  function disableOptions(select) {
+    for (const option of select.options) {
+      option.title = option.selected ? "" : refusal(select, option.value);
+      option.disabled = option.title !== "";
+    }
+  }
+
+  function disableInput(input) {
+    const help = document.getElementById(`${input.id}_helptext`);
+    help.dataset.usual ??= help.textContent;
+    const reason = valueOf(input) ? "" : refusal(input, "on"); // any value stands for all
+    input.disabled = reason !== "";
+    help.textContent = reason || help.dataset.usual;
+  }
+
+  function combine() {
+    for (const field of combined) (field.options ? disableOptions : disableInput)(field);
+  }
+  form.addEventListener("input", combine);
+  combine();
+
   // The preview while settings are typed; it needs htmx, so it starts hidden.
   const preview = document.getElementById("preview");
   const answer = document.getElementById("preview-answer");

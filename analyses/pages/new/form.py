@@ -24,6 +24,7 @@ from analyses.formatting import exact, plain_number
 from analyses.lab import LAB_DEFAULTS, lab_assumptions, lab_settings
 from analyses.models import Analysis
 from analyses.pages.history.labels import add_tags
+from analyses.pages.new.combinations import combinations
 from analyses.pages.new.questions import USUAL_PRECISION, Question, usual_precision
 from analyses.pages.new.widgets import (
     OTHER_MODEL,
@@ -266,6 +267,9 @@ class AnalysisForm(forms.Form):
 
     def timm_names(self) -> list[str]:
         return timm_names()
+
+    def combinations(self) -> list[dict[str, object]]:
+        return combinations()
 
     def model_facts(self) -> str:
         return model_facts(str(self["model"].value()))
