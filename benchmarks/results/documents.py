@@ -10,6 +10,7 @@ from benchmarks.results import (
     accuracy_tables,
     model_tables,
     past_errors,
+    setting_tables,
     step_time_tables,
     timing_tables,
 )
@@ -29,6 +30,8 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "answers": timing_tables.answers,
     "recording": timing_tables.recording,
     "curve": timing_tables.curve,
+    "settings": setting_tables.settings,
+    "combinations": setting_tables.combinations,
     "largest": model_tables.largest,
     "scripts": accuracy_tables.scripts,
     "step-time": step_time_tables.step_time,
