@@ -29,6 +29,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "pages": timing_tables.pages,
     "answers": timing_tables.answers,
     "recording": timing_tables.recording,
+    "compiled": model_tables.compiled,
     "curve": timing_tables.curve,
     "settings": setting_tables.settings,
     "combinations": setting_tables.combinations,

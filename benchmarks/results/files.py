@@ -113,6 +113,7 @@ COMMANDS = {
     "cpu-gpt2": "engine validate prediction gpt2 --gpu local --memory-limit 5GiB",
     "search": "benchmarks.search",
     "curve": "benchmarks.curve",
+    "compiled": "benchmarks.compiled",
     "largest": "benchmarks.largest",
     "recording": "benchmarks.recording",
     "step_time": "benchmarks.step_time",

@@ -1,4 +1,4 @@
-"""The table of the largest batch of many models."""
+"""Tables of the largest batch of many models, and of the memory of compiled ones."""
 
 from __future__ import annotations
 
@@ -32,3 +32,26 @@ def largest(read: Read) -> str:
 def _batch_sizes(row: dict[str, Any]) -> list[str]:
     sizes = [row["batch_sizes"].get(name) for name in GPU_NAMES]
     return ["–" if size is None else f"{size:,}" for size in sizes]
+
+
+def compiled(read: Read) -> str:
+    """A row for each model and batch: compiled steps planned and run, in MiB."""
+    return table(
+        ["model", "batch", "not compiled, run", "compiled, run", "planned", "planned for an A100"],
+        [
+            [
+                one["model"],
+                str(one["batch_size"]),
+                *(
+                    f"{one[name] / 2**20:,.2f} MiB"
+                    for name in (
+                        "eager_bytes",
+                        "measured_bytes",
+                        "planned_bytes",
+                        "planned_cuda_bytes",
+                    )
+                ),
+            ]
+            for one in read("compiled").figures["comparisons"]
+        ],
+    )
