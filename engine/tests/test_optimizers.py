@@ -8,7 +8,9 @@ import torch
 from engine.choices import Optimizer
 from engine.errors import EngineError
 from engine.step.batches import make_batch
-from engine.step.optimizers import AdamW8bitLayout, Lion, make_optimizer
+from engine.step.optimizers import make_optimizer
+from engine.step.optimizers.bitsandbytes_adamw import AdamW8bitLayout
+from engine.step.optimizers.lion import Lion
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 

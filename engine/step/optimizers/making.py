@@ -1,0 +1,66 @@
+"""Makes the optimizer of a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...choices import Optimizer
+from .bitsandbytes_adamw import AdamW8bitLayout, bitsandbytes_adamw
+from .lion import Lion
+
+_LEARNING_RATE = 1e-5
+
+Parameters = list[torch.nn.Parameter]
+
+
+def make_optimizer(
+    optimizer: Optimizer, model: torch.nn.Module, *, predicting: bool
+) -> torch.optim.Optimizer | None:
+    """The optimizer of a workload, over the trainable parameters.
+
+    ``foreach`` is PyTorch's default on CUDA; set explicitly, it applies on every device.
+
+    Args:
+        optimizer: Which one; ``none`` gives ``None``.
+        model: Its trainable parameters are updated.
+        predicting: Whether the step is only traced.
+
+    Raises:
+        EngineError: If the optimizer needs a package that is not installed.
+    """
+    if optimizer is Optimizer.NONE:
+        return None
+    if optimizer is Optimizer.ADAMW_8BIT and not predicting:
+        measured: torch.optim.Optimizer = bitsandbytes_adamw()(_trained(model), lr=_LEARNING_RATE)
+        return measured
+    return _MAKERS[optimizer](_trained(model))
+
+
+def _trained(model: torch.nn.Module) -> Parameters:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _adafactor(parameters: Parameters) -> Any:
+    """As the Trainer sets it up: with a given learning rate."""
+    from transformers.optimization import Adafactor  # loads peft and is rarely needed
+
+    return Adafactor(parameters, lr=_LEARNING_RATE, scale_parameter=False, relative_step=False)
+
+
+_MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
+    Optimizer.SGD: lambda p: torch.optim.SGD(p, lr=_LEARNING_RATE, foreach=True),
+    Optimizer.SGD_MOMENTUM: lambda p: torch.optim.SGD(
+        p, lr=_LEARNING_RATE, momentum=0.9, foreach=True
+    ),
+    # Fused is the Hugging Face Trainer's default since PyTorch 2.8.
+    Optimizer.ADAMW: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, fused=True),
+    Optimizer.ADAMW_FOREACH: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, foreach=True),
+    Optimizer.ADAMW_8BIT: lambda p: AdamW8bitLayout(p, lr=_LEARNING_RATE),
+    Optimizer.ADAFACTOR: _adafactor,
+    Optimizer.LION: lambda p: Lion(p, lr=_LEARNING_RATE),
+    Optimizer.RMSPROP: lambda p: torch.optim.RMSprop(p, lr=_LEARNING_RATE, foreach=True),
+    Optimizer.ADAGRAD: lambda p: torch.optim.Adagrad(p, lr=_LEARNING_RATE, foreach=True),
+}
