@@ -21,6 +21,8 @@ class Optimizer(Choice):
     ADAMW = "adamw", "AdamW, fused"
     ADAMW_FOREACH = "adamw-foreach", "AdamW, foreach"
     ADAMW_8BIT = "adamw-8bit", "AdamW, 8-bit (bitsandbytes)"
+    SCHEDULE_FREE_ADAMW = "schedule-free-adamw", "AdamW, schedule-free"
+    MUON = "muon", "Muon for hidden matrices, AdamW for the rest"
     ADAFACTOR = "adafactor", "Adafactor"
     LION = "lion", "Lion"
     SGD_MOMENTUM = "sgd-momentum", "SGD with momentum"

@@ -78,9 +78,10 @@ _NAMED = other_than(None, "")
 _ON = one_of(True)
 _QUANTIZED = other_than(Quantization.NONE)
 _IN_FP32 = one_of(Precision.FP32, Precision.TF32)
-_NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT)
+_NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT, Optimizer.MUON)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
-# end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633).
+# end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633); Muon's products gather
+# whole matrices, one after another.
 
 
 CONTRADICTIONS = (

@@ -19,6 +19,7 @@ _TRAINER_OPTIMIZERS: Mapping[Optimizer, str] = {
     Optimizer.ADAMW: "adamw_torch_fused",
     Optimizer.ADAMW_FOREACH: "adamw_torch",
     Optimizer.ADAMW_8BIT: "adamw_bnb_8bit",
+    Optimizer.SCHEDULE_FREE_ADAMW: "schedule_free_adamw",
     Optimizer.ADAFACTOR: "adafactor",
     Optimizer.LION: "lion_32bit",
     Optimizer.SGD_MOMENTUM: "sgd",
@@ -30,6 +31,8 @@ _TORCH_OPTIMIZERS: Mapping[Optimizer, str] = {
     Optimizer.ADAMW: "torch.optim.AdamW(model.parameters(), fused=True)",
     Optimizer.ADAMW_FOREACH: "torch.optim.AdamW(model.parameters(), foreach=True)",
     Optimizer.ADAMW_8BIT: "bitsandbytes.optim.AdamW8bit(model.parameters())",
+    Optimizer.MUON: "memorymark.step.optimizers.muon_with_adamw(model, lr=1e-3)",
+    Optimizer.SCHEDULE_FREE_ADAMW: "schedulefree.AdamWScheduleFree(model.parameters())",
     Optimizer.ADAFACTOR: "transformers.Adafactor(model.parameters())",
     Optimizer.LION: "bitsandbytes.optim.Lion(model.parameters())",
     Optimizer.SGD_MOMENTUM: "torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)",
@@ -112,6 +115,9 @@ def _trainer(workload: Workload, batch_size: int) -> str:
         "fsdp": _quoted("full_shard" if workload.parallelism is Parallelism.FSDP else None),
     }
     arguments = [f"    {name}={value}," for name, value in given.items() if value]
+    is_made_here = workload.optimizer not in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
+    made = _TORCH_OPTIMIZERS[workload.optimizer] if is_made_here else None
+    passed = "optimizers=(optimizer, None), " if made else ""
     return _lines(
         "from memorymark.recording import to_file",
         "from memorymark.recording.trainer import MemoryMarkCallback",
@@ -121,8 +127,11 @@ def _trainer(workload: Workload, batch_size: int) -> str:
         *arguments,
         ")",
         *_model(replace(workload, gradient_checkpointing=False, compile=False)),
+        f"optimizer = {made}" if made else None,
         'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
-        "trainer = Trainer(model, arguments, train_dataset=dataset, callbacks=[recorder])",
+        "trainer = Trainer(",
+        f"    model, arguments, train_dataset=dataset, {passed}callbacks=[recorder]",
+        ")",
     )
 
 

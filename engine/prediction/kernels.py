@@ -173,10 +173,10 @@ def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kerne
 def kind_of(operation: Operation) -> Kind:
     """The kind of an operation's kernel."""
     name = operation.name
-    if operation.phase == "optimizer":
-        return Kind.OPTIMIZER
     if name in _PRODUCTS:
         return _PRODUCTS[name]
+    if operation.phase == "optimizer":
+        return Kind.OPTIMIZER
     if name in _CONVOLUTIONS and operation.shape:
         return _convolution(operation)
     if name in _NAMED:

@@ -285,6 +285,8 @@ def least_bytes(workload: Workload, parameters: float) -> float:
 _STATES = {
     Optimizer.ADAMW: 2,
     Optimizer.ADAMW_FOREACH: 2,
+    Optimizer.SCHEDULE_FREE_ADAMW: 2,
+    Optimizer.MUON: 1,
     Optimizer.LION: 1,
     Optimizer.SGD_MOMENTUM: 1,
     Optimizer.RMSPROP: 1,

@@ -47,7 +47,8 @@ def test_the_name_tells_the_kind(name: str, kind: Kind) -> None:
     assert kind_of(operation(name)) is kind
 
 
-def test_whatever_the_optimizer_does_is_of_one_kind() -> None:
+def test_what_the_optimizer_does_is_of_one_kind_but_for_its_products() -> None:
+    assert kind_of(operation("aten.addmm", phase="optimizer")) is Kind.PRODUCT
     for name in ("aten.add", "aten._fused_adamw_", "aten.linalg_vector_norm"):
         assert kind_of(operation(name, phase="optimizer")) is Kind.OPTIMIZER
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.choices import Optimizer
-from engine.errors import EngineError
+from engine.errors import EngineError, InvalidInput
 from engine.step.batches import make_batch
 from engine.step.optimizers import make_optimizer
 from engine.step.optimizers.bitsandbytes_adamw import AdamW8bitLayout
@@ -64,3 +64,42 @@ def test_frozen_parameters_get_no_state() -> None:
     optimizer = make_optimizer(Optimizer.SGD, layer, predicting=False)
     assert optimizer is not None
     assert optimizer.param_groups[0]["params"] == [layer.weight]
+
+
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize(
+    ("model", "apart"),
+    [
+        ("bert", ["embeddings", "classifier", "norm", "bias"]),
+        ("gpt2", ["wte", "wpe", "ln_", "bias"]),
+        ("mistral-7b", ["embed_tokens", "lm_head", "norm"]),
+        ("t5-small", ["shared", "relative_attention_bias", "layer_norm"]),
+        ("qwen3-30b-a3b", ["embed_tokens", "lm_head", "norm", "experts"]),
+    ],
+)
+def test_muon_trains_hidden_matrices_alone(model: str, apart: list[str]) -> None:
+    built = build_model(small_workload(model))
+    optimizer = make_optimizer(Optimizer.MUON, built, predicting=False)
+    assert optimizer is not None
+    muon, *others = optimizer.param_groups
+    by_muon = {id(parameter) for parameter in muon["params"]}
+    by_adamw = {id(parameter) for group in others for parameter in group["params"]}
+    for name, parameter in built.named_parameters():
+        is_apart = any(part in name.lower() for part in apart)
+        assert (id(parameter) in by_adamw) == is_apart, name
+        assert (id(parameter) in by_muon) != is_apart, name
+
+
+@pytest.mark.usefixtures("small_models")
+def test_muon_trains_the_matrices_of_adapters() -> None:
+    built = build_model(small_workload("mistral-7b", lora_rank=4))
+    optimizer = make_optimizer(Optimizer.MUON, built, predicting=False)
+    assert isinstance(optimizer, torch.optim.Muon)
+    (group,) = optimizer.param_groups
+    assert len(group["params"]) == 2 * 2 * 7  # two matrices, two blocks, seven layers
+
+
+@pytest.mark.usefixtures("small_models")
+def test_muon_needs_matrices() -> None:
+    with pytest.raises(InvalidInput, match="matrices"):
+        prepare(workload := small_workload("resnet", optimizer="muon"), build_model(workload))

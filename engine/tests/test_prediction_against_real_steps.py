@@ -67,6 +67,10 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
         for model in ("bert", "gpt2")
         for slow, fields in (
             (False, {"optimizer": "adamw-foreach"}),
+            (False, {"optimizer": "schedule-free-adamw"}),
+            (False, {"optimizer": "muon"}),
+            (True, {"optimizer": "muon", "precision": "fp16-mixed"}),
+            (True, {"optimizer": "muon", "lora_rank": 4, "precision": "bf16-true"}),
             (True, {"optimizer": "adafactor"}),
             (True, {"optimizer": "lion"}),
             (True, {"optimizer": "rmsprop"}),

@@ -78,6 +78,10 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     assert "scaler.scale(loss).backward()" in texts(precision="fp16-mixed")["PyTorch"]
     assert "if number % 4 == 0:" in texts(gradient_accumulation=4)["PyTorch"]
     assert "adamw_bnb_8bit" in texts(optimizer="adamw-8bit")["Trainer"]
+    muon = texts(optimizer="muon")
+    assert "optimizer = memorymark.step.optimizers.muon_with_adamw(model" in muon["Trainer"]
+    assert "optimizers=(optimizer, None)" in muon["Trainer"]
+    assert "optimizers=" not in texts(optimizer="schedule-free-adamw")["Trainer"]
     spread = texts(parallelism="fsdp", world_size=2)
     assert 'fsdp="full_shard"' in spread["Trainer"]
     assert 'devices=2, strategy="fsdp"' in spread["Lightning"]

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .making import make_optimizer
+from .muon import muon_with_adamw
 
-__all__ = ["make_optimizer"]
+__all__ = ["make_optimizer", "muon_with_adamw"]

@@ -10,6 +10,8 @@ import torch
 from ...choices import Optimizer
 from .bitsandbytes_adamw import AdamW8bitLayout, bitsandbytes_adamw
 from .lion import Lion
+from .muon import muon_with_adamw
+from .schedule_free import ScheduleFreeAdamW
 
 _LEARNING_RATE = 1e-5
 
@@ -30,12 +32,15 @@ def make_optimizer(
 
     Raises:
         EngineError: If the optimizer needs a package that is not installed.
+        InvalidInput: If it has no parameter to update.
     """
     if optimizer is Optimizer.NONE:
         return None
     if optimizer is Optimizer.ADAMW_8BIT and not predicting:
         measured: torch.optim.Optimizer = bitsandbytes_adamw()(_trained(model), lr=_LEARNING_RATE)
         return measured
+    if optimizer is Optimizer.MUON:
+        return muon_with_adamw(model, lr=_LEARNING_RATE)
     return _MAKERS[optimizer](_trained(model))
 
 
@@ -60,6 +65,7 @@ _MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
     Optimizer.ADAMW_FOREACH: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.ADAMW_8BIT: lambda p: AdamW8bitLayout(p, lr=_LEARNING_RATE),
     Optimizer.ADAFACTOR: _adafactor,
+    Optimizer.SCHEDULE_FREE_ADAMW: lambda p: ScheduleFreeAdamW(p, lr=_LEARNING_RATE),
     Optimizer.LION: lambda p: Lion(p, lr=_LEARNING_RATE),
     Optimizer.RMSPROP: lambda p: torch.optim.RMSprop(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.ADAGRAD: lambda p: torch.optim.Adagrad(p, lr=_LEARNING_RATE, foreach=True),
