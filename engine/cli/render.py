@@ -254,10 +254,14 @@ def _notes(trials: Sequence[Trial]) -> list[str]:
     slowed = [trial for trial in trials if trial.fits and trial.alloc_retries]
     notes += [
         f"Batch {trial.batch_size:,} fits, but the caching allocator had to release its cache "
-        f"{trial.alloc_retries:,} times, which slows training down."
+        f"{_times(trial.alloc_retries)}, which slows training down."
         for trial in slowed
     ]
     return notes
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _trial_row(trial: Trial, counted: Tokens | None) -> list[str]:
