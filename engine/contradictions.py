@@ -106,10 +106,6 @@ CONTRADICTIONS = (
         "diffusers' scripts train adapters alone; leave it empty",
     ),
     Contradiction(
-        {"quantization": _QUANTIZED, "parallelism": one_of(Parallelism.FSDP)},
-        "4-bit weights are not predicted with fsdp; choose ddp or none",
-    ),
-    Contradiction(
         {"quantization": _QUANTIZED},
         "4-bit weights are not predicted for models of {workload.preset.package}; choose none",
         _is_of_a_package,

@@ -189,9 +189,9 @@ def _pytorch(workload: Workload, batch_size: int) -> str:
     )
 
 
-def _model(workload: Workload) -> list[str]:
+def _model(workload: Workload) -> list[str | None]:
     """What is done to the model itself, in the order in which it is done."""
-    lines = []
+    lines: list[str | None] = []
     if workload.quantization is Quantization.NF4:
         lines += _loaded_in_4bit(workload)
     elif workload.precision is Precision.BF16_TRUE:
@@ -208,15 +208,17 @@ def _model(workload: Workload) -> list[str]:
     return lines
 
 
-def _loaded_in_4bit(workload: Workload) -> list[str]:
+def _loaded_in_4bit(workload: Workload) -> list[str | None]:
     """The model loaded anew; weights in 4 bits cannot be made of those on the GPU."""
     half = _HALF.get(workload.precision, "float32")
     is_bf16 = workload.precision is Precision.BF16_TRUE
     whole, computed = ("bfloat16", "bfloat16") if is_bf16 else ("float32", half)
+    is_sharded = workload.parallelism is Parallelism.FSDP
     return [
         "quantized = BitsAndBytesConfig(",
         '    load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,',
         f"    bnb_4bit_compute_dtype=torch.{computed},",
+        f"    bnb_4bit_quant_storage=torch.{computed}," if is_sharded else None,
         ")",
         "model = type(model).from_pretrained(",
         f"    model.name_or_path, dtype=torch.{whole}, quantization_config=quantized",

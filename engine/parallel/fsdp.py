@@ -21,13 +21,14 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_reduce
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from torch.distributed.tensor import _op_schema
+from torch.distributed.tensor import DTensor, _op_schema
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..choices import Precision
 from ..errors import InvalidInput
+from ..step.quantizing import place_quantized
 from ..tracing.trace import Category
 from ..workload import Workload
 from .group_recorder import GroupRecorder
@@ -58,10 +59,27 @@ def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> to
     }
     try:
         for module in (*repeated_blocks(model), model):
+            _check_formats(module)
+            place_quantized(module, device)
             fully_shard(module, **options)
     except ValueError as error:  # a parameter without dimensions, as CLIP has
         raise InvalidInput({"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}) from error
     return model
+
+
+def _check_formats(module: torch.nn.Module) -> None:
+    """Refuse what FSDP refuses in its first step: gradients of one group in several formats."""
+    trained = {
+        parameter.dtype
+        for parameter in module.parameters()
+        if parameter.requires_grad and not isinstance(parameter, DTensor)
+    }
+    if len(trained) > 1:
+        message = (
+            "FSDP reduces gradients of one number format, and here adapters are trained in fp32 "
+            "and other weights in bf16; choose bf16-mixed"
+        )
+        raise InvalidInput({"precision": message})
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..choices import Adapter, Quantization
+from ..choices import Adapter, Parallelism, Quantization
 from ..errors import EngineError, InvalidInput
 from ..models.tasks import Task
 from ..workload import Workload
@@ -44,7 +44,8 @@ def adapt(model: Any, workload: Workload, *, predicting: bool) -> torch.nn.Modul
     if workload.frozen_backbone:
         _freeze(model, workload)
     if workload.quantization is not Quantization.NONE:
-        quantize(model, workload.precision, predicting=predicting)
+        sharded = workload.parallelism is Parallelism.FSDP
+        quantize(model, workload.precision, sharded=sharded, predicting=predicting)
     if workload.lora_rank is not None:
         if workload.gradient_checkpointing and workload.task is not Task.TEXT_TO_IMAGE:
             _check_embeddings(model, workload)

@@ -38,12 +38,14 @@ _COMPUTED_IN = {
 }
 
 
-def quantize(model: Any, precision: Precision, *, predicting: bool) -> None:
+def quantize(model: Any, precision: Precision, *, sharded: bool, predicting: bool) -> None:
     """Keep the weights of a model's linear layers, except its head, in 4 bits.
 
     Args:
         model: A transformers model; its layers are replaced.
         precision: Decides the number format of the products (``bnb_4bit_compute_dtype``).
+        sharded: Whether FSDP will shard them. It takes floating-point numbers only, so that the
+            bytes are kept as numbers of the format that it gathers (``bnb_4bit_quant_storage``).
         predicting: Whether its steps are traced and never run; else bitsandbytes quantizes the
             weights once the model is placed on its device.
 
@@ -52,6 +54,7 @@ def quantize(model: Any, precision: Precision, *, predicting: bool) -> None:
         EngineError: If the step is to run and bitsandbytes is not installed.
     """
     dtype = _COMPUTED_IN.get(precision, torch.float32)
+    stored = dtype if sharded else torch.uint8
     make = QuantizedLayout if predicting else _bitsandbytes_layer
     kept = _kept_whole(model)
     found = {
@@ -64,7 +67,7 @@ def quantize(model: Any, precision: Precision, *, predicting: bool) -> None:
             {"quantization": "it has no linear layers besides its head; choose none"}
         )
     for name, module in found.items():
-        model.set_submodule(name, make(_as_linear(module), dtype))
+        model.set_submodule(name, make(_as_linear(module), dtype, stored))
     model.is_loaded_in_4bit = True  # for peft
 
 
@@ -101,25 +104,36 @@ class QuantizedLayout(torch.nn.Linear):
 
     Each weight takes half a byte, each 64 of them a scale of one byte, each 256 scales one of four.
     A product takes the whole weight in the format that it computes in, for as long as it runs.
+
+    The scales are no parameters: FSDP shards the weight alone, and each GPU keeps all scales.
     """
 
-    def __init__(self, layer: torch.nn.Linear, dtype: torch.dtype) -> None:
+    scales: torch.Tensor
+    offset: torch.Tensor
+
+    def __init__(
+        self, layer: torch.nn.Linear, dtype: torch.dtype, stored: torch.dtype = torch.uint8
+    ) -> None:
         with torch.device("meta"):
             super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
         device = layer.weight.device
         scales = -(-layer.weight.numel() // _BLOCK)
-        self.weight = _frozen((layer.weight.numel() + 1) // 2, 1, device=device)
-        if layer.bias is not None:  # which the first step casts, for good
-            self.bias = torch.nn.Parameter(layer.bias.detach().to(dtype), requires_grad=False)
+        rows = (layer.weight.numel() + 1) // (2 * stored.itemsize)
+        self.weight = torch.nn.Parameter(
+            torch.empty((rows, 1), dtype=stored, device=device), requires_grad=False
+        )
+        if layer.bias is not None:  # the first step casts it, for good if it is not gathered anew
+            kept_in = dtype if stored is torch.uint8 else layer.bias.dtype
+            self.bias = torch.nn.Parameter(layer.bias.detach().to(kept_in), requires_grad=False)
         self.dtype = dtype
-        self.scales = _frozen(scales, device=device)
-        self.offset = _frozen(device=device, dtype=torch.float32)
-        for name, size in (
-            ("scales_of_scales", -(-scales // _SCALES_BLOCK)),
-            ("values", 16),
-            ("values_of_scales", 256),
+        for name, shape, kept_in in (
+            ("scales", (scales,), torch.uint8),
+            ("offset", (), torch.float32),
+            ("scales_of_scales", (-(-scales // _SCALES_BLOCK),), torch.float32),
+            ("values", (16,), torch.float32),
+            ("values_of_scales", (256,), torch.float32),
         ):
-            self.register_parameter(name, _frozen(size, device=device, dtype=torch.float32))
+            self.register_buffer(name, torch.empty(shape, dtype=kept_in, device=device))
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         """The product; the result has the format of what is given."""
@@ -152,6 +166,13 @@ class _Product(torch.autograd.Function):
         return torch.matmul(gradient, whole), None
 
 
+def place_quantized(model: torch.nn.Module, device: str) -> None:
+    """Let bitsandbytes quantize the weights of a module, which it does on the way to a device."""
+    for layer in model.modules():
+        if type(layer.__dict__["_parameters"].get("weight")).__name__ == "Params4bit":
+            layer.to(device)
+
+
 def adapted_layout() -> type[torch.nn.Module]:
     """The adapter that peft puts on a 4-bit layer, for :class:`QuantizedLayout`.
 
@@ -175,13 +196,9 @@ def adapted_layout() -> type[torch.nn.Module]:
     return AdaptedLayout
 
 
-def _frozen(
-    *size: int, device: torch.device, dtype: torch.dtype = torch.uint8
-) -> torch.nn.Parameter:
-    return torch.nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
-
-
-def _bitsandbytes_layer(layer: torch.nn.Linear, dtype: torch.dtype) -> torch.nn.Module:
+def _bitsandbytes_layer(
+    layer: torch.nn.Linear, dtype: torch.dtype, stored: torch.dtype
+) -> torch.nn.Module:
     try:
         from bitsandbytes.nn import Linear4bit, Params4bit  # optional, for real steps
     except ImportError as error:
@@ -196,11 +213,17 @@ def _bitsandbytes_layer(layer: torch.nn.Linear, dtype: torch.dtype) -> torch.nn.
         compute_dtype=dtype,
         compress_statistics=True,
         quant_type="nf4",
+        quant_storage=stored,
         device="meta",
     )
     weight = layer.weight.detach().to(dtype)
     quantized.weight = Params4bit(
-        weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=quantized
+        weight,
+        requires_grad=False,
+        compress_statistics=True,
+        quant_type="nf4",
+        quant_storage=stored,
+        module=quantized,
     )
     quantized.bias = layer.bias
     return quantized

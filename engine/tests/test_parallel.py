@@ -161,6 +161,8 @@ def test_ddp_sends_each_gradient_around_the_ring_twice(world_size: int) -> None:
         ("llama-3.2-1b", {"gradient_checkpointing": True}),
         ("bert", {"precision": "bf16-mixed"}),
         ("bert", {"frozen_backbone": True}),
+        ("bert", {"lora_rank": 4}),
+        ("llama-3.2-1b", {"lora_rank": 4, "precision": "bf16-true"}),
     ],
 )
 def test_fsdp_on_fake_tensors_equals_fsdp_on_real_ones(model: str, fields: dict[str, Any]) -> None:

@@ -11,12 +11,15 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from engine.allocator.caching import ALLOCATE
 from engine.errors import EngineError, InvalidInput
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.parallel.group import among_gpus
 from engine.prediction.tracer import trace
+from engine.step.batches import make_batch
 from engine.step.quantizing import QuantizedLayout
-from engine.step.training import build_model
+from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category
@@ -43,7 +46,7 @@ def layers(model: torch.nn.Module) -> dict[str, QuantizedLayout]:
 
 def test_a_weight_takes_half_a_byte_and_its_share_of_the_scales() -> None:
     layer = QuantizedLayout(torch.nn.Linear(4096, 1024, bias=False), torch.bfloat16)
-    tensors = list(layer.parameters())
+    tensors = [*layer.parameters(), *layer.buffers()]
     count = 4096 * 1024
     scales = count // 64
     tables = 4 * (16 + 256) + 4  # the two number formats, and the mean of the scales
@@ -112,7 +115,6 @@ def test_it_takes_less_memory_than_lora() -> None:
     ("fields", "expected"),
     [
         ({}, "set a LoRA rank"),
-        ({"lora_rank": 4, "parallelism": "fsdp", "world_size": 2}, "fsdp"),
         ({"lora_rank": 4, "model": "timm/resnet50"}, "timm"),
     ],
 )
@@ -155,9 +157,56 @@ def _bytes_of_scales(workload: Workload) -> int:
     return sum(
         tensor.nbytes
         for layer in layers(build_model(workload, predicting=True)).values()
-        for name, tensor in layer.named_parameters()
-        if name not in ("weight", "bias")
+        for tensor in layer.buffers()
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bert", "gpt2", "llama-3.2-1b"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-true", "bf16-mixed"])
+def test_shards_are_those_of_bitsandbytes_to_the_byte(model: str, precision: str) -> None:
+    if (model, precision) == ("bert", "bf16-true"):
+        pytest.skip("its head is trained whole, in another format than its adapters")
+    pytest.importorskip("bitsandbytes")
+    workload = qlora(
+        model,
+        precision=precision,
+        gradient_checkpointing=True,
+        sequence_length=16,
+        parallelism="fsdp",
+        world_size=4,
+    )
+    with among_gpus(workload) as group, _seen_by_the_recorder():
+        training = prepare(workload, group.spread(build_model(workload)))
+        recorder = group.recorder(training, BATCH_SIZE, None)
+        batch = make_batch(workload, BATCH_SIZE)
+        for _ in range(2):
+            recorder.record_step(lambda: training_step(training, batch))
+    measured, _ = recorder.trace.peak_by_category()
+    predicted, _ = trace(workload, BATCH_SIZE, None).peak_by_category()
+    assert predicted == measured + _bytes_of_scales(workload)
+
+
+def test_shards_of_one_group_are_trained_in_one_format() -> None:
+    fields = {"precision": "bf16-true", "parallelism": "fsdp", "world_size": 2}
+    with pytest.raises(InvalidInput) as raised:
+        trace(qlora("bert", **fields), BATCH_SIZE, A10)
+    assert "bf16-mixed" in raised.value.fields["precision"]
+
+
+def test_each_gpu_keeps_its_share_of_the_weights_and_all_scales() -> None:
+    fields = {"precision": "bf16-true", "parallelism": "fsdp", "world_size": 2}
+    workload = qlora("mistral-7b", **fields)
+    traced = trace(workload, BATCH_SIZE, A10)
+    whole = sum(
+        parameter.nbytes for parameter in build_model(workload, predicting=True).parameters()
+    )
+    alive: set[int] = set()
+    for kind, tensor in traced.events:
+        (alive.add if kind == ALLOCATE else alive.discard)(tensor)
+    kept = sum(traced.sizes[one] for one in alive if traced.categories[one] is Category.PARAMETERS)
+    scales = _bytes_of_scales(workload)
+    assert kept == pytest.approx(whole / 2 + scales, rel=0.01)
 
 
 @contextmanager

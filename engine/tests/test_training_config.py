@@ -85,3 +85,8 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     spread = texts(parallelism="fsdp", world_size=2)
     assert 'fsdp="full_shard"' in spread["Trainer"]
     assert 'devices=2, strategy="fsdp"' in spread["Lightning"]
+    shards: dict[str, Any] = {"parallelism": "fsdp", "world_size": 2, "quantization": "nf4"}
+    assert (
+        "quant_storage=torch.bfloat16"
+        in texts(precision="bf16-true", lora_rank=8, **shards)["Trainer"]
+    )
