@@ -40,6 +40,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "quantization": str,
     "frozen_backbone": lambda _: "frozen backbone",
     "gradient_checkpointing": lambda _: "checkpointing",
+    "checkpoint_every": lambda every: f"1 layer in {every} recomputed",
     "gradient_accumulation": lambda count: f"accumulation {count:,}",
     "global_batch_size": lambda size: f"global batch {size:,}",
     "attention": lambda kind: f"{kind} attention",

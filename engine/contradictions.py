@@ -76,6 +76,7 @@ _GIVEN = other_than(None)
 _NOT_GIVEN = one_of(None)
 _NAMED = other_than(None, "")
 _ON = one_of(True)
+_OFF = one_of(False)
 _QUANTIZED = other_than(Quantization.NONE)
 _IN_FP32 = one_of(Precision.FP32, Precision.TF32)
 _NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT, Optimizer.MUON)
@@ -96,6 +97,10 @@ CONTRADICTIONS = (
     Contradiction(
         {"adapter": one_of(Adapter.DORA), "quantization": _QUANTIZED},
         "DoRA on 4-bit weights is not predicted; choose lora or no quantization",
+    ),
+    Contradiction(
+        {"checkpoint_every": other_than(1), "gradient_checkpointing": _OFF},
+        "without gradient checkpointing no layer is recomputed; switch it on or leave this at 1",
     ),
     Contradiction(
         {"modules_to_save": _NAMED, "lora_rank": _NOT_GIVEN},

@@ -45,6 +45,7 @@ class Group(Choice):
     LIMIT = "limit", "Memory limit and allocator"
     TRAINING = "training", "Training"
     OPTIONS = "options", "Training options"
+    SAVERS = "savers", "Memory savers"
     ADAPTERS = "adapters", "Adapters and quantization"
     SEVERAL = "several", "Multi-GPU"
     TASK = "task", "Task and labels"
@@ -53,7 +54,14 @@ class Group(Choice):
     @property
     def is_rare(self) -> bool:
         """Whether its fields are rarely changed: folded on the form, listed only if changed."""
-        return self in (Group.LIMIT, Group.OPTIONS, Group.ADAPTERS, Group.SEVERAL, Group.TASK)
+        return self in (
+            Group.LIMIT,
+            Group.OPTIONS,
+            Group.SAVERS,
+            Group.ADAPTERS,
+            Group.SEVERAL,
+            Group.TASK,
+        )
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ NEW_IN_TRIALS = (
     "operations_seconds",
 )  # fmt: skip
 NEW_IN_WORKLOADS = (
-    "task", "label_count", "attention", "gradient_checkpointing", "use_cache",
+    "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
     "gradient_accumulation",
     "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",
     "frozen_backbone", "compile", "parallelism", "world_size",

@@ -55,6 +55,11 @@ def test_a_setting_that_is_not_usual_has_a_chip(changed: dict[str, Any], chip: s
     assert chips_of(make_request(**changed), A10) == ["fp32", "128 tokens", chip, A10]
 
 
+def test_layers_recomputed_by_turns_have_a_chip_beside_checkpointing() -> None:
+    chips = chips_of(make_request(gradient_checkpointing=True, checkpoint_every=2), A10)
+    assert chips[-3:-1] == ["checkpointing", "1 layer in 2 recomputed"]
+
+
 def test_requests_of_the_first_version_have_chips_too() -> None:
     stored = {name: value for name, value in make_request().items() if name not in NEW_IN_WORKLOADS}
     assert chips_of(stored, A10) == ["fp32", "128 tokens", A10]

@@ -111,6 +111,7 @@ def _trainer(workload: Workload, batch_size: int) -> str:
             "momentum=0.9" if workload.optimizer is Optimizer.SGD_MOMENTUM else None
         ),
         "gradient_checkpointing": _true(workload.gradient_checkpointing),
+        "activation_checkpointing_kwargs": _checkpointing_arguments(workload),
         "torch_compile": _true(workload.compile),
         "fsdp": _quoted("full_shard" if workload.parallelism is Parallelism.FSDP else None),
     }
@@ -126,13 +127,24 @@ def _trainer(workload: Workload, batch_size: int) -> str:
         '    "output",',
         *arguments,
         ")",
-        *_model(replace(workload, gradient_checkpointing=False, compile=False)),
+        *_model(_left_to_trainer(workload)),
         f"optimizer = {made}" if made else None,
         'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
         "trainer = Trainer(",
         f"    model, arguments, train_dataset=dataset, {passed}callbacks=[recorder]",
         ")",
     )
+
+
+def _left_to_trainer(workload: Workload) -> Workload:
+    """The workload without what the arguments of a Trainer switch on."""
+    return replace(workload, gradient_checkpointing=False, checkpoint_every=1, compile=False)
+
+
+def _checkpointing_arguments(workload: Workload) -> str:
+    """How layers are recomputed, for a Trainer; empty for its own way."""
+    every = workload.checkpoint_every
+    return f'{{"every_n_layers": {every}}}' if every > 1 else ""
 
 
 def _lightning(workload: Workload, batch_size: int) -> str:
@@ -202,10 +214,17 @@ def _model(workload: Workload) -> list[str | None]:
     if workload.frozen_backbone:
         lines.append("model.base_model.requires_grad_(False)")
     if workload.gradient_checkpointing:
-        lines.append("model.gradient_checkpointing_enable()")
+        lines.append(_checkpointing(workload))
     if workload.compile:
         lines.append("model = torch.compile(model)")
     return lines
+
+
+def _checkpointing(workload: Workload) -> str:
+    every = workload.checkpoint_every
+    if every > 1:
+        return f"model.activation_checkpointing_enable(every_n_layers={every})"
+    return "model.gradient_checkpointing_enable()"
 
 
 def _loaded_in_4bit(workload: Workload) -> list[str | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..answer.ladder import (
     CHECKPOINTING,
@@ -74,7 +75,7 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     if workload.optimizer is Optimizer.ADAMW_FOREACH:
         moves.append(Move("fused AdamW", {"optimizer": Optimizer.ADAMW}))
     if workload.gradient_checkpointing:
-        moves.append(Move(NO_CHECKPOINTING, {"gradient_checkpointing": False}))
+        moves.append(Move(NO_CHECKPOINTING, _without_checkpointing(workload)))
     else:
         moves.append(Move(CHECKPOINTING, {"gradient_checkpointing": True}))
     if workload.use_cache and not workload.gradient_checkpointing:  # which switches it off
@@ -87,6 +88,12 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     if not workload.frozen_backbone:
         moves += _of_adapters(workload)
     return moves
+
+
+def _without_checkpointing(workload: Workload) -> dict[str, Any]:
+    """The fields that switch it off, with those that say how it is done."""
+    said = {"gradient_checkpointing": False, "checkpoint_every": 1}
+    return {name: value for name, value in said.items() if getattr(workload, name) != value}
 
 
 def _of_adapters(workload: Workload) -> Iterator[Move]:

@@ -12,8 +12,8 @@ from ..choices import Adapter, Parallelism, Quantization
 from ..errors import EngineError, InvalidInput
 from ..models.tasks import Task
 from ..workload import Workload
+from .checkpointing import check_embeddings, checkpoint
 from .quantizing import QuantizedLayout, adapted_layout, quantize
-from .transformers_versions import enable_checkpointing
 
 _PEFT_TASKS = {
     "sequence-classification": "SEQ_CLS",
@@ -40,7 +40,7 @@ def adapt(model: Any, workload: Workload, *, predicting: bool) -> torch.nn.Modul
         EngineError: If a package for it is not installed.
     """
     if workload.gradient_checkpointing:
-        _checkpoint(model, workload)
+        checkpoint(model, workload)
     if workload.frozen_backbone:
         _freeze(model, workload)
     if workload.quantization is not Quantization.NONE:
@@ -48,37 +48,10 @@ def adapt(model: Any, workload: Workload, *, predicting: bool) -> torch.nn.Modul
         quantize(model, workload.precision, sharded=sharded, predicting=predicting)
     if workload.lora_rank is not None:
         if workload.gradient_checkpointing and workload.task is not Task.TEXT_TO_IMAGE:
-            _check_embeddings(model, workload)
+            check_embeddings(model, workload)
         model = _with_lora(model, workload, workload.lora_rank)
     adapted: torch.nn.Module = model
     return adapted
-
-
-def _checkpoint(model: Any, workload: Workload) -> None:
-    name = workload.preset.display_name
-    if not model.supports_gradient_checkpointing:
-        raise InvalidInput({"gradient_checkpointing": f"transformers has none for {name}"})
-    enable_checkpointing(model)
-
-
-def _check_embeddings(model: Any, workload: Workload) -> None:
-    """Refuse models whose embeddings return several tensors, as Swin's do.
-
-    For checkpointing, peft has transformers ask for gradients of the one tensor that they return.
-    """
-
-    def check(_module: torch.nn.Module, _given: object, output: object) -> None:
-        if not isinstance(output, torch.Tensor):
-            name = workload.preset.display_name
-            raise InvalidInput(
-                {"gradient_checkpointing": f"peft fails with it on {name}; switch it or LoRA off"}
-            )
-
-    try:
-        embeddings = model.get_input_embeddings()
-    except NotImplementedError:  # transformers asks for no gradients either
-        return
-    embeddings.register_forward_hook(check)
 
 
 def _freeze(model: Any, workload: Workload) -> None:

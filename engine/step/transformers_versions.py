@@ -133,6 +133,19 @@ def enable_checkpointing(model: Any) -> None:
         model.gradient_checkpointing_enable({"use_reentrant": False})
 
 
+def checkpointed_layers(model: torch.nn.Module) -> list[Any]:
+    """The layers that are recomputed each by itself, in the order of the model.
+
+    None in releases before 4.53, where the stack around them decides for all of them, and in models
+    that have their own way.
+    """
+    if VERSION < (4, 53):
+        return []
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
 def image_processor(name: str) -> Any:
     """The class of that name; before 5.0 those on Pillow had no suffix."""
     return getattr(transformers, name, None) or getattr(transformers, name.removesuffix("Pil"))

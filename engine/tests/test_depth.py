@@ -96,6 +96,14 @@ def test_blocks_of_two_kinds_are_numbered_where_they_have_a_number() -> None:
 
 
 @small
+def test_layers_recomputed_by_turns_repeat_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep(monkeypatch, num_hidden_layers=24)
+    fields = {"gradient_checkpointing": True, "checkpoint_every": 2}
+    how = assert_same_as_whole(small_workload("llama-3.2-1b", **fields))
+    assert how == "with 4 to 8 blocks in place of 24"
+
+
+@small
 def test_the_shards_of_a_deep_model_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=19)
     workload = small_workload("llama-3.2-1b", parallelism="fsdp", world_size=2)

@@ -78,6 +78,12 @@ def test_accumulation_is_traded_for_batch_at_the_same_global_batch() -> None:
     assert (move.fields, move.learning) == ({"global_batch_size": 32}, Learning.NONE)
 
 
+def test_without_checkpointing_no_layer_is_chosen() -> None:
+    request = ask(gradient_checkpointing=True, checkpoint_every=2)
+    (move,) = (m for m in moves_for(request, GPUS["a10"]) if m.name == NO_CHECKPOINTING)
+    assert move.fields == {"gradient_checkpointing": False, "checkpoint_every": 1}
+
+
 def test_more_gpus_are_for_a_workload_on_one() -> None:
     assert [move.fields["world_size"] for move in sharded(ask())] == [2, 4, 8]
     assert sharded(ask(parallelism="ddp", world_size=2)) == []

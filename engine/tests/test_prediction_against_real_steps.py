@@ -78,6 +78,8 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
             (True, {"optimizer": "sgd", "precision": "fp16-mixed"}),
             (False, {"optimizer": "adafactor", "precision": "fp16-mixed"}),
             (True, {"gradient_checkpointing": True}),
+            (False, {"gradient_checkpointing": True, "checkpoint_every": 2}),
+            (True, {"gradient_checkpointing": True, "checkpoint_every": 2, "lora_rank": 4}),
             (False, {"attention": "eager"}),
             (False, {"attention": "flash", "precision": "bf16-mixed"}),
             (True, {"lora_rank": 4}),

@@ -75,6 +75,9 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     quantized = texts(precision="bf16-true", lora_rank=8, quantization="nf4")["PyTorch"]
     assert "load_in_4bit=True" in quantized
     assert "model.to(" not in quantized
+    some = texts(gradient_checkpointing=True, checkpoint_every=3)
+    assert 'activation_checkpointing_kwargs={"every_n_layers": 3}' in some["Trainer"]
+    assert "model.activation_checkpointing_enable(every_n_layers=3)" in some["PyTorch"]
     assert "scaler.scale(loss).backward()" in texts(precision="fp16-mixed")["PyTorch"]
     assert "if number % 4 == 0:" in texts(gradient_accumulation=4)["PyTorch"]
     assert "adamw_bnb_8bit" in texts(optimizer="adamw-8bit")["Trainer"]

@@ -45,14 +45,6 @@ class TrainingSettings:
             Group.OPTIONS,
         ),
     ] = Attention.SDPA
-    gradient_checkpointing: Annotated[
-        bool,
-        Described(
-            "Gradient checkpointing",
-            "Recomputes activations in backward, layer by layer: less memory, slower.",
-            Group.OPTIONS,
-        ),
-    ] = False
     use_cache: Annotated[
         bool | None,
         Described(

@@ -18,6 +18,7 @@ from ..models.tasks import SIZES, Kind, Task, spoken
 from ..parsing import collect, unknown_fields
 from .adapters import Adapters
 from .sample import SampleSizes
+from .savers import Savers
 from .sharing import Sharing
 from .subject import Subject
 from .training import TrainingSettings
@@ -27,7 +28,7 @@ OWN_CONFIG = "own-config"
 
 
 @dataclass(frozen=True)
-class Workload(Sharing, Adapters, TrainingSettings, SampleSizes, Subject):
+class Workload(Sharing, Adapters, Savers, TrainingSettings, SampleSizes, Subject):
     """One way of training one model.
 
     Its fields are those of its bases, from the last to the first, and then its own.

@@ -1,0 +1,64 @@
+"""Which layers of a model are recomputed in backward, instead of keeping their activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..errors import InvalidInput
+from ..workload import Workload
+from .transformers_versions import checkpointed_layers, enable_checkpointing
+
+
+def checkpoint(model: Any, workload: Workload) -> None:
+    """Recompute the layers of a model in backward.
+
+    Args:
+        model: A transformers model, on the host.
+        workload: Says which layers.
+
+    Raises:
+        InvalidInput: If the model cannot recompute them.
+    """
+    name = workload.preset.display_name
+    if not model.supports_gradient_checkpointing:
+        raise InvalidInput({"gradient_checkpointing": f"transformers has none for {name}"})
+    enable_checkpointing(model)
+    if workload.checkpoint_every > 1:
+        _checkpoint_some(model, workload)
+
+
+def _checkpoint_some(model: torch.nn.Module, workload: Workload) -> None:
+    """Leave every so many-th layer checkpointed, the first among them.
+
+    As ``every_n_layers`` of transformers (``_set_gradient_checkpointing`` in modeling_utils.py,
+    5.23), which counts the layers of all stacks together.
+    """
+    layers = checkpointed_layers(model)
+    if not layers:
+        name = workload.preset.display_name
+        message = f"the layers of {name} cannot be chosen one by one; leave this at 1"
+        raise InvalidInput({"checkpoint_every": message})
+    for number, layer in enumerate(layers):
+        layer.gradient_checkpointing = number % workload.checkpoint_every == 0
+
+
+def check_embeddings(model: Any, workload: Workload) -> None:
+    """Refuse models whose embeddings return several tensors, as Swin's do.
+
+    For checkpointing, peft has transformers ask for gradients of the one tensor that they return.
+    """
+
+    def check(_module: torch.nn.Module, _given: object, output: object) -> None:
+        if not isinstance(output, torch.Tensor):
+            name = workload.preset.display_name
+            raise InvalidInput(
+                {"gradient_checkpointing": f"peft fails with it on {name}; switch it or LoRA off"}
+            )
+
+    try:
+        embeddings = model.get_input_embeddings()
+    except NotImplementedError:  # transformers asks for no gradients either
+        return
+    embeddings.register_forward_hook(check)

@@ -1,0 +1,33 @@
+"""What a step does to need less memory, at the cost of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..fields import Described, Group, Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savers:
+    """What a step does to need less memory, at the cost of time."""
+
+    gradient_checkpointing: Annotated[
+        bool,
+        Described(
+            "Gradient checkpointing",
+            "Recomputes activations in backward, layer by layer: less memory, slower.",
+            Group.SAVERS,
+        ),
+    ] = False
+    checkpoint_every: Annotated[
+        int,
+        Interval(ge=1, le=64),
+        Described(
+            "Checkpoint every",
+            "Recomputes only every so many-th layer. 2 saves about half as much memory as 1, and "
+            "costs half the time.",
+            Group.SAVERS,
+            unit="layers",
+        ),
+    ] = 1
