@@ -48,6 +48,8 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "compile": lambda _: "compiled",
     "parallelism": lambda kind: kind.upper(),
     "world_size": lambda count: f"{count:,} GPUs",
+    "reduce_dtype": lambda kind: f"reduced in {kind}",
+    "shard_size": lambda count: f"sharded among {count:,}",
     "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
     "software": _software,
 }

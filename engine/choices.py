@@ -67,3 +67,11 @@ class Parallelism(Choice):
     NONE = "none", "none: one GPU"
     DDP = "ddp", "DDP: a whole copy on each GPU"
     FSDP = "fsdp", "FSDP: everything sharded"
+
+
+class ReduceDtype(Choice):
+    """The number format in which FSDP adds up the gradients of all GPUs."""
+
+    GATHERED = "gathered", "gathered: that of the gathered weights"
+    FP32 = "fp32", "fp32: exact sums"
+    BF16 = "bf16", "bf16: half as much to send"

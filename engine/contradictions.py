@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .choices import Adapter, Attention, Optimizer, Parallelism, Precision, Quantization
+from .choices import (
+    Adapter,
+    Attention,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Quantization,
+    ReduceDtype,
+)
 from .models.diffusion import IMAGE_MULTIPLE
 from .models.tasks import Task
 
@@ -144,6 +152,25 @@ CONTRADICTIONS = (
     Contradiction(
         {"world_size": one_of(1), "parallelism": other_than(Parallelism.NONE)},
         "give the number of GPUs that share the work, 2 or more",
+    ),
+    *(
+        Contradiction(
+            {name: values, "parallelism": other_than(Parallelism.FSDP)},
+            "only fsdp has this; leave it as it is or choose fsdp",
+        )
+        for name, values in (
+            ("reshard_after_forward", _GIVEN),
+            ("reduce_dtype", other_than(ReduceDtype.GATHERED)),
+            ("shard_size", _GIVEN),
+        )
+    ),
+    Contradiction(
+        {"shard_size": _GIVEN, "parallelism": one_of(Parallelism.FSDP)},
+        "enter a number that divides the number of GPUs and is smaller, or leave it empty",
+        lambda workload: (
+            workload.shard_size == workload.world_size
+            or workload.world_size % (workload.shard_size or 1) != 0
+        ),
     ),
     Contradiction(
         {"gradient_as_bucket_view": _ON, "parallelism": other_than(Parallelism.DDP)},

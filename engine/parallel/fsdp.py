@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed._tools.fake_collectives
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_reduce
@@ -26,7 +26,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..choices import Precision
+from ..choices import Precision, ReduceDtype
 from ..errors import InvalidInput
 from ..step.quantizing import place_quantized
 from ..tracing.trace import Category
@@ -34,13 +34,15 @@ from ..workload import Workload
 from .group_recorder import GroupRecorder
 
 _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
+_REDUCED = {ReduceDtype.FP32: torch.float32, ReduceDtype.BF16: torch.bfloat16}
 
 
 def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> torch.nn.Module:
     """Shard a model in the usual way: each repeated block by itself, the rest at the root.
 
     In mixed precision, blocks are gathered and gradients reduced in the lower precision, as Hugging
-    Face Accelerate sets it up. Gradients are reduced after every micro-batch.
+    Face Accelerate sets it up, unless the workload says otherwise. Gradients are reduced after
+    every micro-batch.
 
     Args:
         model: On the host, or on fake tensors. It is changed.
@@ -50,12 +52,12 @@ def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> to
     Raises:
         InvalidInput: If the model cannot be sharded.
     """
-    with unset_fake_temporarily():  # a mesh needs real values
-        mesh = init_device_mesh(device, (workload.world_size,))
     low = _MIXED.get(workload.precision)
+    reduced = _REDUCED.get(workload.reduce_dtype, low)
     options: dict[str, Any] = {
-        "mesh": mesh,
-        "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=low),
+        "mesh": _mesh(workload, device),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=reduced),
+        "reshard_after_forward": workload.reshard_after_forward,
     }
     try:
         for module in (*repeated_blocks(model), model):
@@ -65,6 +67,17 @@ def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> to
     except ValueError as error:  # a parameter without dimensions, as CLIP has
         raise InvalidInput({"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}) from error
     return model
+
+
+def _mesh(workload: Workload, device: str) -> DeviceMesh:
+    """All GPUs in one group, or in groups whose members with the same shard are replicas."""
+    shape: tuple[int, ...] = (workload.world_size,)
+    names: tuple[str, ...] = ("shard",)
+    if workload.shard_size is not None:
+        groups = workload.world_size // workload.shard_size
+        shape, names = (groups, workload.shard_size), ("replicate", "shard")
+    with unset_fake_temporarily():  # a mesh needs real values
+        return init_device_mesh(device, shape, mesh_dim_names=names)
 
 
 def _check_formats(module: torch.nn.Module) -> None:

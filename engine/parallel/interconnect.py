@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Parallelism, Precision
+from ..choices import Parallelism, Precision, ReduceDtype
 from ..gpus import Gpu
 from ..step.training import trainable_parameter_count
 from ..workload import Workload
@@ -91,8 +91,14 @@ def _link_caveat(world_size: int, gpu: Gpu) -> str:
 
 def _gradient_caveat(workload: Workload) -> str:
     if workload.parallelism is Parallelism.FSDP:
+        groups = workload.world_size // workload.shard_count
+        sharding = (
+            "full sharding"
+            if groups == 1
+            else f"sharding among {workload.shard_count:,} GPUs, {groups:,} times over,"
+        )
         return (
-            "Assumes full sharding with PyTorch's fully_shard (FSDP2), on each repeated block and "
+            f"Assumes {sharding} with PyTorch's fully_shard (FSDP2), on each repeated block and "
             "on the rest of the model."
         )
     if workload.gradient_as_bucket_view:
@@ -134,4 +140,5 @@ def unsynchronised_bytes(workload: Workload) -> int:
     count = trainable_parameter_count(workload)
     own = 2 if workload.precision is Precision.BF16_TRUE else 4
     reduced = 4 if workload.precision in (Precision.FP32, Precision.TF32) else 2
-    return count * reduced - count * own // workload.world_size
+    reduced = {ReduceDtype.FP32: 4, ReduceDtype.BF16: 2}.get(workload.reduce_dtype, reduced)
+    return count * reduced - count * own // workload.shard_count

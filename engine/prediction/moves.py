@@ -285,7 +285,7 @@ def least_bytes(workload: Workload, parameters: float) -> float:
             each += 2  # two states of one byte
     elif workload.quantization is Quantization.NF4:
         each = 0.5  # where neither head nor embeddings are large
-    shards = workload.world_size if workload.parallelism is Parallelism.FSDP else 1
+    shards = workload.shard_count
     return parameters * each / shards
 
 

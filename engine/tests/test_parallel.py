@@ -163,6 +163,11 @@ def test_ddp_sends_each_gradient_around_the_ring_twice(world_size: int) -> None:
         ("bert", {"frozen_backbone": True}),
         ("bert", {"lora_rank": 4}),
         ("llama-3.2-1b", {"lora_rank": 4, "precision": "bf16-true"}),
+        ("gpt2", {"reshard_after_forward": False}),
+        ("gpt2", {"reshard_after_forward": True, "precision": "bf16-mixed"}),
+        ("bert", {"reduce_dtype": "fp32", "precision": "bf16-mixed"}),
+        ("llama-3.2-1b", {"reduce_dtype": "fp32", "precision": "bf16-true"}),
+        ("gpt2", {"shard_size": 2}),
     ],
 )
 def test_fsdp_on_fake_tensors_equals_fsdp_on_real_ones(model: str, fields: dict[str, Any]) -> None:
@@ -229,6 +234,60 @@ def _most_alive(traced: Trace, category: Category) -> int:
             alive += traced.sizes[tensor] if kind == ALLOCATE else -traced.sizes[tensor]
             most = max(most, alive)
     return most
+
+
+def test_weights_that_are_not_resharded_are_gathered_once_and_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    smaller = Preset.config
+    monkeypatch.setattr(Preset, "config", lambda preset: smaller(preset) | {"num_hidden_layers": 5})
+    again, once = (
+        trace(shared("vit-b", "fsdp", optimizer="none", reshard_after_forward=value), 1, AMPERE)
+        for value in (True, False)
+    )
+    assert count(once, "c10d._allgather_base_") < count(again, "c10d._allgather_base_")
+    assert _most_alive(once, Category.PARAMETERS) > _most_alive(again, Category.PARAMETERS)
+
+
+def count(traced: Trace, name: str) -> int:
+    return sum(operation.name == name for operation in traced.operations)
+
+
+def test_groups_that_hold_replicas_shard_as_one_group_alone() -> None:
+    alone = trace(shared("bert", "fsdp", 4), BATCH_SIZE, AMPERE)
+    several = trace(shared("bert", "fsdp", 8, shard_size=4), BATCH_SIZE, AMPERE)
+    for category in (Category.PARAMETERS, Category.OPTIMIZER_STATE):
+        assert bytes_of(several, category) == bytes_of(alone, category)
+    assert count(several, "c10d.allreduce_") == 3  # each block's gradients, and the root's
+    assert count(alone, "c10d.allreduce_") == 0
+
+
+def test_gradients_reduced_in_fp32_are_sent_in_full() -> None:
+    sent = {}
+    for reduce_dtype in ("gathered", "fp32"):
+        workload = shared("bert", "fsdp", precision="bf16-mixed", reduce_dtype=reduce_dtype)
+        sent[reduce_dtype] = sum(
+            operation.bytes_moved
+            for operation in trace(workload, BATCH_SIZE, AMPERE).operations
+            if operation.name == "c10d._reduce_scatter_base_"
+        )
+    assert sent["fp32"] == 2 * sent["gathered"]
+
+
+@pytest.mark.parametrize("shard_size", [3, 4])
+def test_shard_groups_divide_the_gpus(shard_size: int) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        shared("bert", "fsdp", 4, shard_size=shard_size)
+    assert "divides the number of GPUs" in refused.value.fields["shard_size"]
+
+
+@pytest.mark.parametrize(
+    "field", [{"reshard_after_forward": False}, {"reduce_dtype": "fp32"}, {"shard_size": 2}]
+)
+def test_only_fsdp_has_its_options(field: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        shared("bert", "ddp", **field)
+    assert refused.value.fields.keys() == field.keys()
 
 
 def test_fsdp_gathers_in_half_precision_under_autocast() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import Parallelism
+from ..choices import Parallelism, ReduceDtype
 from ..fields import Described, Group, Interval
 
 
@@ -34,3 +34,40 @@ class Sharing:
             Group.SEVERAL,
         ),
     ] = False
+    reshard_after_forward: Annotated[
+        bool | None,
+        Described(
+            "Reshard after forward",
+            "Whether FSDP frees a block's gathered weights after forward and gathers them again in "
+            "backward. Off needs more memory and sends less, as ZeRO-2 does.",
+            Group.SEVERAL,
+            empty="as PyTorch: on, except for what is outside the blocks",
+        ),
+    ] = None
+    reduce_dtype: Annotated[
+        ReduceDtype,
+        Described(
+            "Gradient reduction",
+            "The number format in which FSDP adds up gradients. Mixed precision often reduces in "
+            "fp32.",
+            Group.SEVERAL,
+        ),
+    ] = ReduceDtype.GATHERED
+    shard_size: Annotated[
+        int | None,
+        Interval(ge=2, le=512),
+        Described(
+            "GPUs per shard group",
+            "FSDP shards among so many GPUs and copies the shards to the other groups (hybrid "
+            "sharding), such as 8 for one machine.",
+            Group.SEVERAL,
+            empty="all of them",
+        ),
+    ] = None
+
+    @property
+    def shard_count(self) -> int:
+        """Among how many GPUs the weights are split; 1 where each has all of them."""
+        if self.parallelism is not Parallelism.FSDP:
+            return 1
+        return self.shard_size or self.world_size
