@@ -21,6 +21,7 @@ _SMALLEST_SHOWN = 0.005
 SOURCE_MEANINGS = {
     Source.MEASURED: "Read from real training steps on the node's device.",
     Source.PREDICTED: "Computed from a trace of the training step; nothing ran on the GPU.",
+    Source.COMPUTED: "Calculated in part from formulas, beside a trace; nothing ran on the GPU.",
     Source.ASSUMED: "Entered by a person or taken from the catalogue (prices, for example).",
 }
 

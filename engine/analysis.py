@@ -52,11 +52,11 @@ def analyze(
         emit(Log(caveat, "warning"))
     with blaming_the_config(request.workload):
         if request.gpu == LOCAL:
-            result = analyze_measured(request, emit, _by_size(known, Source.MEASURED))
+            result = analyze_measured(request, emit, _by_size(known, measured=True))
         elif request.gpu == ANY:
             result = _analyze_any(request, emit, traced, Experience.here(measured), prices)
         else:
-            made = _by_size(known, Source.PREDICTED)
+            made = _by_size(known, measured=False)
             result = analyze_predicted(request, emit, made, traced, Experience.here(measured))
     return with_versions(result, request.workload.software, used)
 
@@ -87,5 +87,7 @@ def with_versions(result: AnalysisResult, wanted: str, used: dict[str, str]) -> 
     return replace(result, software=used, caveats=caveats)
 
 
-def _by_size(known: Sequence[Trial], source: Source) -> dict[int, Trial]:
-    return {trial.batch_size: trial for trial in known if trial.source is source}
+def _by_size(known: Sequence[Trial], *, measured: bool) -> dict[int, Trial]:
+    return {
+        trial.batch_size: trial for trial in known if (trial.source is Source.MEASURED) is measured
+    }

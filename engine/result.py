@@ -9,10 +9,14 @@ from .workload import Workload
 
 
 class Source(StrEnum):
-    """Where a number comes from."""
+    """Where a number comes from.
+
+    ``computed`` is predicted too, but only a part of the step was traced: the rest is arithmetic.
+    """
 
     MEASURED = "measured"
     PREDICTED = "predicted"
+    COMPUTED = "computed"
     ASSUMED = "assumed"
 
 
@@ -23,7 +27,7 @@ class Trial:
     Attributes:
         batch_size: Samples per step.
         fits: Whether two whole training steps ran within the GPU's memory.
-        source: Measured or predicted.
+        source: Measured, predicted or computed.
         peak_allocated_bytes: Most bytes held by tensors at once. If the batch does not fit: what it
             would need, if known.
         peak_reserved_bytes: Most bytes held by the caching allocator; ``None`` on the CPU, which
@@ -280,7 +284,8 @@ class AnalysisResult:
     Attributes:
         model_name: The model's display name; for a script, its factory.
         workload: What is trained and how; ``None`` for a script.
-        source: ``measured`` if both sides of the limit were measured, else ``predicted``.
+        source: ``measured`` if both sides of the limit were measured, else ``predicted`` or
+            ``computed``.
         next_batch_size: The next one up (by the batch multiple).
         next_batch_size_fails: Whether that one was tried and does not fit; false only if the search
             ended at its upper bound.

@@ -179,7 +179,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     source = serializers.ChoiceField(  # type: ignore[assignment]  # a field, not its source
         [(one.value, one.name) for one in Source],
         allow_blank=True,
-        help_text="Whether the result is measured or predicted; empty without one.",
+        help_text="Whether the result is measured, predicted or computed; empty without one.",
     )
     failure = serializers.SerializerMethodField()
     pushed_from = serializers.SerializerMethodField()

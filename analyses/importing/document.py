@@ -216,14 +216,18 @@ def _of_the_gpu(request: AnalysisRequest, result: AnalysisResult) -> str:
 
 
 def _of_the_source(request: AnalysisRequest, result: AnalysisResult) -> str:
-    expected = Source.MEASURED if request.gpu == LOCAL else Source.PREDICTED
-    if result.source is not expected or any(
-        trial.source is not expected for trial in result.trials
-    ):
-        return f"for the GPU {request.gpu}, result and trials are {expected}"
-    if expected is Source.PREDICTED and (result.measured_on or result.comparison):
+    measured = request.gpu == LOCAL
+    expected = (Source.MEASURED,) if measured else (Source.PREDICTED, Source.COMPUTED)
+    if any(source not in expected for source in _sources(result)):
+        return f"for the GPU {request.gpu}, result and trials are {' or '.join(expected)}"
+    if not measured and (result.measured_on or result.comparison):
         return "a prediction has no measurements"
     return ""
+
+
+def _sources(result: AnalysisResult) -> Iterator[Source]:
+    yield result.source
+    yield from (trial.source for trial in result.trials)
 
 
 def _of_the_trials(result: AnalysisResult) -> str:
@@ -242,7 +246,7 @@ def _of_a_trial(trial: Trial) -> Iterator[str]:
     if not 0 < trial.batch_size <= 2 * LARGEST_BATCH_SIZE:  # the one beyond the limit is a multiple
         yield f"enter a batch size from 1 to {LARGEST_BATCH_SIZE:,}"
     if trial.source is Source.ASSUMED:
-        yield "a trial is measured or predicted"
+        yield "a trial is measured, predicted or computed"
     if trial.fits and trial.failure:
         yield "it fits but has a failure"
     if not _rises(trial.peak_allocated_bytes, trial.peak_reserved_bytes, trial.device_used_bytes):

@@ -20,6 +20,7 @@ class FigureSource(models.TextChoices):
 
     MEASURED = "measured", "Measured"
     PREDICTED = "predicted", "Predicted"
+    COMPUTED = "computed", "Computed"
     ASSUMED = "assumed", "Assumed"
 
 

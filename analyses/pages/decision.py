@@ -110,7 +110,8 @@ def _sureness(result: AnalysisResult) -> str:
         )
     ranges = [] if chosen is None else [_memory_range(chosen), _speed_range(chosen)]
     off = ", ".join(filter(None, ranges))
-    return f"Predicted; {off}{_interval(result)}." if off else f"Predicted{_interval(result)}."
+    source = result.source.capitalize()
+    return f"{source}; {off}{_interval(result)}." if off else f"{source}{_interval(result)}."
 
 
 def _interval(result: AnalysisResult) -> str:
@@ -148,7 +149,7 @@ def _range(name: str, value: float | None, low: float | None, high: float | None
 
 def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[str]:
     """The commands that measure both batches; none where something was measured."""
-    if result.source is not Source.PREDICTED:
+    if result.source is Source.MEASURED:
         return []
     try:
         wanted = AnalysisRequest.parse(request)

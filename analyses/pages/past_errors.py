@@ -130,7 +130,7 @@ def _runs(model: str) -> Iterator[_Run]:
     predicted = Trial.objects.filter(
         analysis=OuterRef("analysis"),
         batch_size=OuterRef("batch_size"),
-        source=FigureSource.PREDICTED,
+        source__in=(FigureSource.PREDICTED, FigureSource.COMPUTED),
     ).order_by("-pk")
     runs = (
         Training.objects.filter(analysis__model=model)

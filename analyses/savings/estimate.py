@@ -126,7 +126,7 @@ def has_gain(result: AnalysisResult) -> bool:
 def has_probable_gain(result: AnalysisResult) -> bool:
     """Whether a predicted speedup may be a gain: two short runs would tell."""
     ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
-    if ratio is None or low is None or high is None or result.source is not Source.PREDICTED:
+    if ratio is None or low is None or high is None or result.source is Source.MEASURED:
         return False
     return economics.Speedup(ratio, low, high).verdict is economics.Verdict.PROBABLE
 

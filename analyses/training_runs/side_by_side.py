@@ -54,7 +54,11 @@ def side_by_side(analysis: Analysis) -> SideBySide | None:
 
 def _trials(result: AnalysisResult) -> Iterator[Row]:
     """The recommended batch as it was predicted and measured."""
-    for name, source in (("Predicted", Source.PREDICTED), ("Measured", Source.MEASURED)):
+    for name, source in (
+        ("Predicted", Source.PREDICTED),
+        ("Computed", Source.COMPUTED),
+        ("Measured", Source.MEASURED),
+    ):
         trial = _trial(result, source)
         if trial is not None:
             yield Row(

@@ -261,7 +261,7 @@ def _is_probable(found: Findings) -> bool:
     """Whether the moves or a larger batch may be faster, and a measurement would tell."""
     gained = found.speedup
     return (
-        found.source is Source.PREDICTED
+        found.source is not Source.MEASURED
         and gained is not None
         and gained.verdict is Verdict.PROBABLE
         and found.current is not None

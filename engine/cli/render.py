@@ -26,6 +26,7 @@ _BAR_WIDTH = 20
 _RANGE_OF_TIMES = {
     Source.MEASURED: "Step time, middle half",
     Source.PREDICTED: "Step time, range",
+    Source.COMPUTED: "Step time, range",
 }
 
 
@@ -183,7 +184,7 @@ def _speedup(result: AnalysisResult, speedup: float) -> str:
     if gained.is_gain:
         return text
     # Rounds that differ so much would not agree if there were more of them.
-    verdict = gained.verdict if result.source is Source.PREDICTED else Verdict.NO_GAIN
+    verdict = Verdict.NO_GAIN if result.source is Source.MEASURED else gained.verdict
     return f"{text}: {verdict}"
 
 

@@ -265,6 +265,7 @@ def _largest(column: Column) -> Bar:
 def _footer(panels: Sequence[Panel]) -> str:
     meanings = {
         Source.PREDICTED: "predicted: computed from a trace of the training step, nothing was run",
+        Source.COMPUTED: "computed: in part by formulas beside a trace, nothing was run",
         Source.MEASURED: "measured: real training steps on the GPU",
     }
     used = {bar.source for panel in panels for bar in panel.bars}
