@@ -49,6 +49,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "parallelism": lambda kind: kind.upper(),
     "world_size": lambda count: f"{count:,} GPUs",
     "reduce_dtype": lambda kind: f"reduced in {kind}",
+    "cpu_offload": lambda _: "shards offloaded",
     "shard_size": lambda count: f"sharded among {count:,}",
     "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
     "software": _software,

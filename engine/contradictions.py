@@ -162,6 +162,7 @@ CONTRADICTIONS = (
             ("reshard_after_forward", _GIVEN),
             ("reduce_dtype", other_than(ReduceDtype.GATHERED)),
             ("shard_size", _GIVEN),
+            ("cpu_offload", _ON),
         )
     ),
     Contradiction(

@@ -68,7 +68,8 @@ NEW_IN_WORKLOADS = (
     "gradient_accumulation",
     "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",
     "frozen_backbone", "compile", "parallelism", "world_size",
-    "gradient_as_bucket_view", "reshard_after_forward", "reduce_dtype", "shard_size", "config",
+    "gradient_as_bucket_view", "reshard_after_forward", "reduce_dtype", "shard_size",
+    "cpu_offload", "config",
 )  # fmt: skip
 """What the first version of MemoryMark did not store."""
 

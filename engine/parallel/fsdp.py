@@ -17,7 +17,7 @@ import torch
 import torch.distributed._tools.fake_collectives
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_reduce
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
@@ -59,6 +59,8 @@ def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> to
         "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=reduced),
         "reshard_after_forward": workload.reshard_after_forward,
     }
+    if workload.cpu_offload:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=device != "cpu")
     try:
         for module in (*repeated_blocks(model), model):
             _check_formats(module)

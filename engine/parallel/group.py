@@ -27,7 +27,8 @@ from ..tracing.trace import Category
 from ..workload import Workload
 from .ddp import Buckets
 from .fsdp import only_the_first, recording_shards, shard
-from .group_recorder import GroupRecorder
+from .group_recorder import GroupRecorder, own_part
+from .offload import HostTensors, copying_shards
 
 
 class Alone:
@@ -73,7 +74,13 @@ class Together(Alone):
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
         """A recorder that knows shards, and which tensors are for parameters or gradients."""
-        self._recorder = GroupRecorder(training, batch_size, temporaries, self._before_step)
+        host = None
+        if self._workload.cpu_offload:
+            shards = [own_part(parameter) for parameter in training.model.parameters()]
+            host = HostTensors(shards, lambda: training.phase)
+        self._recorder = GroupRecorder(
+            training, batch_size, temporaries, self._before_step, host=host
+        )
         return self._recorder
 
     def _before_step(self) -> None:
@@ -83,6 +90,10 @@ class Together(Alone):
     def close(self) -> None:
         if self._buckets is not None:
             self._buckets.close()
+
+    def on_host(self) -> HostTensors | None:
+        """What is offloaded; ``None`` if nothing is, or while the model is being sharded."""
+        return None if self._recorder is None else self._recorder.host
 
     def current_recorder(self) -> GroupRecorder:
         if self._recorder is None:
@@ -110,7 +121,7 @@ def among_gpus(workload: Workload) -> Iterator[Alone]:
     together = Together(workload)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=workload.world_size)
     try:
-        with recording_shards(together.current_recorder):
+        with recording_shards(together.current_recorder), copying_shards(together.on_host):
             yield together
     finally:
         together.close()
@@ -185,6 +196,9 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
         case Parallelism.DDP:
             views = workload.gradient_as_bucket_view
             return DistributedDataParallel(model.to(device), gradient_as_bucket_view=views)
+        case Parallelism.FSDP if workload.cpu_offload:
+            message = "offloading is predicted only; choose a GPU of the catalogue, or leave it off"
+            raise InvalidInput({"cpu_offload": message})
         case Parallelism.FSDP:  # block by block: the whole model may be too large
             return shard(model, workload, device)
     return model.to(device)

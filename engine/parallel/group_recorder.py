@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
-from ..tracing.operations import operator_name
+from ..tracing.operations import COPY, ON_HOST, cost, operator_name
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category, Operation
+from .offload import HostTensors
 
 _c10d = torch.ops.c10d
 
@@ -28,6 +30,7 @@ class GroupRecorder(MemoryRecorder):
         before_step: Called before each step, and recorded ahead of it.
         limit_bytes: As above.
         counted: As above.
+        host: What is offloaded, and not counted; ``None`` if nothing is.
     """
 
     def __init__(
@@ -38,7 +41,11 @@ class GroupRecorder(MemoryRecorder):
         before_step: Callable[[], None],
         limit_bytes: int | None = None,
         counted: Callable[[torch.Tensor], bool] | None = None,
+        host: HostTensors | None = None,
     ) -> None:
+        self.host = host
+        if host is not None:
+            counted = _elsewhere(host)
         self._before_step = before_step
         self._made_for: Category | None = None
         self._streams = {torch.cpu.current_stream(): 0}
@@ -47,9 +54,10 @@ class GroupRecorder(MemoryRecorder):
 
     def record_step(self, step: Callable[[], None]) -> None:
         """Record one training step, and what comes before it."""
-        with self:
-            self._before_step()
-        super().record_step(step)
+        with nullcontext() if self.host is None else self.host:  # below the recorder
+            with self:
+                self._before_step()
+            super().record_step(step)
 
     @contextmanager
     def making(self, category: Category) -> Iterator[None]:
@@ -86,11 +94,30 @@ class GroupRecorder(MemoryRecorder):
         if DTensor in types:
             return NotImplemented
         output = super().__torch_dispatch__(func, types, args, kwargs)
+        self._record_on_host(func, args, kwargs or {}, output)
         moved = bytes_sent(func, args) or _bytes_copied(func, args)
         if moved:
             phase = self._training.phase
             self.trace.operations.append(Operation(operator_name(func), "uint8", 0, moved, phase))
         return output
+
+    def _on_device(self, value: Any) -> bool:
+        return super()._on_device(value) and not (self.host is not None and self.host.is_copying)
+
+    def _record_on_host(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        """Record the work of an operator that runs on the host, or copies from or to it."""
+        if self.host is None or self._on_device((args, kwargs, output)):
+            return
+        operation = cost(self._training.phase, func, args, kwargs, output)
+        if operation is None:
+            return
+        if self.host.is_copying:  # what is read on one side is written on the other
+            operation = replace(operation, name=COPY, bytes_moved=operation.bytes_moved // 2)
+        else:
+            operation = replace(operation, name=f"{ON_HOST}{operation.name}")
+        self.trace.operations.append(operation)
 
     def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
         return self._made_for or super()._category(phase, func, args)
@@ -115,6 +142,10 @@ class GroupRecorder(MemoryRecorder):
             self._emptied.remove(address)
         else:
             super()._bury(address)
+
+
+def _elsewhere(host: HostTensors) -> Callable[[torch.Tensor], bool]:
+    return lambda tensor: own_part(tensor) not in host
 
 
 def bytes_sent(func: Any, args: tuple[Any, ...]) -> int:

@@ -24,7 +24,7 @@ from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Source, Trial
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..tracing.lowering import cuda_behaviour
-from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat
+from .caveats import NOTHING_RUN, caveats_of, offload_caveats, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
@@ -286,7 +286,7 @@ def predict_batch(
         prediction = Prediction(request, gpu, trace_at, correction)
         batch_size = request.current_batch_size or prediction.starting_batch_size()
         trace_at(batch_size).check_runnable()
-    for caveat in correction.caveats(batch_size):
+    for caveat in (*correction.caveats(batch_size), *offload_caveats(trace_at(batch_size))):
         emit(Log(caveat))
     return gpu_facts(gpu), prediction.predict(batch_size, careful=True)
 
@@ -357,6 +357,8 @@ def _hints(request: AnalysisRequest) -> list[str]:
     hints = []
     if not workload.gradient_checkpointing:
         hints.append("gradient checkpointing")
+    if workload.shard_count > 1 and not workload.cpu_offload:
+        hints.append("offloading the shards to the host")
     limited = request.memory_limit_bytes is not None
     hints.append("a larger memory limit" if limited else "a GPU with more memory")
     hints.append("a shorter sequence" if workload.sequence_length else "smaller images")

@@ -18,6 +18,7 @@ from functools import cache
 from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE
 from ..choices import Precision
 from ..gpus import Gpu
+from ..tracing.operations import COPY, ON_HOST
 from ..tracing.trace import Operation
 from .intervals import RelativeRange, step_time_range
 from .kernels import Format, kernel_of, kind_of
@@ -33,6 +34,12 @@ _ANY = 1e12
 """More tiles than any product has: they fill every wave of every GPU."""
 _COLLECTIVE = "c10d."
 _INPUTS = "inputs"
+
+HOST_LINK_BYTES_PER_SECOND = 0.75 * 31.5e9
+"""Assumed of copies between the GPU and pinned memory of the host: PCIe 4.0 with 16 lanes."""
+HOST_MEMORY_BYTES_PER_SECOND = 20e9
+"""Assumed of an optimizer that runs on the host, whose memory several GPUs share."""
+
 _OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
 
 
@@ -109,14 +116,16 @@ class StepWork:
     Attributes:
         kernels: The number of kernels, by their times.
         launches: The number of operations that the host launches.
-        link_seconds: How long the link to other GPUs is busy.
+        link_seconds: How long the link to other GPUs, and to offloaded tensors, is busy.
         copied_bytes: Of the batch, from the host to the GPU.
+        on_host_seconds: How long the optimizer takes on the host, while the GPU waits.
     """
 
     kernels: Mapping[KernelTime, int]
     launches: int
     link_seconds: float
     copied_bytes: float
+    on_host_seconds: float = 0.0
 
     def seconds(self, scales: Scales = UNSCALED) -> float:
         """The step time: copying the batch, then the longest of kernels, host and link."""
@@ -137,8 +146,9 @@ class StepWork:
             busy += times * kernel.busy
         copying = self.copied_bytes / (model.copy_bytes_per_second * scales.copy)
         on_host = self.launches * model.host_seconds / scales.host
-        seconds = copying + max(on_gpu, on_host, self.link_seconds)
-        filled = busy / (seconds - copying) if seconds > copying else 1.0
+        running = max(on_gpu, on_host, self.link_seconds) + self.on_host_seconds
+        seconds = copying + running
+        filled = busy / running if running > 0 else 1.0
         return StepTime(seconds, on_gpu, on_host, min(filled, 1.0))
 
 
@@ -176,10 +186,15 @@ def step_work(
     """
     time_of = _times_on(gpu, precision)
     kernels: Counter[KernelTime] = Counter()
-    launches, link_seconds, copied_bytes = 0, 0.0, 0.0
+    launches, link_seconds, copied_bytes, host_seconds = 0, 0.0, 0.0, 0.0
     for operation, times in zip(operations, _runs(operations, micro_batches), strict=True):
         if operation.name.startswith(_COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
+        elif operation.name == COPY:
+            link_seconds += times * operation.bytes_moved / HOST_LINK_BYTES_PER_SECOND
+        elif operation.name.startswith(ON_HOST):
+            host_seconds += times * operation.bytes_moved / HOST_MEMORY_BYTES_PER_SECOND
+            continue
         elif operation.phase == _INPUTS:
             copied_bytes += times * operation.bytes_moved / 2
         else:
@@ -188,7 +203,7 @@ def step_work(
                 continue
             kernels[taken] += times
         launches += times
-    return StepWork(kernels, launches, link_seconds, copied_bytes)
+    return StepWork(kernels, launches, link_seconds, copied_bytes, host_seconds)
 
 
 def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:

@@ -44,6 +44,7 @@ def assert_same_as_whole(workload: Workload) -> str:
         found, expected = traced(batch_size), trace(workload, batch_size, HOPPER)
         assert found == expected
         assert found.operations == expected.operations
+        assert found.host_bytes == expected.host_bytes
     return traced.how
 
 
@@ -104,9 +105,13 @@ def test_layers_recomputed_by_turns_repeat_in_groups(monkeypatch: pytest.MonkeyP
 
 
 @small
-def test_the_shards_of_a_deep_model_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cpu_offload", [False, True])
+def test_the_shards_of_a_deep_model_come_out_the_same(
+    cpu_offload: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep(monkeypatch, num_hidden_layers=19)
-    workload = small_workload("llama-3.2-1b", parallelism="fsdp", world_size=2)
+    fields = {"parallelism": "fsdp", "world_size": 2, "cpu_offload": cpu_offload}
+    workload = small_workload("llama-3.2-1b", **fields)
     assert "blocks in place of 19" in assert_same_as_whole(workload)
 
 

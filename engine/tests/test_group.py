@@ -26,6 +26,7 @@ from engine.measurement.parent import (
 )
 from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder
 from engine.models.presets import PRESETS
+from engine.parallel.group import place
 from engine.parallel.interconnect import NCCL_PAIR_BYTES
 from engine.prediction.tracer import trace
 from engine.request import AnalysisRequest
@@ -216,6 +217,13 @@ def test_the_processes_of_a_group_share_one_rendezvous(
 
 
 # What a machine cannot do
+
+
+def test_offloaded_shards_are_predicted_only() -> None:
+    model = build_model(shared("fsdp", cpu_offload=True))
+    with pytest.raises(InvalidInput) as refused:
+        place(model, shared("fsdp", cpu_offload=True), "cpu")
+    assert "predicted only" in refused.value.fields["cpu_offload"]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.operations import COPY
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Category, Trace
 from engine.workload import Workload
@@ -168,6 +169,8 @@ def test_ddp_sends_each_gradient_around_the_ring_twice(world_size: int) -> None:
         ("bert", {"reduce_dtype": "fp32", "precision": "bf16-mixed"}),
         ("llama-3.2-1b", {"reduce_dtype": "fp32", "precision": "bf16-true"}),
         ("gpt2", {"shard_size": 2}),
+        ("llama-3.2-1b", {"cpu_offload": True, "precision": "bf16-mixed"}),
+        ("bert", {"cpu_offload": True, "gradient_accumulation": 2}),
     ],
 )
 def test_fsdp_on_fake_tensors_equals_fsdp_on_real_ones(model: str, fields: dict[str, Any]) -> None:
@@ -262,6 +265,36 @@ def test_groups_that_hold_replicas_shard_as_one_group_alone() -> None:
     assert count(alone, "c10d.allreduce_") == 0
 
 
+def test_offloaded_shards_take_memory_of_the_host_alone() -> None:
+    workload = shared("bert", "fsdp", cpu_offload=True)
+    traced = trace(workload, BATCH_SIZE, AMPERE)
+    share = sum(4 * -(-shape[0] // 4) * prod(shape[1:]) for shape in shapes(workload))
+    buffers = 2 * 512 * 8  # position and token type ids, on the GPU
+    assert bytes_of(traced, Category.PARAMETERS) == buffers
+    assert bytes_of(traced, Category.OPTIMIZER_STATE) == 0
+    assert bytes_of(traced, Category.GRADIENTS) == 0
+    # Weights, gradients and both moments of AdamW, with its step counts.
+    assert traced.host_bytes == pytest.approx(4 * share, rel=0.01)
+
+
+def test_offloaded_shards_cross_the_link_whenever_they_are_gathered() -> None:
+    kept, offloaded = (
+        trace(shared("bert", "fsdp", cpu_offload=value), BATCH_SIZE, AMPERE)
+        for value in (False, True)
+    )
+    gathered = sum(op.bytes_moved for op in kept.operations if op.name == "c10d._allgather_base_")
+    share = sum(4 * -(-shape[0] // 4) * prod(shape[1:]) for shape in shapes(shared("bert", "fsdp")))
+    copied = sum(op.bytes_moved for op in offloaded.operations if op.name == COPY)
+    # A ring of four sends three shards for each that is gathered; each gradient comes back.
+    assert copied == pytest.approx(gathered / 3 + share, rel=0.01)
+    assert not any(op.name.startswith("aten._fused_adam") for op in offloaded.operations)
+    slow, fast = (
+        predict_trial(shared("bert", "fsdp", cpu_offload=value), A100, traced).step_seconds or 0
+        for value, traced in ((True, offloaded), (False, kept))
+    )
+    assert slow > fast
+
+
 def test_gradients_reduced_in_fp32_are_sent_in_full() -> None:
     sent = {}
     for reduce_dtype in ("gathered", "fp32"):
@@ -282,7 +315,13 @@ def test_shard_groups_divide_the_gpus(shard_size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [{"reshard_after_forward": False}, {"reduce_dtype": "fp32"}, {"shard_size": 2}]
+    "field",
+    [
+        {"reshard_after_forward": False},
+        {"reduce_dtype": "fp32"},
+        {"shard_size": 2},
+        {"cpu_offload": True},
+    ],
 )
 def test_only_fsdp_has_its_options(field: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as refused:

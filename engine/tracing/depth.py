@@ -18,10 +18,15 @@ from operator import attrgetter
 from ..allocator.caching import ALLOCATE, FREE
 from .alignment import Labels, NotRepeating, aligned, between
 from .blocks import Run
+from .operations import ON_HOST
 from .trace import Operation, Trace
 
 _BACKWARD = "backward"  # goes from the last block to the first
-_OVER_ALL = ("aten._foreach_", "aten._fused_", "aten._amp_foreach_")
+_OVER_ALL = tuple(
+    f"{place}aten.{name}"
+    for place in ("", ON_HOST)
+    for name in ("_foreach_", "_fused_", "_amp_for")
+)
 """Operations over the tensors of all blocks."""
 
 
@@ -187,7 +192,20 @@ class DeepTrace:
             NotRepeating: If what is added does not fit together.
         """
         built, work = self._put_together(repeats)
-        return replace(built.trace, operations=[operation for _, operation in work])
+        return replace(
+            built.trace,
+            operations=[operation for _, operation in work],
+            host_bytes=self._host_bytes(repeats),
+        )
+
+    def _host_bytes(self, repeats: Sequence[int]) -> int:
+        """What is on the host: each repeat puts as much there."""
+        shallow, *deeper = (trace.host_bytes for trace in self._traces)
+        added = (
+            (one - shallow) * (count - run.shallowest(self._margin))
+            for one, count, run in zip(deeper, repeats, self._runs, strict=True)
+        )
+        return shallow + sum(added)
 
     def at_batch_of(self, other: Trace, repeats: Sequence[int]) -> Trace:
         """The trace with so many repeats at another batch size, which needs one trace there.
@@ -199,7 +217,8 @@ class DeepTrace:
         Raises:
             NotRepeating: If it differs in more than the sizes of tensors and of the work on them.
         """
-        alike, work = self._put_together([run.shallowest(self._margin) + 1 for run in self._runs])
+        one_more = [run.shallowest(self._margin) + 1 for run in self._runs]
+        alike, work = self._put_together(one_more)
         if replace(alike.trace, batch_size=other.batch_size, sizes=other.sizes) != other:
             raise NotRepeating("at another batch size, a step does something else")
         sizes = dict(zip(alike.origins, other.sizes, strict=True))
@@ -213,7 +232,7 @@ class DeepTrace:
                 operation.with_numbers(numbers.get(origin, operation.numbers))
                 for origin, operation in work
             ],
-            host_bytes=other.host_bytes,
+            host_bytes=(self._host_bytes(repeats) + other.host_bytes - self._host_bytes(one_more)),
         )
 
     def _put_together(self, repeats: Sequence[int]) -> tuple[_Built, list[_Work]]:

@@ -42,6 +42,11 @@ _ASKING = torch.ops.aten._local_scalar_dense
 OWN_KERNELS = "memorymark"
 """Namespace of operators that stand for kernels that PyTorch does not have."""
 
+ON_HOST = "host."
+"""Begins the name of an operation that runs on the host, where something is offloaded."""
+COPY = "link.copy"
+"""The name of a copy between the GPU and the host."""
+
 _NAMESPACES = ("aten", OWN_KERNELS)
 
 

@@ -64,6 +64,15 @@ class Sharing:
             empty="all of them",
         ),
     ] = None
+    cpu_offload: Annotated[
+        bool,
+        Described(
+            "Offload shards",
+            "FSDP keeps its shards of weights, gradients and optimizer state in the host's memory, "
+            "and the optimizer runs there.",
+            Group.SEVERAL,
+        ),
+    ] = False
 
     @property
     def shard_count(self) -> int:

@@ -1,0 +1,114 @@
+"""Shards that FSDP keeps on the host (``CPUOffloadPolicy``), while a step is traced on the CPU.
+
+There is one memory in a trace, so it has to be said which tensors are where: shards, their
+gradients and what the optimizer makes of them are on the host. FSDP's copies between the two do
+nothing on a CPU; they are made here where FSDP makes them
+(torch/distributed/fsdp/_fully_shard/_fsdp_param.py and _fsdp_collectives.py, 2.13).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..tracing.operations import tensors_in
+
+
+class HostTensors(TorchDispatchMode):
+    """Follows which tensors are on the host while it is the active dispatch mode.
+
+    What is made of tensors on the host alone is there too; what the optimizer makes of nothing is.
+
+    Args:
+        shards: Those that are there from the beginning.
+        phase: Returns what the step is doing.
+    """
+
+    def __init__(self, shards: Iterable[torch.Tensor], phase: Callable[[], str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch has no type for it
+        self._phase = phase
+        self._there: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._copying_to: str | None = None
+        for shard in shards:
+            self._put(shard)
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the operator at work crosses the link."""
+        return self._copying_to is not None
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._there
+
+    def copied(self, tensor: torch.Tensor, place: str) -> torch.Tensor:
+        """A copy on the ``host`` or the ``device``."""
+        self._copying_to = place
+        try:
+            return tensor.clone(memory_format=torch.contiguous_format)
+        finally:
+            self._copying_to = None
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator, then note where its results are."""
+        output = func(*args, **(kwargs or {}))
+        if self._is_on_host((args, kwargs)):
+            for tensor in tensors_in(output):
+                self._put(tensor)
+        return output
+
+    def _is_on_host(self, given: Any) -> bool:
+        if self._copying_to is not None:
+            return self._copying_to == "host"
+        tensors = list(tensors_in(given))
+        if not tensors:
+            return self._phase() == "optimizer"
+        return all(tensor in self for tensor in tensors)
+
+    def _put(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self._there:
+            self._there[address] = weakref.ref(storage, lambda _: self._there.pop(address))
+
+
+@contextmanager
+def copying_shards(host: Callable[[], HostTensors | None]) -> Iterator[None]:
+    """Make FSDP's copies between host and device while the context lasts.
+
+    Args:
+        host: Returns what is on the host; ``None`` where nothing is offloaded, or not yet.
+    """
+    read: Any = FSDPParam.all_gather_inputs.fget  # type: ignore[attr-defined]  # it is a property
+    wrap = FSDPParam.to_sharded_dtensor
+
+    def inputs(parameter: Any) -> list[torch.Tensor]:
+        shard = parameter._sharded_param_data
+        if (tensors := host()) is not None:
+            shard = tensors.copied(shard, "device")
+        with patch.object(parameter, "_sharded_param_data", shard):
+            given: list[torch.Tensor] = read(parameter)
+            return given
+
+    def sharded(parameter: Any, tensor: torch.Tensor) -> Any:
+        if (tensors := host()) is not None and tensor not in tensors:  # a gradient
+            tensor = tensors.copied(tensor, "host")
+        return wrap(parameter, tensor)
+
+    with (
+        patch.object(FSDPParam, "all_gather_inputs", property(inputs)),
+        patch.object(FSDPParam, "to_sharded_dtensor", sharded),
+    ):
+        yield
