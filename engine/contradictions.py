@@ -93,6 +93,16 @@ _NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT, Optimizer.MUO
 # whole matrices, one after another.
 
 
+_WITHOUT_METRICS = one_of(
+    Task.CONTRASTIVE,
+    Task.DEPTH_ESTIMATION,
+    Task.OBJECT_DETECTION,
+    Task.REWARD_MODELLING,
+    Task.SENTENCE_EMBEDDING,
+    Task.UNIVERSAL_SEGMENTATION,
+)
+"""Their models return no loss, or outputs that the Trainer cannot concatenate."""
+
 CONTRADICTIONS = (
     Contradiction(
         {"frozen_backbone": _ON, "lora_rank": _GIVEN},
@@ -185,6 +195,26 @@ CONTRADICTIONS = (
     Contradiction(
         {"optimizer": _NOT_ON_SHARDS, "parallelism": one_of(Parallelism.FSDP)},
         "this one does not run on FSDP's shards; choose adamw",
+    ),
+    Contradiction(
+        {"eval_batch_size": _GIVEN, "parallelism": other_than(Parallelism.NONE)},
+        "evaluation is predicted on one GPU only; leave it empty",
+    ),
+    Contradiction(
+        {"eval_batch_size": _GIVEN, "task": one_of(Task.TEXT_TO_IMAGE)},
+        "diffusers' scripts evaluate by generating images; leave it empty",
+    ),
+    Contradiction(
+        {"eval_samples": _GIVEN, "eval_batch_size": _NOT_GIVEN},
+        "give the evaluation batch size too",
+    ),
+    Contradiction(
+        {"eval_samples": _GIVEN, "task": _WITHOUT_METRICS},
+        "kept logits are not predicted for this task; leave it empty",
+    ),
+    Contradiction(
+        {"eval_accumulation_steps": _GIVEN, "eval_samples": _NOT_GIVEN},
+        "nothing but the loss is kept; leave it empty or give the evaluation samples",
     ),
 )
 """Of two for the same field, the later one is told."""

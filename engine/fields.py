@@ -47,6 +47,7 @@ class Group(Choice):
     OPTIONS = "options", "Training options"
     SAVERS = "savers", "Memory savers"
     ADAPTERS = "adapters", "Adapters and quantization"
+    PHASES = "phases", "Evaluation and generation"
     SEVERAL = "several", "Multi-GPU"
     TASK = "task", "Task and labels"
     COST = "cost", "Annual cost"
@@ -54,14 +55,7 @@ class Group(Choice):
     @property
     def is_rare(self) -> bool:
         """Whether its fields are rarely changed: folded on the form, listed only if changed."""
-        return self in (
-            Group.LIMIT,
-            Group.OPTIONS,
-            Group.SAVERS,
-            Group.ADAPTERS,
-            Group.SEVERAL,
-            Group.TASK,
-        )
+        return self not in (Group.MODEL, Group.GPU, Group.TRAINING, Group.COST)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ CATEGORIES = {
     "temporaries": ("Temporaries", "short-lived tensors"),
     "inputs": ("Inputs", "the batch and its labels"),
     "workspaces": ("Workspaces", "scratch memory of cuBLAS and cuDNN"),
+    "outputs": ("Kept outputs", "logits that evaluation keeps for its metrics"),
     "tensors": ("Tensors", "all allocated memory, without a finer breakdown"),
     "cached": (
         "Cached, unused",

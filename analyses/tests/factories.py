@@ -67,6 +67,7 @@ NEW_IN_WORKLOADS = (
     "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
     "gradient_accumulation",
     "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",
+    "eval_batch_size", "eval_samples", "eval_accumulation_steps",
     "frozen_backbone", "compile", "parallelism", "world_size",
     "gradient_as_bucket_view", "reshard_after_forward", "reduce_dtype", "shard_size",
     "cpu_offload", "config",

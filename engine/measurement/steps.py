@@ -15,6 +15,7 @@ from ..script.factory import Factory
 from ..script.program import Program
 from ..script.steps import ScriptSteps
 from ..step.batches import make_batch
+from ..step.evaluating import Evaluation, evaluate, evaluation_of
 from ..step.training import Training, build_model, prepare, step_of
 from ..tracing.recorder import Recorded
 from ..tracing.trace import Trace
@@ -93,6 +94,8 @@ def out_of_memory_in(phase: str) -> str:
         "forward": "the forward pass",
         "backward": "the backward pass",
         "optimizer": "the optimizer step",
+        "evaluation": "evaluation",
+        "outputs": "evaluation, which keeps the logits of all batches",
     }
     return f"out of memory in {places.get(phase, places[MODEL])}"
 
@@ -146,12 +149,15 @@ class WorkloadSteps:
         self._batch_size = batch_size
         self._step = step_of(forward_only)
         self._training: Training | None = None
+        self._evaluation: Evaluation | None = None
+        self._forward_only = forward_only
 
     def build(self, device: str) -> None:
         """Build the model and the batch; the batch stays on the host."""
         model = place(build_model(self._workload), self._workload, device)
         self._training = prepare(self._workload, model)
         self._batch = make_batch(self._workload, self._batch_size)
+        self._evaluation = None if self._forward_only else evaluation_of(self._workload)
 
     @property
     def recorded(self) -> Training:
@@ -163,7 +169,11 @@ class WorkloadSteps:
         """Nothing to do: every byte on the device comes from the model and the steps."""
 
     def step(self) -> None:
+        """Run one training step; after the first one, the evaluation too."""
         self._step(self.recorded, self._batch)
+        if self._evaluation is not None:
+            evaluation, self._evaluation = self._evaluation, None
+            evaluate(self.recorded, evaluation)
 
     def out_of_memory(self, error: BaseException) -> str:
         return out_of_memory_in(self._training.phase if self._training else MODEL)

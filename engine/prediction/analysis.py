@@ -26,6 +26,7 @@ from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..tracing.lowering import cuda_behaviour
 from .caveats import NOTHING_RUN, caveats_of, offload_caveats, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
+from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
 from .step_time import StepTime, ratio_noise
@@ -69,6 +70,8 @@ def analyze_predicted(
     prediction = Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
 
     def refusal(smallest: Trial) -> DoesNotFit:
+        if needs_most(trace_at(smallest.batch_size)):
+            return DoesNotFit(why_evaluation_fails(request, gpu, smallest))
         return does_not_fit(request, smallest, gpu_facts(gpu))
 
     return conclude(request, prediction.findings(refusal, emit, known))
@@ -142,8 +145,10 @@ class Prediction:
             self.speed,
         )
         trained = self.request.workload_at(found.recommended.batch_size)
+        step = self.trace_at(found.recommended.batch_size)
         caveats = [
             NOTHING_RUN,
+            *evaluation_caveats(self.request, self.gpu, step),
             *self._correction.caveats(found.recommended.batch_size),
             *found.caveats,
             *cache_caveats(trained),
@@ -286,9 +291,16 @@ def predict_batch(
         prediction = Prediction(request, gpu, trace_at, correction)
         batch_size = request.current_batch_size or prediction.starting_batch_size()
         trace_at(batch_size).check_runnable()
-    for caveat in (*correction.caveats(batch_size), *offload_caveats(trace_at(batch_size))):
+        trial = prediction.predict(batch_size, careful=True)
+        step = trace_at(batch_size)
+        if not trial.fits and needs_most(step):
+            emit(Log(why_evaluation_fails(request, gpu, trial), "warning"))
+        elif trial.fits:
+            for caveat in evaluation_caveats(request, gpu, step):
+                emit(Log(caveat))
+    for caveat in (*correction.caveats(batch_size), *offload_caveats(step)):
         emit(Log(caveat))
-    return gpu_facts(gpu), prediction.predict(batch_size, careful=True)
+    return gpu_facts(gpu), trial
 
 
 def catalogue_gpu(request: Request) -> Gpu:

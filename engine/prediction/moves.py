@@ -127,7 +127,8 @@ def _of_precision(workload: Workload, gpu: Gpu) -> Iterator[Move]:
 
 def sharded(request: AnalysisRequest) -> list[Move]:
     """The moves to more GPUs."""
-    if request.workload.parallelism is not Parallelism.NONE:
+    workload = request.workload
+    if workload.parallelism is not Parallelism.NONE or workload.eval_batch_size is not None:
         return []
     kept = request.global_batch_size is not None
     learning = Learning.NONE if kept else Learning.GLOBAL_BATCH

@@ -17,6 +17,7 @@ from ..errors import InvalidInput
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..step.batches import make_batch
+from ..step.evaluating import evaluate, evaluation_of
 from ..step.training import build_model, prepare, step_of
 from ..step.values_in_models import known_in_models
 from ..tracing.attention import NoKernel
@@ -83,6 +84,7 @@ def trace_model(
     All else is as :func:`trace` has it.
     """
     real_batch = make_batch(workload, batch_size)
+    evaluation = None if forward_only else evaluation_of(workload)
     with among_gpus(workload) as group, fake_device(behaviour) as mode:
         training = prepare(workload, group.spread(on_fake_tensors(model)), predicting=True)
         # From the second micro-batch on, each is like the one before.
@@ -93,9 +95,13 @@ def trace_model(
         step = step_of(forward_only)
         # The CPU's FlashAttention takes other tensors.
         training.flash_only = behaviour is not None and workload.attention is Attention.FLASH
+        moves = [lambda: step(training, batch)] * STEPS
+        if evaluation is not None:
+            evaluated = evaluation.with_batch(tree_map(mode.given, evaluation.batch))
+            moves.insert(1, lambda: evaluate(training, evaluated))
         try:
-            for _ in range(STEPS):
-                recorder.record_step(lambda: step(training, batch))
+            for move in moves:
+                recorder.record_step(move)
         except NoKernel as error:
             raise InvalidInput({"attention": _NO_FLASH}) from error
         except ValueError as error:

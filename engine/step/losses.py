@@ -20,6 +20,11 @@ def loss_for(task: Task | None) -> Loss:
     return _LOSSES.get(task, _own) if task is not None else _own
 
 
+def returns_its_loss(task: Task | None) -> bool:
+    """Whether the loss of a task is one of its model's outputs."""
+    return loss_for(task) is _own
+
+
 def _own(model: Any, batch: Batch) -> torch.Tensor:
     loss: torch.Tensor = model(**batch).loss
     return loss

@@ -34,7 +34,8 @@ class Training:
         micro_batches: Per optimizer step; their gradients are accumulated.
         flash_only: Whether FlashAttention is the only kernel allowed.
         phase: What the step is doing (``inputs``, ``forward``, ``backward``, ``optimizer`` or
-            ``idle``), so that an observer can tell where memory went or ran out.
+            ``idle``; between steps ``evaluation``, and ``outputs`` where that keeps logits), so
+            that an observer can tell where memory went or ran out.
     """
 
     model: torch.nn.Module

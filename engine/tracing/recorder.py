@@ -31,6 +31,8 @@ from .trace import Category, Trace
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
 _CAST = torch.ops.aten._to_copy.default
+_CATEGORIES = {"inputs": Category.INPUTS, "outputs": Category.OUTPUTS}
+"""What is made in a phase that makes nothing else."""
 
 Temporaries = Callable[[str, Any, tuple[Any, ...]], Iterable["Temporary"]]
 
@@ -223,8 +225,8 @@ class MemoryRecorder(TorchDispatchMode):
 
     def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
         """What a new tensor is for, as far as its birth tells."""
-        if phase == "inputs":
-            return Category.INPUTS
+        if phase in _CATEGORIES:
+            return _CATEGORIES[phase]
         if func is _CAST:
             source = self._ids.get(args[0].untyped_storage()._cdata)
             if source is not None and self.trace.categories[source] is Category.PARAMETERS:

@@ -22,7 +22,7 @@ class Category(StrEnum):
 
     Temporaries are made and freed within one phase of the step; what one phase leaves to the next
     counts as activations. Casts are copies of parameters in another number format, as autocast
-    makes them.
+    makes them. Outputs are what an evaluation keeps of its batches for metrics.
     """
 
     PARAMETERS = "parameters"
@@ -33,6 +33,7 @@ class Category(StrEnum):
     TEMPORARIES = "temporaries"
     INPUTS = "inputs"
     WORKSPACES = "workspaces"
+    OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,17 @@ class Trace:
             live += -self.sizes[tensor] if kind == FREE else self.sizes[tensor]
             peak = max(peak, live) if index >= self.last_step else live
         return peak
+
+    def peak_by_phase(self) -> dict[str, int]:
+        """Most bytes alive at once in each phase, by its name."""
+        peaks: dict[str, int] = {}
+        live, names = 0, dict(self.phases)
+        phase = ""
+        for index, (kind, tensor) in enumerate(self.events):
+            phase = names.get(index, phase)
+            live += -self.sizes[tensor] if kind == FREE else self.sizes[tensor]
+            peaks[phase] = max(peaks.get(phase, 0), live)
+        return peaks
 
     def peak_by_category(self) -> tuple[int, dict[str, int]]:
         """Most bytes alive at once, and which category held how much of them."""

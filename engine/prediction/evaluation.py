@@ -1,0 +1,129 @@
+"""What an evaluation between training steps needs, and the largest batch that it can have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from ..allocator.options import AllocatorOptions
+from ..answer.search import find_largest
+from ..gpus import Gpu
+from ..request import LARGEST_BATCH_SIZE, AnalysisRequest
+from ..result import Trial
+from ..tracing.lowering import CudaBehaviour, cuda_behaviour
+from ..tracing.trace import AffineTrace, NotAffine, Trace
+from ..workload import Workload
+from .depths import Depths
+from .every_batch_size import HIGH, LOW
+from .probe import predict_trial
+from .tracer import TraceAt
+
+_PHASES = ("evaluation", "outputs")
+
+
+def needs_most(trace: Trace) -> bool:
+    """Whether the evaluation needs more memory than the training steps of a trace do."""
+    evaluating, training = _peaks(trace)
+    return evaluating > training
+
+
+def _peaks(trace: Trace) -> tuple[int, int]:
+    """The peaks of evaluation and of training, in bytes; 0 where there is none."""
+    peaks = trace.peak_by_phase()
+    evaluating = max((peaks.pop(name, 0) for name in _PHASES), default=0)
+    return evaluating, max(peaks.values(), default=0)
+
+
+def evaluation_caveats(request: AnalysisRequest, gpu: Gpu, step: Trace) -> list[str]:
+    """Which of training and evaluation needs more, and the largest evaluation batch.
+
+    Args:
+        request: Its workload may have an evaluation.
+        gpu: Where.
+        step: The trace of a batch that fits.
+    """
+    if request.workload.eval_batch_size is None:
+        return []
+    evaluating, training = _peaks(step)
+    more = "Evaluation" if evaluating > training else "Training"
+    largest = largest_evaluation_batch(request, gpu)
+    return [
+        f"{more} needs more memory: evaluation at batch {request.workload.eval_batch_size:,} peaks "
+        f"at {_gib(evaluating)}, training at batch {step.batch_size:,} at {_gib(training)}. "
+        f"Evaluation batches up to {largest:,} fit."
+    ]
+
+
+def why_evaluation_fails(request: AnalysisRequest, gpu: Gpu, smallest: Trial) -> str:
+    """The sentences for an evaluation that does not fit: what it needs, and what helps.
+
+    Args:
+        request: Its workload has an evaluation.
+        gpu: Where.
+        smallest: The trial of the smallest batch.
+    """
+    workload = request.workload
+    needed = (smallest.device_used_bytes or 0) / 2**30
+    kept = smallest.breakdown.get("outputs", 0)
+    said = (
+        f"Evaluation does not fit on {gpu.display_name}: at batch {workload.eval_batch_size:,} it "
+        f"needs {needed:,.2f} of {_gib(gpu.total_bytes)}"
+    )
+    if kept:
+        said += (
+            f", {_gib(kept)} of them for logits: the Trainer keeps those of all "
+            f"{workload.eval_samples:,} samples on the GPU, and copies them with each batch"
+        )
+    if workload.eval_samples is None:
+        largest = largest_evaluation_batch(request, gpu)
+        return f"{said}. {_up_to(largest)}"
+    changed = replace(workload, eval_accumulation_steps=1)
+    largest = largest_evaluation_batch(replace(request, workload=changed), gpu)
+    return (
+        f"{said}. Keep less of each with preprocess_logits_for_metrics (such as argmax), or set "
+        f"eval_accumulation_steps to 1: then {_up_to(largest).lower()}"
+    )
+
+
+def _up_to(largest: int) -> str:
+    if largest == 0:
+        return "No evaluation batch fits."
+    return f"Evaluation batches up to {largest:,} fit."
+
+
+def largest_evaluation_batch(request: AnalysisRequest, gpu: Gpu) -> int:
+    """The largest evaluation batch that fits beside the training state; 0 if none does.
+
+    Training itself has a small batch here: its activations are gone when evaluation begins.
+    """
+    behaviour = cuda_behaviour(gpu.compute_capability)
+    trace_at = _at_every_batch(request.workload, behaviour)
+    allocator = AllocatorOptions.parse(request.allocator)
+
+    def probe(batch_size: int) -> Trial:
+        return predict_trial(request.workload, gpu, trace_at(batch_size), allocator)
+
+    return find_largest(
+        probe,
+        limit_bytes=gpu.usable_bytes,
+        largest=min(request.workload.eval_samples or LARGEST_BATCH_SIZE, LARGEST_BATCH_SIZE),
+    ).largest_batch_size
+
+
+def _at_every_batch(workload: Workload, behaviour: CudaBehaviour) -> TraceAt:
+    """Traces by the batch of the evaluation, where training has a small one."""
+    each = partial(_at_one_batch, workload, behaviour)
+    try:
+        others = AffineTrace(each(LOW), each(HIGH))
+    except NotAffine:
+        return each
+    return lambda batch_size: others.at(batch_size) if batch_size > 1 else each(1)
+
+
+def _at_one_batch(workload: Workload, behaviour: CudaBehaviour, batch_size: int) -> Trace:
+    evaluated = replace(workload, eval_batch_size=batch_size)
+    return replace(Depths(evaluated, behaviour)(LOW), batch_size=batch_size)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.2f} GiB"
