@@ -47,6 +47,25 @@ class Attention(Choice):
     FLASH = "flash", "flash: FlashAttention only"
 
 
+class Method(Choice):
+    """What a language model learns from."""
+
+    SFT = "sft", "texts: the next token (SFT)"
+    DPO = "dpo", "DPO: pairs of answers, against a reference"
+    ORPO = "orpo", "ORPO: pairs of answers, without a reference"
+    KTO = "kto", "KTO: answers that are good or bad"
+
+    @property
+    def texts_per_sample(self) -> int:
+        """How many texts of the sequence length a sample has."""
+        return 2 if self in (Method.DPO, Method.ORPO) else 1
+
+    @property
+    def refers(self) -> bool:
+        """Whether each answer is scored by a frozen reference too."""
+        return self in (Method.DPO, Method.KTO)
+
+
 class Adapter(Choice):
     """What LoRA trains beside frozen weights."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .choices import (
     Adapter,
     Attention,
+    Method,
     Optimizer,
     Parallelism,
     Precision,
@@ -80,12 +81,17 @@ def _is_of_a_package(workload: Workload) -> bool:
     return bool(workload.preset.package)
 
 
+def _answer_is_too_long(workload: Workload) -> bool:
+    return (workload.completion_length or 0) >= (workload.sequence_length or 0)
+
+
 _GIVEN = other_than(None)
 _NOT_GIVEN = one_of(None)
 _NAMED = other_than(None, "")
 _ON = one_of(True)
 _OFF = one_of(False)
 _QUANTIZED = other_than(Quantization.NONE)
+_OF_ANSWERS = other_than(Method.SFT)
 _IN_FP32 = one_of(Precision.FP32, Precision.TF32)
 _NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT, Optimizer.MUON)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
@@ -104,6 +110,38 @@ _WITHOUT_METRICS = one_of(
 """Their models return no loss, or outputs that the Trainer cannot concatenate."""
 
 CONTRADICTIONS = (
+    Contradiction(
+        {"method": _OF_ANSWERS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING, None)},
+        "only for causal language modelling; choose sft",
+    ),
+    Contradiction(
+        {"method": _OF_ANSWERS, "parallelism": one_of(Parallelism.FSDP)},
+        "two models are not predicted with fsdp; choose ddp or none",
+    ),
+    Contradiction(
+        {"compile": _ON, "method": _OF_ANSWERS},
+        "a compiled step is only measured with sft; leave it off",
+    ),
+    Contradiction(
+        {"use_cache": _ON, "method": _OF_ANSWERS},
+        "TRL switches the cache off in training; leave it empty",
+    ),
+    Contradiction(
+        {"completion_length": _GIVEN, "method": one_of(Method.SFT)},
+        "only for a method that scores answers; leave it empty",
+    ),
+    Contradiction(
+        {"completion_length": _GIVEN, "sequence_length": _GIVEN},
+        "an answer needs a prompt: enter less than the sequence length",
+        _answer_is_too_long,
+    ),
+    Contradiction(
+        {
+            "precomputed_reference": _ON,
+            "method": other_than(*(method for method in Method if method.refers)),
+        },
+        "this method has no reference; leave it off or choose dpo or kto",
+    ),
     Contradiction(
         {"frozen_backbone": _ON, "lora_rank": _GIVEN},
         "LoRA freezes the backbone already; choose one of the two",
@@ -199,6 +237,10 @@ CONTRADICTIONS = (
     Contradiction(
         {"eval_batch_size": _GIVEN, "parallelism": other_than(Parallelism.NONE)},
         "evaluation is predicted on one GPU only; leave it empty",
+    ),
+    Contradiction(
+        {"eval_batch_size": _GIVEN, "method": _OF_ANSWERS},
+        "evaluation is only predicted with sft; leave it empty",
     ),
     Contradiction(
         {"eval_batch_size": _GIVEN, "task": one_of(Task.TEXT_TO_IMAGE)},

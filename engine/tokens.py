@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .choices import Method
 from .models.tasks import Task
 from .workload import Workload
 
@@ -43,7 +44,8 @@ def tokens_of(trained: Workload | Mapping[str, Any] | None) -> Tokens | None:
     if not length or task not in list(Task):
         return None
     unit = Task(task).facts.counts
-    return Tokens(length, unit) if unit else None
+    texts = Method(fields.get("method") or Method.SFT).texts_per_sample
+    return Tokens(length * texts, unit) if unit else None
 
 
 def tokens_per_second(

@@ -64,6 +64,7 @@ NEW_IN_TRIALS = (
     "operations_seconds",
 )  # fmt: skip
 NEW_IN_WORKLOADS = (
+    "method", "completion_length", "precomputed_reference",
     "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
     "gradient_accumulation",
     "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",

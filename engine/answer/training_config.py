@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..choices import Adapter, Optimizer, Parallelism, Precision, Quantization
+from ..choices import Adapter, Method, Optimizer, Parallelism, Precision, Quantization
 from ..models.tasks import Task
 from ..workload import Workload
 
@@ -71,6 +71,8 @@ def training_configs(workload: Workload, batch_size: int) -> list[TrainingConfig
     """
     if workload.task is Task.TEXT_TO_IMAGE:
         return [TrainingConfig("diffusers", _diffusers(workload, batch_size))]
+    if workload.method is not Method.SFT:
+        return [TrainingConfig("TRL", _trainer(workload, batch_size))]
     return [
         TrainingConfig("Trainer", _trainer(workload, batch_size)),
         TrainingConfig("Lightning", _lightning(workload, batch_size)),
@@ -100,7 +102,42 @@ def _diffusers(workload: Workload, batch_size: int) -> str:
 
 
 def _trainer(workload: Workload, batch_size: int) -> str:
-    given = {
+    """For transformers' Trainer, or TRL's for a method of its own; ORPO's is an experiment."""
+    given = _arguments(workload, batch_size)
+    name = "" if workload.method is Method.SFT else workload.method.upper()
+    home = "trl.experimental.orpo" if workload.method is Method.ORPO else "trl"
+    if name:
+        given |= {
+            "max_length": str(workload.sequence_length),
+            "gradient_checkpointing": str(workload.gradient_checkpointing),  # on by default
+            "bf16": str(workload.precision is Precision.BF16_MIXED),  # as well
+            "precompute_ref_log_probs": _true(workload.precomputed_reference),
+        }
+    arguments = [f"    {name}={value}," for name, value in given.items() if value]
+    is_made_here = workload.optimizer not in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
+    made = _TORCH_OPTIMIZERS[workload.optimizer] if is_made_here else None
+    passed = "optimizers=(optimizer, None), " if made else ""
+    return _lines(
+        f"from {home} import {name}Config, {name}Trainer" if name else None,
+        "from memorymark.recording import to_file",
+        "from memorymark.recording.trainer import MemoryMarkCallback",
+        "",
+        f"arguments = {f'{name}Config' if name else 'TrainingArguments'}(",
+        '    "output",',
+        *arguments,
+        ")",
+        *_model(_left_to_trainer(workload)),
+        f"optimizer = {made}" if made else None,
+        'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
+        f"trainer = {name}Trainer(",
+        f"    model, args=arguments, train_dataset=dataset, {passed}callbacks=[recorder]",
+        ")",
+    )
+
+
+def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:
+    """The arguments of transformers' Trainer; empty where its default is meant."""
+    return {
         "per_device_train_batch_size": str(batch_size),
         "gradient_accumulation_steps": str(workload.gradient_accumulation),
         "bf16": _true(workload.precision is Precision.BF16_MIXED),
@@ -115,25 +152,6 @@ def _trainer(workload: Workload, batch_size: int) -> str:
         "torch_compile": _true(workload.compile),
         "fsdp": _quoted("full_shard" if workload.parallelism is Parallelism.FSDP else None),
     }
-    arguments = [f"    {name}={value}," for name, value in given.items() if value]
-    is_made_here = workload.optimizer not in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
-    made = _TORCH_OPTIMIZERS[workload.optimizer] if is_made_here else None
-    passed = "optimizers=(optimizer, None), " if made else ""
-    return _lines(
-        "from memorymark.recording import to_file",
-        "from memorymark.recording.trainer import MemoryMarkCallback",
-        "",
-        "arguments = TrainingArguments(",
-        '    "output",',
-        *arguments,
-        ")",
-        *_model(_left_to_trainer(workload)),
-        f"optimizer = {made}" if made else None,
-        'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
-        "trainer = Trainer(",
-        f"    model, arguments, train_dataset=dataset, {passed}callbacks=[recorder]",
-        ")",
-    )
 
 
 def _left_to_trainer(workload: Workload) -> Workload:

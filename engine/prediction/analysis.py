@@ -23,6 +23,7 @@ from ..parallel import interconnect
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Source, Trial
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
+from ..step.methods import method_caveats
 from ..tracing.lowering import cuda_behaviour
 from .caveats import NOTHING_RUN, caveats_of, offload_caveats, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
@@ -153,6 +154,7 @@ class Prediction:
             *found.caveats,
             *cache_caveats(trained),
             *kernel_caveats(trained),
+            *method_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]
         return replace(found, caveats=caveats)

@@ -30,7 +30,7 @@ from transformers import (
     PretrainedConfig,
 )
 
-from ..choices import Attention, Precision
+from ..choices import Attention, Method, Precision
 from ..errors import EngineError, InvalidInput
 from ..models.architectures import KNOWN
 from ..models.model import Model, missing_modules
@@ -174,7 +174,10 @@ def cache_caveats(workload: Workload) -> list[str]:
     """What an answer assumes about keys and values, where its workload leaves that open."""
     if workload.use_cache and workload.gradient_checkpointing:
         return ["Gradient checkpointing switches the key-value cache off."]
-    if not workload.preset.caches(workload.task) or workload.use_cache is not None:
+    learns_from_answers = workload.method is not Method.SFT
+    if learns_from_answers or workload.use_cache is not None:
+        return []
+    if not workload.preset.caches(workload.task):
         return []
     if caches_keys_and_values(workload):
         return [

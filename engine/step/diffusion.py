@@ -7,7 +7,6 @@ forward pass, but for some VAEs, and only the denoiser runs under autocast.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import diffusers
@@ -18,19 +17,13 @@ from ..choices import Precision
 from ..models.diffusion import is_cached
 from ..workload import Workload
 from .denoisers import Prompt, family_of
+from .output import Output
 
 _LEVELS = 1_000
 _FIRST_BETA, _LAST_BETA = 0.00085, 0.012  # "scaled_linear", as Stable Diffusion's scheduler has it
 
 _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
 _FROZEN = _MIXED | {Precision.BF16_TRUE: torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a forward pass returns."""
-
-    loss: torch.Tensor
 
 
 class TextToImage(torch.nn.Module):

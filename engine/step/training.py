@@ -11,12 +11,13 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from ..choices import Attention, Mode, Precision
+from ..choices import Attention, Method, Mode, Precision
 from ..workload import Workload
 from .adapting import adapt
 from .batches import Batch
 from .building import new_model
 from .losses import Loss, loss_for
+from .methods import Learner
 from .optimizers import make_optimizer
 from .transformers_versions import forget_cached
 
@@ -65,9 +66,10 @@ def build_model(workload: Workload, *, predicting: bool = False) -> torch.nn.Mod
         workload: The model, and how it is adapted.
         predicting: Whether its steps are traced and never run.
     """
-    return adapt(new_model(workload), workload, predicting=predicting).train(
-        workload.mode is Mode.TRAIN
-    )
+    model = adapt(new_model(workload), workload, predicting=predicting)
+    if workload.method is not Method.SFT:
+        model = Learner(model, workload)
+    return model.train(workload.mode is Mode.TRAIN)
 
 
 def trainable_parameter_count(workload: Workload) -> int:

@@ -17,6 +17,7 @@ from ..models.presets import PRESETS, choose_a_model, find_model
 from ..models.tasks import SIZES, Kind, Task, spoken
 from ..parsing import collect, unknown_fields
 from .adapters import Adapters
+from .method import LearningMethod
 from .phases import Phases
 from .sample import SampleSizes
 from .savers import Savers
@@ -29,7 +30,9 @@ OWN_CONFIG = "own-config"
 
 
 @dataclass(frozen=True)
-class Workload(Sharing, Phases, Adapters, Savers, TrainingSettings, SampleSizes, Subject):
+class Workload(
+    Sharing, Phases, Adapters, Savers, LearningMethod, TrainingSettings, SampleSizes, Subject
+):
     """One way of training one model.
 
     Its fields are those of its bases, from the last to the first, and then its own.

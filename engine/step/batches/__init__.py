@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...choices import Method
 from ...errors import EngineError
 from ...models.tasks import Task
 from ...workload import Workload
 from . import diffusion, images, speech, text, time_series, vision_language
+from .answers import answers
 from .batch import Batch
 
 __all__ = ["Batch", "make_batch"]
@@ -32,6 +34,8 @@ def make_batch(workload: Workload, batch_size: int) -> Batch:
     """
     if workload.task is None:
         raise EngineError(f"the config of {workload.model} was not fetched")
+    if workload.method is not Method.SFT:
+        return answers(workload, batch_size)
     return _BATCHES[workload.task](workload, batch_size)
 
 

@@ -1,0 +1,184 @@
+"""Learning from answers: a language model, the frozen reference that scores the same, the loss.
+
+As TRL 1.16 trains by default: ``trainer/dpo_trainer.py``, ``trainer/kto_trainer.py`` and
+``experimental/orpo/orpo_trainer.py``. What only the metrics need is left out; it is gone before
+the peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy, logsigmoid
+
+from ..choices import Method
+from ..errors import InvalidInput
+from ..workload import Workload
+from .batches import Batch
+from .building import new_model
+from .output import Output
+from .scoring import log_probabilities
+
+_BETA = 0.1
+_KL = "KL_"
+"""Before the names of the texts by which KTO estimates how far the model has moved."""
+
+
+class Learner(torch.nn.Module):
+    """A language model that learns from answers, with the reference that it is compared with.
+
+    Args:
+        policy: What is trained.
+        workload: The method, and how long answers are.
+
+    Attributes:
+        answer_length: Tokens of each text that are scored.
+    """
+
+    def __init__(self, policy: Any, workload: Workload) -> None:
+        super().__init__()
+        self.policy = policy
+        self.reference: torch.nn.Module | None = None
+        self._loss = _LOSSES[workload.method]
+        self.answer_length = workload.completion_length or (workload.sequence_length or 0) - 1
+        without = workload.lora_rank is not None or workload.precomputed_reference
+        if workload.method.refers and not without:
+            self.reference = new_model(workload).requires_grad_(False).eval()
+        for module in self.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0  # ``disable_dropout``
+        if causal_model(policy).base_model is causal_model(policy):
+            message = f"{workload.preset.display_name} has no body apart from its head; choose sft"
+            raise InvalidInput({"method": message})
+
+    def train(self, mode: bool = True) -> Learner:
+        """Set the mode of what is trained; a reference stays as it is."""
+        self.training = mode
+        self.policy.train(mode)
+        return self
+
+    def forward(self, **batch: torch.Tensor) -> Output:
+        """The loss of one batch, as :func:`answers` makes it."""
+        return Output(self._loss(self, batch))
+
+    def scores(self, model: Any, batch: Batch) -> torch.Tensor:
+        """The log-probability of each answer, of shape (texts,)."""
+        return self.token_scores(model, batch).sum(1)
+
+    def token_scores(self, model: Any, batch: Batch) -> torch.Tensor:
+        """The log-probability of each token of each answer, of shape (texts, tokens)."""
+        causal = causal_model(model)
+        hidden = causal.base_model(**batch, use_cache=False).last_hidden_state[:, :-1]
+        hidden = hidden[:, -self.answer_length :]
+        targets = batch["input_ids"][:, -self.answer_length :]
+        weight = causal.get_output_embeddings().weight
+        scores = log_probabilities(hidden.flatten(0, 1), weight, targets.flatten())
+        return scores.view(targets.shape)
+
+    @contextmanager
+    def referring(self) -> Iterator[Any]:
+        """The reference: a model of its own, or the policy without its adapters."""
+        with torch.no_grad():
+            if self.reference is not None:
+                yield self.reference
+            else:
+                with self.policy.disable_adapter():
+                    yield self.policy
+
+
+def causal_model(model: Any) -> Any:
+    """The model of transformers, which peft may have wrapped."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def method_caveats(workload: Workload) -> list[str]:
+    """What an answer about learning from answers assumes."""
+    if workload.method is Method.SFT:
+        return []
+    found = []
+    if workload.method.texts_per_sample == 2:
+        found.append("A sample is a pair: two texts of the sequence length.")
+    if workload.method.refers and not workload.precomputed_reference:
+        adapted = workload.lora_rank is not None
+        found.append(
+            "The reference is the model with its adapters switched off, so there is no second copy."
+            if adapted
+            else "The reference is a second, frozen copy of the model, in the same number format."
+        )
+    found.append(
+        "All logits are kept at once, as in TRL's ORPOTrainer."
+        if workload.method is Method.ORPO
+        else "Answers are scored in tiles of logits, as in TRL 1.16. Releases that keep all "
+        "logits, such as 1.0, need much more memory."
+    )
+    return found
+
+
+def _dpo(learner: Learner, batch: Batch) -> torch.Tensor:
+    """Of each pair, the first answer becomes more likely than the second (Rafailov et al. 2023)."""
+    given = dict(batch)
+    before = given.pop("reference", None)
+    scores = learner.scores(learner.policy, given)
+    if before is None:
+        with learner.referring() as reference:
+            before = learner.scores(reference, given)
+    chosen, rejected = (scores - before).chunk(2)
+    return -logsigmoid(_BETA * (chosen - rejected)).mean()
+
+
+def _kto(learner: Learner, batch: Batch) -> torch.Tensor:
+    """Good answers become more likely, bad ones less (Ethayarajh et al. 2024).
+
+    How far the model has moved from the reference is seen by answers to other prompts.
+    """
+    given = dict(batch)
+    before, before_of_others = given.pop("reference", None), given.pop(f"{_KL}reference", None)
+    others = {
+        name.removeprefix(_KL): given.pop(name) for name in list(given) if name.startswith(_KL)
+    }
+    with torch.no_grad():
+        scores_of_others = learner.scores(learner.policy, others)
+    scores = learner.scores(learner.policy, given)
+    if before is None:
+        with learner.referring() as reference:
+            before_of_others = learner.scores(reference, others)
+            before = learner.scores(reference, given)
+    moved = (scores_of_others - before_of_others).mean().clamp(min=0)
+    return (1 - torch.sigmoid(_BETA * (scores - before - moved))).mean()
+
+
+def _orpo(learner: Learner, batch: Batch) -> torch.Tensor:
+    """The first answer of each pair is learned, and its odds against the second (Hong et al. 2024).
+
+    Its trainer keeps the logits of all tokens, and goes through them text by text.
+    """
+    logits = learner.policy(**batch, use_cache=False).logits.float()
+    ids = batch["input_ids"]
+    pairs = len(ids) // 2
+    known = logits[:pairs, :-1].contiguous()
+    likelihood = cross_entropy(known.flatten(0, 1), ids[:pairs, 1:].flatten())
+    scores = _scores_of_logits(logits[:, :-1], ids[:, 1:])[:, -learner.answer_length :]
+    chosen, rejected = scores.mean(1).chunk(2)
+    odds = (chosen - rejected) - (_log_of_rest(chosen) - _log_of_rest(rejected))
+    return likelihood - _BETA * logsigmoid(odds).mean()
+
+
+def _scores_of_logits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """As TRL's ``selective_log_softmax`` in fp32."""
+    found = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return found - torch.stack([text.logsumexp(-1) for text in logits])
+
+
+def _log_of_rest(score: torch.Tensor) -> torch.Tensor:
+    """The logarithm of one less a probability."""
+    return torch.log1p(-score.exp())
+
+
+_LOSSES: Mapping[Method, Callable[[Learner, Batch], torch.Tensor]] = {
+    Method.DPO: _dpo,
+    Method.KTO: _kto,
+    Method.ORPO: _orpo,
+}

@@ -1,0 +1,127 @@
+"""Learning from answers: its steps on the CPU, its log-probabilities, what it is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from engine.answer.training_config import training_configs
+from engine.errors import InvalidInput
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.prediction.every_batch_size import trace_every_batch_size
+from engine.prediction.tracer import trace
+from engine.step import scoring
+from engine.step.scoring import log_probabilities
+from engine.tests.conftest import small_workload
+from engine.tokens import tokens_of
+from engine.tracing.trace import NotAffine
+from engine.workload import Workload
+
+pytestmark = pytest.mark.usefixtures("small_models", "small_tiles")
+
+BATCH_SIZE = 3
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "TILE_TOKENS", 16)
+    monkeypatch.setattr(scoring, "TILE_WORDS", 300)
+
+
+def predicted_and_measured(workload: Workload) -> tuple[int, int]:
+    trial = cpu.run_trial(TrialOrder(workload, BATCH_SIZE))
+    assert trial.peak_allocated_bytes is not None
+    return trace(workload, BATCH_SIZE, None).peak_by_category()[0], trial.peak_allocated_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("llama-3.2-1b", {"method": "dpo"}),
+        ("llama-3.2-1b", {"method": "dpo", "precision": "bf16-true", "completion_length": 12}),
+        ("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "precision": "bf16-mixed"}),
+        ("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "gradient_checkpointing": True}),
+        ("llama-3.2-1b", {"method": "dpo", "precomputed_reference": True}),
+        ("mistral-7b", {"method": "kto", "precision": "bf16-mixed"}),
+        ("mistral-7b", {"method": "kto", "precomputed_reference": True}),
+        ("gpt2", {"method": "orpo"}),
+        ("llama-3.2-1b", {"method": "orpo", "precision": "bf16-mixed", "lora_rank": 4}),
+    ],
+    ids=str,
+)
+def test_the_peak_is_equal_to_the_byte(model: str, fields: dict[str, Any]) -> None:
+    predicted, measured = predicted_and_measured(small_workload(model, **fields))
+    assert predicted == measured
+
+
+def test_a_tiled_score_is_that_of_all_logits() -> None:
+    hidden, weight = torch.rand(50, 8), torch.rand(1000, 8)
+    targets = torch.arange(50) * 20
+    given = [tensor.clone().requires_grad_() for tensor in (hidden, weight, hidden, weight)]
+    tiled = log_probabilities(given[0], given[1], targets)
+    whole = (given[2] @ given[3].T).log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(tiled, whole)
+    for scores in (tiled, whole):
+        (scores * torch.linspace(0, 1, 50)).sum().backward()
+    torch.testing.assert_close(given[0].grad, given[2].grad)
+    torch.testing.assert_close(given[1].grad, given[3].grad)
+
+
+@pytest.mark.parametrize("method", ["dpo", "kto"])
+def test_two_batch_sizes_give_every_other(method: str) -> None:
+    workload = small_workload("llama-3.2-1b", method=method)
+    trace_at = trace_every_batch_size(workload, None)
+    assert trace_at(7).peak_by_category() == trace(workload, 7, None).peak_by_category()
+
+
+def test_text_by_text_the_steps_of_orpo_differ_by_batch() -> None:
+    with pytest.raises(NotAffine):
+        trace_every_batch_size(small_workload("gpt2", method="orpo"), None)
+
+
+def test_a_reference_is_a_second_copy_unless_the_adapters_can_be_switched_off() -> None:
+    def parameter_bytes(**fields: Any) -> int:
+        workload = small_workload("llama-3.2-1b", **fields)
+        return trace(workload, 2, None).peak_by_category()[1]["parameters"]
+
+    alone = parameter_bytes()
+    assert parameter_bytes(method="dpo") == 2 * alone
+    assert parameter_bytes(method="dpo", precomputed_reference=True) == alone
+    assert parameter_bytes(method="orpo") == alone
+    adapted = parameter_bytes(lora_rank=4)
+    assert parameter_bytes(lora_rank=4, method="dpo") == adapted
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"method": "dpo", "task": "sequence-classification"}, "method"),
+        ({"completion_length": 8}, "completion_length"),
+        ({"method": "dpo", "completion_length": 32}, "completion_length"),
+        ({"method": "orpo", "precomputed_reference": True}, "precomputed_reference"),
+        ({"method": "kto", "compile": True}, "compile"),
+    ],
+)
+def test_what_does_not_combine_is_refused(fields: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        small_workload("gpt2", **fields)
+    assert list(error.value.fields) == [wrong]
+
+
+def test_the_tokens_of_a_pair_are_those_of_both_answers() -> None:
+    tokens = tokens_of(small_workload("gpt2", method="dpo"))
+    assert tokens is not None
+    assert tokens.per_sample == 64
+
+
+def test_the_lines_to_paste_are_those_of_trl() -> None:
+    workload = small_workload("llama-3.2-1b", method="dpo", precision="bf16-mixed")
+    (config,) = training_configs(workload, 4)
+    assert config.name == "TRL"
+    assert "from trl import DPOConfig, DPOTrainer\n" in config.text
+    assert "    per_device_train_batch_size=4,\n" in config.text
+    assert "    max_length=32,\n" in config.text
+    compile(config.text, "config", "exec")

@@ -1,0 +1,47 @@
+"""What a language model learns from, beside plain texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..choices import Method
+from ..fields import Described, Group, Interval
+from ..models.tasks import LARGEST_SEQUENCE_LENGTH
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningMethod:
+    """What a language model learns from, beside plain texts."""
+
+    method: Annotated[
+        Method,
+        Described(
+            "Method",
+            "What a language model learns from, as TRL trains it. A sample of DPO or ORPO is a "
+            "pair of answers.",
+            Group.METHOD,
+            is_column=True,
+        ),
+    ] = Method.SFT
+    completion_length: Annotated[
+        int | None,
+        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Described(
+            "Answer length",
+            "How many tokens of the sequence length are the answer; the rest is the prompt.",
+            Group.METHOD,
+            unit="tokens",
+            empty="all of the sequence but its first token",
+            metavar="TOKENS",
+        ),
+    ] = None
+    precomputed_reference: Annotated[
+        bool,
+        Described(
+            "Reference scored beforehand",
+            "The reference scores all answers before training and is not kept in memory "
+            "(precompute_ref_log_probs).",
+            Group.METHOD,
+        ),
+    ] = False
