@@ -94,3 +94,11 @@ class ReduceDtype(Choice):
     GATHERED = "gathered", "gathered: that of the gathered weights"
     FP32 = "fp32", "fp32: exact sums"
     BF16 = "bf16", "bf16: half as much to send"
+
+
+class CrossEntropy(Choice):
+    """How a language model's loss goes about its logits."""
+
+    MODEL = "model", "model: all logits at once, as the model has it"
+    CHUNKED = "chunked", "chunked: in 8 parts, as torchtune"
+    LIGER = "liger", "liger: fused with the head (Liger-Kernel)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .choices import (
     Adapter,
     Attention,
+    CrossEntropy,
     Method,
     Optimizer,
     Parallelism,
@@ -90,6 +91,7 @@ _NOT_GIVEN = one_of(None)
 _NAMED = other_than(None, "")
 _ON = one_of(True)
 _OFF = one_of(False)
+_IN_PARTS = other_than(CrossEntropy.MODEL)
 _QUANTIZED = other_than(Quantization.NONE)
 _OF_ANSWERS = other_than(Method.SFT)
 _IN_FP32 = one_of(Precision.FP32, Precision.TF32)
@@ -157,6 +159,18 @@ CONTRADICTIONS = (
     Contradiction(
         {"checkpoint_every": other_than(1), "gradient_checkpointing": _OFF},
         "without gradient checkpointing no layer is recomputed; switch it on or leave this at 1",
+    ),
+    Contradiction(
+        {"cross_entropy": _IN_PARTS, "parallelism": one_of(Parallelism.FSDP)},
+        "a loss in parts is not predicted with fsdp; choose model, or ddp",
+    ),
+    Contradiction(
+        {"cross_entropy": _IN_PARTS, "method": other_than(Method.SFT)},
+        "the losses of preferences are not predicted in parts; choose model",
+    ),
+    Contradiction(
+        {"cross_entropy": _IN_PARTS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING)},
+        "only causal language models have their loss in parts; choose model",
     ),
     Contradiction(
         {"modules_to_save": _NAMED, "lora_rank": _NOT_GIVEN},

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..choices import Adapter, Method, Optimizer, Parallelism, Precision, Quantization
+from ..choices import Adapter, CrossEntropy, Method, Optimizer, Parallelism, Precision, Quantization
 from ..models.tasks import Task
 from ..workload import Workload
 
@@ -47,6 +47,13 @@ _LIGHTNING_PRECISIONS = {
 }
 _SHORT = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16"}
 _STRATEGIES = {Parallelism.DDP: "ddp", Parallelism.FSDP: "fsdp"}
+
+
+_LIGER = str(
+    dict.fromkeys(("rope", "rms_norm", "swiglu", "cross_entropy"), False)
+    | {"fused_linear_cross_entropy": True}
+).replace("'", '"')
+"""Of Liger-Kernel's kernels the one that the prediction is for."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,8 @@ def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:
         ),
         "gradient_checkpointing": _true(workload.gradient_checkpointing),
         "activation_checkpointing_kwargs": _checkpointing_arguments(workload),
+        "use_liger_kernel": _true(workload.cross_entropy is CrossEntropy.LIGER),
+        "liger_kernel_config": _LIGER if workload.cross_entropy is CrossEntropy.LIGER else "",
         "torch_compile": _true(workload.compile),
         "fsdp": _quoted("full_shard" if workload.parallelism is Parallelism.FSDP else None),
     }
@@ -156,7 +165,9 @@ def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:
 
 def _left_to_trainer(workload: Workload) -> Workload:
     """The workload without what the arguments of a Trainer switch on."""
-    return replace(workload, gradient_checkpointing=False, checkpoint_every=1, compile=False)
+    left = replace(workload, gradient_checkpointing=False, checkpoint_every=1, compile=False)
+    liger = left.cross_entropy is CrossEntropy.LIGER
+    return replace(left, cross_entropy=CrossEntropy.MODEL) if liger else left
 
 
 def _checkpointing_arguments(workload: Workload) -> str:
@@ -233,6 +244,14 @@ def _model(workload: Workload) -> list[str | None]:
         lines.append("model.base_model.requires_grad_(False)")
     if workload.gradient_checkpointing:
         lines.append(_checkpointing(workload))
+    if workload.cross_entropy is CrossEntropy.LIGER:
+        lines.append("liger_kernel.transformers._apply_liger_kernel_to_instance(")
+        lines += ["    model=model, **" + _LIGER, ")"]
+    if workload.cross_entropy is CrossEntropy.CHUNKED:
+        lines.append(
+            "# loss: torchtune.modules.loss.LinearCrossEntropyLoss(num_output_chunks=8) on the"
+            " hidden states"
+        )
     if workload.compile:
         lines.append("model = torch.compile(model)")
     return lines

@@ -11,11 +11,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from ..choices import Attention, Method, Mode, Precision
+from ..choices import Attention, CrossEntropy, Method, Mode, Precision
 from ..workload import Workload
 from .adapting import adapt
 from .batches import Batch
 from .building import new_model
+from .cross_entropy import chunked_loss
 from .losses import Loss, loss_for
 from .methods import Learner
 from .optimizers import make_optimizer
@@ -98,7 +99,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
         model=model,
         device=device,
         optimizer=optimizer,
-        loss=loss_for(workload.task),
+        loss=_loss(workload, predicting=predicting),
         scaler=torch.amp.GradScaler(
             device.type, enabled=workload.precision is Precision.FP16_MIXED
         ),
@@ -106,6 +107,12 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
         micro_batches=workload.gradient_accumulation,
         flash_only=workload.attention is Attention.FLASH and device.type == "cuda",
     )
+
+
+def _loss(workload: Workload, *, predicting: bool) -> Loss:
+    if workload.cross_entropy is CrossEntropy.MODEL:
+        return loss_for(workload.task)
+    return chunked_loss(workload.cross_entropy, predicting=predicting)
 
 
 def training_step(training: Training, batch: Batch) -> None:

@@ -15,8 +15,8 @@ from engine.errors import InvalidInput
 from engine.workload import Workload
 
 
-def texts(batch_size: int = 64, **fields: Any) -> dict[str, str]:
-    workload = Workload("bert", **fields)
+def texts(model: str = "bert", batch_size: int = 64, **fields: Any) -> dict[str, str]:
+    workload = Workload(model, **fields)
     return {one.name: one.text for one in training_configs(workload, batch_size)}
 
 
@@ -78,6 +78,13 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     some = texts(gradient_checkpointing=True, checkpoint_every=3)
     assert 'activation_checkpointing_kwargs={"every_n_layers": 3}' in some["Trainer"]
     assert "model.activation_checkpointing_enable(every_n_layers=3)" in some["PyTorch"]
+    fused = texts("llama-3.2-1b", cross_entropy="liger")
+    assert "use_liger_kernel=True," in fused["Trainer"]
+    assert '"fused_linear_cross_entropy": True}' in fused["PyTorch"]
+    in_parts = texts("llama-3.2-1b", cross_entropy="chunked")["Trainer"]
+    assert "num_output_chunks=8" in in_parts
+    for text in (*fused.values(), in_parts):
+        ast.parse(text)
     assert "scaler.scale(loss).backward()" in texts(precision="fp16-mixed")["PyTorch"]
     assert "if number % 4 == 0:" in texts(gradient_accumulation=4)["PyTorch"]
     assert "adamw_bnb_8bit" in texts(optimizer="adamw-8bit")["Trainer"]

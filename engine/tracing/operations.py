@@ -156,7 +156,11 @@ def _flops(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: A
     formula = flop_registry.get(packet)
     if formula is None:
         return 0
-    given = _for_every_head(args) if packet in _ATTENTION else args
+    given: Iterable[Any] = args
+    if packet in _ATTENTION:
+        given = _for_every_head(args)
+    elif packet in _MATRIX_PRODUCTS:  # one of them is told the format of its result, too
+        given = tensors_in(args)
     return int(formula(*given, **kwargs, out_val=output))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from ..choices import CrossEntropy
 from ..fields import Described, Group, Interval
 
 
@@ -31,3 +32,12 @@ class Savers:
             unit="layers",
         ),
     ] = 1
+    cross_entropy: Annotated[
+        CrossEntropy,
+        Described(
+            "Cross-entropy",
+            "How a language model's loss goes about its logits, which take the most memory where "
+            "the vocabulary is large.",
+            Group.SAVERS,
+        ),
+    ] = CrossEntropy.MODEL

@@ -1,0 +1,128 @@
+"""Losses that never hold all logits: their results, their memory, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from engine.choices import CrossEntropy
+from engine.errors import InvalidInput
+from engine.prediction.tracer import trace
+from engine.step.batches import make_batch
+from engine.step.cross_entropy import chunk_rows, chunked_loss
+from engine.step.training import build_model
+from engine.tests.conftest import small_workload
+from engine.tests.test_prediction_against_real_steps import predicted_and_measured
+from engine.tracing.lowering import cuda_behaviour
+from engine.workload import Workload
+
+A100 = cuda_behaviour(8.0)
+IN_PARTS = [CrossEntropy.CHUNKED, CrossEntropy.LIGER]
+
+pytestmark = pytest.mark.usefixtures("small_models")
+
+
+def wide(cross_entropy: str, **fields: Any) -> Workload:
+    """A model whose logits decide its peak."""
+    config = small_workload("llama-3.2-1b").preset.config()
+    config |= {"vocab_size": 4096, "num_hidden_layers": 1}
+    return Workload.parse(
+        {"config": config, "sequence_length": 128, "cross_entropy": cross_entropy} | fields
+    )
+
+
+@pytest.mark.parametrize("kind", IN_PARTS)
+def test_the_loss_and_its_gradients_are_those_of_the_model(kind: CrossEntropy) -> None:
+    workload = small_workload("llama-3.2-1b", mode="eval")
+    model, batch = build_model(workload), make_batch(workload, 3)
+    batch["labels"] = torch.randint(0, 1000, batch["labels"].shape)
+    batch["labels"][1, 5:9] = -100
+    found = []
+    for loss in (lambda m, b: m(**b).loss, chunked_loss(kind, predicting=False)):
+        model.zero_grad()
+        value = loss(model, batch)
+        value.backward()
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        found.append((value.detach(), *gradients))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        pytest.param(kind, fields, marks=() if fast else pytest.mark.slow)
+        for kind in IN_PARTS
+        for fast, fields in (
+            (True, {"precision": "bf16-mixed"}),
+            (False, {"precision": "fp32"}),
+            (False, {"precision": "fp16-mixed"}),
+            (False, {"precision": "bf16-true"}),
+            (False, {"precision": "bf16-true", "lora_rank": 2, "gradient_accumulation": 2}),
+        )
+    ],
+)
+def test_the_peak_is_equal_to_the_byte(kind: str, fields: dict[str, Any]) -> None:
+    predicted, measured = predicted_and_measured(wide(kind, **fields))
+    assert predicted == measured
+
+
+@pytest.mark.slow
+def test_a_head_trained_beside_adapters_is_equal_to_the_byte() -> None:
+    fields = {"lora_rank": 2, "modules_to_save": "lm_head", "precision": "bf16-true"}
+    predicted, measured = predicted_and_measured(
+        small_workload("mistral-7b", cross_entropy="liger", **fields)
+    )
+    assert predicted == measured
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed", "fp32"])
+def test_less_is_kept_the_smaller_the_parts(precision: str) -> None:
+    peaks = [
+        trace(wide(kind, precision=precision, optimizer="sgd"), 8, A100).peak_by_category()[0]
+        for kind in CrossEntropy
+    ]
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[2] < peaks[0] / 2
+
+
+def test_a_chunk_of_liger_has_as_many_tokens_as_its_source_says() -> None:
+    # The example in the source: 4 x 4096 tokens, V = 32000, H = 4096.
+    assert chunk_rows(4 * 4096, 32_000, 4096) == 2048
+    assert chunk_rows(8192, 128_256, 4096) == 256
+    assert chunk_rows(100, 50, 4096) == 100  # never more than there are
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"model": "bert"}, "causal"),
+        ({"model": "gpt2", "parallelism": "fsdp", "world_size": 2}, "fsdp"),
+    ],
+)
+def test_what_does_not_combine_is_refused(fields: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse(fields | {"cross_entropy": "liger"})
+    assert expected in raised.value.fields["cross_entropy"]
+
+
+def test_a_model_that_scales_its_logits_is_refused() -> None:
+    config = small_workload("llama-3.2-1b").preset.config() | {
+        "model_type": "cohere",
+        "logit_scale": 0.5,
+    }
+    workload = Workload.parse({"config": config, "sequence_length": 16, "cross_entropy": "chunked"})
+    with pytest.raises(InvalidInput) as raised:
+        trace(workload, 2, A100)
+    assert "scales its logits" in raised.value.fields["cross_entropy"]
+
+
+def test_a_head_with_a_bias_is_no_head_for_liger() -> None:
+    config = {"model_type": "phi", "vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 4, "intermediate_size": 64}
+    workload = Workload.parse({"config": config, "sequence_length": 16, "cross_entropy": "liger"})
+    with pytest.raises(InvalidInput) as raised:
+        trace(workload, 2, A100)
+    assert "without bias" in raised.value.fields["cross_entropy"]
