@@ -58,6 +58,8 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "reduce_dtype": lambda kind: f"reduced in {kind}",
     "cpu_offload": lambda _: "shards offloaded",
     "shard_size": lambda count: f"sharded among {count:,}",
+    "tensor_parallel": lambda count: f"layers split among {count:,}",
+    "sequence_parallel": lambda _: "sequence parallel",
     "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
     "software": _software,
 }

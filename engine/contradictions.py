@@ -208,8 +208,44 @@ CONTRADICTIONS = (
         "frozen encoders are not predicted with fsdp; choose ddp",
     ),
     Contradiction(
-        {"parallelism": one_of(Parallelism.NONE), "world_size": other_than(1)},
+        {
+            "parallelism": one_of(Parallelism.NONE),
+            "world_size": other_than(1),
+            "tensor_parallel": one_of(1),
+        },
         "choose ddp or fsdp to share among several GPUs",
+    ),
+    Contradiction(
+        {"parallelism": one_of(Parallelism.NONE), "tensor_parallel": other_than(1)},
+        "choose fsdp for the GPUs beyond those that split the model",
+        lambda workload: workload.data_parallel > 1,
+    ),
+    Contradiction(
+        {"parallelism": one_of(Parallelism.DDP), "tensor_parallel": other_than(1)},
+        "DDP does not take split layers; choose fsdp, or none if no GPUs are left over",
+    ),
+    Contradiction(
+        {"parallelism": one_of(Parallelism.FSDP), "tensor_parallel": other_than(1)},
+        "no GPUs are left over to shard among; choose none or more GPUs",
+        lambda workload: workload.data_parallel == 1,
+    ),
+    Contradiction(
+        {"tensor_parallel": other_than(1)},
+        "enter a number that divides the number of GPUs",
+        lambda workload: workload.world_size % workload.tensor_parallel != 0,
+    ),
+    Contradiction(
+        {"sequence_parallel": _ON, "tensor_parallel": one_of(1)},
+        "without tensor parallelism there is nothing to split; leave it off",
+    ),
+    Contradiction(
+        {"sequence_parallel": _ON, "sequence_length": _GIVEN},
+        "the tensor parallel GPUs have to divide the sequence length; leave it off or change one",
+        lambda workload: (workload.sequence_length or 0) % workload.tensor_parallel != 0,
+    ),
+    Contradiction(
+        {"lora_rank": _GIVEN, "tensor_parallel": other_than(1)},
+        "adapters of split layers are not predicted; leave it empty or choose fsdp alone",
     ),
     Contradiction(
         {"world_size": one_of(1), "parallelism": other_than(Parallelism.NONE)},
@@ -231,8 +267,8 @@ CONTRADICTIONS = (
         {"shard_size": _GIVEN, "parallelism": one_of(Parallelism.FSDP)},
         "enter a number that divides the number of GPUs and is smaller, or leave it empty",
         lambda workload: (
-            workload.shard_size == workload.world_size
-            or workload.world_size % (workload.shard_size or 1) != 0
+            workload.shard_size == workload.data_parallel
+            or workload.data_parallel % (workload.shard_size or 1) != 0
         ),
     ),
     Contradiction(
@@ -271,6 +307,18 @@ CONTRADICTIONS = (
     Contradiction(
         {"eval_accumulation_steps": _GIVEN, "eval_samples": _NOT_GIVEN},
         "nothing but the loss is kept; leave it empty or give the evaluation samples",
+    ),
+    Contradiction(
+        {"eval_batch_size": _GIVEN, "tensor_parallel": other_than(1)},
+        "evaluation is predicted on one GPU only; leave it empty",
+    ),
+    Contradiction(
+        {"cpu_offload": _ON, "tensor_parallel": other_than(1)},
+        "offloading split layers is not predicted; leave it off",
+    ),
+    Contradiction(
+        {"optimizer": _NOT_ON_SHARDS, "tensor_parallel": other_than(1)},
+        "this one does not run on split layers; choose adamw",
     ),
 )
 """Of two for the same field, the later one is told."""

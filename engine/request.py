@@ -195,6 +195,11 @@ class Request(ABC):
         """GPUs that share the work."""
 
     @property
+    def data_parallel(self) -> int:
+        """How many GPUs, or groups of them, train on batches of their own."""
+        return self.world_size
+
+    @property
     def known_batch_size(self) -> int:
         """The current batch size, for what makes no sense without one.
 
@@ -218,7 +223,7 @@ class Request(ABC):
         """
         if self.global_batch_size is None:
             return self.gradient_accumulation
-        return -(-self.global_batch_size // (batch_size * self.world_size))
+        return -(-self.global_batch_size // (batch_size * self.data_parallel))
 
     def _check(self, wrong: dict[str, str]) -> None:
         """Check every field and store the parsed values."""
@@ -244,7 +249,7 @@ class Request(ABC):
     def _check_global_batch(self, size: int, wrong: dict[str, str]) -> None:
         """Refuse a global batch that today's micro-batches do not add up to."""
         current, accumulated = self.current_batch_size, self.gradient_accumulation
-        gpus = self.world_size
+        gpus = self.data_parallel
         if current is None:
             self._check_global_batch_alone(size, wrong)
             return
@@ -262,13 +267,13 @@ class Request(ABC):
 
     def _check_global_batch_alone(self, size: int, wrong: dict[str, str]) -> None:
         """Refuse a global batch that none of the batches to choose from divides."""
-        least = self.batch_multiple * self.world_size
+        least = self.batch_multiple * self.data_parallel
         if self.gradient_accumulation > 1:
             wrong["gradient_accumulation"] = "it follows from the global batch; leave it out"
         elif size % least:
             wrong["global_batch_size"] = (
                 f"{size:,} is not a multiple of {least:,}, the least batch on "
-                f"{self.world_size} GPU(s); change it or batch_multiple"
+                f"{self.data_parallel} GPU(s); change it or batch_multiple"
             )
 
 
@@ -316,6 +321,10 @@ class AnalysisRequest(Request):
     @property
     def world_size(self) -> int:
         return self.workload.world_size
+
+    @property
+    def data_parallel(self) -> int:
+        return self.workload.data_parallel
 
     def workload_at(self, batch_size: int) -> Workload:
         accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)

@@ -130,7 +130,7 @@ def micro_batches(request: Request, largest: int) -> Sequence[int]:
     multiple, end = request.batch_multiple, largest
     per_gpu = None
     if request.global_batch_size is not None:
-        per_gpu = request.global_batch_size // request.world_size
+        per_gpu = request.global_batch_size // request.data_parallel
         end = min(largest, per_gpu)
     least = request.least_multiple
     multiples: Sequence[int] = range(multiple, end + 1, multiple) or range(least, end + 1, least)
@@ -198,7 +198,7 @@ def kept_global_batch(request: Request, batch_size: int) -> GlobalBatch | None:
     if wanted is None:
         return None
     accumulated = request.accumulation_at(batch_size)
-    at_once = batch_size * request.world_size
+    at_once = batch_size * request.data_parallel
     if accumulated == 1:
         otherwise = f"Batch {batch_size:,} is the whole global batch, so nothing is accumulated."
     else:
@@ -224,7 +224,7 @@ def global_batch_caveat(request: Request, batch_size: int) -> str:
     current = request.current_batch_size
     if current is None or batch_size == current:
         return ""
-    shared = request.gradient_accumulation * request.world_size
+    shared = request.gradient_accumulation * request.data_parallel
     now, then = current * shared, batch_size * shared
     changes, fewer = ("raises", "fewer") if then > now else ("lowers", "more")
     return (

@@ -89,7 +89,8 @@ class TrialOrder:
 
     @property
     def samples_per_step(self) -> int:
-        return self.batch_size * self.workload.gradient_accumulation * self.world_size
+        batches = self.workload.data_parallel if isinstance(self.workload, Workload) else 1
+        return self.batch_size * self.workload.gradient_accumulation * batches
 
     def to_json(self) -> str:
         if isinstance(self.workload, Workload):

@@ -37,7 +37,7 @@ _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.floa
 _REDUCED = {ReduceDtype.FP32: torch.float32, ReduceDtype.BF16: torch.bfloat16}
 
 
-def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> torch.nn.Module:
+def shard(model: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> torch.nn.Module:
     """Shard a model in the usual way: each repeated block by itself, the rest at the root.
 
     In mixed precision, blocks are gathered and gradients reduced in the lower precision, as Hugging
@@ -47,7 +47,7 @@ def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> to
     Args:
         model: On the host, or on fake tensors. It is changed.
         workload: The number of GPUs and the precision.
-        device: Where the shards go: ``cuda`` or ``cpu``.
+        mesh: As :func:`mesh_of` makes it.
 
     Raises:
         InvalidInput: If the model cannot be sharded.
@@ -55,31 +55,35 @@ def shard(model: torch.nn.Module, workload: Workload, device: str = "cpu") -> to
     low = _MIXED.get(workload.precision)
     reduced = _REDUCED.get(workload.reduce_dtype, low)
     options: dict[str, Any] = {
-        "mesh": _mesh(workload, device),
+        "mesh": mesh[_data_axes(workload)],
         "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=reduced),
         "reshard_after_forward": workload.reshard_after_forward,
     }
     if workload.cpu_offload:
-        options["offload_policy"] = CPUOffloadPolicy(pin_memory=device != "cpu")
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     try:
         for module in (*repeated_blocks(model), model):
             _check_formats(module)
-            place_quantized(module, device)
+            place_quantized(module, mesh.device_type)
             fully_shard(module, **options)
     except ValueError as error:  # a parameter without dimensions, as CLIP has
         raise InvalidInput({"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}) from error
     return model
 
 
-def _mesh(workload: Workload, device: str) -> DeviceMesh:
-    """All GPUs in one group, or in groups whose members with the same shard are replicas."""
-    shape: tuple[int, ...] = (workload.world_size,)
-    names: tuple[str, ...] = ("shard",)
-    if workload.shard_size is not None:
-        groups = workload.world_size // workload.shard_size
-        shape, names = (groups, workload.shard_size), ("replicate", "shard")
+def mesh_of(workload: Workload, device: str) -> DeviceMesh:
+    """The GPUs, in groups: which hold copies, which hold shards, and which split each layer."""
+    groups = workload.data_parallel // workload.shard_count
     with unset_fake_temporarily():  # a mesh needs real values
-        return init_device_mesh(device, shape, mesh_dim_names=names)
+        return init_device_mesh(
+            device,
+            (groups, workload.shard_count, workload.tensor_parallel),
+            mesh_dim_names=("replicate", "shard", "tensor"),
+        )
+
+
+def _data_axes(workload: Workload) -> tuple[str, ...]:
+    return ("shard",) if workload.shard_size is None else ("replicate", "shard")
 
 
 def _check_formats(module: torch.nn.Module) -> None:
@@ -100,7 +104,10 @@ def _check_formats(module: torch.nn.Module) -> None:
 @contextmanager
 def only_the_first() -> Iterator[None]:
     """Let :func:`shard` make only the first GPU's shards: those of 1,024 GPUs take a minute."""
-    with patch.object(_fsdp_param, "_chunk_with_empty", _first_chunk):
+    with (
+        patch.object(_fsdp_param, "_chunk_with_empty", _first_chunk),
+        patch.object(DeviceMesh, "_concatenate", _concatenate),
+    ):
         yield
 
 
@@ -189,6 +196,15 @@ def _whole_tensor(spec: DTensorSpec) -> torch.Tensor:
     if like is None:
         raise AssertionError("DTensorSpec does not contain tensor_meta.")
     return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device="cpu")
+
+
+def _concatenate(meshes: list[DeviceMesh]) -> DeviceMesh:
+    """A mesh of the axes of several, which needs real values like every mesh."""
+    with unset_fake_temporarily():
+        return _CONCATENATE(meshes)
+
+
+_CONCATENATE = DeviceMesh._concatenate
 
 
 def _first_chunk(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:

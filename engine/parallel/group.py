@@ -26,9 +26,10 @@ from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
 from ..workload import Workload
 from .ddp import Buckets
-from .fsdp import only_the_first, recording_shards, shard
+from .fsdp import mesh_of, only_the_first, recording_shards, shard
 from .group_recorder import GroupRecorder, own_part
 from .offload import HostTensors, copying_shards
+from .tensor import split
 
 
 class Alone:
@@ -58,7 +59,7 @@ class Together(Alone):
         self._recorder: GroupRecorder | None = None
 
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The model with gradient buckets, or a shard of it."""
+        """The model with gradient buckets, or a part of it."""
         if self._workload.parallelism is Parallelism.DDP:
             self._buckets = Buckets(
                 model,
@@ -68,7 +69,7 @@ class Together(Alone):
             )
             return model
         with only_the_first():
-            return shard(model, self._workload)
+            return _divided(model, self._workload, "cpu")
 
     def recorder(
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
@@ -110,7 +111,7 @@ def among_gpus(workload: Workload) -> Iterator[Alone]:
     Raises:
         EngineError: If this process belongs to a process group already.
     """
-    if workload.parallelism is Parallelism.NONE:
+    if workload.world_size == 1:
         yield Alone()
         return
     if dist.is_initialized():
@@ -200,8 +201,18 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
             message = "offloading is predicted only; choose a GPU of the catalogue, or leave it off"
             raise InvalidInput({"cpu_offload": message})
         case Parallelism.FSDP:  # block by block: the whole model may be too large
-            return shard(model, workload, device)
-    return model.to(device)
+            return _divided(model, workload, device)
+    return _divided(model.to(device), workload, device)
+
+
+def _divided(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.Module:
+    """A model whose layers are split among some GPUs, and then sharded among the others."""
+    if workload.world_size == 1:
+        return model
+    mesh = mesh_of(workload, device)
+    if workload.tensor_parallel > 1:
+        split(model, mesh["tensor"], along_sequence=workload.sequence_parallel)
+    return shard(model, workload, mesh) if workload.parallelism is Parallelism.FSDP else model
 
 
 @contextmanager
@@ -217,7 +228,8 @@ def recording(
         limit_bytes: The most that tensors may take.
     """
     shared = Parallelism.NONE if workload is None else workload.parallelism
-    if workload is None or shared is Parallelism.FSDP:  # a custom step may shard too
+    is_split = workload is not None and workload.tensor_parallel > 1
+    if workload is None or shared is Parallelism.FSDP or is_split:  # a custom step may shard too
         sharded = GroupRecorder(training, batch_size, None, lambda: None, limit_bytes)
         with recording_shards(lambda: sharded):
             yield sharded

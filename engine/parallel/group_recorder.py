@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import _resolve_process_group
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
@@ -18,6 +20,14 @@ from ..tracing.trace import Category, Operation
 from .offload import HostTensors
 
 _c10d = torch.ops.c10d
+_functional = torch.ops._c10d_functional
+_FUNCTIONAL: dict[Any, Callable[[int], float]] = {
+    _functional.all_reduce.default: lambda count: 2 * (count - 1) / count,
+    _functional.all_gather_into_tensor.default: lambda count: count - 1,
+    _functional.reduce_scatter_tensor.default: lambda count: (count - 1) / count,
+}
+_WAIT = _functional.wait_tensor.default
+# What a GPU of a ring of so many sends, as a share of the operator's input.
 
 
 class GroupRecorder(MemoryRecorder):
@@ -93,6 +103,8 @@ class GroupRecorder(MemoryRecorder):
         """Let a sharded tensor dispatch to its shard first, then record as usual."""
         if DTensor in types:
             return NotImplemented
+        if func is _WAIT and isinstance(args[0], FakeTensor):
+            return args[0]  # as it really does: on fake tensors PyTorch would make another
         output = super().__torch_dispatch__(func, types, args, kwargs)
         self._record_on_host(func, args, kwargs or {}, output)
         moved = bytes_sent(func, args) or _bytes_copied(func, args)
@@ -161,10 +173,18 @@ def bytes_sent(func: Any, args: tuple[Any, ...]) -> int:
         whole, group = _bytes(args[1]), args[2]
     elif func is _c10d.allreduce_.default:
         whole, group = 2 * sum(_bytes(tensor) for tensor in args[0]), args[1]
+    elif func in _FUNCTIONAL:
+        return _bytes_waited_for(func, args)
     else:
         return 0
     count = ProcessGroup.unbox(group).size()
     return whole * (count - 1) // count
+
+
+def _bytes_waited_for(func: Any, args: tuple[Any, ...]) -> int:
+    """The same of the functional collectives, which split layers wait for."""
+    count = _resolve_process_group(args[-1]).size()
+    return int(_bytes(args[0]) * _FUNCTIONAL[func](count))
 
 
 def _bytes_copied(func: Any, args: tuple[Any, ...]) -> int:

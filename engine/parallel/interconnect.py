@@ -50,12 +50,14 @@ def link_bytes_per_second(gpu: Gpu, world_size: int) -> float:
 
 def caveats(workload: Workload, gpu: Gpu) -> list[str]:
     """What predictions for several GPUs assume; empty for one GPU."""
-    if workload.parallelism is Parallelism.NONE:
+    if workload.world_size == 1:
         return []
+    of = "per GPU" if workload.data_parallel == workload.world_size else "per group of GPUs"
     return [
-        f"Memory and batch sizes are per GPU, and samples per second are for all "
+        f"Memory is per GPU, batch sizes are {of}, and samples per second are for all "
         f"{workload.world_size:,} GPUs together. {_nccl_caveat(workload.world_size)}",
-        _gradient_caveat(workload),
+        *_split_caveats(workload),
+        *_gradient_caveats(workload),
         *accumulation_caveats(workload),
         _link_caveat(workload.world_size, gpu),
     ]
@@ -89,9 +91,24 @@ def _link_caveat(world_size: int, gpu: Gpu) -> str:
     )
 
 
+def _split_caveats(workload: Workload) -> list[str]:
+    if workload.tensor_parallel == 1:
+        return []
+    between = "split along the sequence" if workload.sequence_parallel else "whole on each"
+    return [
+        f"Assumes that PyTorch's parallelize_module splits each layer among "
+        f"{workload.tensor_parallel:,} GPUs by transformers' plan for the model. What lies between "
+        f"the layers is {between}; the logits are whole. The step waits for every sum."
+    ]
+
+
+def _gradient_caveats(workload: Workload) -> list[str]:
+    return [] if workload.parallelism is Parallelism.NONE else [_gradient_caveat(workload)]
+
+
 def _gradient_caveat(workload: Workload) -> str:
     if workload.parallelism is Parallelism.FSDP:
-        groups = workload.world_size // workload.shard_count
+        groups = workload.data_parallel // workload.shard_count
         sharding = (
             "full sharding"
             if groups == 1

@@ -83,7 +83,7 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     if workload.optimizer in _ADAMW:
         moves.append(Move(EIGHT_BIT, {"optimizer": Optimizer.ADAMW_8BIT}, numerics))
     if workload.gradient_accumulation > 1 and request.global_batch_size is None:
-        kept = request.known_batch_size * workload.gradient_accumulation * request.world_size
+        kept = request.known_batch_size * workload.gradient_accumulation * request.data_parallel
         moves.append(Move(LESS_ACCUMULATION, {"global_batch_size": kept}))
     if not workload.frozen_backbone:
         moves += _of_adapters(workload)

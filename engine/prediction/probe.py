@@ -46,7 +46,7 @@ def predict_trial(
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     seconds = operations_seconds(workload, gpu, trace)
-    samples = trace.batch_size * workload.gradient_accumulation * workload.world_size
+    samples = trace.batch_size * workload.gradient_accumulation * workload.data_parallel
     return timed(trial, seconds, samples, time_range(trace.operations, gpu), correction)
 
 
@@ -55,7 +55,7 @@ def predict_speed(
 ) -> float:
     """Samples per second of a batch that fits, as :func:`predict_trial` has it."""
     seconds = operations_seconds(workload, gpu, trace) * correction.factor(trace.batch_size)
-    return trace.batch_size * workload.gradient_accumulation * workload.world_size / seconds
+    return trace.batch_size * workload.gradient_accumulation * workload.data_parallel / seconds
 
 
 def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float:

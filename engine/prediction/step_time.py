@@ -33,6 +33,7 @@ FILLED = 0.95
 _ANY = 1e12
 """More tiles than any product has: they fill every wave of every GPU."""
 _COLLECTIVE = "c10d."
+_WAITED_FOR = "_c10d_functional."
 _INPUTS = "inputs"
 
 HOST_LINK_BYTES_PER_SECOND = 0.75 * 31.5e9
@@ -119,6 +120,8 @@ class StepWork:
         link_seconds: How long the link to other GPUs, and to offloaded tensors, is busy.
         copied_bytes: Of the batch, from the host to the GPU.
         on_host_seconds: How long the optimizer takes on the host, while the GPU waits.
+        waiting_seconds: How long the link is busy while the step waits for it, as for the sums of
+            split layers.
     """
 
     kernels: Mapping[KernelTime, int]
@@ -126,6 +129,7 @@ class StepWork:
     link_seconds: float
     copied_bytes: float
     on_host_seconds: float = 0.0
+    waiting_seconds: float = 0.0
 
     def seconds(self, scales: Scales = UNSCALED) -> float:
         """The step time: copying the batch, then the longest of kernels, host and link."""
@@ -146,7 +150,8 @@ class StepWork:
             busy += times * kernel.busy
         copying = self.copied_bytes / (model.copy_bytes_per_second * scales.copy)
         on_host = self.launches * model.host_seconds / scales.host
-        running = max(on_gpu, on_host, self.link_seconds) + self.on_host_seconds
+        running = max(on_gpu + self.waiting_seconds, on_host, self.link_seconds)
+        running += self.on_host_seconds
         seconds = copying + running
         filled = busy / running if running > 0 else 1.0
         return StepTime(seconds, on_gpu, on_host, min(filled, 1.0))
@@ -186,10 +191,13 @@ def step_work(
     """
     time_of = _times_on(gpu, precision)
     kernels: Counter[KernelTime] = Counter()
-    launches, link_seconds, copied_bytes, host_seconds = 0, 0.0, 0.0, 0.0
+    launches, copied_bytes, host_seconds = 0, 0.0, 0.0
+    link_seconds = waiting_seconds = 0.0
     for operation, times in zip(operations, _runs(operations, micro_batches), strict=True):
         if operation.name.startswith(_COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
+        elif operation.name.startswith(_WAITED_FOR):
+            waiting_seconds += times * operation.bytes_moved / link_bytes_per_second
         elif operation.name == COPY:
             link_seconds += times * operation.bytes_moved / HOST_LINK_BYTES_PER_SECOND
         elif operation.name.startswith(ON_HOST):
@@ -203,7 +211,7 @@ def step_work(
                 continue
             kernels[taken] += times
         launches += times
-    return StepWork(kernels, launches, link_seconds, copied_bytes, host_seconds)
+    return StepWork(kernels, launches, link_seconds, copied_bytes, host_seconds, waiting_seconds)
 
 
 def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:

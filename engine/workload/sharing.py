@@ -73,10 +73,34 @@ class Sharing:
             Group.SEVERAL,
         ),
     ] = False
+    tensor_parallel: Annotated[
+        int,
+        Interval(ge=1, le=64),
+        Described(
+            "Tensor parallel GPUs",
+            "So many GPUs split each layer and train on the same batch. The batch size is that of "
+            "such a group.",
+            Group.SEVERAL,
+        ),
+    ] = 1
+    sequence_parallel: Annotated[
+        bool,
+        Described(
+            "Sequence parallel",
+            "Splits what lies between the layers along the sequence, among the GPUs that split "
+            "each layer.",
+            Group.SEVERAL,
+        ),
+    ] = False
+
+    @property
+    def data_parallel(self) -> int:
+        """How many groups of GPUs train on batches of their own."""
+        return max(1, self.world_size // self.tensor_parallel)
 
     @property
     def shard_count(self) -> int:
-        """Among how many GPUs the weights are split; 1 where each has all of them."""
+        """Among how many GPUs FSDP splits the weights; 1 where it does not."""
         if self.parallelism is not Parallelism.FSDP:
             return 1
-        return self.shard_size or self.world_size
+        return self.shard_size or self.data_parallel
