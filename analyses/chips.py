@@ -46,6 +46,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "checkpoint_every": lambda every: f"1 layer in {every} recomputed",
     "cross_entropy": lambda kind: f"{kind} cross-entropy",
     "gradient_accumulation": lambda count: f"accumulation {count:,}",
+    "batching": lambda kind: f"{kind} batches",
     "global_batch_size": lambda size: f"global batch {size:,}",
     "attention": lambda kind: f"{kind} attention",
     "eval_batch_size": lambda size: f"evaluation batch {size:,}",

@@ -80,6 +80,21 @@ class Quantization(Choice):
     NF4 = "nf4", "nf4: 4 bits (QLoRA)"
 
 
+class Batching(Choice):
+    """How samples of different lengths become a batch."""
+
+    FIXED = "fixed", "fixed: every sample has the sequence length"
+    LONGEST = "longest", "longest: padded to the longest of the batch"
+    BUCKETED = "bucketed", "bucketed: samples of similar length together"
+    MAX_TOKENS = "max-tokens", "max-tokens: as many samples as fit a number of tokens"
+    PACKED = "packed", "packed: rows filled with several samples"
+
+    @property
+    def pads(self) -> bool:
+        """Whether the shorter samples of a batch are padded."""
+        return self in (Batching.LONGEST, Batching.BUCKETED, Batching.MAX_TOKENS)
+
+
 class Parallelism(Choice):
     """How several GPUs share the work."""
 

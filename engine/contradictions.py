@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .choices import (
     Adapter,
     Attention,
+    Batching,
     CrossEntropy,
     Method,
     Optimizer,
@@ -17,6 +18,7 @@ from .choices import (
     Quantization,
     ReduceDtype,
 )
+from .lengths import EXAMPLE
 from .models.diffusion import IMAGE_MULTIPLE
 from .models.tasks import Task
 
@@ -93,6 +95,15 @@ _ON = one_of(True)
 _OFF = one_of(False)
 _IN_PARTS = other_than(CrossEntropy.MODEL)
 _QUANTIZED = other_than(Quantization.NONE)
+_PADS = one_of(Batching.LONGEST, Batching.BUCKETED, Batching.MAX_TOKENS)
+_VARIES = other_than(Batching.FIXED)
+_CAUSAL = Task.CAUSAL_LANGUAGE_MODELLING
+_TEXTS = (
+    Task.SEQUENCE_CLASSIFICATION,
+    Task.TOKEN_CLASSIFICATION,
+    Task.MASKED_LANGUAGE_MODELLING,
+    _CAUSAL,
+)
 _OF_ANSWERS = other_than(Method.SFT)
 _IN_FP32 = one_of(Precision.FP32, Precision.TF32)
 _NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT, Optimizer.MUON)
@@ -197,6 +208,30 @@ CONTRADICTIONS = (
         {"attention": one_of(Attention.EAGER)},
         "models of {workload.preset.package} use PyTorch's; choose sdpa",
         _is_of_a_package,
+    ),
+    Contradiction(
+        {"attention": one_of(Attention.FLASH), "batching": _PADS},
+        "padding needs a mask, which FlashAttention does not take here; choose sdpa or packed",
+    ),
+    Contradiction(
+        {"batching": _VARIES, "sample_lengths": _NOT_GIVEN},
+        f"enter the lengths of your samples too, such as {EXAMPLE}",
+    ),
+    Contradiction(
+        {"sample_lengths": _GIVEN, "batching": one_of(Batching.FIXED)},
+        "batches of a fixed length do not depend on it; choose how samples are batched too",
+    ),
+    Contradiction(
+        {"batching": _VARIES, "task": other_than(*_TEXTS, None)},
+        "samples of this task are predicted with one length; choose fixed",
+    ),
+    Contradiction(
+        {"batching": _VARIES, "method": _OF_ANSWERS},
+        "answers are predicted with one length; choose fixed or sft",
+    ),
+    Contradiction(
+        {"batching": one_of(Batching.PACKED), "task": other_than(_CAUSAL, None)},
+        "only language models train on packed rows; choose longest or bucketed",
     ),
     Contradiction(
         {"image_size": _GIVEN, "task": one_of(Task.TEXT_TO_IMAGE)},

@@ -44,6 +44,7 @@ class Group(Choice):
     GPU = "gpu", "GPU and batch"
     LIMIT = "limit", "Memory limit and allocator"
     TRAINING = "training", "Training"
+    LENGTHS = "lengths", "Lengths of samples"
     METHOD = "method", "Training method"
     OPTIONS = "options", "Training options"
     SAVERS = "savers", "Memory savers"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from .allocator.options import AllocatorOptions
 from .border import read, settle
-from .choices import Attention, Precision
+from .choices import Attention, Batching, Precision
 from .errors import InvalidInput
 from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
@@ -291,6 +291,11 @@ class AnalysisRequest(Request):
             self._check_gpu(GPUS[self.gpu], wrong)
         elif self.gpu == ANY:
             self._check_any(wrong)
+        elif self.workload.batching is not Batching.FIXED:
+            wrong["batching"] = (
+                "samples of different lengths are predicted only; choose a GPU of the catalogue, "
+                "or fixed to measure steps of one length"
+            )
 
     def _check_gpu(self, gpu: Gpu, wrong: dict[str, str]) -> None:
         """Refuse what the GPU cannot run, or the engine cannot predict."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .choices import Method
+from .lengths import FIELD, Lengths
 from .models.tasks import Task
 from .workload import Workload
 
@@ -16,7 +17,8 @@ class Tokens:
     """How the tokens of a workload are counted.
 
     Attributes:
-        per_sample: Every position of the sequence, padding too: the step computes them all.
+        per_sample: Every position of the sequence, padding too: the step computes them all. Where
+            samples differ in length, the mean of their own.
         unit: ``tokens``; ``source tokens`` where a target, which is not counted, is as long again.
     """
 
@@ -44,6 +46,8 @@ def tokens_of(trained: Workload | Mapping[str, Any] | None) -> Tokens | None:
     if not length or task not in list(Task):
         return None
     unit = Task(task).facts.counts
+    if lengths := fields.get(FIELD):
+        length = round(Lengths.parse(lengths).cut(length).mean)
     texts = Method(fields.get("method") or Method.SFT).texts_per_sample
     return Tokens(length * texts, unit) if unit else None
 

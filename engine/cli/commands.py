@@ -18,6 +18,7 @@ from ..client import Delivery, Lab
 from ..errors import InvalidInput
 from ..fields import NONE
 from ..gpus import GPUS, LOCAL
+from ..lengths import FIELD, Lengths
 from ..models.architectures import ARCHITECTURES
 from ..models.config import read_config_file
 from ..models.presets import PRESETS, named
@@ -228,6 +229,8 @@ def given_fields(options: argparse.Namespace) -> dict[str, object]:
         given |= {"model": None, "config": given["model"]}
     if path := given.get("config"):
         given["config"] = read_config_file(Path(str(path)))
+    if (lengths := given.get(FIELD)) and "=" not in str(lengths):
+        given[FIELD] = str(Lengths.read(Path(str(lengths))))
     if "software" in given and given["software"] is None:
         project = software.of_project(Path.cwd(), os.environ)
         given["software"] = software.as_text(software.unlike(project, software.installed()))

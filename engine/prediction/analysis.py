@@ -28,6 +28,7 @@ from ..tracing.lowering import cuda_behaviour
 from .caveats import NOTHING_RUN, caveats_of, offload_caveats, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
+from .lengths import about_lengths
 from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
 from .step_time import StepTime, ratio_noise
@@ -152,6 +153,7 @@ class Prediction:
             *evaluation_caveats(self.request, self.gpu, step),
             *self._correction.caveats(found.recommended.batch_size),
             *found.caveats,
+            *about_lengths(trained, found.recommended.batch_size),
             *cache_caveats(trained),
             *kernel_caveats(trained),
             *method_caveats(trained),
@@ -300,7 +302,11 @@ def predict_batch(
         elif trial.fits:
             for caveat in evaluation_caveats(request, gpu, step):
                 emit(Log(caveat))
-    for caveat in (*correction.caveats(batch_size), *offload_caveats(step)):
+    for caveat in (
+        *correction.caveats(batch_size),
+        *offload_caveats(step),
+        *about_lengths(request.workload, batch_size),
+    ):
         emit(Log(caveat))
     return gpu_facts(gpu), trial
 

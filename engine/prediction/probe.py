@@ -14,6 +14,7 @@ from ..tracing.trace import Operation, Trace
 from ..workload import Workload
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
+from .lengths import samples_per_row
 from .step_time import StepTime, step_work, time_range
 
 NEARBY = 3
@@ -46,7 +47,7 @@ def predict_trial(
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     seconds = operations_seconds(workload, gpu, trace)
-    samples = trace.batch_size * workload.gradient_accumulation * workload.data_parallel
+    samples = samples_of_step(workload, trace)
     return timed(trial, seconds, samples, time_range(trace.operations, gpu), correction)
 
 
@@ -55,7 +56,13 @@ def predict_speed(
 ) -> float:
     """Samples per second of a batch that fits, as :func:`predict_trial` has it."""
     seconds = operations_seconds(workload, gpu, trace) * correction.factor(trace.batch_size)
-    return trace.batch_size * workload.gradient_accumulation * workload.data_parallel / seconds
+    return samples_of_step(workload, trace) / seconds
+
+
+def samples_of_step(workload: Workload, trace: Trace) -> float:
+    """Samples of one step, over its micro-batches and GPUs; in the mean, where that differs."""
+    batches = workload.gradient_accumulation * workload.data_parallel
+    return trace.batch_size * samples_per_row(workload) * batches
 
 
 def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float:
@@ -73,7 +80,7 @@ def predict_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
 def timed(
     trial: Trial,
     operations_seconds: float,
-    samples: int,
+    samples: float,
     span: RelativeRange,
     correction: Correction = UNCORRECTED,
 ) -> Trial:

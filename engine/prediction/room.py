@@ -35,10 +35,13 @@ def longest_sequence(climb: Climb) -> int | None:
     too long. One through a length that fits and one that does not tells where to look between them.
 
     Returns:
-        ``None`` if none longer than today's fits, or the model takes no sequence.
+        ``None`` if none longer than today's fits, the model takes no sequence, or its samples
+        have lengths of their own.
     """
     today, length = climb.today, climb.request.workload.sequence_length
     limits = climb.request.workload.preset.sequence_length
+    if climb.request.workload.batching.pads:  # more would change no sample
+        return None
     if length is None or limits is None or not _surely_fits(today, climb):
         return None
     fixed = least_bytes(climb.request.workload, climb.parameters)

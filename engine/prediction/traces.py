@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ..allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
 from ..allocator.options import AllocatorOptions
-from ..choices import Precision
+from ..choices import Batching, Precision
 from ..events import Event, Log, Stage
 from ..request import AnalysisRequest, Request
 from ..tracing.lowering import CudaBehaviour
@@ -23,6 +23,7 @@ from ..tracing.trace import Category, NotAffine, Trace
 from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import LOW, EveryBatchSize, trace_every_batch_size
+from .lengths import OfEveryLength
 from .trace_files import TraceFiles, trace_files
 from .tracer import TraceAt
 
@@ -45,6 +46,13 @@ def trace_workload(workload: Workload, behaviour: CudaBehaviour | None, emit: Em
         behaviour: Of the GPU; ``None`` traces what the CPU does.
         emit: Receives log lines.
     """
+    if workload.batching is not Batching.FIXED:
+        return OfEveryLength(workload, lambda fixed: _trace_length(fixed, behaviour, emit))
+    return _trace_length(workload, behaviour, emit)
+
+
+def _trace_length(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> TraceAt:
+    """The same for samples of one length."""
     name = workload.preset.display_name
     emit(Log(f"Building {name} from its config on fake tensors, without weights"))
     emit(Stage("build"))

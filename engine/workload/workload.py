@@ -11,12 +11,14 @@ from ..border import read, settle
 from ..contradictions import contradictions
 from ..errors import InvalidInput
 from ..fields import Described, Group, Interval, described_fields
+from ..lengths import FIELD, Lengths
 from ..models.config import parse_config
 from ..models.model import Model, hub_model
 from ..models.presets import PRESETS, choose_a_model, find_model
-from ..models.tasks import SIZES, Kind, Task, spoken
+from ..models.tasks import SIZES, Kind, SizeLimits, Task, spoken
 from ..parsing import collect, unknown_fields
 from .adapters import Adapters
+from .lengths import SampleLengths
 from .method import LearningMethod
 from .phases import Phases
 from .sample import SampleSizes
@@ -31,7 +33,15 @@ OWN_CONFIG = "own-config"
 
 @dataclass(frozen=True)
 class Workload(
-    Sharing, Phases, Adapters, Savers, LearningMethod, TrainingSettings, SampleSizes, Subject
+    Sharing,
+    Phases,
+    Adapters,
+    Savers,
+    LearningMethod,
+    TrainingSettings,
+    SampleLengths,
+    SampleSizes,
+    Subject,
 ):
     """One way of training one model.
 
@@ -69,12 +79,18 @@ class Workload(
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
         settle(self, wrong, but=("model", "config", "task", "label_count", "software", *SIZES))
+        self._settle_lengths(wrong)
         self._settle_model(wrong)
         self._settle_software(wrong)
         if not wrong:
             wrong = contradictions(self)
         if wrong:
             raise InvalidInput(wrong)
+
+    def _settle_lengths(self, wrong: dict[str, str]) -> None:
+        if self.sample_lengths is not None and FIELD not in wrong:
+            lengths = collect(lambda: Lengths.parse(self.sample_lengths or ""), wrong)
+            self._set(FIELD, None if lengths is None else str(lengths))
 
     def _settle_model(self, wrong: dict[str, str]) -> None:
         model = collect(self._model, wrong)
@@ -124,7 +140,14 @@ class Workload(
             elif getattr(self, name) is not None:
                 self._read(name, wrong, Interval(ge=limits.smallest, le=limits.largest))
             elif model.kind is not Kind.UNKNOWN:
-                self._set(name, limits.default)
+                self._set(name, self._usual_size(name, limits))
+
+    def _usual_size(self, name: str, limits: SizeLimits) -> int:
+        """The size where none is given: the longest sample, or the default."""
+        if name != "sequence_length" or self.sample_lengths is None:
+            return limits.default
+        longest = Lengths.parse(self.sample_lengths).longest
+        return max(limits.smallest, min(longest, limits.largest))
 
     def _read(self, name: str, wrong: dict[str, str], bounds: Interval | None = None) -> None:
         field = described_fields(type(self))[name]

@@ -46,7 +46,7 @@ _BATCHES: dict[Task, Callable[[Workload, int], Batch]] = {
     Task.MULTIPLE_CHOICE: text.choices,
     Task.MASKED_LANGUAGE_MODELLING: text.masked,
     Task.PERMUTED_LANGUAGE_MODELLING: text.permuted,
-    Task.CAUSAL_LANGUAGE_MODELLING: text.packed,
+    Task.CAUSAL_LANGUAGE_MODELLING: text.continued,
     Task.SEQUENCE_TO_SEQUENCE: text.with_target,
     Task.SENTENCE_EMBEDDING: text.pairs,
     Task.REWARD_MODELLING: text.pairs,

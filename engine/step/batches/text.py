@@ -13,6 +13,8 @@ from ..transformers_versions import text_part
 from .batch import Batch, one_label_each
 
 _LONGEST_QUESTION = 64
+IGNORED = -100
+"""The label of padding, which no loss counts."""
 _SPECIAL = ("_token_id", "_token_index")
 
 
@@ -66,6 +68,15 @@ def permuted(workload: Workload, batch_size: int) -> Batch:
         "target_mapping": torch.zeros(square),
         "labels": ids.clone(),
     }
+
+
+def continued(workload: Workload, batch_size: int) -> Batch:
+    """Texts whose next tokens are predicted: padded where they differ in length."""
+    if not workload.batching.pads:
+        return packed(workload, batch_size)
+    texts = padded(workload, batch_size)
+    labels = texts["input_ids"].masked_fill(texts["attention_mask"] == 0, IGNORED)
+    return texts | {"labels": labels}
 
 
 def packed(workload: Workload, batch_size: int) -> Batch:

@@ -1,0 +1,177 @@
+"""How long samples are: a distribution, from a few percentiles, and what batches make of it.
+
+Samples are taken to be drawn independently. Between two percentiles the length rises evenly, so all
+that is expected here is exact: sums over straight pieces, no simulation.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from .errors import InvalidInput
+from .models.tasks import LARGEST_SEQUENCE_LENGTH
+from .parsing import shown
+
+EXAMPLE = "p50=310,p90=900,p99=2100,max=4096"
+FIELD = "sample_lengths"
+"""The field of a workload that is read here."""
+
+MEGA_BATCH = 50
+"""Batches that transformers' ``group_by_length`` sorts at once (``get_length_grouped_indices``)."""
+
+_POINT = re.compile(r"(min|max|p([0-9]{1,2}(?:\.[0-9]{1,4})?))=([0-9]{1,6})", re.ASCII)
+_SUMMED = (*range(5, 100, 5), 1, 98, 99, 99.5, 99.9, 99.99)
+"""The percentiles that stand for a file of lengths, beside its shortest and its longest."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The lengths of samples, in tokens.
+
+    Attributes:
+        points: Shares of all samples, from 0 to 1, each with the length that so many do not exceed.
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Lengths:
+        """Lengths from percentiles such as :data:`EXAMPLE`; the shortest is 1 unless ``min`` says.
+
+        Raises:
+            InvalidInput: With what to write instead.
+        """
+        points = {0.0: 1.0}
+        for part in text.lower().split(","):
+            found = _POINT.fullmatch("".join(part.split()))
+            if found is None:
+                raise _wrong(f"{part.strip() or 'nothing'} is no percentile")
+            name, percent, tokens = found.groups()
+            points[float(percent or 100 * (name == "max")) / 100] = float(tokens)
+        if 1.0 not in points:
+            raise _wrong("the longest is missing: add max")
+        rising = sorted(points.items())
+        lengths = [length for _, length in rising]
+        if not 1 <= min(lengths) <= max(lengths) <= LARGEST_SEQUENCE_LENGTH:
+            raise _wrong(f"lengths are from 1 to {LARGEST_SEQUENCE_LENGTH:,} tokens")
+        if lengths != sorted(lengths):
+            raise _wrong("a higher percentile is shorter than a lower one")
+        return cls(tuple(rising))
+
+    @classmethod
+    def of(cls, counted: Iterable[int]) -> Lengths:
+        """Those of a list of samples, by their percentiles.
+
+        Raises:
+            InvalidInput: If there are none.
+        """
+        lengths = sorted(counted)
+        if not lengths:
+            raise _wrong("there are no lengths")
+        last = len(lengths) - 1
+        shares = (0.0, *(percent / 100 for percent in sorted(_SUMMED)), 1.0)
+        points = tuple((share, float(lengths[math.ceil(share * last)])) for share in shares)
+        return cls.parse(_as_text(points))
+
+    @classmethod
+    def read(cls, path: Path) -> Lengths:
+        """Those in a file, one number of tokens per line.
+
+        Raises:
+            InvalidInput: If it cannot be read, or has something else in it.
+        """
+        try:
+            with path.open() as file:
+                return cls.of(int(line) for line in file if line.strip())
+        except (OSError, ValueError) as error:
+            raise _wrong(f"{shown(path)} cannot be read as one length per line: {error}") from error
+
+    def __str__(self) -> str:
+        """The inverse of :meth:`parse`."""
+        return _as_text(self.points)
+
+    @property
+    def longest(self) -> int:
+        return int(self.points[-1][1])
+
+    def cut(self, most: int) -> Lengths:
+        """These, with what is longer than ``most`` tokens cut there."""
+        pieces = []
+        for low, high in self._pieces():
+            pieces.append(low)
+            if low[1] < most < high[1]:
+                share = low[0] + (most - low[1]) / (high[1] - low[1]) * (high[0] - low[0])
+                pieces.append((share, float(most)))
+        return Lengths(
+            tuple((share, min(length, float(most))) for share, length in (*pieces, self.points[-1]))
+        )
+
+    def at(self, share: float) -> float:
+        """The length that a share of all samples does not exceed."""
+        for low, high in self._pieces():
+            if share <= high[0]:
+                return low[1] + (share - low[0]) / (high[0] - low[0]) * (high[1] - low[1])
+        return self.points[-1][1]
+
+    @cached_property
+    def mean(self) -> float:
+        return self.longest_of(1)
+
+    def longest_of(self, count: int) -> float:
+        """The expected length of the longest of so many samples.
+
+        The longest of n does not exceed q(u) with probability u^n, so it is the integral of
+        q(u) n u^(n-1) over u from 0 to 1.
+        """
+        return sum(self._expected(low, high, count) for low, high in self._pieces())
+
+    def longest_in_buckets(self, batch_size: int) -> float:
+        """The expected length of a batch, where so many batches at once are sorted by length.
+
+        The k-th of n samples in order of length is taken to be the mean of the k-th of n equal
+        parts of all, so that all of them together have the mean that they have.
+        """
+        count = MEGA_BATCH * batch_size
+        last = (batch_size * k for k in range(1, MEGA_BATCH + 1))
+        sums = (self._summed(k / count) - self._summed((k - 1) / count) for k in last)
+        return sum(sums) * count / MEGA_BATCH
+
+    def not_exceeded(self, count: int, probability: float) -> float:
+        """The length that none of so many samples exceeds, with a probability."""
+        return self.at(probability ** (1 / count))
+
+    def _summed(self, share: float) -> float:
+        """The integral of the length over shares up to this one."""
+        total = 0.0
+        for low, high in self._pieces():
+            end = min(share, high[0])
+            if end > low[0]:
+                total += (end - low[0]) * (low[1] + self.at(end)) / 2
+        return total
+
+    def _pieces(self) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+        return zip(self.points, self.points[1:], strict=False)
+
+    @staticmethod
+    def _expected(low: tuple[float, float], high: tuple[float, float], count: int) -> float:
+        """What a straight piece adds to :meth:`longest_of`."""
+        slope = (high[1] - low[1]) / (high[0] - low[0])
+        at_zero = low[1] - slope * low[0]
+        powers = [high[0] ** n - low[0] ** n for n in (count, count + 1)]
+        return at_zero * powers[0] + slope * count / (count + 1) * powers[1]
+
+
+def _as_text(points: Iterable[tuple[float, float]]) -> str:
+    named = {0.0: "min", 1.0: "max"}
+    return ",".join(
+        f"{named.get(share) or f'p{100 * share:.6g}'}={length:.0f}" for share, length in points
+    )
+
+
+def _wrong(why: str) -> InvalidInput:
+    return InvalidInput({FIELD: f"{why}; write percentiles in tokens, such as {EXAMPLE}"})

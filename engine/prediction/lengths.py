@@ -1,0 +1,184 @@
+"""Steps on samples of different lengths: memory of the worst batch of a run, time of the mean one.
+
+Every length is traced as any other workload. Of the worst batch comes the memory, of the mean one
+the work: it lies between two traced lengths, and so does each of its operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from ..choices import Batching
+from ..lengths import Lengths
+from ..tracing.trace import Operation, Trace
+from ..workload import Workload
+from .tracer import TraceAt
+
+PROBABILITY = 0.99
+"""That no batch of a run needs more memory than predicted; how many make a run is a setting."""
+
+_STEPS = 32
+"""So many lengths are told apart, up to the longest: the worst one is rounded up."""
+
+_MULTIPLE = 8  # tokens, as tokenizers pad to
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of a workload whose samples differ in length.
+
+    Attributes:
+        workload: With a batching that is not fixed, and all of its sizes.
+    """
+
+    workload: Workload
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        """Of its samples, cut at the sequence length."""
+        return Lengths.parse(self.workload.sample_lengths or "").cut(self.most)
+
+    @property
+    def most(self) -> int:
+        return self.workload.sequence_length or 1
+
+    @property
+    def longest(self) -> int:
+        return min(self.most, self.lengths.longest)
+
+    def worst(self, batch_size: int) -> int:
+        """Tokens of the longest row that comes in a run, padding included.
+
+        None is longer with :data:`PROBABILITY`.
+        """
+        if self.workload.batching is Batching.PACKED:
+            return self.most
+        if self.workload.batching is Batching.MAX_TOKENS:
+            return self.longest
+        drawn = batch_size * self.workload.run_batches
+        length = self.lengths.not_exceeded(drawn, PROBABILITY)
+        step = _MULTIPLE * math.ceil(self.longest / _STEPS / _MULTIPLE)
+        return min(self.longest, step * math.ceil(length / step))
+
+    def mean(self, batch_size: int) -> float:
+        """Tokens of a row in the mean over all batches, padding included.
+
+        The GPUs of a step wait for the one with the longest row.
+        """
+        count = batch_size * self.workload.data_parallel
+        match self.workload.batching:
+            case Batching.LONGEST:
+                return self.lengths.longest_of(count)
+            case Batching.BUCKETED:
+                return self.lengths.longest_in_buckets(count)
+            case _:
+                return float(self.worst(batch_size))
+
+    def padding(self, batch_size: int) -> float:
+        """The share of all tokens that is padding."""
+        if not self.workload.batching.pads or self.workload.batching is Batching.MAX_TOKENS:
+            return 0.0
+        return max(0.0, 1 - self.lengths.mean / self.mean(batch_size))
+
+    @property
+    def samples_per_row(self) -> float:
+        """Samples that a batch has for each of its size.
+
+        Packed rows are taken to be full. A batch of so many tokens has as many samples as hold
+        them: those of a batch are alike in length, since they are sorted first.
+        """
+        if self.workload.batching in (Batching.PACKED, Batching.MAX_TOKENS):
+            return self.worst(1) / self.lengths.mean
+        return 1.0
+
+    def told(self, batch_size: int) -> str:
+        """What an answer says about the batches of one size."""
+        worst, samples = f"{self.worst(batch_size):,} tokens", self.samples_per_row
+        if self.workload.batching is Batching.PACKED:
+            return (
+                f"A row holds {worst}, {samples:,.1f} samples in the mean; rows are assumed to be "
+                "full. Batch sizes are rows."
+            )
+        if self.workload.batching is Batching.MAX_TOKENS:
+            return (
+                f"Batch {batch_size:,} stands for max_tokens = "
+                f"{batch_size * self.worst(batch_size):,}: as many samples as the longest one, of "
+                f"{worst}, leaves room for, {batch_size * samples:,.1f} in the mean. Samples of a "
+                "batch are assumed to be alike in length."
+            )
+        return (
+            f"Memory is that of the worst batch: {worst} a sample. With {PROBABILITY:.0%} "
+            f"probability none of {self.workload.run_batches:,} batches is longer (assumed: "
+            "samples are drawn independently). Speed is that of the mean batch: "
+            f"{self.mean(batch_size):,.0f} tokens a sample, {self.padding(batch_size):.0%} of them "
+            "padding."
+        )
+
+
+def samples_per_row(workload: Workload) -> float:
+    """Samples that a step has for each of its batch size."""
+    if workload.batching is Batching.FIXED:
+        return 1.0
+    return Batches(workload).samples_per_row
+
+
+def about_lengths(workload: Workload, batch_size: int) -> list[str]:
+    """What an answer says about the lengths of its samples, where they differ."""
+    if workload.batching is Batching.FIXED:
+        return []
+    return [Batches(workload).told(batch_size)]
+
+
+class OfEveryLength:
+    """Traces a workload whose samples differ in length; a :data:`~.tracer.TraceAt`.
+
+    Args:
+        workload: What is trained.
+        trace_with: Traces a workload of one length at every batch size.
+    """
+
+    def __init__(self, workload: Workload, trace_with: Callable[[Workload], TraceAt]) -> None:
+        self._batches = Batches(workload)
+        self._of_length = cache(
+            lambda length: trace_with(replace(workload, sequence_length=length))
+        )
+
+    def __call__(self, batch_size: int) -> Trace:
+        worst, mean = self._batches.worst(batch_size), self._batches.mean(batch_size)
+        trace = self._of_length(worst)(batch_size)
+        if mean == worst:
+            return trace
+        return replace(trace, operations=self._work(batch_size, mean))
+
+    def _work(self, batch_size: int, length: float) -> list[Operation]:
+        """The operations at a length, between those of two traced ones a factor of 2 apart."""
+        high = self._batches.longest
+        while high // 2 >= max(length, _MULTIPLE):
+            high //= 2
+        low = max(high // 2, min(high, _MULTIPLE))
+        above = self._of_length(high)(batch_size).operations
+        if low == high:
+            return above
+        below = self._of_length(low)(batch_size).operations
+        return between(below, above, max(0.0, (length - low) / (high - low)))
+
+
+def between(low: list[Operation], high: list[Operation], share: float) -> list[Operation]:
+    """Operations that lie a share of the way from some to others.
+
+    Where a shorter text makes a step do other things, they are the others.
+    """
+    if [one.name for one in low] != [one.name for one in high]:
+        return high
+    return [
+        one.with_numbers(
+            tuple(
+                round(less + share * (more - less))
+                for less, more in zip(other.numbers, one.numbers, strict=True)
+            )
+        )
+        for other, one in zip(low, high, strict=True)
+    ]

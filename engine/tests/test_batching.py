@@ -1,0 +1,143 @@
+"""Batches of samples that differ in length: their memory, their speed, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.errors import InvalidInput
+from engine.gpus import GPUS
+from engine.prediction.lengths import Batches, about_lengths, between
+from engine.prediction.probe import predict_speed
+from engine.prediction.tracer import TraceAt, trace
+from engine.prediction.traces import trace_workload
+from engine.request import AnalysisRequest
+from engine.step.batches import make_batch
+from engine.tests.conftest import small_workload
+from engine.tests.test_prediction_against_real_steps import predicted_and_measured
+from engine.tokens import tokens_of
+from engine.tracing.lowering import cuda_behaviour
+from engine.workload import Workload
+
+A10 = cuda_behaviour(8.6)
+LENGTHS = "p50=16,p90=40,max=64"
+SIZES = {"sample_lengths": LENGTHS, "sequence_length": 64}
+
+small = pytest.mark.usefixtures("small_models")
+
+
+def gpt2(batching: str, **fields: Any) -> Workload:
+    return small_workload("gpt2", batching=batching, **SIZES | fields)
+
+
+def traces(workload: Workload) -> TraceAt:
+    return trace_workload(workload, A10, lambda _: None)
+
+
+@small
+@pytest.mark.parametrize("batching", ["longest", "bucketed", "max-tokens"])
+def test_a_padded_batch_is_equal_to_the_byte(batching: str) -> None:
+    predicted, measured = predicted_and_measured(gpt2(batching))
+    assert predicted == measured
+
+
+@small
+def test_padding_has_a_mask_and_no_label() -> None:
+    batch = make_batch(gpt2("longest"), 3)
+    assert batch["attention_mask"].sum() == 3 * 64 - 1
+    assert (batch["labels"] == -100).sum() == 1
+    assert "attention_mask" not in make_batch(gpt2("packed"), 3)
+
+
+@small
+def test_memory_is_that_of_the_worst_batch_and_work_that_of_the_mean_one() -> None:
+    workload = gpt2("longest")
+    batches, at = Batches(workload), traces(workload)
+    whole = trace(workload, 4, A10)
+    assert batches.worst(4) == 64
+    assert at(4) == whole
+    flops = [sum(operation.flops for operation in one.operations) for one in (at(4), whole)]
+    assert 16 < batches.mean(4) < 64
+    assert flops[0] / flops[1] == pytest.approx(batches.mean(4) / 64, rel=0.1)
+
+
+@small
+def test_the_mean_batch_lies_between_two_lengths() -> None:
+    one, other, middle = (
+        trace(gpt2("longest", sequence_length=length), 4, A10).operations for length in (32, 64, 48)
+    )
+    between_both = between(one, other, 0.5)
+    assert sum(operation.bytes_moved for operation in between_both) == pytest.approx(
+        sum(operation.bytes_moved for operation in middle), rel=0.03
+    )
+    assert between(one[1:], other, 0.5) == other
+
+
+@small
+def test_the_less_is_padded_the_faster() -> None:
+    found = {name: gpt2(name) for name in ("longest", "bucketed", "max-tokens", "packed")}
+    speeds = [predict_speed(one, GPUS["a10"], traces(one)(8)) for one in found.values()]
+    assert speeds[0] < speeds[1] < speeds[2]
+    assert speeds[2] < speeds[3] * 1.1
+    paddings = [Batches(one).padding(8) for one in found.values()]
+    assert paddings[0] > paddings[1] > paddings[2] == paddings[3] == 0
+
+
+@small
+def test_a_short_run_need_not_meet_the_longest_sample() -> None:
+    lengths = "p50=100,p99=200,max=1024"
+    few, many = (
+        Batches(gpt2("longest", sample_lengths=lengths, sequence_length=None, run_batches=count))
+        for count in (1, 10_000)
+    )
+    assert few.worst(1) < few.worst(8) <= 1024 == many.worst(1)
+
+
+def test_the_longest_sample_is_the_usual_sequence_length() -> None:
+    given = {"model": "gpt2", "batching": "longest", "sample_lengths": "p50=100,max=700"}
+    assert Workload.parse(given).sequence_length == 700
+    assert Workload.parse(given | {"sample_lengths": "max=9000"}).sequence_length == 1024
+
+
+def test_what_is_said_has_the_worst_batch_its_probability_and_the_padding() -> None:
+    def told(batching: str) -> str:
+        given = {"model": "gpt2", "batching": batching, "sample_lengths": "p50=120,max=1024"}
+        (sentence,) = about_lengths(Workload.parse(given), 8)
+        return sentence
+
+    for part in ("1,024 tokens", "99%", "10,000 batches", "assumed", "padding"):
+        assert part in told("longest")
+    assert "max_tokens = 8,192" in told("max-tokens")
+    assert "samples in the mean" in told("packed")
+    assert about_lengths(Workload("gpt2"), 8) == []
+
+
+def test_tokens_are_counted_without_padding() -> None:
+    given = {"model": "gpt2", "batching": "longest", "sample_lengths": "min=1,max=1001"}
+    counted = tokens_of(Workload.parse(given))
+    assert counted is not None
+    assert counted.per_sample == 501
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"batching": "longest"}, "batching"),
+        ({"sample_lengths": LENGTHS}, "sample_lengths"),
+        ({"batching": "longest", "sample_lengths": LENGTHS, "method": "dpo"}, "batching"),
+        ({"batching": "longest", "sample_lengths": "many"}, "sample_lengths"),
+        ({"model": "bert", "batching": "packed", "sample_lengths": LENGTHS}, "batching"),
+        ({"model": "resnet", "batching": "longest", "sample_lengths": LENGTHS}, "batching"),
+        ({"batching": "longest", "sample_lengths": LENGTHS, "gpu": "local"}, "batching"),
+        (
+            {"batching": "longest", "sample_lengths": LENGTHS, "precision": "bf16-mixed"}
+            | {"attention": "flash"},
+            "attention",
+        ),
+    ],
+)
+def test_what_does_not_combine_is_refused(fields: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        AnalysisRequest.parse({"model": "gpt2", "gpu": "a10"} | fields)
+    assert wrong in raised.value.fields
