@@ -44,6 +44,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "frozen_backbone": lambda _: "frozen backbone",
     "gradient_checkpointing": lambda _: "checkpointing",
     "checkpoint_every": lambda every: f"1 layer in {every} recomputed",
+    "recompute": lambda what: f"{what} parts recomputed",
     "cross_entropy": lambda kind: f"{kind} cross-entropy",
     "gradient_accumulation": lambda count: f"accumulation {count:,}",
     "batching": lambda kind: f"{kind} batches",

@@ -117,3 +117,10 @@ class CrossEntropy(Choice):
     MODEL = "model", "model: all logits at once, as the model has it"
     CHUNKED = "chunked", "chunked: in 8 parts, as torchtune"
     LIGER = "liger", "liger: fused with the head (Liger-Kernel)"
+
+
+class Recompute(Choice):
+    """What a checkpointed layer computes again in backward."""
+
+    ALL = "all", "all: only its input is kept"
+    CHEAP = "cheap", "cheap: all but matrix products and attention"

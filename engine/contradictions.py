@@ -16,6 +16,7 @@ from .choices import (
     Parallelism,
     Precision,
     Quantization,
+    Recompute,
     ReduceDtype,
 )
 from .lengths import EXAMPLE
@@ -170,6 +171,15 @@ CONTRADICTIONS = (
     Contradiction(
         {"checkpoint_every": other_than(1), "gradient_checkpointing": _OFF},
         "without gradient checkpointing no layer is recomputed; switch it on or leave this at 1",
+    ),
+    Contradiction(
+        {"recompute": other_than(Recompute.ALL)},
+        "models of {workload.preset.package} recompute all of a layer; choose all",
+        _is_of_a_package,
+    ),
+    Contradiction(
+        {"recompute": other_than(Recompute.ALL), "gradient_checkpointing": _OFF},
+        "without gradient checkpointing nothing is recomputed; switch it on or choose all",
     ),
     Contradiction(
         {"cross_entropy": _IN_PARTS, "parallelism": one_of(Parallelism.FSDP)},

@@ -9,7 +9,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..choices import Adapter, CrossEntropy, Method, Optimizer, Parallelism, Precision, Quantization
+from ..choices import (
+    Adapter,
+    CrossEntropy,
+    Method,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Quantization,
+    Recompute,
+)
 from ..models.tasks import Task
 from ..workload import Workload
 
@@ -129,6 +138,7 @@ def _trainer(workload: Workload, batch_size: int) -> str:
         "from memorymark.recording import to_file",
         "from memorymark.recording.trainer import MemoryMarkCallback",
         "",
+        *_products_kept(workload),
         f"arguments = {f'{name}Config' if name else 'TrainingArguments'}(",
         '    "output",',
         *arguments,
@@ -165,7 +175,13 @@ def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:
 
 def _left_to_trainer(workload: Workload) -> Workload:
     """The workload without what the arguments of a Trainer switch on."""
-    left = replace(workload, gradient_checkpointing=False, checkpoint_every=1, compile=False)
+    left = replace(
+        workload,
+        gradient_checkpointing=False,
+        checkpoint_every=1,
+        recompute=Recompute.ALL,
+        compile=False,
+    )
     liger = left.cross_entropy is CrossEntropy.LIGER
     return replace(left, cross_entropy=CrossEntropy.MODEL) if liger else left
 
@@ -173,7 +189,10 @@ def _left_to_trainer(workload: Workload) -> Workload:
 def _checkpointing_arguments(workload: Workload) -> str:
     """How layers are recomputed, for a Trainer; empty for its own way."""
     every = workload.checkpoint_every
-    return f'{{"every_n_layers": {every}}}' if every > 1 else ""
+    given = [f'"every_n_layers": {every}'] if every > 1 else []
+    if workload.recompute is Recompute.CHEAP:
+        given.append('"use_reentrant": False, "context_fn": keep_products')
+    return f"{{{', '.join(given)}}}" if given else ""
 
 
 def _lightning(workload: Workload, batch_size: int) -> str:
@@ -243,7 +262,7 @@ def _model(workload: Workload) -> list[str | None]:
     if workload.frozen_backbone:
         lines.append("model.base_model.requires_grad_(False)")
     if workload.gradient_checkpointing:
-        lines.append(_checkpointing(workload))
+        lines += _checkpointing(workload)
     if workload.cross_entropy is CrossEntropy.LIGER:
         lines.append("liger_kernel.transformers._apply_liger_kernel_to_instance(")
         lines += ["    model=model, **" + _LIGER, ")"]
@@ -257,11 +276,31 @@ def _model(workload: Workload) -> list[str | None]:
     return lines
 
 
-def _checkpointing(workload: Workload) -> str:
-    every = workload.checkpoint_every
-    if every > 1:
-        return f"model.activation_checkpointing_enable(every_n_layers={every})"
-    return "model.gradient_checkpointing_enable()"
+def _products_kept(workload: Workload) -> list[str]:
+    """What says that matrix products and attention are not computed again."""
+    if workload.recompute is Recompute.ALL:
+        return []
+    return [
+        "operators = torch.ops.aten",
+        "keep_products = functools.partial(",
+        "    torch.utils.checkpoint.create_selective_checkpoint_contexts,",
+        "    [operators.mm.default, operators.addmm.default, operators.bmm.default,",
+        "     operators._scaled_dot_product_flash_attention.default,",
+        "     operators._scaled_dot_product_efficient_attention.default,",
+        "     operators._scaled_dot_product_cudnn_attention.default],",
+        ")",
+    ]
+
+
+def _checkpointing(workload: Workload) -> list[str]:
+    given = []
+    if workload.recompute is Recompute.CHEAP:
+        given.append('{"use_reentrant": False, "context_fn": keep_products}')
+    if workload.checkpoint_every > 1:
+        given.append(f"every_n_layers={workload.checkpoint_every}")
+    enabled = f"model.activation_checkpointing_enable({', '.join(given)})"
+    plain = "model.gradient_checkpointing_enable()"
+    return [*_products_kept(workload), enabled if given else plain]
 
 
 def _loaded_in_4bit(workload: Workload) -> list[str | None]:

@@ -21,7 +21,7 @@ from ..answer.ladder import (
     effort_of,
     learning_of,
 )
-from ..choices import Optimizer, Parallelism, Precision, Quantization
+from ..choices import Optimizer, Parallelism, Precision, Quantization, Recompute
 from ..gpus import Gpu
 from ..request import AnalysisRequest
 from ..workload import Workload
@@ -92,7 +92,7 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
 
 def _without_checkpointing(workload: Workload) -> dict[str, Any]:
     """The fields that switch it off, with those that say how it is done."""
-    said = {"gradient_checkpointing": False, "checkpoint_every": 1}
+    said = {"gradient_checkpointing": False, "checkpoint_every": 1, "recompute": Recompute.ALL}
     return {name: value for name, value in said.items() if getattr(workload, name) != value}
 
 

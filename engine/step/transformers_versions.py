@@ -124,13 +124,19 @@ def forget_cached(model: torch.nn.Module) -> None:
                     clear()
 
 
-def enable_checkpointing(model: Any) -> None:
-    """Recompute each layer in backward, by PyTorch's non-reentrant variant."""
+def enable_checkpointing(model: Any, **options: Any) -> None:
+    """Recompute each layer in backward, by PyTorch's non-reentrant variant.
+
+    Args:
+        model: A transformers model.
+        options: Of ``torch.utils.checkpoint.checkpoint``.
+    """
+    options |= {"use_reentrant": False}
     # Renamed in 5.18.
     if hasattr(model, "activation_checkpointing_enable"):
-        model.activation_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable(options)
     else:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.gradient_checkpointing_enable(options)
 
 
 def checkpointed_layers(model: torch.nn.Module) -> list[Any]:

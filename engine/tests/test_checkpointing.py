@@ -37,6 +37,12 @@ def seconds(found: Trace) -> float:
     return predict_step_seconds(found.operations, GPUS["a10"], llama().precision)
 
 
+def test_kept_products_need_layers_that_are_recomputed() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse({"model": "bert", "recompute": "cheap"})
+    assert "switch it on" in raised.value.fields["recompute"]
+
+
 @pytest.mark.parametrize("every", [1, 2, 4])
 def test_the_layers_chosen_are_those_of_transformers(every: int) -> None:
     workload = llama(gradient_checkpointing=True, checkpoint_every=every)
@@ -57,6 +63,19 @@ def test_fewer_layers_recomputed_take_less_time_and_more_memory() -> None:
     assert flops == sorted(flops, reverse=True)
     assert flops[0] - flops[3] == 2 * (flops[1] - flops[3])  # twice as many layers
     assert seconds(every[1]) > seconds(every[2]) > seconds(in_order[3])
+
+
+def test_products_that_are_kept_are_not_computed_again() -> None:
+    checkpointed, cheap, whole = (
+        traced(gradient_checkpointing=True),
+        traced(gradient_checkpointing=True, recompute="cheap"),
+        traced(),
+    )
+    peaks = [one.peak_by_category()[0] for one in (checkpointed, cheap, whole)]
+    assert peaks[0] < peaks[1] < peaks[2]
+    flops = [sum(one.flops for one in found.operations) for found in (cheap, whole)]
+    assert flops[0] == flops[1]
+    assert seconds(whole) < seconds(cheap) < seconds(checkpointed)
 
 
 @pytest.mark.parametrize(

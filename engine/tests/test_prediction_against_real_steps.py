@@ -79,6 +79,8 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
             (False, {"optimizer": "adafactor", "precision": "fp16-mixed"}),
             (True, {"gradient_checkpointing": True}),
             (False, {"gradient_checkpointing": True, "checkpoint_every": 2}),
+            (False, {"gradient_checkpointing": True, "recompute": "cheap"}),
+            (True, {"gradient_checkpointing": True, "recompute": "cheap", "attention": "eager"}),
             (True, {"gradient_checkpointing": True, "checkpoint_every": 2, "lora_rank": 4}),
             (False, {"attention": "eager"}),
             (False, {"attention": "flash", "precision": "bf16-mixed"}),

@@ -85,6 +85,10 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     assert "num_output_chunks=8" in in_parts
     for text in (*fused.values(), in_parts):
         ast.parse(text)
+    kept = texts(gradient_checkpointing=True, recompute="cheap", checkpoint_every=2)
+    for name, text in kept.items():
+        ast.parse(text)
+        assert text.index("keep_products = ") < text.index('"context_fn": keep_products'), name
     assert "scaler.scale(loss).backward()" in texts(precision="fp16-mixed")["PyTorch"]
     assert "if number % 4 == 0:" in texts(gradient_accumulation=4)["PyTorch"]
     assert "adamw_bnb_8bit" in texts(optimizer="adamw-8bit")["Trainer"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import CrossEntropy
+from ..choices import CrossEntropy, Recompute
 from ..fields import Described, Group, Interval
 
 
@@ -32,6 +32,15 @@ class Savers:
             unit="layers",
         ),
     ] = 1
+    recompute: Annotated[
+        Recompute,
+        Described(
+            "Recompute",
+            "What a checkpointed layer computes again in backward. cheap costs little time and "
+            "saves less memory.",
+            Group.SAVERS,
+        ),
+    ] = Recompute.ALL
     cross_entropy: Annotated[
         CrossEntropy,
         Described(
