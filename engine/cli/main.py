@@ -19,7 +19,9 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import EngineError, InvalidInput, needing_the_engine
+from ..fields import Group
 from ..process import collect_rarely
+from ..request import FIELDS
 from . import commands, validate
 from .check import add_check_command
 from .commands import FAILED, OK
@@ -217,12 +219,17 @@ def _add(
         if nargs:
             about += ", or your own SCRIPT.py, its arguments after --"
         parser.add_argument("model", metavar="MODEL", nargs=nargs, help=about)
+    sections = {
+        section: parser.add_argument_group(section.label)
+        for section in Group
+        if any(FIELDS[flag.field].group is section for flag in flags)
+    }
     for flag in flags:
-        parser.add_argument(
+        sections[FIELDS[flag.field].group].add_argument(
             flag.flag,
             dest=flag.field,
             metavar=flag.metavar,
-            help=flag.help,
+            help=flag.help.replace("%", "%%"),  # argparse fills in what follows a %
             required=flag.required and not (flag is BATCH_SIZE and model.startswith("[")),
             default=flag.default,
             nargs="?" if flag.bare else None,

@@ -252,11 +252,11 @@ def _notes(trials: Sequence[Trial]) -> list[str]:
     notes = []
     if any(not trial.fits and trial.peak_allocated_bytes is not None for trial in trials):
         notes.append("For batches that do not fit, memory is what they would need.")
-    slowed = [trial for trial in trials if trial.fits and trial.alloc_retries]
     notes += [
         f"Batch {trial.batch_size:,} fits, but the caching allocator had to release its cache "
         f"{_times(trial.alloc_retries)}, which slows training down."
-        for trial in slowed
+        for trial in trials
+        if trial.fits and trial.alloc_retries
     ]
     return notes
 

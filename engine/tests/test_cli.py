@@ -433,3 +433,15 @@ class TestForReal:
         assert check["batch_size"] == 16
         assert check["passed"] is True
         assert 2 <= check["ratio"] <= 3.4
+
+
+@pytest.mark.parametrize("command", ["analyze", "predict", "measure", "plan", "validate backward"])
+def test_the_help_lists_the_flags_by_their_theme(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.index("Adapters and quantization:") < shown.index("--lora-rank N")
+    assert "99% probability" in " ".join(shown.split())

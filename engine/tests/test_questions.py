@@ -1,0 +1,38 @@
+"""The page of questions is true: each command prints what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.util import find_spec
+
+import pytest
+
+from benchmarks.results.documents import ROOT
+from engine.tests.documented import assert_prints
+
+TEXT = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
+QUESTIONS = re.findall(
+    r"^## (.+?)$.*?```console\n\$ memorymark (.+?)\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL
+)
+
+
+def test_each_question_has_one_command_and_its_output() -> None:
+    assert len(QUESTIONS) == len(re.findall("^## ", TEXT, re.MULTILINE)) == 10
+    assert all(shown.replace("…", "").strip() for _, _, shown in QUESTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("command", "shown"), [one[1:] for one in QUESTIONS], ids=[one[0] for one in QUESTIONS]
+)
+def test_the_command_answers_as_the_page_shows(
+    command: str,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if "sdxl" in command and find_spec("diffusers") is None:
+        pytest.skip("needs diffusers")
+    assert_prints(shlex.split(command), shown, monkeypatch, capsys)
