@@ -124,3 +124,10 @@ class Recompute(Choice):
 
     ALL = "all", "all: only its input is kept"
     CHEAP = "cheap", "cheap: all but matrix products and attention"
+
+
+class CacheFormat(Choice):
+    """How the keys and values of generated texts are kept."""
+
+    DYNAMIC = "dynamic", "dynamic: grows by a copy with each token (default of generate)"
+    STATIC = "static", "static: its whole length from the start"

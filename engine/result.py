@@ -46,7 +46,8 @@ class Trial:
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
             ``activations``: kept from one phase of the step to the next, ``temporaries``: created
             and freed within one, ``inputs``, ``workspaces``, ``outputs``: kept by an evaluation for
-            its metrics), which add up to ``peak_allocated_bytes``; empty if unknown.
+            its metrics, ``cache``: keys and values of texts being generated), which add up to
+            ``peak_allocated_bytes``; empty if unknown.
         alloc_retries: How often the caching allocator had to release its cache to serve a
             request: above zero the batch fits, but slowly. ``None`` if unknown.
         failure: Why it does not fit; empty if it fits.

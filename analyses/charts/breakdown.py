@@ -19,6 +19,7 @@ CATEGORIES = {
     "inputs": ("Inputs", "the batch and its labels"),
     "workspaces": ("Workspaces", "scratch memory of cuBLAS and cuDNN"),
     "outputs": ("Kept outputs", "logits that evaluation keeps for its metrics"),
+    "cache": ("Key-value cache", "keys and values of texts being generated"),
     "tensors": ("Tensors", "all allocated memory, without a finer breakdown"),
     "cached": (
         "Cached, unused",

@@ -26,7 +26,7 @@ HIGHEST = 1.2
 
 STACKED = (
     "context", "optimizer_state", "parameters", "gradients", "casts", "workspaces", "inputs",
-    "outputs", "activations", "temporaries", "tensors", "cached",
+    "outputs", "cache", "activations", "temporaries", "tensors", "cached",
 )  # fmt: skip
 """Categories that the batch size changes least are at the bottom, so that growth can be read."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 
@@ -18,6 +18,9 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
 from ..workload import Workload
 from .tracer import meta_model, trace_model
+
+TraceModel = Callable[[torch.nn.Module, Workload, int, CudaBehaviour | None], Trace]
+"""Traces a model at a batch size, as :func:`~.tracer.trace_model` does."""
 
 _MARGINS = (1, 2)
 """Repeats that the shallowest model has on either side of the gap: the second last may be unlike
@@ -39,12 +42,18 @@ class Depths:
         workload: What is trained.
         behaviour: Of the GPU; ``None`` traces what the CPU does.
         margin: What :attr:`margin` was found to be, where the workload was traced before.
+        trace_with: Traces a model on the meta device; training steps by default.
     """
 
     def __init__(
-        self, workload: Workload, behaviour: CudaBehaviour | None, margin: int | None = None
+        self,
+        workload: Workload,
+        behaviour: CudaBehaviour | None,
+        margin: int | None = None,
+        trace_with: TraceModel = trace_model,
     ) -> None:
         self._workload, self._behaviour = workload, behaviour
+        self._trace_with = trace_with
         self._is_checked = margin is not None
         self._why_whole = ""
         self._deep: DeepTrace | None = None  # at the first batch size
@@ -146,7 +155,7 @@ class Depths:
             raise NotRepeating(f"{type(error).__name__}: {error}") from error
 
     def _trace(self, model: torch.nn.Module, batch_size: int) -> Trace:
-        return trace_model(model, self._workload, batch_size, self._behaviour)
+        return self._trace_with(model, self._workload, batch_size, self._behaviour)
 
 
 def _check_alike(given: Trace, traced: Trace) -> None:

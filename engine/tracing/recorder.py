@@ -31,7 +31,7 @@ from .trace import Category, Trace
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
 _CAST = torch.ops.aten._to_copy.default
-_CATEGORIES = {"inputs": Category.INPUTS, "outputs": Category.OUTPUTS}
+_CATEGORIES = {"inputs": Category.INPUTS, "outputs": Category.OUTPUTS, "cache": Category.CACHE}
 """What is made in a phase that makes nothing else."""
 
 Temporaries = Callable[[str, Any, tuple[Any, ...]], Iterable["Temporary"]]
@@ -277,6 +277,12 @@ class MemoryRecorder(TorchDispatchMode):
             owner = self._modules.owner(key) if isinstance(key, torch.Tensor) else ""
             for tensor in tensors_in(value):
                 self._sort_into(tensor, Category.OPTIMIZER_STATE, owner)
+
+    def sort_into(self, tensor: torch.Tensor, category: Category) -> None:
+        """Say what a tensor is for that was recorded already."""
+        tensor_id = self._ids.get(tensor.untyped_storage()._cdata)
+        if tensor_id is not None:
+            self.trace.categories[tensor_id] = category
 
     def _sort_into(
         self, tensor: torch.Tensor, category: Category, module: str, operator: str | None = None

@@ -22,7 +22,8 @@ class Category(StrEnum):
 
     Temporaries are made and freed within one phase of the step; what one phase leaves to the next
     counts as activations. Casts are copies of parameters in another number format, as autocast
-    makes them. Outputs are what an evaluation keeps of its batches for metrics.
+    makes them. Outputs are what an evaluation keeps of its batches for metrics; the
+    cache has keys and values of texts being generated.
     """
 
     PARAMETERS = "parameters"
@@ -34,6 +35,7 @@ class Category(StrEnum):
     INPUTS = "inputs"
     WORKSPACES = "workspaces"
     OUTPUTS = "outputs"
+    CACHE = "cache"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""Predicts generating text: the memory of weights, prompts and growing cache, by batch and length.
+
+``generation_traces(workload, lengths, behaviour)(batch_size).peak_by_category()`` is what a rollout
+of so many texts takes, beside anything else that is on the GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import torch
+
+from ..choices import Attention, CacheFormat, Optimizer, Parallelism
+from ..errors import InvalidInput
+from ..models.tasks import Task
+from ..step.batches import make_batch
+from ..step.generating import Generation
+from ..step.training import prepare
+from ..tracing.fake_models import on_fake_tensors
+from ..tracing.lowering import CudaBehaviour, CudaTemporaries
+from ..tracing.recorder import MemoryRecorder
+from ..tracing.trace import AffineTrace, Category, NotAffine, Trace
+from ..workload import Workload
+from .depths import Depths
+from .every_batch_size import HIGH, LOW
+from .tracer import TraceAt, fake_device
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long the texts are, in tokens.
+
+    Attributes:
+        prompt: Of each prompt.
+        new_tokens: Generated for each.
+        cache_format: Of their keys and values.
+    """
+
+    prompt: int
+    new_tokens: int
+    cache_format: CacheFormat = CacheFormat.DYNAMIC
+
+    @property
+    def whole(self) -> int:
+        """The length of prompt and answer together."""
+        return self.prompt + self.new_tokens
+
+
+def generation_traces(
+    workload: Workload, lengths: Lengths, behaviour: CudaBehaviour | None
+) -> TraceAt:
+    """Traces of generating so many texts at once, at every batch size.
+
+    Args:
+        workload: Its model generates, with its adapters and its precision, on one GPU.
+        lengths: Of the texts.
+        behaviour: Of the GPU; ``None`` traces what the CPU does.
+
+    Raises:
+        InvalidInput: If it is no language model that generates, or does not take such lengths.
+    """
+    generating = generating_workload(workload, lengths)
+    each = cache(Depths(generating, behaviour, trace_with=partial(_trace_model, lengths=lengths)))
+    try:
+        others = AffineTrace(each(LOW), each(HIGH))
+    except NotAffine:
+        return each
+    return cache(lambda batch_size: each(1) if batch_size == 1 else others.at(batch_size))
+
+
+def generating_workload(workload: Workload, lengths: Lengths) -> Workload:
+    """The workload whose samples are the prompts, without anything that only trains.
+
+    Raises:
+        InvalidInput: As :func:`generation_traces` does.
+    """
+    name, limits = workload.preset.display_name, workload.preset.sequence_length
+    if workload.task is not Task.CAUSAL_LANGUAGE_MODELLING:
+        wanted = "generation is predicted for decoders that write text (causal-language-modelling)"
+        raise InvalidInput({"task": f"{wanted}; {name} is not set up as one"})
+    if limits is not None and lengths.whole > limits.largest:
+        message = f"{name} takes at most {limits.largest:,} tokens, prompt and answer together"
+        raise InvalidInput({"prompt_length": message})
+    return replace(
+        workload,
+        sequence_length=lengths.prompt,
+        optimizer=Optimizer.NONE,
+        gradient_accumulation=1,
+        parallelism=Parallelism.NONE,
+        world_size=1,
+        eval_batch_size=None,
+        eval_samples=None,
+        eval_accumulation_steps=None,
+    )
+
+
+def _trace_model(
+    model: torch.nn.Module,
+    workload: Workload,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    *,
+    lengths: Lengths,
+) -> Trace:
+    """Trace a model on the meta device, which is changed, while it generates."""
+    prompts = make_batch(workload, batch_size)["input_ids"]
+    with fake_device(behaviour) as mode:
+        training = prepare(workload, on_fake_tensors(model).eval(), predicting=True)
+        training.flash_only = behaviour is not None and workload.attention is Attention.FLASH
+        temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
+        recorder = MemoryRecorder(training, batch_size, temporaries)
+        generation = Generation(
+            training, mode.given(prompts), lengths.new_tokens, lengths.cache_format
+        )
+        for move in generation.moves:
+            recorder.record_step(move)
+            _sort_cache(recorder, generation)
+        return recorder.trace
+
+
+def _sort_cache(recorder: MemoryRecorder, generation: Generation) -> None:
+    """Apart, so that no variable keeps a tensor that the cache has replaced."""
+    for tensor in generation.cached:
+        recorder.sort_into(tensor, Category.CACHE)
