@@ -182,7 +182,10 @@ def _counted(trial: Trial, measurement: Measurement) -> int:
 
 
 def question(comparison: Comparison) -> Question | None:
-    """What other estimators are asked; ``None`` about anything but whole steps that we predict."""
+    """What other estimators are asked; ``None`` about what their arguments cannot describe.
+
+    They take whole steps of a model trained whole on one GPU; only those we predict are compared.
+    """
     measured = comparison.measurement
     part = measured.forward_only or measured.growth_from is not None
     if part or comparison.predicted is None:
@@ -191,6 +194,8 @@ def question(comparison: Comparison) -> Question | None:
     counted_context = context if measured.counted == "device used" else 0
     unit = UNITS[measured.unit]
     workload = Workload.parse(measured.workload) if measured.workload else None
+    if workload and (workload.lora_rank is not None or workload.world_size > 1):
+        return None
     return Question(
         name=measured.name,
         model={"workload": measured.workload} if workload else {"module": _MODULE},
@@ -222,6 +227,7 @@ _PRECISIONS = {
 def predictor() -> Predict:
     """Trace measurements to predict them; each step is traced once."""
     # torch takes seconds to load; --help and mistakes in the file must not wait for it.
+    from engine.parallel.interconnect import nccl_bytes
     from engine.prediction.probe import predict_memory
     from engine.prediction.tracer import trace
     from engine.script.factory import Factory
@@ -247,7 +253,9 @@ def predictor() -> Predict:
     def predict(measurement: Measurement, batch_size: int) -> Trial:
         place = measurement.gpu
         context = measurement.context_bytes or place.context_bytes
-        facts = GpuFacts(place.display_name, place.total_bytes, place.total_bytes - context)
+        gpus = (measurement.workload or {}).get("world_size", 1)
+        usable = place.total_bytes - context - nccl_bytes(gpus)
+        facts = GpuFacts(place.display_name, place.total_bytes, usable)
         return predict_memory(facts, step_of(measurement, batch_size))
 
     return predict

@@ -70,6 +70,7 @@ def test_published_runs_become_questions_without_their_context() -> None:
     names = {question.name for question in asked}
     assert "BERT base b16, forward only" not in names
     assert "ResNet-50 b8 to b64" not in names
+    assert not {"Mistral 7B QLoRA b4", "Mistral 7B FSDP b2"} & names
     (large,) = (question for question in asked if question.name == "BERT large b4")
     assert large.measured_bytes == 14949 * MIB - 1_408_237_568
     (vit,) = (question for question in asked if question.name == "ViT-L/16 b16, bf16-true")
