@@ -37,6 +37,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "completion_length": lambda count: f"answers of {count:,} tokens",
     "precomputed_reference": lambda _: "reference scored beforehand",
     "optimizer": str,
+    "optimizer_in_backward": lambda _: "optimizer in backward",
     "lora_rank": lambda rank: f"LoRA {rank}",
     "adapter": lambda _: "DoRA",
     "modules_to_save": lambda names: f"trains {names}",

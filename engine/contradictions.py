@@ -326,6 +326,30 @@ CONTRADICTIONS = (
         lambda workload: not workload.preset.caches(workload.task),
     ),
     Contradiction(
+        {"optimizer_in_backward": _ON, "optimizer": one_of(Optimizer.NONE, Optimizer.MUON)},
+        "there is one optimizer for each weight; switch it off or choose adamw",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": _ON, "method": other_than(Method.SFT)},
+        "TRL's trainers step after the backward pass; switch it off",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": _ON, "task": one_of(Task.TEXT_TO_IMAGE)},
+        "diffusers' scripts step after the backward pass; switch it off",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": _ON, "gradient_accumulation": other_than(1)},
+        "gradients add up over micro-batches, so they have to exist; switch one of the two off",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": _ON, "precision": one_of(Precision.FP16_MIXED)},
+        "the gradient scaler looks at all gradients before a step; choose bf16-mixed",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": _ON, "parallelism": other_than(Parallelism.NONE)},
+        "gradients are averaged among the GPUs first; switch it off or use one GPU",
+    ),
+    Contradiction(
         {"optimizer": _NOT_ON_SHARDS, "parallelism": one_of(Parallelism.FSDP)},
         "this one does not run on FSDP's shards; choose adamw",
     ),

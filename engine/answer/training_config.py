@@ -89,6 +89,8 @@ def training_configs(workload: Workload, batch_size: int) -> list[TrainingConfig
         return [TrainingConfig("diffusers", _diffusers(workload, batch_size))]
     if workload.method is not Method.SFT:
         return [TrainingConfig("TRL", _trainer(workload, batch_size))]
+    if workload.optimizer_in_backward:  # Trainers call the optimizer themselves
+        return [TrainingConfig("PyTorch", _pytorch(workload, batch_size))]
     return [
         TrainingConfig("Trainer", _trainer(workload, batch_size)),
         TrainingConfig("Lightning", _lightning(workload, batch_size)),
@@ -225,7 +227,8 @@ def _pytorch(workload: Workload, batch_size: int) -> str:
     count = workload.gradient_accumulation
     backward = "scaler.scale(loss).backward()" if scaled else "loss.backward()"
     step = ["scaler.step(optimizer)", "scaler.update()"] if scaled else ["optimizer.step()"]
-    last = [*(step if optimizer else []), "model.zero_grad()", "recording.step()"]
+    stepping = step if optimizer and not workload.optimizer_in_backward else []
+    last = [*stepping, "model.zero_grad()", "recording.step()"]
     if count > 1:
         last = [f"if number % {count} == 0:", *(f"    {line}" for line in last)]
     cast = f'with torch.autocast("cuda", torch.{half}):' if half else None
@@ -235,7 +238,7 @@ def _pytorch(workload: Workload, batch_size: int) -> str:
         "",
         _TF32 if workload.precision is Precision.TF32 else None,
         *_model(workload),
-        f"optimizer = {optimizer}" if optimizer else None,
+        *_optimizer(workload),
         "scaler = torch.amp.GradScaler()" if scaled else None,
         f"loader = DataLoader(dataset, batch_size={batch_size})",
         'sink = to_file("training_runs.jsonl")',
@@ -247,6 +250,25 @@ def _pytorch(workload: Workload, batch_size: int) -> str:
         f"        {backward}",
         *(f"        {line}" for line in last),
     )
+
+
+def _optimizer(workload: Workload) -> list[str]:
+    made = _TORCH_OPTIMIZERS.get(workload.optimizer)
+    if made is None or not workload.optimizer_in_backward:
+        return [f"optimizer = {made}"] if made else []
+    return [
+        "trained = [weight for weight in model.parameters() if weight.requires_grad]",
+        "optimizers = {",
+        f"    weight: {made.replace('model.parameters()', '[weight]')} for weight in trained",
+        "}",
+        "",
+        "def update(weight):",
+        "    optimizers[weight].step()",
+        "    optimizers[weight].zero_grad()",
+        "",
+        "for weight in trained:",
+        "    weight.register_post_accumulate_grad_hook(update)",
+    ]
 
 
 def _model(workload: Workload) -> list[str | None]:

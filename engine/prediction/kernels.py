@@ -110,6 +110,9 @@ _PARTS = (
 )
 """Parts of an operator's name, the first that it has deciding."""
 
+_UPDATES = ("aten._fused_", "aten._foreach_", "memorymark.adamw")
+"""Operators of optimizers, by how their names begin."""
+
 _VIEWS = {"aten._unsafe_view", "aten.as_strided_", "aten.new_empty_strided"}
 """They return a window on memory, or memory that nobody has written yet."""
 
@@ -177,7 +180,8 @@ def kind_of(operation: Operation) -> Kind:
     name = operation.name
     if name in _PRODUCTS:
         return _PRODUCTS[name]
-    if operation.phase == "optimizer":
+    is_update = operation.phase == "backward" and name.startswith(_UPDATES)
+    if operation.phase == "optimizer" or is_update:
         return Kind.OPTIMIZER
     if name in _CONVOLUTIONS and operation.shape:
         return _convolution(operation)

@@ -19,7 +19,7 @@ from .building import new_model
 from .cross_entropy import chunked_loss
 from .losses import Loss, loss_for
 from .methods import Learner
-from .optimizers import make_optimizer
+from .optimizers import make_optimizer, updating_in_backward
 from .transformers_versions import forget_cached
 
 _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
@@ -92,7 +92,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
     if device.type == "cuda":
         # PyTorch's own defaults otherwise: convolutions may use TF32, matrix products may not.
         torch.backends.cuda.matmul.allow_tf32 = workload.precision is Precision.TF32
-    optimizer = make_optimizer(workload.optimizer, model, predicting=predicting)
+    optimizer = make_optimizer(workload, model, predicting=predicting)
     if workload.compile:
         model.compile()
     return Training(
@@ -130,7 +130,8 @@ def training_step(training: Training, batch: Batch) -> None:
         with training.forward_context():
             loss = training.loss(training.model, inputs)
         training.phase = "backward"
-        training.scaler.scale(loss / training.micro_batches).backward()
+        with updating_in_backward(training.optimizer):
+            training.scaler.scale(loss / training.micro_batches).backward()
     training.phase = "optimizer"
     if training.optimizer is not None:
         training.scaler.step(training.optimizer)

@@ -57,6 +57,7 @@ def assert_same_as_whole(workload: Workload) -> str:
         ("qwen3-0.6b", {"num_hidden_layers": 12}, {"optimizer": "adamw-8bit"}),
         ("llama-3.2-1b", {"num_hidden_layers": 12}, {"optimizer": "schedule-free-adamw"}),
         ("gpt2", {"n_layer": 12}, {"optimizer": "muon"}),
+        ("llama-3.2-1b", {"num_hidden_layers": 12}, {"optimizer_in_backward": True}),
         ("bert", {"num_hidden_layers": 12}, {"precision": "fp16-mixed", "optimizer": "sgd"}),
         ("mistral-7b", {"num_hidden_layers": 12}, {"gradient_checkpointing": True}),
         ("qwen3-8b", {"num_hidden_layers": 12}, {"gradient_accumulation": 2, "use_cache": True}),

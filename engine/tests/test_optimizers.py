@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from engine.step.optimizers.bitsandbytes_adamw import AdamW8bitLayout
 from engine.step.optimizers.lion import Lion
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
+from engine.workload import Workload
 
 REAL = [o for o in Optimizer if o not in (Optimizer.NONE, Optimizer.ADAMW_8BIT)]
 
@@ -54,14 +56,15 @@ def test_8bit_adamw_is_only_measured_with_bitsandbytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    workload = Workload("bert", optimizer=Optimizer.ADAMW_8BIT)
     with pytest.raises(EngineError, match="pip install bitsandbytes"):
-        make_optimizer(Optimizer.ADAMW_8BIT, torch.nn.Linear(1, 1), predicting=False)
+        make_optimizer(workload, torch.nn.Linear(1, 1), predicting=False)
 
 
 def test_frozen_parameters_get_no_state() -> None:
     layer = torch.nn.Linear(2, 2)
     layer.bias.requires_grad_(False)
-    optimizer = make_optimizer(Optimizer.SGD, layer, predicting=False)
+    optimizer = make_optimizer(Workload("bert", optimizer=Optimizer.SGD), layer, predicting=False)
     assert optimizer is not None
     assert optimizer.param_groups[0]["params"] == [layer.weight]
 
@@ -78,8 +81,9 @@ def test_frozen_parameters_get_no_state() -> None:
     ],
 )
 def test_muon_trains_hidden_matrices_alone(model: str, apart: list[str]) -> None:
-    built = build_model(small_workload(model))
-    optimizer = make_optimizer(Optimizer.MUON, built, predicting=False)
+    workload = small_workload(model, optimizer="muon")
+    built = build_model(workload)
+    optimizer = make_optimizer(workload, built, predicting=False)
     assert optimizer is not None
     muon, *others = optimizer.param_groups
     by_muon = {id(parameter) for parameter in muon["params"]}
@@ -92,8 +96,8 @@ def test_muon_trains_hidden_matrices_alone(model: str, apart: list[str]) -> None
 
 @pytest.mark.usefixtures("small_models")
 def test_muon_trains_the_matrices_of_adapters() -> None:
-    built = build_model(small_workload("mistral-7b", lora_rank=4))
-    optimizer = make_optimizer(Optimizer.MUON, built, predicting=False)
+    workload = small_workload("mistral-7b", lora_rank=4, optimizer="muon")
+    optimizer = make_optimizer(workload, build_model(workload), predicting=False)
     assert isinstance(optimizer, torch.optim.Muon)
     (group,) = optimizer.param_groups
     assert len(group["params"]) == 2 * 2 * 7  # two matrices, two blocks, seven layers
@@ -103,3 +107,36 @@ def test_muon_trains_the_matrices_of_adapters() -> None:
 def test_muon_needs_matrices() -> None:
     with pytest.raises(InvalidInput, match="matrices"):
         prepare(workload := small_workload("resnet", optimizer="muon"), build_model(workload))
+
+
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd-momentum", "adafactor"])
+def test_an_optimizer_in_backward_reaches_the_same_weights(optimizer: str) -> None:
+    reached = []
+    for in_backward in (False, True):
+        torch.manual_seed(0)
+        fields = {"optimizer": optimizer, "optimizer_in_backward": in_backward}
+        workload = small_workload("bert", mode="eval", **fields)
+        training = prepare(workload, build_model(workload))
+        for _ in range(2):
+            training_step(training, make_batch(workload, 2))
+        reached.append(list(training.model.parameters()))
+        assert all(parameter.grad is None for parameter in reached[-1])
+    assert all(torch.equal(one, other) for one, other in zip(*reached, strict=True))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"optimizer": "none"},
+        {"optimizer": "muon"},
+        {"gradient_accumulation": 2},
+        {"precision": "fp16-mixed"},
+        {"parallelism": "ddp", "world_size": 2},
+    ],
+    ids=str,
+)
+def test_an_optimizer_in_backward_needs_gradients_one_by_one(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload("bert", optimizer_in_backward=True, **fields)
+    assert list(raised.value.fields) == ["optimizer_in_backward"]

@@ -14,6 +14,7 @@ from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tests.small import SMALL_BOTH
+from engine.tracing.trace import Category
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
@@ -72,6 +73,9 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
             (True, {"optimizer": "muon", "precision": "fp16-mixed"}),
             (True, {"optimizer": "muon", "lora_rank": 4, "precision": "bf16-true"}),
             (True, {"optimizer": "adafactor"}),
+            (False, {"optimizer_in_backward": True}),
+            (True, {"optimizer_in_backward": True, "optimizer": "adafactor"}),
+            (True, {"optimizer_in_backward": True, "gradient_checkpointing": True}),
             (True, {"optimizer": "lion"}),
             (True, {"optimizer": "rmsprop"}),
             (True, {"optimizer": "adagrad"}),
@@ -101,6 +105,15 @@ def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
 ) -> None:
     predicted, measured = predicted_and_measured(small_workload(model, **fields))
     assert predicted == measured
+
+
+def test_gradients_do_not_all_exist_where_the_optimizer_is_in_backward() -> None:
+    usual, released = (
+        trace(small_workload("gpt2", optimizer_in_backward=one, sequence_length=2), 1, None)
+        for one in (False, True)
+    )
+    gradients = usual.peak_by_category()[1][Category.GRADIENTS]
+    assert released.peak_by_category()[0] < usual.peak_by_category()[0] - gradients / 2
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def texts(model: str = "bert", batch_size: int = 64, **fields: Any) -> dict[str,
     precision=st.sampled_from(Precision),
     optimizer=st.sampled_from(Optimizer),
     gradient_checkpointing=st.booleans(),
+    optimizer_in_backward=st.booleans(),
     gradient_accumulation=st.sampled_from([1, 4]),
     compile=st.booleans(),
     lora_rank=st.sampled_from([None, 8]),
@@ -96,6 +97,10 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     assert "optimizer = memorymark.step.optimizers.muon_with_adamw(model" in muon["Trainer"]
     assert "optimizers=(optimizer, None)" in muon["Trainer"]
     assert "optimizers=" not in texts(optimizer="schedule-free-adamw")["Trainer"]
+    (in_backward,) = texts(optimizer_in_backward=True).values()
+    assert "register_post_accumulate_grad_hook(update)" in in_backward
+    assert "torch.optim.AdamW([weight], fused=True)" in in_backward
+    assert "\noptimizer.step()" not in in_backward
     spread = texts(parallelism="fsdp", world_size=2)
     assert 'fsdp="full_shard"' in spread["Trainer"]
     assert 'devices=2, strategy="fsdp"' in spread["Lightning"]

@@ -50,3 +50,12 @@ class Savers:
             Group.SAVERS,
         ),
     ] = CrossEntropy.MODEL
+    optimizer_in_backward: Annotated[
+        bool,
+        Described(
+            "Optimizer in backward",
+            "Updates each weight once its gradient is there, and drops the gradient: they never "
+            "all exist at once.",
+            Group.SAVERS,
+        ),
+    ] = False

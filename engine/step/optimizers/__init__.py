@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .in_backward import updating_in_backward
 from .making import make_optimizer
 from .muon import muon_with_adamw
 
-__all__ = ["make_optimizer", "muon_with_adamw"]
+__all__ = ["make_optimizer", "muon_with_adamw", "updating_in_backward"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 
@@ -57,7 +56,12 @@ class AdamW8bitLayout(torch.optim.Optimizer):
         }
 
 
-def bitsandbytes_adamw() -> Any:
+def bitsandbytes_adamw(params: list[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """The optimizer of bitsandbytes, for real steps.
+
+    Raises:
+        EngineError: If it is not installed.
+    """
     try:
         from bitsandbytes.optim import AdamW8bit
     except ImportError as error:
@@ -65,4 +69,5 @@ def bitsandbytes_adamw() -> Any:
             "8-bit AdamW is measured with bitsandbytes, which is not installed; install it (pip "
             "install bitsandbytes) or choose a catalogue GPU for a prediction"
         ) from error
-    return AdamW8bit
+    made: torch.optim.Optimizer = AdamW8bit(params, lr=lr)
+    return made

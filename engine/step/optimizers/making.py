@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ...choices import Optimizer
+from ...workload import Workload
 from .bitsandbytes_adamw import AdamW8bitLayout, bitsandbytes_adamw
+from .in_backward import InBackward, Make
 from .lion import Lion
 from .muon import muon_with_adamw
 from .schedule_free import ScheduleFreeAdamW
@@ -19,14 +20,14 @@ Parameters = list[torch.nn.Parameter]
 
 
 def make_optimizer(
-    optimizer: Optimizer, model: torch.nn.Module, *, predicting: bool
+    workload: Workload, model: torch.nn.Module, *, predicting: bool
 ) -> torch.optim.Optimizer | None:
     """The optimizer of a workload, over the trainable parameters.
 
     ``foreach`` is PyTorch's default on CUDA; set explicitly, it applies on every device.
 
     Args:
-        optimizer: Which one; ``none`` gives ``None``.
+        workload: Says which one; ``none`` gives ``None``.
         model: Its trainable parameters are updated.
         predicting: Whether the step is only traced.
 
@@ -34,18 +35,13 @@ def make_optimizer(
         EngineError: If the optimizer needs a package that is not installed.
         InvalidInput: If it has no parameter to update.
     """
-    if optimizer is Optimizer.NONE:
+    if workload.optimizer is Optimizer.NONE:
         return None
-    if optimizer is Optimizer.ADAMW_8BIT and not predicting:
-        measured: torch.optim.Optimizer = bitsandbytes_adamw()(_trained(model), lr=_LEARNING_RATE)
-        return measured
-    if optimizer is Optimizer.MUON:
+    if workload.optimizer is Optimizer.MUON:
         return muon_with_adamw(model, lr=_LEARNING_RATE)
-    return _MAKERS[optimizer](_trained(model))
-
-
-def _trained(model: torch.nn.Module) -> Parameters:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+    make = (_MAKERS if predicting else _MAKERS | _RUN)[workload.optimizer]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return InBackward(parameters, make) if workload.optimizer_in_backward else make(parameters)
 
 
 def _adafactor(parameters: Parameters) -> Any:
@@ -55,7 +51,7 @@ def _adafactor(parameters: Parameters) -> Any:
     return Adafactor(parameters, lr=_LEARNING_RATE, scale_parameter=False, relative_step=False)
 
 
-_MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
+_MAKERS: dict[Optimizer, Make] = {
     Optimizer.SGD: lambda p: torch.optim.SGD(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.SGD_MOMENTUM: lambda p: torch.optim.SGD(
         p, lr=_LEARNING_RATE, momentum=0.9, foreach=True
@@ -70,3 +66,8 @@ _MAKERS: dict[Optimizer, Callable[[Parameters], torch.optim.Optimizer]] = {
     Optimizer.RMSPROP: lambda p: torch.optim.RMSprop(p, lr=_LEARNING_RATE, foreach=True),
     Optimizer.ADAGRAD: lambda p: torch.optim.Adagrad(p, lr=_LEARNING_RATE, foreach=True),
 }
+
+_RUN: dict[Optimizer, Make] = {
+    Optimizer.ADAMW_8BIT: lambda p: bitsandbytes_adamw(p, lr=_LEARNING_RATE),
+}
+"""Of those whose steps are predicted by their layout alone."""
