@@ -182,6 +182,15 @@ CONTRADICTIONS = (
         "without gradient checkpointing nothing is recomputed; switch it on or choose all",
     ),
     Contradiction(
+        {"activation_offload": _ON, "parallelism": other_than(Parallelism.NONE)},
+        "activations on the host are predicted for one GPU; leave it off or choose none",
+    ),
+    Contradiction(
+        {"activation_offload": _ON},
+        "models of {workload.preset.package} are not predicted with it; leave it off",
+        _is_of_a_package,
+    ),
+    Contradiction(
         {"cross_entropy": _IN_PARTS, "parallelism": one_of(Parallelism.FSDP)},
         "a loss in parts is not predicted with fsdp; choose model, or ddp",
     ),

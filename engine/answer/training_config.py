@@ -192,6 +192,8 @@ def _checkpointing_arguments(workload: Workload) -> str:
     """How layers are recomputed, for a Trainer; empty for its own way."""
     every = workload.checkpoint_every
     given = [f'"every_n_layers": {every}'] if every > 1 else []
+    if workload.gradient_checkpointing and workload.activation_offload:
+        given.append('"offload": True')
     if workload.recompute is Recompute.CHEAP:
         given.append('"use_reentrant": False, "context_fn": keep_products')
     return f"{{{', '.join(given)}}}" if given else ""
@@ -285,6 +287,10 @@ def _model(workload: Workload) -> list[str | None]:
         lines.append("model.base_model.requires_grad_(False)")
     if workload.gradient_checkpointing:
         lines += _checkpointing(workload)
+    if workload.activation_offload and not workload.gradient_checkpointing:
+        lines.append(
+            "# around the forward pass: with torch.autograd.graph.save_on_cpu(pin_memory=True):"
+        )
     if workload.cross_entropy is CrossEntropy.LIGER:
         lines.append("liger_kernel.transformers._apply_liger_kernel_to_instance(")
         lines += ["    model=model, **" + _LIGER, ")"]
@@ -320,6 +326,8 @@ def _checkpointing(workload: Workload) -> list[str]:
         given.append('{"use_reentrant": False, "context_fn": keep_products}')
     if workload.checkpoint_every > 1:
         given.append(f"every_n_layers={workload.checkpoint_every}")
+    if workload.activation_offload:
+        given.append("offload=True")
     enabled = f"model.activation_checkpointing_enable({', '.join(given)})"
     plain = "model.gradient_checkpointing_enable()"
     return [*_products_kept(workload), enabled if given else plain]

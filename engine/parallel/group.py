@@ -33,7 +33,15 @@ from .tensor import split
 
 
 class Alone:
-    """A single GPU."""
+    """A single GPU.
+
+    Args:
+        workload: Says whether activations go to the host.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._host: HostTensors | None = None
 
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
         """What this GPU holds of a model on fake tensors."""
@@ -43,7 +51,14 @@ class Alone:
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
         """A recorder of the steps of what :meth:`spread` returned."""
-        return MemoryRecorder(training, batch_size, temporaries)
+        if not self._workload.activation_offload:
+            return MemoryRecorder(training, batch_size, temporaries)
+        self._host = HostTensors([], lambda: "", waits=True)
+        return GroupRecorder(training, batch_size, temporaries, lambda: None, host=self._host)
+
+    def on_host(self) -> HostTensors | None:
+        """What is on the host, once there is a recorder; ``None`` if nothing is."""
+        return self._host
 
 
 class Together(Alone):
@@ -54,7 +69,7 @@ class Together(Alone):
     """
 
     def __init__(self, workload: Workload) -> None:
-        self._workload = workload
+        super().__init__(workload)
         self._buckets: Buckets | None = None
         self._recorder: GroupRecorder | None = None
 
@@ -112,7 +127,7 @@ def among_gpus(workload: Workload) -> Iterator[Alone]:
         EngineError: If this process belongs to a process group already.
     """
     if workload.world_size == 1:
-        yield Alone()
+        yield Alone(workload)
         return
     if dist.is_initialized():
         raise EngineError(
@@ -193,6 +208,9 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
     Raises:
         InvalidInput: If the model or the optimizer cannot be sharded.
     """
+    if workload.activation_offload and device == "cpu":
+        message = "a CPU has no other memory to offload to; leave it off or choose a GPU"
+        raise InvalidInput({"activation_offload": message})
     match workload.parallelism:
         case Parallelism.DDP:
             views = workload.gradient_as_bucket_view

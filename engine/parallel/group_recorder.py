@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
-from ..tracing.operations import COPY, ON_HOST, cost, operator_name
+from ..tracing.operations import COPY, ON_HOST, WAITING_COPY, cost, operator_name
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category, Operation
 from .offload import HostTensors
@@ -126,7 +126,8 @@ class GroupRecorder(MemoryRecorder):
         if operation is None:
             return
         if self.host.is_copying:  # what is read on one side is written on the other
-            operation = replace(operation, name=COPY, bytes_moved=operation.bytes_moved // 2)
+            name = WAITING_COPY if self.host.waits else COPY
+            operation = replace(operation, name=name, bytes_moved=operation.bytes_moved // 2)
         else:
             operation = replace(operation, name=f"{ON_HOST}{operation.name}")
         self.trace.operations.append(operation)

@@ -29,9 +29,13 @@ class HostTensors(TorchDispatchMode):
     Args:
         shards: Those that are there from the beginning.
         phase: Returns what the step is doing.
+        waits: Whether the GPU waits for copies, which run in the stream of its kernels.
     """
 
-    def __init__(self, shards: Iterable[torch.Tensor], phase: Callable[[], str]) -> None:
+    def __init__(
+        self, shards: Iterable[torch.Tensor], phase: Callable[[], str], *, waits: bool = False
+    ) -> None:
+        self.waits = waits
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch has no type for it
         self._phase = phase
         self._there: dict[int, weakref.ref[torch.UntypedStorage]] = {}

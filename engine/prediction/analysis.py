@@ -25,9 +25,10 @@ from ..result import AnalysisResult, GpuFacts, Source, Trial
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.methods import method_caveats
 from ..tracing.lowering import cuda_behaviour
-from .caveats import NOTHING_RUN, caveats_of, offload_caveats, smaller_multiple_caveat
+from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
+from .host import offload_caveats
 from .lengths import about_lengths
 from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial

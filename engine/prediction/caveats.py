@@ -6,9 +6,9 @@ from ..answer.search import SearchOutcome
 from ..request import LARGEST_BATCH_SIZE, Request
 from ..result import Trial
 from ..tracing.trace import Trace
+from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
 from .probe import convolves
-from .step_time import HOST_LINK_BYTES_PER_SECOND, HOST_MEMORY_BYTES_PER_SECOND
 
 NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "
@@ -60,18 +60,6 @@ def caveats_of(
     if not outcome.next_batch_size_fails:
         found.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
     return found
-
-
-def offload_caveats(step: Trace) -> list[str]:
-    """What the host has to hold and do, where a step offloads to it."""
-    if not step.host_bytes:
-        return []
-    link, memory = HOST_LINK_BYTES_PER_SECOND / 1e9, HOST_MEMORY_BYTES_PER_SECOND / 1e9
-    return [
-        f"The host holds {step.host_bytes / 2**30:,.2f} GiB for each GPU, and more where pinned "
-        f"memory is rounded up. Copies are assumed at {link:,.0f} GB/s, hidden behind computation, "
-        f"and the optimizer on the host at {memory:,.0f} GB/s; machines differ much."
-    ]
 
 
 def _time_range(trial: Trial) -> RelativeRange | None:

@@ -18,8 +18,9 @@ from functools import cache
 from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE
 from ..choices import Precision
 from ..gpus import Gpu
-from ..tracing.operations import COPY, ON_HOST
+from ..tracing.operations import COPY, ON_HOST, WAITING_COPY
 from ..tracing.trace import Operation
+from .host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
 from .intervals import RelativeRange, step_time_range
 from .kernels import Format, kernel_of, kind_of
 from .speed_model import speed_model
@@ -35,11 +36,6 @@ _ANY = 1e12
 _COLLECTIVE = "c10d."
 _WAITED_FOR = "_c10d_functional."
 _INPUTS = "inputs"
-
-HOST_LINK_BYTES_PER_SECOND = 0.75 * 31.5e9
-"""Assumed of copies between the GPU and pinned memory of the host: PCIe 4.0 with 16 lanes."""
-HOST_MEMORY_BYTES_PER_SECOND = 20e9
-"""Assumed of an optimizer that runs on the host, whose memory several GPUs share."""
 
 _OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
 
@@ -119,7 +115,8 @@ class StepWork:
         launches: The number of operations that the host launches.
         link_seconds: How long the link to other GPUs, and to offloaded tensors, is busy.
         copied_bytes: Of the batch, from the host to the GPU.
-        on_host_seconds: How long the optimizer takes on the host, while the GPU waits.
+        on_host_seconds: How long the GPU waits for the host: for an optimizer that runs there, and
+            for copies in the stream of its kernels.
         waiting_seconds: How long the link is busy while the step waits for it, as for the sums of
             split layers.
     """
@@ -199,9 +196,11 @@ def step_work(
         elif operation.name.startswith(_WAITED_FOR):
             waiting_seconds += times * operation.bytes_moved / link_bytes_per_second
         elif operation.name == COPY:
-            link_seconds += times * operation.bytes_moved / HOST_LINK_BYTES_PER_SECOND
+            link_seconds += times * operation.bytes_moved / LINK_BYTES_PER_SECOND
+        elif operation.name == WAITING_COPY:
+            host_seconds += times * operation.bytes_moved / LINK_BYTES_PER_SECOND
         elif operation.name.startswith(ON_HOST):
-            host_seconds += times * operation.bytes_moved / HOST_MEMORY_BYTES_PER_SECOND
+            host_seconds += times * operation.bytes_moved / MEMORY_BYTES_PER_SECOND
             continue
         elif operation.phase == _INPUTS:
             copied_bytes += times * operation.bytes_moved / 2

@@ -19,6 +19,7 @@ from .building import new_model
 from .cross_entropy import chunked_loss
 from .losses import Loss, loss_for
 from .methods import Learner
+from .offloading import ActivationOffload
 from .optimizers import make_optimizer, updating_in_backward
 from .transformers_versions import forget_cached
 
@@ -35,6 +36,7 @@ class Training:
         autocast: The number format of the forward pass, if not the parameters'.
         micro_batches: Per optimizer step; their gradients are accumulated.
         flash_only: Whether FlashAttention is the only kernel allowed.
+        offload: Keeps activations on the host; ``None`` where they stay.
         phase: What the step is doing (``inputs``, ``forward``, ``backward``, ``optimizer`` or
             ``idle``; between steps ``evaluation``, and ``outputs`` where that keeps logits), so
             that an observer can tell where memory went or ran out.
@@ -48,6 +50,7 @@ class Training:
     autocast: torch.dtype | None
     micro_batches: int = 1
     flash_only: bool = False
+    offload: ActivationOffload | None = None
     phase: str = "idle"
 
     def forward_context(self) -> AbstractContextManager[Any]:
@@ -57,6 +60,8 @@ class Training:
             context.enter_context(torch.autocast(self.device.type, dtype=self.autocast))
         if self.flash_only:
             context.enter_context(sdpa_kernel(SDPBackend.FLASH_ATTENTION))
+        if self.offload is not None:
+            self.offload.forward_pass(context)
         return context
 
 
@@ -106,6 +111,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
         autocast=_AUTOCAST.get(workload.precision),
         micro_batches=workload.gradient_accumulation,
         flash_only=workload.attention is Attention.FLASH and device.type == "cuda",
+        offload=ActivationOffload(model) if workload.activation_offload else None,
     )
 
 

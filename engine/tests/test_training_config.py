@@ -90,6 +90,10 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     for name, text in kept.items():
         ast.parse(text)
         assert text.index("keep_products = ") < text.index('"context_fn": keep_products'), name
+    away = texts(gradient_checkpointing=True, activation_offload=True)
+    assert 'activation_checkpointing_kwargs={"offload": True}' in away["Trainer"]
+    assert "model.activation_checkpointing_enable(offload=True)" in away["PyTorch"]
+    assert "save_on_cpu(pin_memory=True)" in texts(activation_offload=True)["Trainer"]
     assert "scaler.scale(loss).backward()" in texts(precision="fp16-mixed")["PyTorch"]
     assert "if number % 4 == 0:" in texts(gradient_accumulation=4)["PyTorch"]
     assert "adamw_bnb_8bit" in texts(optimizer="adamw-8bit")["Trainer"]

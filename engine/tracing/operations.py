@@ -45,7 +45,9 @@ OWN_KERNELS = "memorymark"
 ON_HOST = "host."
 """Begins the name of an operation that runs on the host, where something is offloaded."""
 COPY = "link.copy"
-"""The name of a copy between the GPU and the host."""
+"""The name of a copy between the GPU and the host, beside its kernels."""
+WAITING_COPY = "link.waiting_copy"
+"""The name of one that the kernels wait for."""
 
 _NAMESPACES = ("aten", OWN_KERNELS)
 

@@ -284,6 +284,7 @@ class AffineTrace:
             sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
             operations=_with_numbers(low, numbers),
             slopes=self._slopes,
+            host_bytes=self._at(batch_size, [self.low.host_bytes], [self.high.host_bytes])[0],
         )
 
     @cached_property
@@ -342,6 +343,7 @@ class QuadraticTrace:
             batch_size=batch_size,
             sizes=self._at(batch_size, *(traced.sizes for traced in traces)),
             operations=_with_numbers(self.first.operations, numbers),
+            host_bytes=self._at(batch_size, *([traced.host_bytes] for traced in traces))[0],
         )
 
     def _at(

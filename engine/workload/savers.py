@@ -41,6 +41,15 @@ class Savers:
             Group.SAVERS,
         ),
     ] = Recompute.ALL
+    activation_offload: Annotated[
+        bool,
+        Described(
+            "Offload activations",
+            "Keeps what backward needs in the host's memory. With gradient checkpointing, that is "
+            "the input of each layer.",
+            Group.SAVERS,
+        ),
+    ] = False
     cross_entropy: Annotated[
         CrossEntropy,
         Described(

@@ -1,0 +1,45 @@
+"""What the host holds and does where a step offloads to it, and how fast it is assumed to be."""
+
+from __future__ import annotations
+
+from ..tracing.operations import COPY, ON_HOST, WAITING_COPY
+from ..tracing.trace import Trace
+
+LINK_BYTES_PER_SECOND = 0.75 * 31.5e9
+"""Assumed of copies between the GPU and pinned memory of the host: three quarters of PCIe 4.0 with
+16 lanes (16 GT/s a lane in code of 128 of 130 bits)."""
+MEMORY_BYTES_PER_SECOND = 20e9
+"""Assumed of an optimizer that runs on the host, whose memory several GPUs share."""
+
+
+def offload_caveats(step: Trace) -> list[str]:
+    """What the host has to hold and do, where a step offloads to it."""
+    if not step.host_bytes:
+        return []
+    copied = dict.fromkeys((COPY, WAITING_COPY), 0)
+    computes = False
+    for operation in step.operations:
+        if operation.name in copied:
+            copied[operation.name] += operation.bytes_moved
+        computes = computes or operation.name.startswith(ON_HOST)
+    rate = f"at an assumed {LINK_BYTES_PER_SECOND / 1e9:,.0f} GB/s (PCIe 4.0)"
+    found = [
+        f"The host holds {_gib(step.host_bytes)} for each GPU (predicted), and more where pinned "
+        "memory is rounded up."
+    ]
+    if copied[COPY]:
+        found.append(f"A step copies {_gib(copied[COPY])} {rate}, hidden behind computation.")
+    if copied[WAITING_COPY]:
+        seconds = copied[WAITING_COPY] / LINK_BYTES_PER_SECOND
+        found.append(
+            f"A step copies {_gib(copied[WAITING_COPY])} {rate}, and the GPU waits for it: "
+            f"{seconds:,.3g} s."
+        )
+    if computes:
+        memory = MEMORY_BYTES_PER_SECOND / 1e9
+        found.append(f"The optimizer on the host is assumed to move {memory:,.0f} GB/s.")
+    return [f"{' '.join(found)} Machines differ much."]
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.2f} GiB"

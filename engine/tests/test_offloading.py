@@ -1,0 +1,119 @@
+"""What is kept on the host, how much that is, and how long copies take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.errors import InvalidInput
+from engine.gpus import GPUS
+from engine.measurement import cpu
+from engine.measurement.protocol import TrialOrder
+from engine.parallel.group import Alone
+from engine.prediction.every_batch_size import trace_every_batch_size
+from engine.prediction.host import LINK_BYTES_PER_SECOND, offload_caveats
+from engine.prediction.step_time import predict_step_seconds
+from engine.prediction.tracer import trace
+from engine.step.batches import make_batch
+from engine.step.training import build_model, prepare, training_step
+from engine.tests.conftest import small_workload
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.operations import WAITING_COPY
+from engine.tracing.trace import Trace
+from engine.workload import Workload
+
+A10 = cuda_behaviour(8.6)
+BATCH_SIZE = 3
+
+pytestmark = pytest.mark.usefixtures("small_models")
+
+
+def offloaded(**fields: Any) -> Workload:
+    return small_workload("llama-3.2-1b", activation_offload=True, **fields)
+
+
+def copied(found: Trace) -> int:
+    return sum(one.bytes_moved for one in found.operations if one.name == WAITING_COPY)
+
+
+def of_real_steps(workload: Workload) -> Trace:
+    """Two real steps on the CPU, in which what is copied to the host does not count."""
+    training = prepare(workload, build_model(workload))
+    alone = Alone(workload)
+    recorder = alone.recorder(training, BATCH_SIZE, None)
+    assert training.offload is not None
+    training.offload.host = alone.on_host()
+    batch = make_batch(workload, BATCH_SIZE)
+    for _ in range(2):
+        recorder.record_step(lambda: training_step(training, batch))
+    return recorder.trace
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"gradient_checkpointing": True},
+        {"precision": "bf16-mixed"},
+        {"gradient_checkpointing": True, "precision": "bf16-true", "lora_rank": 2},
+    ],
+    ids=str,
+)
+def test_device_and_host_are_equal_to_the_byte(fields: dict[str, Any]) -> None:
+    workload = offloaded(**fields)
+    predicted, measured = trace(workload, BATCH_SIZE, None), of_real_steps(workload)
+    assert predicted.peak_by_category() == measured.peak_by_category()
+    assert predicted.host_bytes == measured.host_bytes > 0
+    assert copied(predicted) == copied(measured) > 0
+
+
+def test_the_host_holds_the_input_of_each_checkpointed_layer() -> None:
+    length, width, layers = 32, 64, 2
+    found = trace(offloaded(gradient_checkpointing=True, optimizer="sgd"), BATCH_SIZE, A10)
+    inputs = layers * BATCH_SIZE * length * width * 4
+    assert inputs <= found.host_bytes < 1.3 * inputs  # and what is given beside it
+    assert copied(found) == 2 * found.host_bytes  # there and back
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_less_memory_takes_more_time(checkpointing: bool) -> None:
+    fields = {"optimizer": "sgd", "sequence_length": 128, "gradient_checkpointing": checkpointing}
+    away = trace(offloaded(**fields), 8, A10)
+    here = trace(small_workload("llama-3.2-1b", **fields), 8, A10)
+    assert away.peak_by_category()[0] < here.peak_by_category()[0]
+    seconds = [
+        predict_step_seconds(one.operations, GPUS["a10"], offloaded().precision)
+        for one in (away, here)
+    ]
+    assert seconds[0] - seconds[1] >= 0.99 * copied(away) / LINK_BYTES_PER_SECOND
+
+
+def test_the_host_holds_more_for_more_samples() -> None:
+    workload = offloaded(gradient_checkpointing=True)
+    every = trace_every_batch_size(workload, A10)
+    assert every(7).host_bytes == trace(workload, 7, A10).host_bytes
+
+
+def test_the_answer_says_what_the_host_holds_and_does() -> None:
+    (told,) = offload_caveats(trace(offloaded(), BATCH_SIZE, A10))
+    assert told.startswith("The host holds 0.00 GiB for each GPU (predicted)")
+    assert "24 GB/s (PCIe 4.0), and the GPU waits for it" in told
+    assert offload_caveats(trace(small_workload("bert"), 2, A10)) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"model": "bert", "parallelism": "fsdp", "world_size": 2}, {"model": "timm/resnet50"}],
+    ids=str,
+)
+def test_what_is_not_predicted_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse(fields | {"activation_offload": True})
+    assert "leave it off" in raised.value.fields["activation_offload"]
+
+
+def test_a_cpu_has_nothing_to_offload_to() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        cpu.run_trial(TrialOrder(offloaded(), BATCH_SIZE))
+    assert "no other memory" in raised.value.fields["activation_offload"]
