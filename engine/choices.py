@@ -54,6 +54,7 @@ class Method(Choice):
     DPO = "dpo", "DPO: pairs of answers, against a reference"
     ORPO = "orpo", "ORPO: pairs of answers, without a reference"
     KTO = "kto", "KTO: answers that are good or bad"
+    GRPO = "grpo", "GRPO: rewards for answers of its own"
 
     @property
     def texts_per_sample(self) -> int:

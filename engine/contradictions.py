@@ -133,6 +133,10 @@ CONTRADICTIONS = (
         "two models are not predicted with fsdp; choose ddp or none",
     ),
     Contradiction(
+        {"method": _OF_ANSWERS, "tensor_parallel": other_than(1)},
+        "answers are not predicted with split layers; choose sft, or 1 GPU for a model",
+    ),
+    Contradiction(
         {"compile": _ON, "method": _OF_ANSWERS},
         "a compiled step is only measured with sft; leave it off",
     ),
@@ -148,6 +152,10 @@ CONTRADICTIONS = (
         {"completion_length": _GIVEN, "sequence_length": _GIVEN},
         "an answer needs a prompt: enter less than the sequence length",
         _answer_is_too_long,
+    ),
+    Contradiction(
+        {"kl_reference": _ON, "method": other_than(Method.GRPO)},
+        "only GRPO does without; leave it off",
     ),
     Contradiction(
         {

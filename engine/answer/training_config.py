@@ -126,7 +126,7 @@ def _trainer(workload: Workload, batch_size: int) -> str:
     home = "trl.experimental.orpo" if workload.method is Method.ORPO else "trl"
     if name:
         given |= {
-            "max_length": str(workload.sequence_length),
+            **_lengths(workload),
             "gradient_checkpointing": str(workload.gradient_checkpointing),  # on by default
             "bf16": str(workload.precision is Precision.BF16_MIXED),  # as well
             "precompute_ref_log_probs": _true(workload.precomputed_reference),
@@ -134,6 +134,7 @@ def _trainer(workload: Workload, batch_size: int) -> str:
     arguments = [f"    {name}={value}," for name, value in given.items() if value]
     is_made_here = workload.optimizer not in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
     made = _TORCH_OPTIMIZERS[workload.optimizer] if is_made_here else None
+    rewarded = "reward_funcs, " if workload.method is Method.GRPO else ""
     passed = "optimizers=(optimizer, None), " if made else ""
     return _lines(
         f"from {home} import {name}Config, {name}Trainer" if name else None,
@@ -149,9 +150,18 @@ def _trainer(workload: Workload, batch_size: int) -> str:
         f"optimizer = {made}" if made else None,
         'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
         f"trainer = {name}Trainer(",
-        f"    model, args=arguments, train_dataset=dataset, {passed}callbacks=[recorder]",
+        f"    model, {rewarded}args=arguments, train_dataset=dataset, {passed}callbacks=[recorder]",
         ")",
     )
+
+
+def _lengths(workload: Workload) -> dict[str, str]:
+    """How long texts are, for a trainer of TRL's."""
+    if workload.method is not Method.GRPO:
+        return {"max_length": str(workload.sequence_length)}
+    length = workload.completion_length or (workload.sequence_length or 0) - 1
+    beta = "0.04" if workload.kl_reference else "0.0"
+    return {"max_completion_length": str(length), "beta": beta}
 
 
 def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Learning from answers: a language model, the frozen reference that scores the same, the loss.
 
-As TRL 1.16 trains by default: ``trainer/dpo_trainer.py``, ``trainer/kto_trainer.py`` and
-``experimental/orpo/orpo_trainer.py``. What only the metrics need is left out; it is gone before
-the peak.
+As TRL 1.16 trains by default: ``trainer/dpo_trainer.py``, ``trainer/kto_trainer.py``,
+``trainer/grpo_trainer.py`` and ``experimental/orpo/orpo_trainer.py``. What only the metrics need
+is left out; it is gone before the peak.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .output import Output
 from .scoring import log_probabilities
 
 _BETA = 0.1
+_CLIP = 0.2
 _KL = "KL_"
 """Before the names of the texts by which KTO estimates how far the model has moved."""
 
@@ -36,6 +37,7 @@ class Learner(torch.nn.Module):
 
     Attributes:
         answer_length: Tokens of each text that are scored.
+        refers: Whether a reference scores them too.
     """
 
     def __init__(self, policy: Any, workload: Workload) -> None:
@@ -45,14 +47,19 @@ class Learner(torch.nn.Module):
         self._loss = _LOSSES[workload.method]
         self.answer_length = workload.completion_length or (workload.sequence_length or 0) - 1
         without = workload.lora_rank is not None or workload.precomputed_reference
-        if workload.method.refers and not without:
+        self.refers = workload.method.refers or workload.kl_reference
+        if self.refers and not without:
             self.reference = new_model(workload).requires_grad_(False).eval()
-        for module in self.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0  # ``disable_dropout``
+        if workload.method is not Method.GRPO:  # ``disable_dropout`` in TRL
+            self._drop_nothing()
         if causal_model(policy).base_model is causal_model(policy):
             message = f"{workload.preset.display_name} has no body apart from its head; choose sft"
             raise InvalidInput({"method": message})
+
+    def _drop_nothing(self) -> None:
+        for module in self.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0
 
     def train(self, mode: bool = True) -> Learner:
         """Set the mode of what is trained; a reference stays as it is."""
@@ -101,7 +108,16 @@ def method_caveats(workload: Workload) -> list[str]:
     found = []
     if workload.method.texts_per_sample == 2:
         found.append("A sample is a pair: two texts of the sequence length.")
-    if workload.method.refers and not workload.precomputed_reference:
+    if workload.method is Method.GRPO:
+        found.append(
+            "A sample is one completion: per_device_train_batch_size in TRL. Rewards are computed "
+            "by functions that take no GPU memory."
+        )
+        found.append(
+            "This is the update. Completions are taken to be generated elsewhere, such as by a "
+            "vLLM server."
+        )
+    if (workload.method.refers or workload.kl_reference) and not workload.precomputed_reference:
         adapted = workload.lora_rank is not None
         found.append(
             "The reference is the model with its adapters switched off, so there is no second copy."
@@ -150,6 +166,27 @@ def _kto(learner: Learner, batch: Batch) -> torch.Tensor:
     return (1 - torch.sigmoid(_BETA * (scores - before - moved))).mean()
 
 
+def _grpo(learner: Learner, batch: Batch) -> torch.Tensor:
+    """Answers that got a better reward than others become more likely (Shao et al. 2024).
+
+    The answers are new, so that they are scored once. A reference scores them before.
+    """
+    given = dict(batch)
+    rewards = given.pop("advantages").unsqueeze(1)
+    before = None
+    if learner.refers:
+        with learner.referring() as reference:
+            before = learner.token_scores(reference, given)
+    scores = learner.token_scores(learner.policy, given)
+    ratio = torch.exp(scores - scores.detach())
+    losses = -torch.min(ratio * rewards, ratio.clamp(1 - _CLIP, 1 + _CLIP) * rewards)
+    if before is not None:
+        apart = before - scores
+        losses = losses + _BETA * (apart.exp() - apart - 1)
+    mean: torch.Tensor = losses.mean()
+    return mean
+
+
 def _orpo(learner: Learner, batch: Batch) -> torch.Tensor:
     """The first answer of each pair is learned, and its odds against the second (Hong et al. 2024).
 
@@ -181,4 +218,5 @@ _LOSSES: Mapping[Method, Callable[[Learner, Batch], torch.Tensor]] = {
     Method.DPO: _dpo,
     Method.KTO: _kto,
     Method.ORPO: _orpo,
+    Method.GRPO: _grpo,
 }

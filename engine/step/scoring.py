@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from ..tracing.operations import OWN_KERNELS
+from ..tracing.operations import OWN_KERNELS, own_products
 
 TILE_TOKENS, TILE_WORDS = 4_096, 32_768
 """Tokens and words of the vocabulary in a tile of logits."""
@@ -170,6 +170,7 @@ _kernels.impl("score_tiles", _score, "CompositeExplicitAutograd")
 _kernels.impl("score_tiles_backward", _score_backward, "CompositeExplicitAutograd")
 for _kernel in ("score_tiles", "score_tiles_backward"):
     _kernels.impl(_kernel, lambda *given: None, "Meta")
+    own_products[getattr(torch.ops.memorymark, _kernel)] = (2, 3)
 
 
 @register_flop_formula(torch.ops.memorymark.score_tiles)

@@ -47,6 +47,19 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
         ("llama-3.2-1b", {"method": "dpo", "precomputed_reference": True}),
         ("mistral-7b", {"method": "kto", "precision": "bf16-mixed"}),
         ("mistral-7b", {"method": "kto", "precomputed_reference": True}),
+        ("llama-3.2-1b", {"method": "grpo", "completion_length": 20}),
+        ("gpt2", {"method": "grpo", "kl_reference": True, "precision": "bf16-true"}),
+        (
+            "llama-3.2-1b",
+            {
+                "method": "grpo",
+                "kl_reference": True,
+                "lora_rank": 4,
+                "precision": "bf16-mixed",
+                "gradient_accumulation": 2,
+                "gradient_checkpointing": True,
+            },
+        ),
         ("gpt2", {"method": "orpo"}),
         ("llama-3.2-1b", {"method": "orpo", "precision": "bf16-mixed", "lora_rank": 4}),
     ],
@@ -70,7 +83,7 @@ def test_a_tiled_score_is_that_of_all_logits() -> None:
     torch.testing.assert_close(given[1].grad, given[3].grad)
 
 
-@pytest.mark.parametrize("method", ["dpo", "kto"])
+@pytest.mark.parametrize("method", ["dpo", "kto", "grpo"])
 def test_two_batch_sizes_give_every_other(method: str) -> None:
     workload = small_workload("llama-3.2-1b", method=method)
     trace_at = trace_every_batch_size(workload, None)

@@ -49,6 +49,10 @@ COPY = "link.copy"
 WAITING_COPY = "link.waiting_copy"
 """The name of one that the kernels wait for."""
 
+own_products: dict[Any, tuple[int, int]] = {}
+"""Of those that stand for products of rows with the rows of a weight: the places of both among
+their arguments."""
+
 _NAMESPACES = ("aten", OWN_KERNELS)
 
 
@@ -106,6 +110,9 @@ def _shape(
     if packet in _MATRIX_PRODUCTS:
         left, right = [value for value in args if isinstance(value, torch.Tensor)][-2:]
         return (math.prod(left.shape[:-2]), left.shape[-2], right.shape[-1], left.shape[-1])
+    if packet in own_products:
+        left, right = (args[place] for place in own_products[packet])
+        return (1, *left.shape[:1], *right.shape)
     if packet in _CONVOLUTIONS:
         return _convolution_shape(packet, args, output)
     if packet in _ATTENTION:

@@ -19,7 +19,7 @@ class LearningMethod:
         Described(
             "Method",
             "What a language model learns from, as TRL trains it. A sample of DPO or ORPO is a "
-            "pair of answers.",
+            "pair of answers, one of GRPO a completion.",
             Group.METHOD,
             is_column=True,
         ),
@@ -36,6 +36,15 @@ class LearningMethod:
             metavar="TOKENS",
         ),
     ] = None
+    kl_reference: Annotated[
+        bool,
+        Described(
+            "KL penalty",
+            "GRPO compares each answer with a frozen reference too, as TRL does where beta is "
+            "above 0.",
+            Group.METHOD,
+        ),
+    ] = False
     precomputed_reference: Annotated[
         bool,
         Described(

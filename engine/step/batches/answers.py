@@ -18,6 +18,8 @@ def answers(workload: Workload, batch_size: int) -> Batch:
     texts = padded(workload, batch_size * workload.method.texts_per_sample)
     reference = {"reference": torch.zeros(len(texts["input_ids"]))}
     batch = texts | (reference if workload.precomputed_reference else {})
+    if workload.method is Method.GRPO:
+        return batch | {"advantages": torch.zeros(batch_size)}
     if workload.method is not Method.KTO:
         return batch
     return batch | {f"KL_{name}": tensor.clone() for name, tensor in batch.items()}
