@@ -62,6 +62,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "world_size": lambda count: f"{count:,} GPUs",
     "reduce_dtype": lambda kind: f"reduced in {kind}",
     "cpu_offload": lambda _: "shards offloaded",
+    "reduce_bucket_size": lambda count: f"buckets of {count:,}",
     "shard_size": lambda count: f"sharded among {count:,}",
     "tensor_parallel": lambda count: f"layers split among {count:,}",
     "sequence_parallel": lambda _: "sequence parallel",

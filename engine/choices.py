@@ -102,6 +102,13 @@ class Parallelism(Choice):
     NONE = "none", "none: one GPU"
     DDP = "ddp", "DDP: a whole copy on each GPU"
     FSDP = "fsdp", "FSDP: everything sharded"
+    ZERO_1 = "zero-1", "ZeRO 1: DeepSpeed shards the optimizer's state"
+    ZERO_2 = "zero-2", "ZeRO 2: gradients too"
+    ZERO_3 = "zero-3", "ZeRO 3: weights too"
+
+
+ZERO = (Parallelism.ZERO_1, Parallelism.ZERO_2, Parallelism.ZERO_3)
+"""The stages of DeepSpeed's ZeRO, in their order."""
 
 
 class ReduceDtype(Choice):

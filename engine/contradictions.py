@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .choices import (
+    ZERO,
     Adapter,
     Attention,
     Batching,
@@ -122,6 +123,17 @@ _WITHOUT_METRICS = one_of(
     Task.UNIVERSAL_SEGMENTATION,
 )
 """Their models return no loss, or outputs that the Trainer cannot concatenate."""
+_FOR_ZERO = (
+    Optimizer.ADAMW,
+    Optimizer.ADAMW_FOREACH,
+    Optimizer.LION,
+    Optimizer.SGD_MOMENTUM,
+    Optimizer.SGD,
+    Optimizer.RMSPROP,
+    Optimizer.ADAGRAD,
+)
+"""Those that treat each number alone, so that DeepSpeed may flatten weights for them."""
+
 
 CONTRADICTIONS = (
     Contradiction(
@@ -129,8 +141,8 @@ CONTRADICTIONS = (
         "only for causal language modelling; choose sft",
     ),
     Contradiction(
-        {"method": _OF_ANSWERS, "parallelism": one_of(Parallelism.FSDP)},
-        "two models are not predicted with fsdp; choose ddp or none",
+        {"method": _OF_ANSWERS, "parallelism": one_of(Parallelism.FSDP, *ZERO)},
+        "two models are not predicted with fsdp or ZeRO; choose ddp or none",
     ),
     Contradiction(
         {"method": _OF_ANSWERS, "tensor_parallel": other_than(1)},
@@ -199,7 +211,7 @@ CONTRADICTIONS = (
         _is_of_a_package,
     ),
     Contradiction(
-        {"cross_entropy": _IN_PARTS, "parallelism": one_of(Parallelism.FSDP)},
+        {"cross_entropy": _IN_PARTS, "parallelism": one_of(Parallelism.FSDP, Parallelism.ZERO_3)},
         "a loss in parts is not predicted with fsdp; choose model, or ddp",
     ),
     Contradiction(
@@ -275,7 +287,7 @@ CONTRADICTIONS = (
             "world_size": other_than(1),
             "tensor_parallel": one_of(1),
         },
-        "choose ddp or fsdp to share among several GPUs",
+        "choose ddp, fsdp or zero-3 to share among several GPUs",
     ),
     Contradiction(
         {"parallelism": one_of(Parallelism.NONE), "tensor_parallel": other_than(1)},
@@ -324,6 +336,30 @@ CONTRADICTIONS = (
             ("shard_size", _GIVEN),
             ("cpu_offload", _ON),
         )
+    ),
+    Contradiction(
+        {"reduce_bucket_size": _GIVEN, "parallelism": other_than(*ZERO)},
+        "only zero-1, zero-2 and zero-3 have it; leave it empty or choose one of them",
+    ),
+    Contradiction(
+        {"precision": other_than(Precision.BF16_MIXED), "parallelism": one_of(*ZERO)},
+        "DeepSpeed is predicted with weights in bf16 and fp32 copies; choose bf16-mixed",
+    ),
+    Contradiction(
+        {"tensor_parallel": other_than(1), "parallelism": one_of(*ZERO)},
+        "split layers are not predicted with ZeRO; choose fsdp",
+    ),
+    Contradiction(
+        {"quantization": _QUANTIZED, "parallelism": one_of(*ZERO)},
+        "4-bit weights are not predicted with ZeRO; choose fsdp or ddp",
+    ),
+    Contradiction(
+        {"optimizer": other_than(*_FOR_ZERO), "parallelism": one_of(*ZERO)},
+        "this one is not predicted with ZeRO; choose adamw",
+    ),
+    Contradiction(
+        {"parallelism": one_of(*ZERO), "task": one_of(Task.TEXT_TO_IMAGE)},
+        "frozen encoders are not predicted with ZeRO; choose ddp",
     ),
     Contradiction(
         {"shard_size": _GIVEN, "parallelism": one_of(Parallelism.FSDP)},

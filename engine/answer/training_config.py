@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..choices import (
+    ZERO,
     Adapter,
     CrossEntropy,
     Method,
@@ -55,7 +56,11 @@ _LIGHTNING_PRECISIONS = {
     Precision.BF16_TRUE: "bf16-true",
 }
 _SHORT = {Precision.BF16_MIXED: "bf16", Precision.FP16_MIXED: "fp16"}
-_STRATEGIES = {Parallelism.DDP: "ddp", Parallelism.FSDP: "fsdp"}
+_STRATEGIES = {
+    Parallelism.DDP: "ddp",
+    Parallelism.FSDP: "fsdp",
+    **{stage: f"deepspeed_stage_{number}" for number, stage in enumerate(ZERO, start=1)},
+}
 
 
 _LIGER = str(
@@ -181,6 +186,7 @@ def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:
         "use_liger_kernel": _true(workload.cross_entropy is CrossEntropy.LIGER),
         "liger_kernel_config": _LIGER if workload.cross_entropy is CrossEntropy.LIGER else "",
         "torch_compile": _true(workload.compile),
+        "deepspeed": _deepspeed(workload),
         "fsdp": _quoted("full_shard" if workload.parallelism is Parallelism.FSDP else None),
     }
 
@@ -207,6 +213,19 @@ def _checkpointing_arguments(workload: Workload) -> str:
     if workload.recompute is Recompute.CHEAP:
         given.append('"use_reentrant": False, "context_fn": keep_products')
     return f"{{{', '.join(given)}}}" if given else ""
+
+
+def _deepspeed(workload: Workload) -> str:
+    """DeepSpeed's settings for the Trainer, which fills in what is auto."""
+    if workload.parallelism not in ZERO:
+        return ""
+    zero = {
+        "stage": 1 + ZERO.index(workload.parallelism),
+        "reduce_bucket_size": workload.bucket_elements,
+    }
+    auto = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+    settings = json.dumps({"zero_optimization": zero, **auto})
+    return f'{settings[:-1]}, "bf16": {{"enabled": "auto"}}}}'
 
 
 def _lightning(workload: Workload, batch_size: int) -> str:

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import FileStore
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ..choices import Parallelism
+from ..choices import ZERO, Parallelism
 from ..errors import EngineError, InvalidInput
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
@@ -30,6 +30,7 @@ from .fsdp import mesh_of, only_the_first, recording_shards, shard
 from .group_recorder import GroupRecorder, own_part
 from .offload import HostTensors, copying_shards
 from .tensor import split
+from .zero import Partitions
 
 
 class Alone:
@@ -46,6 +47,10 @@ class Alone:
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
         """What this GPU holds of a model on fake tensors."""
         return model
+
+    def optimizer(self, whole: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+        """What updates this GPU's weights, where one GPU alone would take the given one."""
+        return whole
 
     def recorder(
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
@@ -71,6 +76,7 @@ class Together(Alone):
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
         self._buckets: Buckets | None = None
+        self._partitions: Partitions | None = None
         self._recorder: GroupRecorder | None = None
 
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -83,8 +89,20 @@ class Together(Alone):
                 lambda category: self.current_recorder().making(category),
             )
             return model
+        if self._workload.parallelism in ZERO:
+            self._partitions = Partitions(
+                model, self._workload, lambda category: self.current_recorder().making(category)
+            )
         with only_the_first():
-            return _divided(model, self._workload, "cpu")
+            model = _divided(model, self._workload, "cpu")
+        if self._partitions is not None:
+            self._partitions.follow(model)
+        return model
+
+    def optimizer(self, whole: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+        """With ZeRO, one of this GPU's part of all weights, flat."""
+        partitions: Any = self._partitions
+        return whole if partitions is None else partitions
 
     def recorder(
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
@@ -102,6 +120,8 @@ class Together(Alone):
     def _before_step(self) -> None:
         if self._buckets is not None:
             self._buckets.prepare()
+        if self._partitions is not None:
+            self._partitions.prepare()
 
     def close(self) -> None:
         if self._buckets is not None:
@@ -211,6 +231,9 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
     if workload.activation_offload and device == "cpu":
         message = "a CPU has no other memory to offload to; leave it off or choose a GPU"
         raise InvalidInput({"activation_offload": message})
+    if workload.parallelism in ZERO:
+        message = "ZeRO is computed only; choose a GPU of the catalogue, or measure with fsdp"
+        raise InvalidInput({"parallelism": message})
     match workload.parallelism:
         case Parallelism.DDP:
             views = workload.gradient_as_bucket_view
@@ -230,7 +253,8 @@ def _divided(model: torch.nn.Module, workload: Workload, device: str) -> torch.n
     mesh = mesh_of(workload, device)
     if workload.tensor_parallel > 1:
         split(model, mesh["tensor"], along_sequence=workload.sequence_parallel)
-    return shard(model, workload, mesh) if workload.parallelism is Parallelism.FSDP else model
+    is_sharded = workload.parallelism in (Parallelism.FSDP, Parallelism.ZERO_3)
+    return shard(model, workload, mesh) if is_sharded else model
 
 
 @contextmanager

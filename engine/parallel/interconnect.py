@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Parallelism, Precision, ReduceDtype
+from ..choices import ZERO, Parallelism, Precision, ReduceDtype
 from ..gpus import Gpu
 from ..step.training import trainable_parameter_count
 from ..workload import Workload
@@ -107,6 +107,12 @@ def _gradient_caveats(workload: Workload) -> list[str]:
 
 
 def _gradient_caveat(workload: Workload) -> str:
+    if workload.parallelism in ZERO:
+        return (
+            f"{workload.parallelism} is computed: the traced step of one GPU, with what DeepSpeed "
+            f"0.19's source says it keeps and moves, in buckets of {workload.bucket_elements:,} "
+            "gradients. DeepSpeed itself was not run."
+        )
     if workload.parallelism is Parallelism.FSDP:
         groups = workload.data_parallel // workload.shard_count
         sharding = (
@@ -132,7 +138,7 @@ def accumulation_caveats(workload: Workload) -> list[str]:
     The step here synchronises after each of them. Many loops do not: Hugging Face Accelerate, for
     one, skips it by default.
     """
-    if workload.gradient_accumulation == 1 or workload.parallelism is Parallelism.NONE:
+    if workload.gradient_accumulation == 1 or workload.parallelism in (Parallelism.NONE, *ZERO):
         return []
     synchronised = "Gradients are synchronised after every micro-batch."
     if workload.parallelism is Parallelism.DDP:

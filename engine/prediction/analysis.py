@@ -21,7 +21,7 @@ from ..gpus import GPUS, Gpu
 from ..hub import resolve
 from ..parallel import interconnect
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
-from ..result import AnalysisResult, GpuFacts, Source, Trial
+from ..result import AnalysisResult, GpuFacts, Trial
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.methods import method_caveats
 from ..tracing.lowering import cuda_behaviour
@@ -226,7 +226,7 @@ def predict_findings(
         fastest_batch_size=choice.fastest,
         curve=curve(predict, outcome, limits.batch_multiple),
         price_per_hour_usd=price_per_hour(request, gpu),
-        source=Source.PREDICTED,
+        source=recommended.source,
         noise=ratio_noise(*times),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 
 import torch
 
-from ..choices import Parallelism
+from ..choices import ZERO, Parallelism
 from ..errors import EngineError
 from ..tracing.alignment import NotRepeating
 from ..tracing.blocks import Run, runs_of, with_fewer
@@ -94,7 +94,7 @@ class Depths:
 
     @cached_property
     def _runs(self) -> list[Run]:
-        if self._workload.parallelism is Parallelism.DDP:
+        if self._workload.parallelism in (Parallelism.DDP, *ZERO):
             return []  # buckets of gradients do not end where blocks do
         runs = runs_of(self._model)
         longest = max((run.blocks for run in runs), default=0)

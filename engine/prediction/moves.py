@@ -21,7 +21,7 @@ from ..answer.ladder import (
     effort_of,
     learning_of,
 )
-from ..choices import Optimizer, Parallelism, Precision, Quantization, Recompute
+from ..choices import ZERO, Optimizer, Parallelism, Precision, Quantization, Recompute
 from ..gpus import Gpu
 from ..request import AnalysisRequest
 from ..workload import Workload
@@ -278,6 +278,8 @@ def least_bytes(workload: Workload, parameters: float) -> float:
         workload: Its precision, optimizer, LoRA, quantization and sharding count.
         parameters: How many numbers the model has.
     """
+    if workload.parallelism in ZERO:  # what is divided among all is little for many
+        return parameters * 2 / workload.shard_count
     width = 2 if workload.precision is Precision.BF16_TRUE else 4
     each: float = width
     if workload.lora_rank is None and not workload.frozen_backbone:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..allocator.caching import DEFAULT_OPTIONS, ReplayResult
 from ..allocator.options import AllocatorOptions
+from ..choices import ZERO
 from ..gpus import Gpu
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
@@ -16,6 +17,9 @@ from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
 from .lengths import samples_per_row
 from .step_time import StepTime, step_work, time_range
+
+COMPUTED_RANGE = RelativeRange(0.85, 1.15)
+"""Assumed of memory that is in part arithmetic: nothing published was found to hold it against."""
 
 NEARBY = 3
 """So many samples more and fewer tell whether the allocator packs alike."""
@@ -44,11 +48,30 @@ def predict_trial(
     usable = max(0, gpu.usable_bytes - nccl_bytes(workload.world_size))
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
     trial = predict_memory(facts, trace, allocator, careful=careful)
+    if workload.parallelism in ZERO:
+        trial = computed(trial)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     seconds = operations_seconds(workload, gpu, trace)
     samples = samples_of_step(workload, trace)
     return timed(trial, seconds, samples, time_range(trace.operations, gpu), correction)
+
+
+def computed(trial: Trial) -> Trial:
+    """A trial whose trace is in part arithmetic, with a wider interval of its memory."""
+    used, low, high = (
+        trial.device_used_bytes,
+        trial.device_used_low_bytes,
+        trial.device_used_high_bytes,
+    )
+    if used is None or low is None or high is None:
+        return replace(trial, source=Source.COMPUTED)
+    return replace(
+        trial,
+        source=Source.COMPUTED,
+        device_used_low_bytes=min(low, COMPUTED_RANGE.low_bytes(used)),
+        device_used_high_bytes=max(high, COMPUTED_RANGE.high_bytes(used)),
+    )
 
 
 def predict_speed(

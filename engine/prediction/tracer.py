@@ -16,6 +16,7 @@ from ..choices import Attention
 from ..errors import InvalidInput
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
+from ..parallel.zero import cast_trained, computed_alone
 from ..step.batches import make_batch
 from ..step.evaluating import evaluate, evaluation_of
 from ..step.training import build_model, prepare, step_of
@@ -68,7 +69,7 @@ def trace(
 def meta_model(workload: Workload) -> torch.nn.Module:
     """The workload's model on the meta device."""
     with torch.device("meta"):
-        return build_model(workload, predicting=True)
+        return cast_trained(build_model(computed_alone(workload), predicting=True), workload)
 
 
 def trace_model(
@@ -86,7 +87,9 @@ def trace_model(
     real_batch = make_batch(workload, batch_size)
     evaluation = None if forward_only else evaluation_of(workload)
     with among_gpus(workload) as group, fake_device(behaviour) as mode:
-        training = prepare(workload, group.spread(on_fake_tensors(model)), predicting=True)
+        shared = group.spread(on_fake_tensors(model))
+        training = prepare(computed_alone(workload), shared, predicting=True)
+        training.optimizer = group.optimizer(training.optimizer)
         # From the second micro-batch on, each is like the one before.
         training.micro_batches = min(training.micro_batches, 2)
         temporaries = CudaTemporaries(behaviour) if behaviour is not None else None

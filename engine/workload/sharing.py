@@ -93,14 +93,34 @@ class Sharing:
         ),
     ] = False
 
+    reduce_bucket_size: Annotated[
+        int | None,
+        Interval(ge=1, le=10_000_000_000),
+        Described(
+            "Reduce bucket size",
+            'Gradients that DeepSpeed reduces at a time. Hugging Face\'s "auto" takes the hidden '
+            "size squared.",
+            Group.SEVERAL,
+            unit="gradients",
+            empty="500,000,000, as DeepSpeed",
+        ),
+    ] = None
+
     @property
     def data_parallel(self) -> int:
         """How many groups of GPUs train on batches of their own."""
         return max(1, self.world_size // self.tensor_parallel)
 
     @property
+    def bucket_elements(self) -> int:
+        """Gradients that DeepSpeed reduces at a time."""
+        return self.reduce_bucket_size or 500_000_000
+
+    @property
     def shard_count(self) -> int:
-        """Among how many GPUs FSDP splits the weights; 1 where it does not."""
+        """Among how many GPUs FSDP or ZeRO splits the weights; 1 where they do not."""
+        if self.parallelism is Parallelism.ZERO_3:
+            return self.world_size
         if self.parallelism is not Parallelism.FSDP:
             return 1
         return self.shard_size or self.data_parallel

@@ -1,0 +1,173 @@
+"""DeepSpeed's ZeRO: what each stage keeps, against the formulas that DeepSpeed publishes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from engine.allocator.caching import ALLOCATE
+from engine.errors import InvalidInput
+from engine.gpus import GPUS
+from engine.parallel.group import place
+from engine.parallel.zero import REUSED
+from engine.prediction.analysis import analyze_predicted
+from engine.prediction.probe import predict_trial
+from engine.prediction.tracer import meta_model, trace
+from engine.request import AnalysisRequest
+from engine.result import Source
+from engine.tests.conftest import small_workload
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import Category, Trace
+from engine.workload import Workload
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]
+
+A100 = GPUS["a100-80gb"]
+AMPERE = cuda_behaviour(8.0)
+BATCH_SIZE = 2
+BUCKET = 5_000
+
+
+def zero(stage: int, model: str = "gpt2", world_size: int = 8, **fields: Any) -> Workload:
+    fields = {"reduce_bucket_size": BUCKET, "precision": "bf16-mixed"} | fields
+    return small_workload(model, parallelism=f"zero-{stage}", world_size=world_size, **fields)
+
+
+def count(workload: Workload) -> int:
+    return sum(parameter.numel() for parameter in meta_model(workload).parameters())
+
+
+def alive(traced: Trace, until: str = "") -> dict[Category, int]:
+    """Bytes of each category between steps, or the most of gradients in a phase."""
+    tensors: set[int] = set()
+    for kind, tensor in traced.events:
+        (tensors.add if kind == ALLOCATE else tensors.discard)(tensor)
+    found = dict.fromkeys(Category, 0)
+    for tensor in tensors:
+        found[traced.categories[tensor]] += traced.sizes[tensor]
+    return found
+
+
+def most(traced: Trace, *categories: Category) -> int:
+    bytes_now = found = 0
+    for kind, tensor in traced.events[traced.last_step :]:
+        if traced.categories[tensor] in categories:
+            bytes_now += traced.sizes[tensor] if kind == ALLOCATE else -traced.sizes[tensor]
+            found = max(found, bytes_now)
+    return found
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_between_steps_each_gpu_keeps_all_weights_and_its_part_of_the_rest(stage: int) -> None:
+    """``estimate_zero2_model_states_mem_needs``: 2 bytes a weight, and 18 for each one's part.
+
+    Of those, 12 stay between steps: the fp32 weights and AdamW's moments.
+    """
+    workload = zero(stage)
+    kept, weights = alive(trace(workload, BATCH_SIZE, AMPERE)), count(workload)
+    assert kept[Category.PARAMETERS] == pytest.approx(2 * weights, rel=0.02)
+    assert kept[Category.OPTIMIZER_STATE] == pytest.approx(12 * weights / 8, rel=0.01)
+    assert kept[Category.GRADIENTS] == 0
+
+
+def test_stage_3_divides_the_weights_too() -> None:
+    """``estimate_zero3_model_states_mem_needs``: 18 bytes for each one's part, 4 then temporary."""
+    workload = zero(3)
+    kept, weights = alive(trace(workload, BATCH_SIZE, AMPERE)), count(workload)
+    reused = min(REUSED, weights) - _outside(workload)
+    assert kept[Category.OPTIMIZER_STATE] == pytest.approx(12 * weights / 8, rel=0.01)
+    assert kept[Category.PARAMETERS] == pytest.approx(2 * weights / 8 + 2 * reused, rel=0.05)
+    assert kept[Category.GRADIENTS] == pytest.approx(2 * weights / 8 + 2 * BUCKET, rel=0.01)
+
+
+def _outside(workload: Workload) -> int:
+    named = meta_model(workload).named_parameters()
+    return sum(parameter.numel() for name, parameter in named if ".h." not in name)
+
+
+def test_the_step_needs_what_the_published_formula_says() -> None:
+    """In the step all 18 bytes of a part are there, beside the weights."""
+    workload = zero(2, optimizer="adamw")
+    traced, weights = trace(workload, BATCH_SIZE, AMPERE), count(workload)
+    states = (Category.PARAMETERS, Category.OPTIMIZER_STATE, Category.GRADIENTS)
+    kept = alive(traced)
+    within = most(traced, Category.GRADIENTS)
+    published = 2 * weights + 18 * weights / 8
+    computed = sum(kept[category] for category in states) + within
+    assert 6 * weights / 8 <= within
+    # Beside the states there are the bucket, its flattened copy, and gradients on their way there.
+    assert published <= 1.02 * computed
+    assert computed <= published + 2 * weights + 4 * BUCKET
+
+
+def test_stage_1_keeps_gradients_where_stage_2_does_not() -> None:
+    wide: dict[str, Any] = {"gradient_accumulation": 2, "world_size": 64}
+    first, second = (
+        most(trace(zero(stage, **wide), BATCH_SIZE, AMPERE), Category.GRADIENTS) for stage in (1, 2)
+    )
+    assert first >= 2 * count(zero(1))
+    assert second < first
+
+
+def test_adapters_alone_are_divided() -> None:
+    pytest.importorskip("peft")
+    workload = zero(3, "llama-3.2-1b", lora_rank=4)
+    model = meta_model(workload)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert {parameter.dtype for parameter in trained} == {torch.bfloat16}
+    part = -(-sum(parameter.numel() for parameter in trained) // 8)
+    kept = alive(trace(workload, BATCH_SIZE, AMPERE))
+    assert kept[Category.OPTIMIZER_STATE] == pytest.approx(12 * part, abs=16)
+
+
+def test_a_larger_bucket_takes_its_memory() -> None:
+    small, large = (
+        trace(zero(3, reduce_bucket_size=size), BATCH_SIZE, AMPERE).replay().peak_allocated_bytes
+        for size in (BUCKET, BUCKET + 1_000_000)
+    )
+    assert large - small == pytest.approx(2_000_000, abs=1024)
+
+
+def test_its_numbers_are_computed_and_less_certain() -> None:
+    workload = zero(2)
+    trial = predict_trial(workload, A100, trace(workload, BATCH_SIZE, AMPERE))
+    assert trial.source is Source.COMPUTED
+    assert trial.device_used_bytes
+    assert trial.device_used_high_bytes
+    assert trial.device_used_high_bytes >= 1.14 * trial.device_used_bytes
+
+
+def test_an_analysis_says_that_it_is_computed() -> None:
+    request = AnalysisRequest(zero(3), gpu="a10", current_batch_size=8, memory_limit_bytes=2**31)
+    result = analyze_predicted(request, lambda event: None)
+    assert result.source is Source.COMPUTED
+    assert "zero-3 is computed" in " ".join(result.caveats)
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("precision", {"precision": "fp32"}),
+        ("optimizer", {"optimizer": "adafactor"}),
+        ("quantization", {"quantization": "nf4", "lora_rank": 4}),
+        ("cpu_offload", {"cpu_offload": True}),
+    ],
+)
+def test_what_is_not_predicted_with_it_is_refused(field: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        zero(2, **fields)
+    assert field in refused.value.fields
+
+
+def test_only_zero_has_its_bucket() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        small_workload("gpt2", parallelism="fsdp", world_size=2, reduce_bucket_size=BUCKET)
+    assert "reduce_bucket_size" in refused.value.fields
+
+
+def test_it_cannot_be_measured() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        place(torch.nn.Linear(2, 2), zero(2), "cpu")
+    assert "computed only" in refused.value.fields["parallelism"]
