@@ -89,6 +89,7 @@ class Batching(Choice):
     BUCKETED = "bucketed", "bucketed: samples of similar length together"
     MAX_TOKENS = "max-tokens", "max-tokens: as many samples as fit a number of tokens"
     PACKED = "packed", "packed: rows filled with several samples"
+    PADDING_FREE = "padding-free", "padding-free: the samples of a batch in one row"
 
     @property
     def pads(self) -> bool:

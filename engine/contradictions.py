@@ -98,6 +98,7 @@ _OFF = one_of(False)
 _IN_PARTS = other_than(CrossEntropy.MODEL)
 _QUANTIZED = other_than(Quantization.NONE)
 _PADS = one_of(Batching.LONGEST, Batching.BUCKETED, Batching.MAX_TOKENS)
+_IN_ONE_ROW = one_of(Batching.PADDING_FREE)
 _VARIES = other_than(Batching.FIXED)
 _CAUSAL = Task.CAUSAL_LANGUAGE_MODELLING
 _TEXTS = (
@@ -250,7 +251,7 @@ CONTRADICTIONS = (
     ),
     Contradiction(
         {"attention": one_of(Attention.FLASH), "batching": _PADS},
-        "padding needs a mask, which FlashAttention does not take here; choose sdpa or packed",
+        "padding needs a mask, which FlashAttention does not take here; choose sdpa, or packed",
     ),
     Contradiction(
         {"batching": _VARIES, "sample_lengths": _NOT_GIVEN},
@@ -269,8 +270,19 @@ CONTRADICTIONS = (
         "answers are predicted with one length; choose fixed or sft",
     ),
     Contradiction(
-        {"batching": one_of(Batching.PACKED), "task": other_than(_CAUSAL, None)},
-        "only language models train on packed rows; choose longest or bucketed",
+        {"batching": _IN_ONE_ROW, "attention": other_than(Attention.FLASH)},
+        "without FlashAttention one row needs a mask of its square; choose flash, or packed",
+    ),
+    Contradiction(
+        {"batching": _IN_ONE_ROW, "eval_batch_size": _GIVEN},
+        "evaluation is not predicted in one row; leave its batch size out, or choose packed",
+    ),
+    Contradiction(
+        {
+            "batching": one_of(Batching.PACKED, Batching.PADDING_FREE),
+            "task": other_than(_CAUSAL, None),
+        },
+        "only language models train on such rows; choose longest or bucketed",
     ),
     Contradiction(
         {"image_size": _GIVEN, "task": one_of(Task.TEXT_TO_IMAGE)},

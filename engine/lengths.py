@@ -24,6 +24,9 @@ FIELD = "sample_lengths"
 MEGA_BATCH = 50
 """Batches that transformers' ``group_by_length`` sorts at once (``get_length_grouped_indices``)."""
 
+_DRAWS = 2**16
+_LARGEST_GRID = 2**20
+
 _POINT = re.compile(r"(min|max|p([0-9]{1,2}(?:\.[0-9]{1,4})?))=([0-9]{1,6})", re.ASCII)
 _SUMMED = (*range(5, 100, 5), 1, 98, 99, 99.5, 99.9, 99.99)
 """The percentiles that stand for a file of lengths, beside its shortest and its longest."""
@@ -122,6 +125,15 @@ class Lengths:
     def mean(self) -> float:
         return self.longest_of(1)
 
+    @property
+    def of_a_token(self) -> float:
+        """The mean length of the sample that a token is in: E[L²] / E[L]; attention grows by it."""
+        squares = sum(
+            (high[0] - low[0]) * (low[1] ** 2 + low[1] * high[1] + high[1] ** 2) / 3
+            for low, high in self._pieces()
+        )
+        return squares / self.mean
+
     def longest_of(self, count: int) -> float:
         """The expected length of the longest of so many samples.
 
@@ -144,6 +156,28 @@ class Lengths:
     def not_exceeded(self, count: int, probability: float) -> float:
         """The length that none of so many samples exceeds, with a probability."""
         return self.at(probability ** (1 / count))
+
+    def total_not_exceeded(self, count: int, batches: int, probability: float) -> int:
+        """The tokens that none of many batches exceeds, with a probability.
+
+        The distribution of a sum of ``count`` lengths is that of one, folded with itself so often:
+        a power of its Fourier transform. Lengths are put on a grid in a way that keeps their mean
+        and spreads them a little, so that a bound is rather too high.
+        """
+        import numpy as np  # a quarter of a second, for programs that only check fields
+
+        step = max(1, math.ceil(self.longest * count / _LARGEST_GRID))
+        shares = (np.arange(_DRAWS) + 0.5) / _DRAWS
+        known, lengths = zip(*self.points, strict=True)
+        on_grid = np.interp(shares, known, lengths) / step
+        below = np.floor(on_grid).astype(int)
+        above = on_grid - below
+        one = np.bincount(np.concatenate([below, below + 1]), np.concatenate([1 - above, above]))
+        size = (len(one) - 1) * count + 1
+        transform = np.fft.rfft(one / _DRAWS, 2 ** math.ceil(math.log2(size)))
+        reached = np.cumsum(np.fft.irfft(transform**count))
+        found = int(np.searchsorted(reached, probability ** (1 / batches)))
+        return min(found * step, self.longest * count)
 
     def _summed(self, share: float) -> float:
         """The integral of the length over shares up to this one."""

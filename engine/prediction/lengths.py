@@ -23,6 +23,10 @@ PROBABILITY = 0.99
 _STEPS = 32
 """So many lengths are told apart, up to the longest: the worst one is rounded up."""
 
+_UNIT = 64
+"""Tokens of the short rows that stand for a long one: without padding and masks, memory grows by
+the token, wherever rows end."""
+
 _MULTIPLE = 8  # tokens, as tokenizers pad to
 
 
@@ -77,6 +81,11 @@ class Batches:
             case _:
                 return float(self.worst(batch_size))
 
+    def worst_total(self, batch_size: int) -> int:
+        """Tokens of the longest row that all samples of a batch stand in, as :meth:`worst`."""
+        batches = self.workload.run_batches
+        return self.lengths.total_not_exceeded(batch_size, batches, PROBABILITY)
+
     def padding(self, batch_size: int) -> float:
         """The share of all tokens that is padding."""
         if not self.workload.batching.pads or self.workload.batching is Batching.MAX_TOKENS:
@@ -101,6 +110,13 @@ class Batches:
             return (
                 f"A row holds {worst}, {samples:,.1f} samples in the mean; rows are assumed to be "
                 "full. Batch sizes are rows."
+            )
+        if self.workload.batching is Batching.PADDING_FREE:
+            return (
+                f"Memory is that of the worst batch: {self.worst_total(batch_size):,} tokens in a "
+                f"row. With {PROBABILITY:.0%} probability none of {self.workload.run_batches:,} "
+                "batches has more (assumed: samples are drawn independently). Speed is that of the "
+                f"mean batch: {batch_size * self.lengths.mean:,.0f} tokens, without padding."
             )
         if self.workload.batching is Batching.MAX_TOKENS:
             return (
@@ -147,11 +163,45 @@ class OfEveryLength:
         )
 
     def __call__(self, batch_size: int) -> Trace:
+        if self._batches.workload.batching is Batching.PADDING_FREE:
+            return self._in_one_row(batch_size)
         worst, mean = self._batches.worst(batch_size), self._batches.mean(batch_size)
         trace = self._of_length(worst)(batch_size)
         if mean == worst:
             return trace
         return replace(trace, operations=self._work(batch_size, mean))
+
+    def _in_one_row(self, batch_size: int) -> Trace:
+        """The trace of a batch whose samples all stand in one row."""
+        lengths = self._batches.lengths
+        rows = math.ceil(self._batches.worst_total(batch_size) / self._unit)
+        trace = self._of_length(self._unit)(max(2, rows))
+        more = lengths.mean / self._unit
+        return replace(
+            trace,
+            batch_size=batch_size,
+            operations=self._work_of_row(batch_size * lengths.mean, lengths.of_a_token),
+            slopes=[round(slope * more) for slope in trace.slopes],
+        )
+
+    @property
+    def _unit(self) -> int:
+        return min(_UNIT, self._batches.most)
+
+    def _work_of_row(self, tokens: float, length: float) -> list[Operation]:
+        """The operations of a row of so many tokens in samples of a length, which attention sees.
+
+        Work grows evenly by the token, and at the same number of tokens by the length.
+        """
+        of_units, of_longest = (
+            between(at(2).operations, at(3).operations, tokens / row - 2)
+            for row in (self._unit, self._batches.longest)
+            for at in [self._of_length(row)]
+        )
+        if self._batches.longest <= self._unit:
+            return of_units
+        share = (length - self._unit) / (self._batches.longest - self._unit)
+        return between(of_units, of_longest, max(0.0, share))
 
     def _work(self, batch_size: int, length: float) -> list[Operation]:
         """The operations at a length, between those of two traced ones a factor of 2 apart."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,52 @@ def test_the_less_is_padded_the_faster() -> None:
     assert paddings[0] > paddings[1] > paddings[2] == paddings[3] == 0
 
 
+FLASH = {"precision": "bf16-mixed", "attention": "flash"}
+
+
+@small
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "qwen3-0.6b"])
+@pytest.mark.parametrize("fields", [{}, {"gradient_checkpointing": True}])
+def test_one_row_takes_what_as_many_tokens_take_in_short_rows(
+    model: str, fields: dict[str, Any]
+) -> None:
+    def peak(sequence_length: int, batch_size: int) -> int:
+        given = SIZES | FLASH | fields | {"sequence_length": sequence_length}
+        workload = small_workload(model, batching="padding-free", **given)
+        return trace(workload, batch_size, A10).peak_by_category()[0]
+
+    assert peak(512, 1) == peak(64, 8)
+
+
+@small
+def test_a_batch_in_one_row_is_equal_to_the_byte_in_short_rows() -> None:
+    predicted, measured = predicted_and_measured(gpt2("padding-free", **FLASH))
+    assert predicted == measured
+
+
+@small
+def test_one_row_needs_the_memory_of_the_worst_total_and_works_as_the_mean_one() -> None:
+    lengths = "min=16,p50=32,max=256"
+    workload = gpt2("padding-free", sample_lengths=lengths, sequence_length=256, **FLASH)
+    batches, at = Batches(workload), traces(workload)
+    total = batches.worst_total(8)
+    assert 8 * batches.lengths.mean < total < 8 * 256
+    row = replace(workload, sequence_length=64)
+    assert at(8).peak_by_category() == trace(row, -(-total // 64), A10).peak_by_category()
+    assert at(8).batch_size == 8
+    padded = gpt2("longest", sample_lengths=lengths, sequence_length=256, precision="bf16-mixed")
+    speeds = [predict_speed(one, GPUS["a10"], traces(one)(16)) for one in (padded, workload)]
+    assert speeds[0] < speeds[1]
+
+
+@small
+def test_attention_in_one_row_stays_within_samples() -> None:
+    workload = gpt2("padding-free", sample_lengths="min=256,max=256", sequence_length=256, **FLASH)
+    found, whole = traces(workload)(4), trace(workload, 4, A10)
+    flops = [sum(operation.flops for operation in one.operations) for one in (found, whole)]
+    assert flops[0] == pytest.approx(flops[1], rel=1e-3)
+
+
 @small
 def test_a_short_run_need_not_meet_the_longest_sample() -> None:
     lengths = "p50=100,p99=200,max=1024"
@@ -101,8 +148,9 @@ def test_the_longest_sample_is_the_usual_sequence_length() -> None:
 
 
 def test_what_is_said_has_the_worst_batch_its_probability_and_the_padding() -> None:
-    def told(batching: str) -> str:
+    def told(batching: str, **fields: str) -> str:
         given = {"model": "gpt2", "batching": batching, "sample_lengths": "p50=120,max=1024"}
+        given |= fields
         (sentence,) = about_lengths(Workload.parse(given), 8)
         return sentence
 
@@ -110,6 +158,7 @@ def test_what_is_said_has_the_worst_batch_its_probability_and_the_padding() -> N
         assert part in told("longest")
     assert "max_tokens = 8,192" in told("max-tokens")
     assert "samples in the mean" in told("packed")
+    assert "tokens in a row" in told("padding-free", **FLASH)
     assert about_lengths(Workload("gpt2"), 8) == []
 
 
@@ -129,6 +178,11 @@ def test_tokens_are_counted_without_padding() -> None:
         ({"batching": "longest", "sample_lengths": "many"}, "sample_lengths"),
         ({"model": "bert", "batching": "packed", "sample_lengths": LENGTHS}, "batching"),
         ({"model": "resnet", "batching": "longest", "sample_lengths": LENGTHS}, "batching"),
+        ({"batching": "padding-free", "sample_lengths": LENGTHS}, "batching"),
+        (
+            {"batching": "padding-free", "sample_lengths": LENGTHS, "eval_batch_size": 4} | FLASH,
+            "batching",
+        ),
         ({"batching": "longest", "sample_lengths": LENGTHS, "gpu": "local"}, "batching"),
         (
             {"batching": "longest", "sample_lengths": LENGTHS, "precision": "bf16-mixed"}

@@ -75,6 +75,32 @@ def test_what_is_expected_is_what_a_simulation_gives(
     assert kept >= 0.85
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, 16, 100])
+def test_a_total_is_not_exceeded_as_often_as_is_said(batch_size: int) -> None:
+    chance = np.random.default_rng(1)
+    shares, tokens = zip(*CHAT.points, strict=True)
+    drawn = np.interp(chance.random((40_000, batch_size)), shares, tokens).sum(axis=1)
+    for probability in (0.5, 0.9, 0.999):
+        bound = CHAT.total_not_exceeded(batch_size, 1, probability)
+        assert np.mean(drawn <= bound) == pytest.approx(probability, abs=0.01)
+    assert CHAT.total_not_exceeded(batch_size, 100, 0.99) >= bound
+    assert CHAT.total_not_exceeded(batch_size, 10**6, 0.99) <= batch_size * CHAT.longest
+
+
+def test_a_very_large_batch_is_near_its_mean() -> None:
+    assert CHAT.total_not_exceeded(20_000, 10_000, 0.99) == pytest.approx(
+        20_000 * CHAT.mean, rel=0.05
+    )
+
+
+def test_a_token_is_in_a_longer_sample_than_the_mean_one() -> None:
+    assert Lengths.parse("min=100,max=100").of_a_token == pytest.approx(100)
+    chance = np.random.default_rng(2)
+    shares, tokens = zip(*CHAT.points, strict=True)
+    drawn = np.interp(chance.random(200_000), shares, tokens)
+    assert CHAT.of_a_token == pytest.approx((drawn**2).sum() / drawn.sum(), rel=0.02)
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 32])
 def test_sorted_mega_batches_are_those_of_transformers(batch_size: int) -> None:
     from transformers.trainer_pt_utils import get_length_grouped_indices

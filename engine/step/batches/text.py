@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...choices import Batching
 from ...workload import Workload
 from ..building import forward_arguments, model_config
 from ..transformers_versions import text_part
@@ -72,6 +73,8 @@ def permuted(workload: Workload, batch_size: int) -> Batch:
 
 def continued(workload: Workload, batch_size: int) -> Batch:
     """Texts whose next tokens are predicted: padded where they differ in length."""
+    if workload.batching is Batching.PADDING_FREE:
+        return packed(workload, batch_size) | _positions(workload, batch_size)
     if not workload.batching.pads:
         return packed(workload, batch_size)
     texts = padded(workload, batch_size)
@@ -118,6 +121,13 @@ def padded(workload: Workload, count: int) -> Batch:
         ids[:-1, -1] = end
         ids[-1, -2:-1] = end
     return {"input_ids": ids, "attention_mask": mask} | _page(workload, count)
+
+
+def _positions(workload: Workload, count: int) -> Batch:
+    """Where each token stands in its own text, as ``DataCollatorWithFlattening`` says it."""
+    if "position_ids" not in forward_arguments(workload):
+        return {}
+    return {"position_ids": torch.arange(workload.sequence_length or 0).repeat(count, 1)}
 
 
 def _page(workload: Workload, count: int) -> Batch:
