@@ -48,6 +48,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "checkpoint_every": lambda every: f"1 layer in {every} recomputed",
     "recompute": lambda what: f"{what} parts recomputed",
     "activation_offload": lambda _: "activations offloaded",
+    "optimizer_offload": lambda _: "optimizer offloaded",
     "cross_entropy": lambda kind: f"{kind} cross-entropy",
     "gradient_accumulation": lambda count: f"accumulation {count:,}",
     "batching": lambda kind: f"{kind} batches",

@@ -203,6 +203,22 @@ CONTRADICTIONS = (
         "without gradient checkpointing nothing is recomputed; switch it on or choose all",
     ),
     Contradiction(
+        {"optimizer_offload": _ON, "optimizer": other_than(Optimizer.ADAMW)},
+        "on the host AdamW is predicted, torchao's default; choose adamw or switch it off",
+    ),
+    Contradiction(
+        {"optimizer_offload": _ON, "optimizer_in_backward": _ON},
+        "the host updates weights after backward; switch one of the two off",
+    ),
+    Contradiction(
+        {"optimizer_offload": _ON, "precision": one_of(Precision.FP16_MIXED)},
+        "the gradient scaler cannot reach gradients on the host; choose bf16-mixed",
+    ),
+    Contradiction(
+        {"optimizer_offload": _ON, "parallelism": other_than(Parallelism.NONE)},
+        "torchao's optimizer on the host is for one GPU; choose fsdp with cpu_offload instead",
+    ),
+    Contradiction(
         {"activation_offload": _ON, "parallelism": other_than(Parallelism.NONE)},
         "activations on the host are predicted for one GPU; leave it off or choose none",
     ),

@@ -67,6 +67,7 @@ NEW_IN_WORKLOADS = (
     "method", "completion_length", "kl_reference", "precomputed_reference",
     "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
     "cross_entropy", "recompute", "optimizer_in_backward", "activation_offload",
+    "optimizer_offload",
     "gradient_accumulation", "batching", "sample_lengths", "run_batches",
     "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",
     "eval_batch_size", "eval_samples", "eval_accumulation_steps",

@@ -137,8 +137,8 @@ def _trainer(workload: Workload, batch_size: int) -> str:
             "precompute_ref_log_probs": _true(workload.precomputed_reference),
         }
     arguments = [f"    {name}={value}," for name, value in given.items() if value]
-    is_made_here = workload.optimizer not in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
-    made = _TORCH_OPTIMIZERS[workload.optimizer] if is_made_here else None
+    knows_it = workload.optimizer in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
+    made = None if knows_it and not workload.optimizer_offload else _made(workload)
     rewarded = "reward_funcs, " if workload.method is Method.GRPO else ""
     passed = "optimizers=(optimizer, None), " if made else ""
     return _lines(
@@ -237,7 +237,7 @@ def _lightning(workload: Workload, batch_size: int) -> str:
         "callbacks": "[recorder]",
     }
     arguments = ", ".join(f"{name}={value}" for name, value in given.items() if value)
-    optimizer = _TORCH_OPTIMIZERS.get(workload.optimizer)
+    optimizer = _made(workload)
     return _lines(
         "from memorymark.recording import to_file",
         "from memorymark.recording.lightning import MemoryMarkCallback",
@@ -253,7 +253,7 @@ def _lightning(workload: Workload, batch_size: int) -> str:
 
 def _pytorch(workload: Workload, batch_size: int) -> str:
     """A plain loop, as most scripts have it."""
-    half, optimizer = _HALF.get(workload.precision), _TORCH_OPTIMIZERS.get(workload.optimizer)
+    half, optimizer = _HALF.get(workload.precision), _made(workload)
     scaled = workload.precision is Precision.FP16_MIXED
     count = workload.gradient_accumulation
     backward = "scaler.scale(loss).backward()" if scaled else "loss.backward()"
@@ -283,8 +283,17 @@ def _pytorch(workload: Workload, batch_size: int) -> str:
     )
 
 
+def _made(workload: Workload) -> str | None:
+    """What makes the optimizer; ``None`` if there is none."""
+    if workload.optimizer_offload:
+        return (
+            "torchao.optim.CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, fused=True)"
+        )
+    return _TORCH_OPTIMIZERS.get(workload.optimizer)
+
+
 def _optimizer(workload: Workload) -> list[str]:
-    made = _TORCH_OPTIMIZERS.get(workload.optimizer)
+    made = _made(workload)
     if made is None or not workload.optimizer_in_backward:
         return [f"optimizer = {made}"] if made else []
     return [

@@ -37,7 +37,7 @@ class Alone:
     """A single GPU.
 
     Args:
-        workload: Says whether activations go to the host.
+        workload: Says what goes to the host.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -56,9 +56,13 @@ class Alone:
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
         """A recorder of the steps of what :meth:`spread` returned."""
-        if not self._workload.activation_offload:
+        if not (self._workload.activation_offload or self._workload.optimizer_offload):
             return MemoryRecorder(training, batch_size, temporaries)
-        self._host = HostTensors([], lambda: "", waits=True)
+
+        def phase() -> str:
+            return "optimizer" if getattr(training.optimizer, "is_at_work", False) else ""
+
+        self._host = HostTensors([], phase, waits=True)
         return GroupRecorder(training, batch_size, temporaries, lambda: None, host=self._host)
 
     def on_host(self) -> HostTensors | None:
@@ -228,9 +232,12 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
     Raises:
         InvalidInput: If the model or the optimizer cannot be sharded.
     """
-    if workload.activation_offload and device == "cpu":
+    offloads = [
+        name for name in ("activation_offload", "optimizer_offload") if getattr(workload, name)
+    ]
+    if offloads and device == "cpu":
         message = "a CPU has no other memory to offload to; leave it off or choose a GPU"
-        raise InvalidInput({"activation_offload": message})
+        raise InvalidInput(dict.fromkeys(offloads, message))
     if workload.parallelism in ZERO:
         message = "ZeRO is computed only; choose a GPU of the catalogue, or measure with fsdp"
         raise InvalidInput({"parallelism": message})

@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
-from ..tracing.operations import COPY, ON_HOST, WAITING_COPY, cost, operator_name
+from ..tracing.operations import COPY, ON_HOST, WAITING_COPY, cost, operator_name, tensors_in
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category, Operation
 from .offload import HostTensors
@@ -125,9 +125,10 @@ class GroupRecorder(MemoryRecorder):
         operation = cost(self._training.phase, func, args, kwargs, output)
         if operation is None:
             return
-        if self.host.is_copying:  # what is read on one side is written on the other
+        if self.host.is_copying:
             name = WAITING_COPY if self.host.waits else COPY
-            operation = replace(operation, name=name, bytes_moved=operation.bytes_moved // 2)
+            copied = sum(one.numel() * one.element_size() for one in tensors_in(output))
+            operation = replace(operation, name=name, bytes_moved=copied)
         else:
             operation = replace(operation, name=f"{ON_HOST}{operation.name}")
         self.trace.operations.append(operation)

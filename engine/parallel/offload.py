@@ -51,6 +51,16 @@ class HostTensors(TorchDispatchMode):
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._there
 
+    def copy(self, source: torch.Tensor, target: torch.Tensor, place: str) -> None:
+        """Copy to a tensor on the ``host`` or the ``device``, while kernels run."""
+        waits, self.waits = self.waits, False
+        self._copying_to = place
+        try:
+            target.copy_(source)
+        finally:
+            self._copying_to = None
+            self.waits = waits
+
     def copied(self, tensor: torch.Tensor, place: str) -> torch.Tensor:
         """A copy on the ``host`` or the ``device``."""
         self._copying_to = place

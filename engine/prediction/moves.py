@@ -283,7 +283,8 @@ def least_bytes(workload: Workload, parameters: float) -> float:
     width = 2 if workload.precision is Precision.BF16_TRUE else 4
     each: float = width
     if workload.lora_rank is None and not workload.frozen_backbone:
-        each += _STATES.get(workload.optimizer, 0) * width
+        if not workload.optimizer_offload:
+            each += _STATES.get(workload.optimizer, 0) * width
         if not workload.optimizer_in_backward:  # which drops each gradient at once
             each += width
         if workload.optimizer is Optimizer.ADAMW_8BIT:

@@ -94,8 +94,7 @@ def trace_model(
         training.micro_batches = min(training.micro_batches, 2)
         temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
         recorder = group.recorder(training, batch_size, temporaries)
-        if training.offload is not None:
-            training.offload.host = group.on_host()
+        training.offload_to(group.on_host())
         batch = tree_map(mode.given, real_batch)
         step = step_of(forward_only)
         # The CPU's FlashAttention takes other tensors.

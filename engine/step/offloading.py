@@ -22,6 +22,9 @@ class Host(Protocol):
     def copied(self, tensor: torch.Tensor, place: str) -> torch.Tensor:
         """A copy on the ``host`` or the ``device``."""
 
+    def copy(self, source: torch.Tensor, target: torch.Tensor, place: str) -> None:
+        """Copy to a tensor that is there, beside the kernels."""
+
 
 class ActivationOffload:
     """Keeps what the forward pass saves on the host.

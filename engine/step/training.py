@@ -19,8 +19,8 @@ from .building import new_model
 from .cross_entropy import chunked_loss
 from .losses import Loss, loss_for
 from .methods import Learner
-from .offloading import ActivationOffload
-from .optimizers import make_optimizer, updating_in_backward
+from .offloading import ActivationOffload, Host
+from .optimizers import OnHost, make_optimizer, updating_in_backward
 from .transformers_versions import forget_cached
 
 _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
@@ -52,6 +52,13 @@ class Training:
     flash_only: bool = False
     offload: ActivationOffload | None = None
     phase: str = "idle"
+
+    def offload_to(self, host: Host | None) -> None:
+        """Say what stands for the host's memory where a step is traced, if anything does."""
+        if self.offload is not None:
+            self.offload.host = host
+        if isinstance(self.optimizer, OnHost):
+            self.optimizer.host = host
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """The context the forward pass runs in."""

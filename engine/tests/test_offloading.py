@@ -12,14 +12,14 @@ from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import Alone
 from engine.prediction.every_batch_size import trace_every_batch_size
-from engine.prediction.host import LINK_BYTES_PER_SECOND, offload_caveats
+from engine.prediction.host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, offload_caveats
 from engine.prediction.step_time import predict_step_seconds
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.operations import WAITING_COPY
+from engine.tracing.operations import COPY, ON_HOST, WAITING_COPY
 from engine.tracing.trace import Trace
 from engine.workload import Workload
 
@@ -39,11 +39,10 @@ def copied(found: Trace) -> int:
 
 def of_real_steps(workload: Workload) -> Trace:
     """Two real steps on the CPU, in which what is copied to the host does not count."""
-    training = prepare(workload, build_model(workload))
+    training = prepare(workload, build_model(workload), predicting=True)
     alone = Alone(workload)
     recorder = alone.recorder(training, BATCH_SIZE, None)
-    assert training.offload is not None
-    training.offload.host = alone.on_host()
+    training.offload_to(alone.on_host())
     batch = make_batch(workload, BATCH_SIZE)
     for _ in range(2):
         recorder.record_step(lambda: training_step(training, batch))
@@ -66,6 +65,56 @@ def test_device_and_host_are_equal_to_the_byte(fields: dict[str, Any]) -> None:
     assert predicted.peak_by_category() == measured.peak_by_category()
     assert predicted.host_bytes == measured.host_bytes > 0
     assert copied(predicted) == copied(measured) > 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"precision": "bf16-true", "gradient_accumulation": 2},
+        {"activation_offload": True, "gradient_checkpointing": True},
+    ],
+    ids=str,
+)
+def test_an_optimizer_on_the_host_is_equal_to_the_byte(fields: dict[str, Any]) -> None:
+    workload = small_workload("llama-3.2-1b", optimizer_offload=True, **fields)
+    predicted, measured = trace(workload, BATCH_SIZE, None), of_real_steps(workload)
+    assert predicted.peak_by_category() == measured.peak_by_category()
+    assert predicted.host_bytes == measured.host_bytes > 0
+
+
+def test_an_optimizer_on_the_host_keeps_its_state_there() -> None:
+    workload = small_workload("llama-3.2-1b", optimizer_offload=True)
+    away = trace(workload, 1, A10)
+    sizes = [one.numel() for one in build_model(workload).parameters()]
+    large = [size for size in sizes if size >= 4096]
+    state = 2 * 4 * sum(size for size in sizes if size < 4096)
+    steps = 4 * (len(sizes) - len(large))
+    optimizer = away.peak_by_category()[1]["optimizer_state"]
+    assert optimizer == state + steps
+    assert away.host_bytes == 16 * sum(large) + 4 * len(large)  # weight, gradient, two moments
+    crossing = [one.bytes_moved for one in away.operations if one.name == COPY]
+    assert sum(crossing) == 2 * 4 * sum(large)  # gradients there, weights back
+    on_host = sum(one.bytes_moved for one in away.operations if one.name.startswith(ON_HOST))
+    assert on_host >= 28 * sum(large)
+    seconds = predict_step_seconds(away.operations, GPUS["a10"], workload.precision)
+    assert seconds > on_host / MEMORY_BYTES_PER_SECOND
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"optimizer": "sgd"},
+        {"precision": "fp16-mixed"},
+        {"parallelism": "ddp", "world_size": 2},
+        {"optimizer_in_backward": True},
+    ],
+    ids=str,
+)
+def test_an_optimizer_on_the_host_is_refused_where_torchao_has_none(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse({"model": "bert", "optimizer_offload": True} | fields)
+    assert "optimizer_offload" in raised.value.fields
 
 
 def test_the_host_holds_the_input_of_each_checkpointed_layer() -> None:

@@ -93,6 +93,9 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     away = texts(gradient_checkpointing=True, activation_offload=True)
     assert 'activation_checkpointing_kwargs={"offload": True}' in away["Trainer"]
     assert "model.activation_checkpointing_enable(offload=True)" in away["PyTorch"]
+    on_host = texts(optimizer_offload=True)["Trainer"]
+    assert "optimizer = torchao.optim.CPUOffloadOptimizer(" in on_host
+    assert "optimizers=(optimizer, None)" in on_host
     assert "save_on_cpu(pin_memory=True)" in texts(activation_offload=True)["Trainer"]
     assert "scaler.scale(loss).backward()" in texts(precision="fp16-mixed")["PyTorch"]
     assert "if number % 4 == 0:" in texts(gradient_accumulation=4)["PyTorch"]

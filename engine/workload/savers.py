@@ -50,6 +50,15 @@ class Savers:
             Group.SAVERS,
         ),
     ] = False
+    optimizer_offload: Annotated[
+        bool,
+        Described(
+            "Offload optimizer",
+            "Keeps the optimizer's state in the host's memory and updates weights there, as "
+            "torchao does. Saves much memory; the step is slow.",
+            Group.SAVERS,
+        ),
+    ] = False
     cross_entropy: Annotated[
         CrossEntropy,
         Described(

@@ -12,6 +12,7 @@ from .bitsandbytes_adamw import AdamW8bitLayout, bitsandbytes_adamw
 from .in_backward import InBackward, Make
 from .lion import Lion
 from .muon import muon_with_adamw
+from .on_host import OnHost, torchao_optimizer
 from .schedule_free import ScheduleFreeAdamW
 
 _LEARNING_RATE = 1e-5
@@ -41,6 +42,10 @@ def make_optimizer(
         return muon_with_adamw(model, lr=_LEARNING_RATE)
     make = (_MAKERS if predicting else _MAKERS | _RUN)[workload.optimizer]
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if workload.optimizer_offload:
+        if not predicting:
+            return torchao_optimizer(parameters, lr=_LEARNING_RATE)  # type: ignore[no-any-return]
+        return OnHost(parameters, make)
     return InBackward(parameters, make) if workload.optimizer_in_backward else make(parameters)
 
 
