@@ -199,7 +199,7 @@ def test_json_output_has_the_numbers(
     ("text", "messages"),
     [
         ("model = bert", ["--config: ", "training.toml is not valid TOML: ", "line 1"]),
-        (BERT + "batch = 8", ["batch: unknown key; known are adapter, allocator,"]),
+        (BERT + "batch = 8", ["batch: unknown key; known are activation_offload, adapter,"]),
         (BERT + "current_batch_size = 8", ["batch_size: write batch_size, not"]),
         (BERT + "[check]\nmax_waste = 0.3", ["check.max_waste: unknown key; known are min_share"]),
         ("check = 1\n" + BERT, ["check: '1' is not a table; write [check]"]),
