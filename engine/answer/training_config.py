@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..choices import (
     ZERO,
     Adapter,
+    Batching,
     CrossEntropy,
     Method,
     Optimizer,
@@ -22,6 +23,7 @@ from ..choices import (
 )
 from ..models.tasks import Task
 from ..workload import Workload
+from .loaders import collator, loader, packing, sampling
 
 _HALF = {Precision.BF16_MIXED: "bfloat16", Precision.FP16_MIXED: "float16"}
 _TF32 = 'torch.set_float32_matmul_precision("high")  # TF32'
@@ -94,7 +96,8 @@ def training_configs(workload: Workload, batch_size: int) -> list[TrainingConfig
         return [TrainingConfig("diffusers", _diffusers(workload, batch_size))]
     if workload.method is not Method.SFT:
         return [TrainingConfig("TRL", _trainer(workload, batch_size))]
-    if workload.optimizer_in_backward:  # Trainers call the optimizer themselves
+    makes_batches = workload.batching is Batching.MAX_TOKENS
+    if workload.optimizer_in_backward or makes_batches:  # Trainers do these themselves
         return [TrainingConfig("PyTorch", _pytorch(workload, batch_size))]
     return [
         TrainingConfig("Trainer", _trainer(workload, batch_size)),
@@ -141,6 +144,7 @@ def _trainer(workload: Workload, batch_size: int) -> str:
     made = None if knows_it and not workload.optimizer_offload else _made(workload)
     rewarded = "reward_funcs, " if workload.method is Method.GRPO else ""
     passed = "optimizers=(optimizer, None), " if made else ""
+    passed += collator(workload)
     return _lines(
         f"from {home} import {name}Config, {name}Trainer" if name else None,
         "from memorymark.recording import to_file",
@@ -153,6 +157,7 @@ def _trainer(workload: Workload, batch_size: int) -> str:
         ")",
         *_model(_left_to_trainer(workload)),
         f"optimizer = {made}" if made else None,
+        packing(workload),
         'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
         f"trainer = {name}Trainer(",
         f"    model, {rewarded}args=arguments, train_dataset=dataset, {passed}callbacks=[recorder]",
@@ -185,6 +190,7 @@ def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:
         "activation_checkpointing_kwargs": _checkpointing_arguments(workload),
         "use_liger_kernel": _true(workload.cross_entropy is CrossEntropy.LIGER),
         "liger_kernel_config": _LIGER if workload.cross_entropy is CrossEntropy.LIGER else "",
+        "train_sampling_strategy": sampling(workload),
         "torch_compile": _true(workload.compile),
         "deepspeed": _deepspeed(workload),
         "fsdp": _quoted("full_shard" if workload.parallelism is Parallelism.FSDP else None),
@@ -244,7 +250,8 @@ def _lightning(workload: Workload, batch_size: int) -> str:
         "",
         *([_TF32] if workload.precision is Precision.TF32 else []),
         *_model(workload),
-        f"loader = DataLoader(dataset, batch_size={batch_size})",
+        packing(workload),
+        loader(workload, batch_size),
         f"# configure_optimizers: return {optimizer}" if optimizer else None,
         'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
         f"trainer = lightning.Trainer({arguments})",
@@ -271,7 +278,8 @@ def _pytorch(workload: Workload, batch_size: int) -> str:
         *_model(workload),
         *_optimizer(workload),
         "scaler = torch.amp.GradScaler()" if scaled else None,
-        f"loader = DataLoader(dataset, batch_size={batch_size})",
+        packing(workload),
+        loader(workload, batch_size),
         'sink = to_file("training_runs.jsonl")',
         f"with record_training(batch_size={batch_size}{keyword}, sink=sink) as recording:",
         "    for number, batch in enumerate(loader, start=1):",

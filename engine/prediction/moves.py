@@ -21,8 +21,18 @@ from ..answer.ladder import (
     effort_of,
     learning_of,
 )
-from ..choices import ZERO, Optimizer, Parallelism, Precision, Quantization, Recompute
+from ..choices import (
+    ZERO,
+    Attention,
+    Batching,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Quantization,
+    Recompute,
+)
 from ..gpus import Gpu
+from ..models.tasks import Task
 from ..request import AnalysisRequest
 from ..workload import Workload
 
@@ -82,6 +92,7 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
         moves.append(Move(NO_CACHE, {"use_cache": False}))
     if workload.optimizer in _ADAMW:
         moves.append(Move(EIGHT_BIT, {"optimizer": Optimizer.ADAMW_8BIT}, numerics))
+    moves += _of_lengths(workload, gpu)
     if workload.gradient_accumulation > 1 and request.global_batch_size is None:
         kept = request.known_batch_size * workload.gradient_accumulation * request.data_parallel
         moves.append(Move(LESS_ACCUMULATION, {"global_batch_size": kept}))
@@ -94,6 +105,22 @@ def _without_checkpointing(workload: Workload) -> dict[str, Any]:
     """The fields that switch it off, with those that say how it is done."""
     said = {"gradient_checkpointing": False, "checkpoint_every": 1, "recompute": Recompute.ALL}
     return {name: value for name, value in said.items() if getattr(workload, name) != value}
+
+
+def _of_lengths(workload: Workload, gpu: Gpu) -> Iterator[Move]:
+    """Less padding, where samples differ in length."""
+    if workload.batching is Batching.LONGEST:
+        yield Move("bucketed batches", {"batching": Batching.BUCKETED}, Learning.NUMERICS)
+    in_one_row = (
+        workload.batching.pads
+        and workload.task is Task.CAUSAL_LANGUAGE_MODELLING
+        and workload.precision not in _IN_FP32
+        and workload.eval_batch_size is None
+        and gpu.compute_capability >= 8.0
+    )
+    if in_one_row:
+        fields = {"batching": Batching.PADDING_FREE, "attention": Attention.FLASH}
+        yield Move("padding-free batches", fields, effort=Effort.FEW_LINES)
 
 
 def _of_adapters(workload: Workload) -> Iterator[Move]:

@@ -28,6 +28,8 @@ from engine.prediction.moves import (
 from engine.request import AnalysisRequest
 from engine.workload import Workload
 
+LENGTHS = {"batching": "longest", "sample_lengths": "p50=12,max=32"}
+
 
 def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
     return AnalysisRequest.parse({"model": "bert", "gpu": gpu, "sequence_length": 32} | fields)
@@ -51,6 +53,14 @@ def names(request: AnalysisRequest) -> list[str]:
         (
             ask(model="gpt2", precision="bf16-true", optimizer="none", use_cache=True),
             [CHECKPOINTING, NO_CACHE, LORA, QLORA],
+        ),
+        (
+            ask(precision="bf16-true", optimizer="lion", lora_rank=4, **LENGTHS),
+            [CHECKPOINTING, "bucketed batches", FOUR_BIT],
+        ),
+        (
+            ask(model="gpt2", precision="bf16-true", optimizer="lion", lora_rank=4, **LENGTHS),
+            [CHECKPOINTING, "bucketed batches", "padding-free batches", FOUR_BIT],
         ),
         (
             ask(precision="bf16-true", optimizer="lion", gradient_accumulation=4),

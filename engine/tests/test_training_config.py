@@ -14,6 +14,8 @@ from engine.choices import Adapter, Optimizer, Precision, Quantization
 from engine.errors import InvalidInput
 from engine.workload import Workload
 
+FLASH: dict[str, Any] = {"attention": "flash", "precision": "bf16-mixed"}
+
 
 def texts(model: str = "bert", batch_size: int = 64, **fields: Any) -> dict[str, str]:
     workload = Workload(model, **fields)
@@ -86,6 +88,24 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     assert "num_output_chunks=8" in in_parts
     for text in (*fused.values(), in_parts):
         ast.parse(text)
+    lengths: dict[str, Any] = {
+        "sample_lengths": "p50=100,max=512",
+        "sequence_length": 512,
+        "model": "gpt2",
+    }
+    batches = {
+        one: texts(batching=one, **lengths, **(FLASH if one == "padding-free" else {}))
+        for one in ("longest", "bucketed", "max-tokens", "packed", "padding-free")
+    }
+    for made in batches.values():
+        for text in made.values():
+            ast.parse(text)
+    assert 'train_sampling_strategy="group_by_length",' in batches["bucketed"]["Trainer"]
+    assert "sampler=LengthGroupedSampler(64, dataset)" in batches["bucketed"]["PyTorch"]
+    assert "data_collator=DataCollatorWithFlattening()" in batches["padding-free"]["Trainer"]
+    assert "pack_dataset(dataset, 512)" in batches["packed"]["Trainer"]
+    assert list(batches["max-tokens"]) == ["PyTorch"]
+    assert "at most 32768 tokens" in batches["max-tokens"]["PyTorch"]
     kept = texts(gradient_checkpointing=True, recompute="cheap", checkpoint_every=2)
     for name, text in kept.items():
         ast.parse(text)
