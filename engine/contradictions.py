@@ -232,6 +232,14 @@ CONTRADICTIONS = (
         "a loss in parts is not predicted with fsdp; choose model, or ddp",
     ),
     Contradiction(
+        {"cross_entropy": _IN_PARTS, "tensor_parallel": other_than(1)},
+        "a loss in parts is not predicted with a head that is split; choose model",
+    ),
+    Contradiction(
+        {"recompute": other_than(Recompute.ALL), "tensor_parallel": other_than(1)},
+        "layers that are split are not predicted with it; choose all",
+    ),
+    Contradiction(
         {"cross_entropy": _IN_PARTS, "method": other_than(Method.SFT)},
         "the losses of preferences are not predicted in parts; choose model",
     ),

@@ -6,7 +6,7 @@ Nothing is predicted here: what was found of some combinations says which others
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..answer.ladder import (
@@ -25,12 +25,14 @@ from ..choices import (
     ZERO,
     Attention,
     Batching,
+    CrossEntropy,
     Optimizer,
     Parallelism,
     Precision,
     Quantization,
     Recompute,
 )
+from ..errors import InvalidInput
 from ..gpus import Gpu
 from ..models.tasks import Task
 from ..request import AnalysisRequest
@@ -41,9 +43,10 @@ GPU_COUNTS = (2, 4, 8)
 """Of the machines that FSDP is tried on."""
 
 EIGHT_BIT, LORA, LESS_ACCUMULATION = "8-bit AdamW", "LoRA", "less accumulation"
+CHUNKED = "chunked cross-entropy"
 QLORA, FOUR_BIT = "QLoRA", "4-bit weights"
 _BF16_WEIGHTS = "bf16 weights"
-_SAVING = (NO_CACHE, CHECKPOINTING, EIGHT_BIT, "fp16", _BF16_WEIGHTS, LORA, FOUR_BIT)
+_SAVING = (NO_CACHE, CHECKPOINTING, CHUNKED, EIGHT_BIT, "fp16", _BF16_WEIGHTS, LORA, FOUR_BIT)
 _IN_FP32 = (Precision.FP32, Precision.TF32)
 _ADAMW = (Optimizer.ADAMW, Optimizer.ADAMW_FOREACH)
 
@@ -90,6 +93,9 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
         moves.append(Move(CHECKPOINTING, {"gradient_checkpointing": True}))
     if workload.use_cache and not workload.gradient_checkpointing:  # which switches it off
         moves.append(Move(NO_CACHE, {"use_cache": False}))
+    in_parts = {"cross_entropy": CrossEntropy.CHUNKED}
+    if workload.cross_entropy is CrossEntropy.MODEL and _combines(workload, in_parts):
+        moves.append(Move(CHUNKED, in_parts, effort=Effort.FEW_LINES))
     if workload.optimizer in _ADAMW:
         moves.append(Move(EIGHT_BIT, {"optimizer": Optimizer.ADAMW_8BIT}, numerics))
     moves += _of_lengths(workload, gpu)
@@ -99,6 +105,15 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     if not workload.frozen_backbone:
         moves += _of_adapters(workload)
     return moves
+
+
+def _combines(workload: Workload, changed: Mapping[str, Any]) -> bool:
+    """Whether these settings may stand with all others of a workload."""
+    try:
+        replace(workload, **changed)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _without_checkpointing(workload: Workload) -> dict[str, Any]:
@@ -208,7 +223,7 @@ def next_combinations(
 def _may_help(reached: Reached, move: Move) -> bool:
     """Whether a move may help a combination, as far as that is known without trying."""
     is_short = reached.memory_bound or not reached.rung.fits
-    if move.name == CHECKPOINTING:
+    if move.name in (CHECKPOINTING, CHUNKED):
         return is_short
     if move.name == FOUR_BIT:
         return is_short

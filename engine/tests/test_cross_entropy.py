@@ -100,6 +100,7 @@ def test_a_chunk_of_liger_has_as_many_tokens_as_its_source_says() -> None:
     [
         ({"model": "bert"}, "causal"),
         ({"model": "gpt2", "parallelism": "fsdp", "world_size": 2}, "fsdp"),
+        ({"model": "gpt2", "method": "dpo"}, "preferences"),
     ],
 )
 def test_what_does_not_combine_is_refused(fields: dict[str, Any], expected: str) -> None:

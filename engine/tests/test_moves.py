@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine.answer.ladder import CHECKPOINTING, NO_CACHE, NO_CHECKPOINTING, Learning, Rung
 from engine.gpus import GPUS
 from engine.prediction.moves import (
+    CHUNKED,
     EIGHT_BIT,
     FOUR_BIT,
     LORA,
@@ -52,7 +53,7 @@ def names(request: AnalysisRequest) -> list[str]:
         (ask(precision="bf16-true", lora_rank=4, quantization="nf4"), [CHECKPOINTING, EIGHT_BIT]),
         (
             ask(model="gpt2", precision="bf16-true", optimizer="none", use_cache=True),
-            [CHECKPOINTING, NO_CACHE, LORA, QLORA],
+            [CHECKPOINTING, NO_CACHE, CHUNKED, LORA, QLORA],
         ),
         (
             ask(precision="bf16-true", optimizer="lion", lora_rank=4, **LENGTHS),
