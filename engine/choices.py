@@ -21,6 +21,8 @@ class Optimizer(Choice):
     ADAMW = "adamw", "AdamW, fused"
     ADAMW_FOREACH = "adamw-foreach", "AdamW, foreach"
     ADAMW_8BIT = "adamw-8bit", "AdamW, 8-bit (bitsandbytes)"
+    PAGED_ADAMW = "paged-adamw", "AdamW, paged (bitsandbytes)"
+    PAGED_ADAMW_8BIT = "paged-adamw-8bit", "AdamW, paged and 8-bit (bitsandbytes)"
     SCHEDULE_FREE_ADAMW = "schedule-free-adamw", "AdamW, schedule-free"
     MUON = "muon", "Muon for hidden matrices, AdamW for the rest"
     ADAFACTOR = "adafactor", "Adafactor"

@@ -109,7 +109,13 @@ _TEXTS = (
 )
 _OF_ANSWERS = other_than(Method.SFT)
 _IN_FP32 = one_of(Precision.FP32, Precision.TF32)
-_NOT_ON_SHARDS = one_of(Optimizer.ADAFACTOR, Optimizer.ADAMW_8BIT, Optimizer.MUON)
+_NOT_ON_SHARDS = one_of(
+    Optimizer.ADAFACTOR,
+    Optimizer.ADAMW_8BIT,
+    Optimizer.PAGED_ADAMW,
+    Optimizer.PAGED_ADAMW_8BIT,
+    Optimizer.MUON,
+)
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
 # end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633); Muon's products gather
 # whole matrices, one after another.

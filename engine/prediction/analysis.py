@@ -24,6 +24,7 @@ from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Trial
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.methods import method_caveats
+from ..step.optimizers import paged_caveats
 from ..tracing.lowering import cuda_behaviour
 from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat
 from .correction import NO_EXPERIENCE, Correction, Experience
@@ -158,6 +159,7 @@ class Prediction:
             *cache_caveats(trained),
             *kernel_caveats(trained),
             *method_caveats(trained),
+            *paged_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]
         return replace(found, caveats=caveats)

@@ -8,15 +8,19 @@ import torch
 
 from engine.choices import Optimizer
 from engine.errors import EngineError, InvalidInput
+from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.optimizers import make_optimizer
-from engine.step.optimizers.bitsandbytes_adamw import AdamW8bitLayout
+from engine.step.optimizers.bitsandbytes_adamw import AdamWLayout, paged_caveats
 from engine.step.optimizers.lion import Lion
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
+from engine.tracing.operations import tensors_in
+from engine.tracing.trace import Category
 from engine.workload import Workload
 
-REAL = [o for o in Optimizer if o not in (Optimizer.NONE, Optimizer.ADAMW_8BIT)]
+OF_BITSANDBYTES = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
+REAL = [o for o in Optimizer if o not in (Optimizer.NONE, *OF_BITSANDBYTES)]
 
 
 @pytest.mark.usefixtures("small_models")
@@ -43,20 +47,72 @@ def test_lion_moves_by_the_sign_and_keeps_one_buffer() -> None:
 def test_8bit_adamw_keeps_a_byte_per_value_and_a_scale_per_block() -> None:
     large = torch.nn.Parameter(torch.zeros(5000))
     small = torch.nn.Parameter(torch.zeros(4095))
-    optimizer = AdamW8bitLayout([large, small], lr=1.0)
+    optimizer = AdamWLayout([large, small], lr=1.0, bits=8)
     large.grad, small.grad = torch.ones_like(large), torch.ones_like(small)
     optimizer.step()
     optimizer.step()
-    kept = sum(tensor.nbytes for tensor in optimizer.state[large].values())
+    kept = sum(tensor.nbytes for tensor in tensors_in(optimizer.state[large]))
     assert kept == 2 * (5000 + 4 * 20)  # 20 blocks of 256
-    assert sum(tensor.nbytes for tensor in optimizer.state[small].values()) == 2 * 4 * 4095
+    assert sum(tensor.nbytes for tensor in tensors_in(optimizer.state[small])) == 2 * 4 * 4095
 
 
-def test_8bit_adamw_is_only_measured_with_bitsandbytes(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("bits", "counted", "moved"), [(8, 2 * 4 * 400, 2 * 102_400), (32, 0, 2 * 4 * 102_400)]
+)
+def test_what_is_paged_is_not_the_allocators(bits: int, counted: int, moved: int) -> None:
+    large = torch.nn.Parameter(torch.zeros(102_400))
+    small = torch.nn.Parameter(torch.zeros(99_999))
+    optimizer = AdamWLayout([large, small], lr=1.0, bits=bits, is_paged=True)
+    plain = AdamWLayout([small], lr=1.0, bits=bits)
+    large.grad, small.grad = torch.ones_like(large), torch.ones_like(small)
+    for one in (optimizer, plain):
+        one.step()
+    assert sum(tensor.nbytes for tensor in tensors_in(optimizer.state[large])) == counted
+    assert optimizer.state[large]["paged_bytes"] == moved
+    assert optimizer.state[small]["paged_bytes"] == 0
+    kept = [
+        sum(tensor.nbytes for tensor in tensors_in(one.state[small])) for one in (optimizer, plain)
+    ]
+    assert kept[0] == kept[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("paged", "plain", "share"),
+    [
+        ("paged-adamw-8bit", "adamw-8bit", 1),
+        ("paged-adamw", "adamw", 7 / 8),  # PyTorch's says that it writes gradients too
+    ],
+)
+def test_a_paged_state_is_read_and_written_and_takes_no_memory(
+    paged: str, plain: str, share: float
 ) -> None:
-    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
-    workload = Workload("bert", optimizer=Optimizer.ADAMW_8BIT)
+    config = {"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 2, "vocab_size": 5000}
+    steps = [
+        trace(Workload("own", config=config, optimizer=one, sequence_length=2), 1, None)  # type: ignore[arg-type]  # as text
+        for one in (paged, plain)
+    ]
+    states = [one.peak_by_category()[1][Category.OPTIMIZER_STATE] for one in steps]
+    assert states[0] < states[1]
+    moved = [
+        sum(one.bytes_moved for one in step.operations if one.phase == "optimizer")
+        for step in steps
+    ]
+    assert moved[0] == pytest.approx(share * moved[1], rel=0.01)
+
+
+def test_a_paged_optimizer_says_where_its_state_is() -> None:
+    (caveat,) = paged_caveats(Workload("bert", optimizer=Optimizer.PAGED_ADAMW_8BIT))
+    assert "2 bytes" in caveat
+    assert "managed memory" in caveat
+    assert not paged_caveats(Workload("bert"))
+
+
+@pytest.mark.parametrize("optimizer", OF_BITSANDBYTES)
+def test_the_optimizers_of_bitsandbytes_are_only_measured_with_it(
+    optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    workload = Workload("bert", optimizer=optimizer)
     with pytest.raises(EngineError, match="pip install bitsandbytes"):
         make_optimizer(workload, torch.nn.Linear(1, 1), predicting=False)
 

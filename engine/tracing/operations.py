@@ -93,7 +93,8 @@ def cost(
         name=operator_name(func),
         dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
         flops=_flops(packet, args, kwargs, output),
-        bytes_moved=sum(_bytes(tensor) for tensor in (*read, *written)),
+        bytes_moved=sum(_bytes(tensor) for tensor in (*read, *written))
+        + 2 * kwargs.get("unseen_bytes", 0),  # of our own kernels, in memory that no tensor has
         phase=phase,
         shape=_shape(func, args, kwargs, output),
         channels_last=packet in (*_CONVOLUTIONS, *_NORMS) and _is_channels_last(inputs),

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from .bitsandbytes_adamw import paged_caveats
 from .in_backward import updating_in_backward
 from .making import make_optimizer
 from .muon import muon_with_adamw
 from .on_host import OnHost
 
-__all__ = ["OnHost", "make_optimizer", "muon_with_adamw", "updating_in_backward"]
+__all__ = [
+    "OnHost",
+    "make_optimizer",
+    "muon_with_adamw",
+    "paged_caveats",
+    "updating_in_backward",
+]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...choices import Optimizer
 from ...workload import Workload
-from .bitsandbytes_adamw import AdamW8bitLayout, bitsandbytes_adamw
+from .bitsandbytes_adamw import AdamWLayout, bitsandbytes_adamw
 from .in_backward import InBackward, Make
 from .lion import Lion
 from .muon import muon_with_adamw
@@ -64,7 +65,9 @@ _MAKERS: dict[Optimizer, Make] = {
     # Fused is the Hugging Face Trainer's default since PyTorch 2.8.
     Optimizer.ADAMW: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, fused=True),
     Optimizer.ADAMW_FOREACH: lambda p: torch.optim.AdamW(p, lr=_LEARNING_RATE, foreach=True),
-    Optimizer.ADAMW_8BIT: lambda p: AdamW8bitLayout(p, lr=_LEARNING_RATE),
+    Optimizer.ADAMW_8BIT: lambda p: AdamWLayout(p, lr=_LEARNING_RATE, bits=8),
+    Optimizer.PAGED_ADAMW: lambda p: AdamWLayout(p, lr=_LEARNING_RATE, bits=32, is_paged=True),
+    Optimizer.PAGED_ADAMW_8BIT: lambda p: AdamWLayout(p, lr=_LEARNING_RATE, bits=8, is_paged=True),
     Optimizer.ADAFACTOR: _adafactor,
     Optimizer.SCHEDULE_FREE_ADAMW: lambda p: ScheduleFreeAdamW(p, lr=_LEARNING_RATE),
     Optimizer.LION: lambda p: Lion(p, lr=_LEARNING_RATE),
@@ -73,6 +76,7 @@ _MAKERS: dict[Optimizer, Make] = {
 }
 
 _RUN: dict[Optimizer, Make] = {
-    Optimizer.ADAMW_8BIT: lambda p: bitsandbytes_adamw(p, lr=_LEARNING_RATE),
+    optimizer: partial(bitsandbytes_adamw, optimizer, lr=_LEARNING_RATE)
+    for optimizer in (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
 }
 """Of those whose steps are predicted by their layout alone."""
