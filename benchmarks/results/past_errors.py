@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.results.files import Result
 from engine.gpus import catalogue_name
@@ -68,8 +69,8 @@ def rows(read: Callable[[str], Result]) -> Iterator[Row]:
         part = measured["forward_only"] or measured["growth_from"] is not None
         if part or one["error"] is None:
             continue
-        name = (measured["workload"] or {}).get("model")
-        kind = find_model(name).config()["model_type"] if name else _type_of(measured["name"])
+        workload = measured["workload"]
+        kind = _model_type(workload) if workload else _type_of(measured["name"])
         yield _memory(kind, measured["gpu"]["display_name"], one["error"], "published.toml")
     for one in figures["xmem"]["comparisons"]:
         if one["ran"] and one["predicted_bytes"] is not None:
@@ -86,6 +87,11 @@ def rows(read: Callable[[str], Result]) -> Iterator[Row]:
 def _memory(model_type: str, gpu: str, error: float, source: str) -> Row:
     family = family_of_type(model_type)
     return Row(Predicted.MEMORY, model_type, family, catalogue_name(gpu) or "", error, source)
+
+
+def _model_type(workload: dict[str, Any]) -> str:
+    model_type: str = find_model(workload["model"], workload.get("config")).config()["model_type"]
+    return model_type
 
 
 def _type_of(name: str) -> str:

@@ -184,6 +184,12 @@ def test_the_past_errors_are_those_that_the_benchmarks_print() -> None:
     assert found["memory", "all", ""]["count"] == len(whole) + runs["every"]["compared"]
 
 
+def test_every_published_run_has_the_right_verdict() -> None:
+    summary = read("accuracy").figures["summary"]
+    assert (summary["false_safe"], summary["false_alarm"]) == (0, 0)
+    assert summary["within_aim"] >= 0.95 * summary["known"]["compared"]
+
+
 def test_every_model_of_the_memory_measurements_has_a_type() -> None:
     memory = [row for row in past_errors.rows(read) if row.of is Predicted.MEMORY]
     assert all(row.model_type for row in memory)
