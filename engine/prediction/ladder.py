@@ -22,7 +22,7 @@ from ..answer.ladder import (
 )
 from ..answer.plan import GpuOption
 from ..answer.recommendation import Bound
-from ..choices import Precision
+from ..choices import ZERO, Precision
 from ..errors import DoesNotFit, EngineError, InvalidInput
 from ..events import Event
 from ..gpus import GIB, Gpu
@@ -82,14 +82,15 @@ class Climb:
     def parameters(self) -> float:
         """How many numbers the unchanged model has."""
         trace = self._unchanged.trace_at(2)
+        before = trace.events[: trace.phases[1][0]]  # later ones are gathered, and freed
         held = sum(
-            size
-            for size, category in zip(trace.sizes, trace.categories, strict=True)
-            if category is Category.PARAMETERS
+            trace.sizes[tensor]
+            for _, tensor in before
+            if trace.categories[tensor] is Category.PARAMETERS
         )
         workload = self.request.workload
-        width = 2 if workload.precision is Precision.BF16_TRUE else 4
-        return held / width * workload.world_size
+        is_half = workload.precision is Precision.BF16_TRUE or workload.parallelism in ZERO
+        return held / (2 if is_half else 4) * workload.shard_count
 
     def may_fit(self, moves: Combination) -> bool:
         """Whether weights, gradients and optimizer state alone fit with these moves."""

@@ -104,7 +104,7 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
         moves.append(Move(LESS_ACCUMULATION, {"global_batch_size": kept}))
     if not workload.frozen_backbone:
         moves += _of_adapters(workload)
-    return moves
+    return [*moves, *_of_sharing(workload)]
 
 
 def _combines(workload: Workload, changed: Mapping[str, Any]) -> bool:
@@ -144,7 +144,7 @@ def _of_adapters(workload: Workload) -> Iterator[Move]:
     quantizes = (
         workload.quantization is Quantization.NONE
         and not workload.preset.package
-        and workload.parallelism is not Parallelism.FSDP
+        and workload.parallelism not in ZERO
     )
     if workload.lora_rank is None:
         yield Move(LORA, adapters, trained, few_lines)
@@ -154,7 +154,21 @@ def _of_adapters(workload: Workload) -> Iterator[Move]:
         yield Move(FOUR_BIT, four_bit, Learning.NUMERICS, few_lines)
 
 
+def _of_sharing(workload: Workload) -> Iterator[Move]:
+    """The other way to divide everything among the same GPUs."""
+    other: dict[str, Any] = {"parallelism": Parallelism.FSDP, "reduce_bucket_size": None}
+    if workload.parallelism is Parallelism.FSDP:
+        other = {"parallelism": Parallelism.ZERO_3}
+    elif workload.parallelism not in ZERO:
+        return
+    if _combines(workload, other):  # not with another precision, for one
+        name = "FSDP" if workload.parallelism in ZERO else "ZeRO 3"
+        yield Move(name, other, Learning.NONE, Effort.FEW_LINES)
+
+
 def _of_precision(workload: Workload, gpu: Gpu) -> Iterator[Move]:
+    if workload.parallelism in ZERO:  # which is for one precision
+        return
     numerics = Learning.NUMERICS
     if workload.precision in _IN_FP32:
         if workload.precision is Precision.FP32 and gpu.tf32_flops is not None:

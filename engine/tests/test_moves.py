@@ -73,7 +73,15 @@ def names(request: AnalysisRequest) -> list[str]:
         ),
         (
             ask(precision="bf16-true", optimizer="lion", parallelism="fsdp", world_size=2),
-            [CHECKPOINTING, LORA],
+            [CHECKPOINTING, LORA, QLORA],
+        ),
+        (
+            ask(precision="bf16-mixed", optimizer="lion", parallelism="fsdp", world_size=8),
+            ["bf16 weights", CHECKPOINTING, LORA, QLORA, "ZeRO 3"],
+        ),
+        (
+            ask(precision="bf16-mixed", optimizer="lion", parallelism="zero-2", world_size=8),
+            [CHECKPOINTING, LORA, "FSDP"],
         ),
     ],
 )
