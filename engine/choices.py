@@ -47,6 +47,7 @@ class Attention(Choice):
     SDPA = "sdpa", "sdpa: PyTorch chooses the kernel"
     EAGER = "eager", "eager: every score is kept"
     FLASH = "flash", "flash: FlashAttention only"
+    FLEX = "flex", "flex: FlexAttention, measured only"
 
 
 class Method(Choice):

@@ -275,7 +275,7 @@ CONTRADICTIONS = (
         "FlashAttention needs half precision; choose bf16-mixed or sdpa",
     ),
     Contradiction(
-        {"attention": one_of(Attention.EAGER)},
+        {"attention": one_of(Attention.EAGER, Attention.FLEX)},
         "models of {workload.preset.package} use PyTorch's; choose sdpa",
         _is_of_a_package,
     ),

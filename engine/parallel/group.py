@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import FileStore
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ..choices import ZERO, Parallelism
+from ..choices import ZERO, Attention, Parallelism
 from ..errors import EngineError, InvalidInput
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
@@ -238,6 +238,9 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
     if offloads and device == "cpu":
         message = "a CPU has no other memory to offload to; leave it off or choose a GPU"
         raise InvalidInput(dict.fromkeys(offloads, message))
+    if workload.attention is Attention.FLEX and device == "cpu":
+        message = "PyTorch has no backward of FlexAttention on a CPU; choose sdpa, or a GPU"
+        raise InvalidInput({"attention": message})
     if workload.parallelism in ZERO:
         message = "ZeRO is computed only; choose a GPU of the catalogue, or measure with fsdp"
         raise InvalidInput({"parallelism": message})

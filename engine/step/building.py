@@ -87,11 +87,16 @@ LARGEST_PARAMETER_COUNT = 10**12
 """Ten times the largest published models without a mixture of experts."""
 
 
+_ATTENTION = {Attention.EAGER: "eager", Attention.FLEX: "flex_attention"}
+"""How transformers calls those that it does not choose by itself."""
+
+
 def new_model(workload: Workload) -> torch.nn.Module:
     """The workload's model on the current device, its parameters in the workload's format.
 
     Raises:
         EngineError: If it comes from a package that is not installed.
+        InvalidInput: If it has no such attention.
     """
     _require(workload.preset)
     if workload.task is Task.TEXT_TO_IMAGE:
@@ -102,9 +107,16 @@ def new_model(workload: Workload) -> torch.nn.Module:
     given = workload.preset.config()
     config = model_config(workload)
     dtype = torch.bfloat16 if workload.precision is Precision.BF16_TRUE else torch.float32
-    eager = workload.attention is Attention.EAGER
+    attention = _ATTENTION.get(workload.attention)
     with building_on_any_device():
-        model = from_config(TASKS[_task(workload)], config, dtype, eager=eager)
+        try:
+            model = from_config(TASKS[_task(workload)], config, dtype, attention)
+        except ValueError as error:
+            if workload.attention is not Attention.FLEX or "flex_attention" not in str(error):
+                raise
+            name = workload.preset.display_name
+            message = f"transformers has no FlexAttention for {name}; choose sdpa"
+            raise InvalidInput({"attention": message}) from error
     if given.get("tie_word_embeddings") is False:
         _untie_head(model)
     return model

@@ -77,10 +77,10 @@ def text_part(config: Any) -> Any:
 
 
 def from_config(
-    auto_class: Any, config: Any, dtype: torch.dtype, *, eager: bool
+    auto_class: Any, config: Any, dtype: torch.dtype, attention: str | None
 ) -> torch.nn.Module:
-    """A model with random weights; attention is transformers' default unless ``eager``."""
-    options: dict[str, Any] = {"attn_implementation": "eager"} if eager else {}
+    """A model with random weights; ``attention`` is transformers' default where it is ``None``."""
+    options: dict[str, Any] = {"attn_implementation": attention} if attention else {}
     options["dtype" if VERSION >= (4, 56) else "torch_dtype"] = dtype
     model = auto_class.from_config(config, **options)
     model.tie_weights()  # which 5.0 forgets on the meta device

@@ -9,12 +9,17 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from engine.choices import Attention
 from engine.errors import InvalidInput
+from engine.parallel.group import place
 from engine.prediction.tracer import trace
+from engine.request import AnalysisRequest
+from engine.step.building import new_model
 from engine.tests.conftest import small_workload
 from engine.tests.lowered import A10, BRAIN, FULL, H100, HALF, T4, operators, saved
 from engine.tracing.attention import AttentionCall, AttentionKernel, keeping_attention_kernels
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour, cuda_lowering
+from engine.workload import Workload
 
 MATH, FLASH, EFFICIENT, CUDNN = AttentionKernel
 
@@ -185,3 +190,20 @@ def test_flash_only_is_refused_where_it_cannot_run() -> None:
     packed = small_workload("gpt2", attention="flash", precision="bf16-mixed")
     names = {operation.name for operation in trace(packed, 2, A10).operations}
     assert "aten._scaled_dot_product_flash_attention" in names
+
+
+def test_flex_attention_is_measured_only_and_on_gpus() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        AnalysisRequest.parse({"model": "gpt2", "gpu": "a100-80gb", "attention": "flex"})
+    assert "cannot be predicted" in raised.value.fields["attention"]
+    with pytest.raises(InvalidInput) as raised, torch.device("meta"):
+        new_model(Workload("gpt2", attention=Attention.FLEX))
+    assert "no FlexAttention for GPT-2" in raised.value.fields["attention"]
+    workload = Workload("llama-3.2-1b", attention=Attention.FLEX)
+    assert AnalysisRequest(workload, gpu="local").workload == workload
+    with torch.device("meta"):
+        model: Any = new_model(workload)
+    assert model.config._attn_implementation == "flex_attention"
+    with pytest.raises(InvalidInput) as raised:
+        place(model, workload, "cpu")
+    assert "no backward" in raised.value.fields["attention"]

@@ -61,7 +61,7 @@ def names(request: AnalysisRequest) -> list[str]:
         ),
         (
             ask(model="gpt2", precision="bf16-true", optimizer="lion", lora_rank=4, **LENGTHS),
-            [CHECKPOINTING, "bucketed batches", "padding-free batches", FOUR_BIT],
+            [CHECKPOINTING, CHUNKED, "bucketed batches", "padding-free batches", FOUR_BIT],
         ),
         (
             ask(precision="bf16-true", optimizer="lion", gradient_accumulation=4),
