@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..fields import described_fields
+from ..fields import Field, Group, described_fields
 from ..gpus import ANY, LOCAL
 from ..request import FIELDS, Assumptions
 from ..workload import Workload
@@ -19,6 +19,7 @@ class Flag:
 
     Attributes:
         bare: Its value where it stands alone; ``None`` if it needs one.
+        described_group: That of a field which is not one of a request.
     """
 
     flag: str
@@ -28,12 +29,24 @@ class Flag:
     required: bool = False
     default: str | None = None
     bare: str | None = None
+    described_group: Group | None = None
+
+    @property
+    def group(self) -> Group:
+        """The section of the help that it stands in."""
+        return self.described_group or FIELDS[self.field].group
+
+
+def field_flag(field: Field) -> Flag:
+    """The flag of a described field."""
+    bare = "true" if field.is_switch else None
+    return Flag(
+        field.flag, field.name, field.metavar, field.usage, bare=bare, described_group=field.group
+    )
 
 
 def _flag(name: str) -> Flag:
-    field = FIELDS[name]
-    bare = "true" if field.is_switch else None
-    return Flag(field.flag, name, field.metavar, field.usage, bare=bare)
+    return field_flag(FIELDS[name])
 
 
 CATALOGUE_GPU = replace(_flag("gpu"), help="a GPU that `devices` lists", required=True)

@@ -21,8 +21,7 @@ from .. import __version__
 from ..errors import EngineError, InvalidInput, needing_the_engine
 from ..fields import Group
 from ..process import collect_rarely
-from ..request import FIELDS
-from . import commands, validate
+from . import commands, texts, validate
 from .check import add_check_command
 from .commands import FAILED, OK
 from .flags import (
@@ -146,6 +145,10 @@ def _parser() -> argparse.ArgumentParser:
     about = "compare all GPUs for a model, and changes to it, or for your script"
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
     commands.add_script_flags(plan)
+    about = "how many texts can be generated at once, and how long, and what takes the memory"
+    _add(group, "generate", texts.generate, about, texts.GENERATE)
+    about = "find the longest sequence that fits in training"
+    _add(group, "longest", texts.longest, about, texts.LONGEST)
     add_check_command(group)
     listing = _add(group, "models", commands.models, "list the models")
     listing.add_argument(
@@ -222,10 +225,10 @@ def _add(
     sections = {
         section: parser.add_argument_group(section.label)
         for section in Group
-        if any(FIELDS[flag.field].group is section for flag in flags)
+        if any(flag.group is section for flag in flags)
     }
     for flag in flags:
-        sections[FIELDS[flag.field].group].add_argument(
+        sections[flag.group].add_argument(
             flag.flag,
             dest=flag.field,
             metavar=flag.metavar,

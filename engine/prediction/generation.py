@@ -1,22 +1,23 @@
 """Predicts generating text: the memory of weights, prompts and growing cache, by batch and length.
 
-``generation_traces(workload, lengths, behaviour)(batch_size).peak_by_category()`` is what a rollout
+``generation_traces(workload, texts, behaviour)(batch_size).peak_by_category()`` is what a rollout
 of so many texts takes, beside anything else that is on the GPU.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import torch
 
-from ..choices import Attention, CacheFormat, Optimizer, Parallelism
+from ..choices import Attention, Optimizer, Parallelism
 from ..errors import InvalidInput
 from ..models.tasks import Task
 from ..step.batches import make_batch
 from ..step.generating import Generation
 from ..step.training import prepare
+from ..texts import Texts
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorder import MemoryRecorder
@@ -27,41 +28,24 @@ from .every_batch_size import HIGH, LOW
 from .tracer import TraceAt, fake_device
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """How long the texts are, in tokens.
-
-    Attributes:
-        prompt: Of each prompt.
-        new_tokens: Generated for each.
-        cache_format: Of their keys and values.
-    """
-
-    prompt: int
-    new_tokens: int
-    cache_format: CacheFormat = CacheFormat.DYNAMIC
-
-    @property
-    def whole(self) -> int:
-        """The length of prompt and answer together."""
-        return self.prompt + self.new_tokens
-
-
 def generation_traces(
-    workload: Workload, lengths: Lengths, behaviour: CudaBehaviour | None
+    workload: Workload, texts: Texts, behaviour: CudaBehaviour | None, *, alone: bool = False
 ) -> TraceAt:
     """Traces of generating so many texts at once, at every batch size.
 
     Args:
         workload: Its model generates, with its adapters and its precision, on one GPU.
-        lengths: Of the texts.
+        texts: How long they are.
         behaviour: Of the GPU; ``None`` traces what the CPU does.
+        alone: Whether only one batch size is wanted.
 
     Raises:
         InvalidInput: If it is no language model that generates, or does not take such lengths.
     """
-    generating = generating_workload(workload, lengths)
-    each = cache(Depths(generating, behaviour, trace_with=partial(_trace_model, lengths=lengths)))
+    generating = generating_workload(workload, texts)
+    each = cache(Depths(generating, behaviour, trace_with=partial(_trace_model, texts=texts)))
+    if alone:
+        return each
     try:
         others = AffineTrace(each(LOW), each(HIGH))
     except NotAffine:
@@ -69,7 +53,7 @@ def generation_traces(
     return cache(lambda batch_size: each(1) if batch_size == 1 else others.at(batch_size))
 
 
-def generating_workload(workload: Workload, lengths: Lengths) -> Workload:
+def generating_workload(workload: Workload, texts: Texts) -> Workload:
     """The workload whose samples are the prompts, without anything that only trains.
 
     Raises:
@@ -79,12 +63,12 @@ def generating_workload(workload: Workload, lengths: Lengths) -> Workload:
     if workload.task is not Task.CAUSAL_LANGUAGE_MODELLING:
         wanted = "generation is predicted for decoders that write text (causal-language-modelling)"
         raise InvalidInput({"task": f"{wanted}; {name} is not set up as one"})
-    if limits is not None and lengths.whole > limits.largest:
+    if limits is not None and texts.whole_length > limits.largest:
         message = f"{name} takes at most {limits.largest:,} tokens, prompt and answer together"
         raise InvalidInput({"prompt_length": message})
     return replace(
         workload,
-        sequence_length=lengths.prompt,
+        sequence_length=texts.prompt_length,
         optimizer=Optimizer.NONE,
         gradient_accumulation=1,
         parallelism=Parallelism.NONE,
@@ -101,7 +85,7 @@ def _trace_model(
     batch_size: int,
     behaviour: CudaBehaviour | None,
     *,
-    lengths: Lengths,
+    texts: Texts,
 ) -> Trace:
     """Trace a model on the meta device, which is changed, while it generates."""
     prompts = make_batch(workload, batch_size)["input_ids"]
@@ -110,9 +94,7 @@ def _trace_model(
         training.flash_only = behaviour is not None and workload.attention is Attention.FLASH
         temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
         recorder = MemoryRecorder(training, batch_size, temporaries)
-        generation = Generation(
-            training, mode.given(prompts), lengths.new_tokens, lengths.cache_format
-        )
+        generation = Generation(training, mode.given(prompts), texts.new_tokens, texts.cache_format)
         for move in generation.moves:
             recorder.record_step(move)
             _sort_cache(recorder, generation)

@@ -1,0 +1,143 @@
+"""The longest text that fits, by a search over lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+
+from ..allocator.options import AllocatorOptions
+from ..answer.search import SearchOutcome, find_largest
+from ..errors import InvalidInput
+from ..events import Event, Log
+from ..gpus import Gpu
+from ..hub import resolve
+from ..request import AnalysisRequest
+from ..result import Trial
+from ..step.building import blaming_the_config
+from ..texts import LongestThatFits
+from ..tracing.lowering import cuda_behaviour
+from ..tracing.trace import NotAffine, QuadraticTrace, Trace
+from .analysis import catalogue_gpu, format_trial, gpu_facts
+from .depths import Depths
+from .probe import predict_trial
+
+STRIDE = 128
+"""Only multiples of it are tried: kernels round lengths up to it, so that sizes are polynomials of
+the length at these alone."""
+
+Emit = Callable[[Event], None]
+
+
+def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
+    """The longest sequence that fits in training, at the request's batch.
+
+    Args:
+        request: Its GPU is one of the catalogue.
+        emit: Receives log lines.
+
+    Raises:
+        InvalidInput: If the model takes no sequence.
+    """
+    request = replace(request, workload=resolve(request.workload))
+    workload, gpu, batch_size = request.workload, catalogue_gpu(request), request.known_batch_size
+    limits = workload.preset.sequence_length
+    if workload.sequence_length is None or limits is None:
+        name = workload.preset.display_name
+        raise InvalidInput({"model": f"{name} reads no text, so it has no sequence length"})
+    behaviour = cuda_behaviour(gpu.compute_capability)
+    allocator = AllocatorOptions.parse(request.allocator)
+
+    def trace_at(length: int) -> Trace:
+        longer = replace(request.workload_at(batch_size), sequence_length=length)
+        traced = Depths(longer, behaviour)(batch_size)
+        traced.check_runnable()
+        return traced
+
+    def trial_of(traced: Trace) -> Trial:
+        return predict_trial(request.workload_at(batch_size), gpu, traced, allocator)
+
+    with blaming_the_config(workload):
+        begin, largest = workload.sequence_length, limits.largest
+        return Search(trace_at, trial_of, gpu, emit).longest(begin, largest)
+
+
+class Search:
+    """A search for the longest text that fits.
+
+    Args:
+        trace_at: The trace of a length, at the same batch each time.
+        trial_of: The trial of such a trace.
+        gpu: Where.
+        emit: Receives a log line for each length that is traced.
+    """
+
+    def __init__(
+        self,
+        trace_at: Callable[[int], Trace],
+        trial_of: Callable[[Trace], Trial],
+        gpu: Gpu,
+        emit: Emit,
+    ) -> None:
+        self._trace_at = cache(trace_at)
+        self._trial_of, self._gpu, self._emit = trial_of, gpu, emit
+        self._traced: dict[int, Trial] = {}
+
+    def longest(self, begin: int, largest: int) -> LongestThatFits:
+        """The longest text that fits.
+
+        Sizes are polynomials of the length, so that three traces give those between and beyond.
+        What they say is checked by a trace at the end and one above; where those say otherwise,
+        each length is traced.
+
+        Args:
+            begin: A length to trace, and to look from.
+            largest: The most that the model takes.
+        """
+        stride = STRIDE if largest >= 4 * STRIDE else 1
+        search = partial(
+            find_largest,
+            batch_multiple=stride,
+            limit_bytes=self._gpu.usable_bytes,
+            largest=largest,
+        )
+        units = min(max(begin // stride, 1), largest // stride - 2)
+        known = [self._trial(unit * stride) for unit in (units, units + 1, units + 2)]
+        try:
+            guess = search(self._polynomial(units, stride)).largest_batch_size
+        except (NotAffine, ValueError):  # such as a size below zero, where a window ends
+            self._emit(Log("Sizes are no polynomials of the length; tracing each length"))
+            guess = known[-1].batch_size
+        outcome = search(self._trial, guess=guess, known=known)
+        return self._answer(outcome)
+
+    def _trial(self, length: int) -> Trial:
+        """The trial of a length's own trace; in it, the batch size is the length."""
+        if length not in self._traced:
+            trial = self._trial_of(self._trace_at(length))
+            said = format_trial(trial).partition(", peak reserved")[0]
+            self._emit(Log(f"{length:,} tokens: {said}"))
+            self._traced[length] = trial
+        return replace(self._traced[length], batch_size=length)
+
+    def _polynomial(self, units: int, stride: int) -> Callable[[int], Trial]:
+        """The trials of all lengths by three traces, as many strides long as they say."""
+        traced = [
+            replace(self._trace_at(unit * stride), batch_size=unit)
+            for unit in (units, units + 1, units + 2)
+        ]
+        fitted = QuadraticTrace(*traced)
+        return lambda length: replace(
+            self._trial_of(fitted.at(length // stride)), batch_size=length
+        )
+
+    def _answer(self, outcome: SearchOutcome) -> LongestThatFits:
+        length, above = outcome.largest_batch_size, outcome.next_batch_size
+        return LongestThatFits(
+            gpu=gpu_facts(self._gpu),
+            batch_size=next(iter(self._traced.values())).batch_size,
+            length=length,
+            next_length=above if outcome.next_batch_size_fails else None,
+            trial=self._traced.get(length),
+            next_trial=self._traced.get(above) if outcome.next_batch_size_fails else None,
+        )

@@ -1,0 +1,107 @@
+"""The longest texts that fit: in training, and where they are generated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.cli.main import main
+from engine.errors import DoesNotFit, InvalidInput
+from engine.gpus import GPUS
+from engine.prediction.inference import predict_generation
+from engine.prediction.longest import STRIDE, longest_sequence
+from engine.request import AnalysisRequest
+from engine.tests.conftest import small_workload
+from engine.texts import Texts
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
+
+LIMIT = 2**30
+
+
+def request_of(**fields: Any) -> AnalysisRequest:
+    workload = small_workload("llama-3.2-1b", **{"precision": "bf16-true"} | fields)
+    return AnalysisRequest(
+        workload, gpu="a100-80gb", memory_limit_bytes=LIMIT, current_batch_size=8
+    )
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"attention": "eager"}, {"gradient_checkpointing": True}], ids=str
+)
+def test_the_longest_sequence_fits_and_the_next_does_not(fields: dict[str, Any]) -> None:
+    lines: list[Any] = []
+    found = longest_sequence(request_of(**fields), lines.append)
+    assert found.next_length == found.length + STRIDE
+    assert found.trial is not None
+    assert found.trial.fits
+    assert found.trial.batch_size == 8
+    assert found.next_trial is not None
+    assert not found.next_trial.fits
+    # Three traces say where it is; one there and one above say that it is there.
+    assert len(lines) == 5
+
+
+def test_where_the_model_ends_it_there_is_no_next() -> None:
+    request = replace(request_of(), memory_limit_bytes=None, current_batch_size=1)
+    found = longest_sequence(replace(request, workload=small_workload("gpt2")), lambda _: None)
+    assert found.length == 1024
+    assert found.next_length is None
+
+
+def test_a_model_without_a_sequence_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="reads no text"):
+        longest_sequence(replace(request_of(), workload=small_workload("resnet")), lambda _: None)
+
+
+def test_generating_says_how_many_and_how_long() -> None:
+    request = request_of()
+    found = predict_generation(request, Texts(256, 64), lambda _: None)
+    assert found.trial.fits
+    assert found.trial.batch_size == 8
+    for batch_size, fits in (
+        (found.largest_batch_size, True),
+        (found.largest_batch_size + 1, False),
+    ):
+        at = replace(request, current_batch_size=batch_size)
+        assert predict_generation(at, Texts(256, 64), lambda _: None).trial.fits is fits
+    longest = Texts(found.longest_length - 64, 64)
+    assert predict_generation(request, longest, lambda _: None).trial.fits
+    longer = replace(longest, prompt_length=longest.prompt_length + STRIDE)
+    assert not predict_generation(request, longer, lambda _: None).trial.fits
+
+
+def test_weights_that_do_not_fit_are_told() -> None:
+    request = AnalysisRequest(small_workload("llama-3.2-1b"), gpu="t4")
+    room = GPUS["t4"].context_bytes + 2**18
+    with pytest.raises(DoesNotFit, match="The weights alone take"):
+        predict_generation(replace(request, memory_limit_bytes=room), Texts(), lambda _: None)
+
+
+def test_the_commands_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["llama-3.2-1b", "--gpu", "a100-80gb", "--memory-limit", "1GiB"]
+    assert main(["longest", *words, "--batch-size", "8"]) == 0
+    assert "fit at batch 8; " in " ".join(capsys.readouterr().out.split())
+    assert main(["generate", *words, "--prompt-length", "256", "--new-tokens", "16"]) == 0
+    shown = capsys.readouterr().out
+    assert "Batch 1 fits (predicted)." in shown
+    assert "texts at once" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--new-tokens", "0"], "error: --new-tokens: enter a whole number from 1"),
+        (["--prompt-length", "long"], "error: --prompt-length: enter a whole number"),
+        (["--cache-format", "paged"], "error: --cache-format: choose one of dynamic, static"),
+        (["--batch-size", "0"], "error: --batch-size: enter a whole number from 1"),
+        (["--prompt-length", "131072"], "error: --prompt-length: Llama 3.2 1B takes at most"),
+    ],
+)
+def test_a_mistake_is_named_by_its_flag(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", "llama-3.2-1b", "--gpu", "t4", *words]) == 2
+    assert said in capsys.readouterr().err
