@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import InvalidInput
+from .longest import Longest
 from .values import loading
 
 ENOUGH_BATCHES = 64
@@ -57,6 +58,9 @@ class Loaders:
     Args:
         positions: Of those that get another batch size, among all that the script makes.
         batch_size: That batch size; ``None`` leaves them as they are.
+
+    Attributes:
+        longest: The samples that decide how long batches are.
     """
 
     def __init__(self, positions: Sequence[int] = (), batch_size: int | None = None) -> None:
@@ -66,6 +70,7 @@ class Loaders:
         self._read: dict[int, object] = {}  # data by id, read since the last step
         self._batches: Counter[int] = Counter()  # and how many batches of it
         self._ever: set[int] = set()
+        self.longest = Longest()
 
     @contextmanager
     def followed(self, *, at_home: bool) -> Iterator[None]:
@@ -100,7 +105,7 @@ class Loaders:
         with (
             patch.object(DataLoader, "__init__", made),
             patch.object(_BaseDataLoaderIter, "__next__", next_batch),
-            _endless_batches() if at_home else nullcontext(),
+            _endless_batches(self.longest) if at_home else nullcontext(),
         ):
             yield
 
@@ -215,13 +220,13 @@ def batch_size_of(loader: DataLoader[Any]) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _batches(sampler: BatchSampler) -> Iterator[list[int]]:
-    """Full batches, over the data again and again."""
+def _batches(sampler: BatchSampler, longest: Longest) -> Iterator[list[int]]:
+    """Full batches, over the data again and again, each with the longest sample."""
     indices = chain.from_iterable(sampler.sampler for _ in count())
     if not any(True for _ in sampler.sampler):
         return  # no data, so nothing would ever come
     for _ in range(len(sampler)):
-        yield list(islice(indices, sampler.batch_size))
+        yield longest.put_into(list(islice(indices, sampler.batch_size)), sampler)
 
 
 def _how_many(sampler: BatchSampler) -> int:
@@ -232,5 +237,8 @@ def _how_many(sampler: BatchSampler) -> int:
     return max(ENOUGH_BATCHES, samples // sampler.batch_size)
 
 
-def _endless_batches() -> AbstractContextManager[object]:
-    return patch.multiple(BatchSampler, __iter__=_batches, __len__=_how_many)
+def _endless_batches(longest: Longest) -> AbstractContextManager[object]:
+    def batches(sampler: BatchSampler) -> Iterator[list[int]]:
+        return _batches(sampler, longest)
+
+    return patch.multiple(BatchSampler, __iter__=batches, __len__=_how_many)

@@ -220,6 +220,7 @@ class _Tracing:
             self._found.caveats += [
                 seen(self._found, self._steps.optimizer),
                 *self._machine.caveats,
+                *self._loaders.longest.caveats,
                 *caveats(self._loaders),
             ]
             if self._wanted == STEPS:
