@@ -35,6 +35,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "task": lambda task: task.replace("-", " "),
     "method": str.upper,
     "completion_length": lambda count: f"answers of {count:,} tokens",
+    "teacher": lambda name: f"teacher {name}",
     "kl_reference": lambda _: "KL penalty",
     "precomputed_reference": lambda _: "reference scored beforehand",
     "optimizer": str,

@@ -58,6 +58,7 @@ class Method(Choice):
     ORPO = "orpo", "ORPO: pairs of answers, without a reference"
     KTO = "kto", "KTO: answers that are good or bad"
     GRPO = "grpo", "GRPO: rewards for answers of its own"
+    DISTILLATION = "distillation", "distillation: what a teacher expects"
 
     @property
     def texts_per_sample(self) -> int:

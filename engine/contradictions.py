@@ -22,6 +22,7 @@ from .choices import (
 )
 from .lengths import EXAMPLE
 from .models.diffusion import IMAGE_MULTIPLE
+from .models.presets import PRESETS
 from .models.tasks import Task
 
 if TYPE_CHECKING:
@@ -148,8 +149,11 @@ CONTRADICTIONS = (
         "only for causal language modelling; choose sft",
     ),
     Contradiction(
-        {"method": _OF_ANSWERS, "parallelism": one_of(Parallelism.FSDP, *ZERO)},
-        "two models are not predicted with fsdp or ZeRO; choose ddp or none",
+        {
+            "method": _OF_ANSWERS,
+            "parallelism": other_than(Parallelism.NONE, Parallelism.DDP),
+        },
+        "answers are not predicted on shards; choose ddp or none",
     ),
     Contradiction(
         {"method": _OF_ANSWERS, "tensor_parallel": other_than(1)},
@@ -171,6 +175,19 @@ CONTRADICTIONS = (
         {"completion_length": _GIVEN, "sequence_length": _GIVEN},
         "an answer needs a prompt: enter less than the sequence length",
         _answer_is_too_long,
+    ),
+    Contradiction(
+        {"teacher": _NAMED, "method": other_than(Method.DISTILLATION)},
+        "only distillation has a teacher; leave it empty",
+    ),
+    Contradiction(
+        {"teacher": _NOT_GIVEN, "method": one_of(Method.DISTILLATION)},
+        "distillation needs a teacher; enter a preset, such as qwen3-8b",
+    ),
+    Contradiction(
+        {"teacher": _NAMED},
+        "no preset has this name; enter one that 'memorymark models' lists",
+        lambda workload: workload.teacher not in PRESETS,
     ),
     Contradiction(
         {"kl_reference": _ON, "method": other_than(Method.GRPO)},

@@ -76,6 +76,13 @@ _LIGER = str(
 """Of Liger-Kernel's kernels the one that the prediction is for."""
 
 
+_TRL = {method: method.upper() for method in Method} | {
+    Method.SFT: "",
+    Method.DISTILLATION: "Distillation",
+}
+"""How TRL's classes begin; empty for transformers' own."""
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
     """The lines for one way of training.
@@ -134,7 +141,7 @@ def _diffusers(workload: Workload, batch_size: int) -> str:
 def _trainer(workload: Workload, batch_size: int) -> str:
     """For transformers' Trainer, or TRL's for a method of its own; ORPO's is an experiment."""
     given = _arguments(workload, batch_size)
-    name = "" if workload.method is Method.SFT else workload.method.upper()
+    name = _TRL[workload.method]
     home = "trl.experimental.orpo" if workload.method is Method.ORPO else "trl"
     if name:
         given |= {
@@ -147,6 +154,7 @@ def _trainer(workload: Workload, batch_size: int) -> str:
     knows_it = workload.optimizer in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
     made = None if knows_it and not workload.optimizer_offload else _made(workload)
     rewarded = "reward_funcs, " if workload.method is Method.GRPO else ""
+    rewarded += "teacher_model=teacher, " if workload.teacher else ""
     passed = "optimizers=(optimizer, None), " if made else ""
     passed += collator(workload)
     return _lines(
@@ -171,10 +179,10 @@ def _trainer(workload: Workload, batch_size: int) -> str:
 
 def _lengths(workload: Workload) -> dict[str, str]:
     """How long texts are, for a trainer of TRL's."""
-    if workload.method is not Method.GRPO:
+    if workload.method not in (Method.GRPO, Method.DISTILLATION):
         return {"max_length": str(workload.sequence_length)}
     length = workload.completion_length or (workload.sequence_length or 0) - 1
-    beta = "0.04" if workload.kl_reference else "0.0"
+    beta = "0.04" if workload.kl_reference else "0.0"  # of distillation, forward KL
     return {"max_completion_length": str(length), "beta": beta}
 
 

@@ -62,6 +62,8 @@ _PRODUCTS = {
     "aten.mm": Kind.PRODUCT,
     "aten.addmm": Kind.PRODUCT,
     "aten._grouped_mm": Kind.PRODUCT,
+    "memorymark.compare_tiles": Kind.PRODUCT,
+    "memorymark.compare_tiles_backward": Kind.PRODUCT,
     "memorymark.score_tiles": Kind.PRODUCT,
     "memorymark.score_tiles_backward": Kind.PRODUCT,
     "aten.bmm": Kind.BATCHED_PRODUCT,

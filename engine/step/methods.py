@@ -1,8 +1,9 @@
 """Learning from answers: a language model, the frozen reference that scores the same, the loss.
 
 As TRL 1.16 trains by default: ``trainer/dpo_trainer.py``, ``trainer/kto_trainer.py``,
-``trainer/grpo_trainer.py`` and ``experimental/orpo/orpo_trainer.py``. What only the metrics need
-is left out; it is gone before the peak.
+``trainer/grpo_trainer.py``, ``trainer/distillation_trainer.py`` and
+``experimental/orpo/orpo_trainer.py``. What only the metrics need is left out; it is gone before the
+peak.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..errors import InvalidInput
 from ..workload import Workload
 from .batches import Batch
 from .building import new_model
+from .divergence import divergences
 from .output import Output
 from .scoring import log_probabilities
 
@@ -48,9 +50,11 @@ class Learner(torch.nn.Module):
         self.answer_length = workload.completion_length or (workload.sequence_length or 0) - 1
         without = workload.lora_rank is not None or workload.precomputed_reference
         self.refers = workload.method.refers or workload.kl_reference
-        if self.refers and not without:
+        if workload.teacher is not None:
+            self.reference = _teacher(workload)
+        elif self.refers and not without:
             self.reference = new_model(workload).requires_grad_(False).eval()
-        if workload.method is not Method.GRPO:  # ``disable_dropout`` in TRL
+        if workload.method not in (Method.GRPO, Method.DISTILLATION):  # ``disable_dropout`` in TRL
             self._drop_nothing()
         if causal_model(policy).base_model is causal_model(policy):
             message = f"{workload.preset.display_name} has no body apart from its head; choose sft"
@@ -77,13 +81,15 @@ class Learner(torch.nn.Module):
 
     def token_scores(self, model: Any, batch: Batch) -> torch.Tensor:
         """The log-probability of each token of each answer, of shape (texts, tokens)."""
+        targets = batch["input_ids"][:, -self.answer_length :]
+        return log_probabilities(*self.read(model, batch), targets.flatten()).view(targets.shape)
+
+    def read(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a model's head reads for the tokens of answers, and the head's weight."""
         causal = causal_model(model)
         hidden = causal.base_model(**batch, use_cache=False).last_hidden_state[:, :-1]
         hidden = hidden[:, -self.answer_length :]
-        targets = batch["input_ids"][:, -self.answer_length :]
-        weight = causal.get_output_embeddings().weight
-        scores = log_probabilities(hidden.flatten(0, 1), weight, targets.flatten())
-        return scores.view(targets.shape)
+        return hidden.flatten(0, 1), causal.get_output_embeddings().weight
 
     @contextmanager
     def referring(self) -> Iterator[Any]:
@@ -94,6 +100,18 @@ class Learner(torch.nn.Module):
             else:
                 with self.policy.disable_adapter():
                     yield self.policy
+
+
+def _teacher(workload: Workload) -> torch.nn.Module:
+    """The model that is distilled, in the student's format."""
+    taught = Workload(
+        workload.teacher or "",
+        task=workload.task,
+        sequence_length=workload.sequence_length,
+        precision=workload.precision,
+        attention=workload.attention,
+    )
+    return new_model(taught).requires_grad_(False).eval()
 
 
 def causal_model(model: Any) -> Any:
@@ -113,6 +131,9 @@ def method_caveats(workload: Workload) -> list[str]:
             "A sample is one completion: per_device_train_batch_size in TRL. Rewards are computed "
             "by functions that take no GPU memory."
         )
+    if workload.method is Method.DISTILLATION:
+        found.append("The teacher is frozen, without gradients, in the student's number format.")
+    if workload.method in (Method.GRPO, Method.DISTILLATION):
         found.append(
             "This is the update. Completions are taken to be generated elsewhere, such as by a "
             "vLLM server."
@@ -187,6 +208,17 @@ def _grpo(learner: Learner, batch: Batch) -> torch.Tensor:
     return mean
 
 
+def _distillation(learner: Learner, batch: Batch) -> torch.Tensor:
+    """The student comes to expect the words that the teacher does (forward KL)."""
+    hidden, weight = learner.read(learner.policy, batch)
+    with learner.referring() as teacher:
+        others, other_weight = learner.read(teacher, batch)
+    if len(weight) != len(other_weight):
+        message = f"its vocabulary has {len(other_weight):,} words, not {len(weight):,}"
+        raise InvalidInput({"teacher": f"{message}; choose one of the same family"})
+    return divergences(hidden, weight, others, other_weight).mean()
+
+
 def _orpo(learner: Learner, batch: Batch) -> torch.Tensor:
     """The first answer of each pair is learned, and its odds against the second (Hong et al. 2024).
 
@@ -219,4 +251,5 @@ _LOSSES: Mapping[Method, Callable[[Learner, Batch], torch.Tensor]] = {
     Method.KTO: _kto,
     Method.ORPO: _orpo,
     Method.GRPO: _grpo,
+    Method.DISTILLATION: _distillation,
 }

@@ -7,7 +7,7 @@ and ``trainer/utils.py`` (``add_fused_lm_head``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -103,13 +103,20 @@ def _scratch(
             there are new ones.
     """
     tile = hidden.new_empty(TILE_TOKENS, TILE_WORDS, dtype=dtype)
-    casts = [
-        given.new_empty(most, given.shape[1], dtype=dtype)
-        for given, most in ((hidden, TILE_TOKENS), (weight, min(len(weight), TILE_WORDS)))
-        if given.dtype is not dtype
+    return tile, casts_of((hidden, weight), dtype, at_once)
+
+
+def casts_of(
+    given: Sequence[torch.Tensor], dtype: torch.dtype, at_once: int = 1
+) -> list[torch.Tensor]:
+    """What the product of a tile has to cast: of hidden states and weights, by turns."""
+    return [
+        one.new_empty(min(len(one), most) if place % 2 else most, one.shape[1], dtype=dtype)
+        for place, one in enumerate(given)
+        for most in ((TILE_TOKENS, TILE_WORDS)[place % 2],)
+        if one.dtype is not dtype
         for _ in range(at_once)
     ]
-    return tile, casts
 
 
 def _tiles(

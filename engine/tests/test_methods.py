@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import kl_div
 
 from engine.answer.training_config import training_configs
 from engine.errors import InvalidInput
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.models.presets import Preset
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.tracer import trace
 from engine.step import scoring
+from engine.step.divergence import divergences
 from engine.step.scoring import log_probabilities
 from engine.tests.conftest import small_workload
 from engine.tokens import tokens_of
@@ -58,6 +61,17 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
                 "precision": "bf16-mixed",
                 "gradient_accumulation": 2,
                 "gradient_checkpointing": True,
+            },
+        ),
+        ("qwen3-0.6b", {"method": "distillation", "teacher": "qwen3-8b"}),
+        (
+            "qwen3-0.6b",
+            {
+                "method": "distillation",
+                "teacher": "qwen3-8b",
+                "precision": "bf16-mixed",
+                "lora_rank": 4,
+                "completion_length": 9,
             },
         ),
         ("gpt2", {"method": "orpo"}),
@@ -116,6 +130,9 @@ def test_a_reference_is_a_second_copy_unless_the_adapters_can_be_switched_off() 
         ({"method": "dpo", "completion_length": 32}, "completion_length"),
         ({"method": "orpo", "precomputed_reference": True}, "precomputed_reference"),
         ({"method": "kto", "compile": True}, "compile"),
+        ({"method": "distillation"}, "teacher"),
+        ({"method": "distillation", "teacher": "qwen9"}, "teacher"),
+        ({"teacher": "gpt2"}, "teacher"),
     ],
 )
 def test_what_does_not_combine_is_refused(fields: dict[str, Any], wrong: str) -> None:
@@ -138,3 +155,27 @@ def test_the_lines_to_paste_are_those_of_trl() -> None:
     assert "    per_device_train_batch_size=4,\n" in config.text
     assert "    max_length=32,\n" in config.text
     compile(config.text, "config", "exec")
+
+
+def test_a_teacher_needs_the_vocabulary_of_its_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Preset.config
+    wide = {"qwen3-8b": {"vocab_size": 2000}}
+    monkeypatch.setattr(Preset, "config", lambda one: whole(one) | wide.get(one.name, {}))
+    workload = small_workload("qwen3-0.6b", method="distillation", teacher="qwen3-8b")
+    with pytest.raises(InvalidInput, match="2,000 words, not 1,000"):
+        trace(workload, 2, None)
+
+
+def test_divergences_are_those_of_all_logits() -> None:
+    hidden, weight = torch.rand(70, 8), torch.rand(1000, 8)
+    others, other_weight = torch.rand(70, 4), torch.rand(1000, 4)
+    given = [tensor.clone().requires_grad_() for tensor in (hidden, weight, hidden, weight)]
+    tiled = divergences(given[0], given[1], others, other_weight)
+    student = (given[2] @ given[3].T).log_softmax(-1)
+    teacher = (others @ other_weight.T).log_softmax(-1)
+    whole = kl_div(student, teacher, reduction="none", log_target=True).sum(-1)
+    torch.testing.assert_close(tiled, whole)
+    for apart in (tiled, whole):
+        (apart * torch.linspace(0, 1, 70)).sum().backward()
+    torch.testing.assert_close(given[0].grad, given[2].grad)
+    torch.testing.assert_close(given[1].grad, given[3].grad)

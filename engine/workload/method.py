@@ -36,6 +36,16 @@ class LearningMethod:
             metavar="TOKENS",
         ),
     ] = None
+    teacher: Annotated[
+        str | None,
+        Described(
+            "Teacher",
+            "The preset that is distilled, such as qwen3-8b. It needs the same vocabulary.",
+            Group.METHOD,
+            empty="none",
+            metavar="MODEL",
+        ),
+    ] = None
     kl_reference: Annotated[
         bool,
         Described(
