@@ -122,13 +122,23 @@ def _gradient_caveat(workload: Workload) -> str:
         )
         return (
             f"Assumes {sharding} with PyTorch's fully_shard (FSDP2), on each repeated block and "
-            "on the rest of the model."
+            f"on the rest of the model.{_first_fsdp_caveat(workload)}"
         )
     if workload.gradient_as_bucket_view:
         return "Gradients are stored in DistributedDataParallel's buckets only."
     return (
         "Gradients are stored twice, as DistributedDataParallel does by default: for the optimizer "
         "and in its buckets. With gradient_as_bucket_view they are stored in the buckets only."
+    )
+
+
+def _first_fsdp_caveat(workload: Workload) -> str:
+    """What published runs of LoRA and QLoRA took beyond this; see docs/methods.md."""
+    if workload.lora_rank is None:
+        return ""
+    return (
+        " With adapters, FSDP1 (Accelerate's default; fsdp_version: 2 changes it) took 10% to 14% "
+        "more in published runs."
     )
 
 

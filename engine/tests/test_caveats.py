@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks.coverage.small_configs import small_config
+from engine.gpus import GPUS
+from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
 from engine.prediction import tracer
 from engine.prediction.analysis import analyze_predicted
@@ -152,3 +154,12 @@ def test_accumulation_on_several_gpus_has_a_caveat_on_no_sync() -> None:
     assert accumulation_caveats(two)[0].endswith("takes no more memory in this case.")
     assert accumulation_caveats(shared(parallelism="fsdp", gradient_accumulation=1)) == []
     assert accumulation_caveats(small_workload("bert", gradient_accumulation=4)) == []
+
+
+@pytest.mark.parametrize("rank", [None, 8])
+def test_adapters_on_shards_tell_what_fsdp1_takes_beyond(rank: int | None) -> None:
+    fields = {"lora_rank": rank, "parallelism": "fsdp", "world_size": 2}
+    workload = small_workload("gpt2", **fields)
+    found = interconnect.caveats(workload, GPUS["a100-80gb"])
+    (sharding,) = (one for one in found if "fully_shard" in one)
+    assert ("FSDP1" in sharding) is (rank is not None)
