@@ -15,6 +15,7 @@ from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
+from ..choices import Parallelism
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
@@ -380,7 +381,7 @@ def _hints(request: AnalysisRequest) -> list[str]:
     hints = []
     if not workload.gradient_checkpointing:
         hints.append("gradient checkpointing")
-    if workload.shard_count > 1 and not workload.cpu_offload:
+    if workload.parallelism is Parallelism.FSDP and not workload.cpu_offload:
         hints.append("offloading the shards to the host")
     limited = request.memory_limit_bytes is not None
     hints.append("a larger memory limit" if limited else "a GPU with more memory")

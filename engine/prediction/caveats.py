@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..answer.search import SearchOutcome
 from ..request import LARGEST_BATCH_SIZE, Request
-from ..result import Trial
+from ..result import Source, Trial
 from ..tracing.trace import Trace
 from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
-from .probe import convolves
+from .probe import COMPUTED_RANGE, convolves
 
 NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "
@@ -47,7 +47,9 @@ def caveats_of(
             f"At batch {waits:,} the step is limited by kernel launches: a larger batch costs "
             "almost no time. CUDA graphs or compile would help too."
         )
-    off = f"Predicted memory may be off by {memory_range()}"
+    computed = recommended.source is Source.COMPUTED
+    span = COMPUTED_RANGE if computed else memory_range()
+    off = f"{str(recommended.source).capitalize()} memory may be off by {span}"
     if safe == 0:
         found.append(f"{off}. No batch is certain to fit on this GPU.")
     elif safe < outcome.largest_batch_size:

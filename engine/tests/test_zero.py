@@ -143,7 +143,9 @@ def test_an_analysis_says_that_it_is_computed() -> None:
     request = AnalysisRequest(zero(3), gpu="a10", current_batch_size=8, memory_limit_bytes=2**31)
     result = analyze_predicted(request, lambda event: None)
     assert result.source is Source.COMPUTED
-    assert "zero-3 is computed" in " ".join(result.caveats)
+    told = " ".join(result.caveats)
+    assert "zero-3 is computed" in told
+    assert "Computed memory may be off by −15% to +15%" in told
 
 
 @pytest.mark.parametrize(
