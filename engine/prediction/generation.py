@@ -98,7 +98,8 @@ def _trace_model(
         for move in generation.moves:
             recorder.record_step(move)
             _sort_cache(recorder, generation)
-        return recorder.trace
+        # Without the frees that come when the texts go.
+        return replace(recorder.trace, events=list(recorder.trace.events))
 
 
 def _sort_cache(recorder: MemoryRecorder, generation: Generation) -> None:
