@@ -67,6 +67,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "reduce_bucket_size": lambda count: f"buckets of {count:,}",
     "shard_size": lambda count: f"sharded among {count:,}",
     "tensor_parallel": lambda count: f"layers split among {count:,}",
+    "pipeline_parallel": lambda count: f"{count:,} pipeline stages",
     "sequence_parallel": lambda _: "sequence parallel",
     "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
     "software": _software,

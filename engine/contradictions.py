@@ -143,6 +143,20 @@ _FOR_ZERO = (
 """Those that treat each number alone, so that DeepSpeed may flatten weights for them."""
 
 
+_NOT_IN_PARTS: tuple[tuple[str, Values], ...] = (
+    ("lora_rank", _GIVEN),
+    ("method", other_than(Method.SFT)),
+    ("batching", _VARIES),
+    ("cross_entropy", _IN_PARTS),
+    ("activation_offload", _ON),
+    ("eval_batch_size", _GIVEN),
+    ("cpu_offload", _ON),
+    ("use_cache", _ON),
+    ("compile", _ON),
+    ("optimizer_in_backward", _ON),
+)
+"""What is not predicted where GPUs have parts of a model."""
+
 CONTRADICTIONS = (
     Contradiction(
         {"method": _OF_ANSWERS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING, None)},
@@ -345,6 +359,7 @@ CONTRADICTIONS = (
             "parallelism": one_of(Parallelism.NONE),
             "world_size": other_than(1),
             "tensor_parallel": one_of(1),
+            "pipeline_parallel": one_of(1),
         },
         "choose ddp, fsdp or zero-3 to share among several GPUs",
     ),
@@ -354,8 +369,11 @@ CONTRADICTIONS = (
         lambda workload: workload.data_parallel > 1,
     ),
     Contradiction(
-        {"parallelism": one_of(Parallelism.DDP), "tensor_parallel": other_than(1)},
-        "DDP does not take split layers; choose fsdp, or none if no GPUs are left over",
+        {
+            "parallelism": other_than(Parallelism.NONE, Parallelism.FSDP),
+            "tensor_parallel": other_than(1),
+        },
+        "it does not take split layers here; choose fsdp, or none if no GPUs are left over",
     ),
     Contradiction(
         {"parallelism": one_of(Parallelism.FSDP), "tensor_parallel": other_than(1)},
@@ -368,6 +386,35 @@ CONTRADICTIONS = (
         lambda workload: workload.world_size % workload.tensor_parallel != 0,
     ),
     Contradiction(
+        {"parallelism": other_than(Parallelism.NONE), "pipeline_parallel": other_than(1)},
+        "a pipeline is predicted alone; choose none",
+    ),
+    Contradiction(
+        {"tensor_parallel": other_than(1), "pipeline_parallel": other_than(1)},
+        "a pipeline is predicted alone; leave one of the two at 1",
+    ),
+    Contradiction(
+        {"pipeline_parallel": other_than(1)},
+        "a pipeline is predicted alone; enter as many stages as GPUs",
+        lambda workload: workload.world_size != workload.pipeline_parallel,
+    ),
+    Contradiction(
+        {"task": other_than(_CAUSAL, None), "pipeline_parallel": other_than(1)},
+        "pipelines are predicted for causal language models",
+    ),
+    Contradiction(
+        {"precision": one_of(Precision.FP16_MIXED), "pipeline_parallel": other_than(1)},
+        "PyTorch's schedules do not scale the loss; choose bf16-mixed",
+    ),
+    *(
+        Contradiction(
+            {name: values, degree: other_than(1)},
+            "not predicted for a model in parts on several GPUs; leave it as it is by default",
+        )
+        for degree in ("tensor_parallel", "pipeline_parallel")
+        for name, values in _NOT_IN_PARTS
+    ),
+    Contradiction(
         {"sequence_parallel": _ON, "tensor_parallel": one_of(1)},
         "without tensor parallelism there is nothing to split; leave it off",
     ),
@@ -375,10 +422,6 @@ CONTRADICTIONS = (
         {"sequence_parallel": _ON, "sequence_length": _GIVEN},
         "the tensor parallel GPUs have to divide the sequence length; leave it off or change one",
         lambda workload: (workload.sequence_length or 0) % workload.tensor_parallel != 0,
-    ),
-    Contradiction(
-        {"lora_rank": _GIVEN, "tensor_parallel": other_than(1)},
-        "adapters of split layers are not predicted; leave it empty or choose fsdp alone",
     ),
     Contradiction(
         {"world_size": one_of(1), "parallelism": other_than(Parallelism.NONE)},
@@ -488,14 +531,6 @@ CONTRADICTIONS = (
     Contradiction(
         {"eval_accumulation_steps": _GIVEN, "eval_samples": _NOT_GIVEN},
         "nothing but the loss is kept; leave it empty or give the evaluation samples",
-    ),
-    Contradiction(
-        {"eval_batch_size": _GIVEN, "tensor_parallel": other_than(1)},
-        "evaluation is predicted on one GPU only; leave it empty",
-    ),
-    Contradiction(
-        {"cpu_offload": _ON, "tensor_parallel": other_than(1)},
-        "offloading split layers is not predicted; leave it off",
     ),
     Contradiction(
         {"optimizer": _NOT_ON_SHARDS, "tensor_parallel": other_than(1)},

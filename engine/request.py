@@ -225,6 +225,10 @@ class Request(ABC):
             return self.gradient_accumulation
         return -(-self.global_batch_size // (batch_size * self.data_parallel))
 
+    def micro_batches_traced(self, batch_size: int) -> int:
+        """Of a step of that batch: 1, or 2 for any larger number, since the rest are alike."""
+        return min(self.accumulation_at(batch_size), 2)
+
     def _check(self, wrong: dict[str, str]) -> None:
         """Check every field and store the parsed values."""
         if (gpu := collect(partial(canonical_name, self.gpu), wrong)) is not None:
@@ -285,6 +289,7 @@ class AnalysisRequest(Request):
 
     def _check(self, wrong: dict[str, str]) -> None:
         super()._check(wrong)
+        self._check_pipeline(self.workload.pipeline_parallel, wrong)
         if "gpu" in wrong:  # it need not be a name at all
             return
         if self.gpu in GPUS:
@@ -317,6 +322,17 @@ class AnalysisRequest(Request):
                 "predict the eager step"
             )
 
+    def _check_pipeline(self, stages: int, wrong: dict[str, str]) -> None:
+        """Refuse a pipeline without a micro-batch for each of its stages."""
+        if self.global_batch_size is not None and stages > 1:
+            wrong["global_batch_size"] = (
+                "the micro-batches of a pipeline are given by gradient_accumulation; leave it empty"
+            )
+        elif self.gradient_accumulation < stages:
+            wrong["gradient_accumulation"] = (
+                f"the 1F1B schedule needs a micro-batch for each stage; enter {stages} or more"
+            )
+
     def _check_any(self, wrong: dict[str, str]) -> None:
         """Refuse what only makes sense on a certain GPU."""
         if self.assumptions.price_per_hour_usd is not None:
@@ -335,6 +351,12 @@ class AnalysisRequest(Request):
     @property
     def data_parallel(self) -> int:
         return self.workload.data_parallel
+
+    def micro_batches_traced(self, batch_size: int) -> int:
+        """As above; of a pipeline all, since each has buffers of its own."""
+        if self.workload.pipeline_parallel > 1:
+            return self.gradient_accumulation
+        return super().micro_batches_traced(batch_size)
 
     def workload_at(self, batch_size: int) -> Workload:
         accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)

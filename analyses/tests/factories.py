@@ -73,8 +73,8 @@ NEW_IN_WORKLOADS = (
     "eval_batch_size", "eval_samples", "eval_accumulation_steps",
     "frozen_backbone", "compile", "parallelism", "world_size",
     "gradient_as_bucket_view", "reshard_after_forward", "reduce_dtype", "shard_size",
-    "cpu_offload", "tensor_parallel", "sequence_parallel", "reduce_bucket_size",
-    "config",
+    "cpu_offload", "tensor_parallel", "sequence_parallel", "pipeline_parallel",
+    "reduce_bucket_size", "config",
 )  # fmt: skip
 """What the first version of MemoryMark did not store."""
 

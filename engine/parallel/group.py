@@ -22,6 +22,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ..choices import ZERO, Attention, Parallelism
 from ..errors import EngineError, InvalidInput
+from ..step.pipelining import Stage, cut
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
 from ..workload import Workload
@@ -142,7 +143,7 @@ class Together(Alone):
 
 
 @contextmanager
-def among_gpus(workload: Workload) -> Iterator[Alone]:
+def among_gpus(workload: Workload, rank: int = 0) -> Iterator[Alone]:
     """Make this process one of the workload's GPUs while the context lasts.
 
     Enter it before fake tensors, since a process group needs real ones.
@@ -159,7 +160,7 @@ def among_gpus(workload: Workload) -> Iterator[Alone]:
             "GPUs in a separate process"
         )
     together = Together(workload)
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=workload.world_size)
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.world_size)
     try:
         with recording_shards(together.current_recorder), copying_shards(together.on_host):
             yield together
@@ -253,13 +254,17 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
             raise InvalidInput({"cpu_offload": message})
         case Parallelism.FSDP:  # block by block: the whole model may be too large
             return _divided(model, workload, device)
+    if workload.pipeline_parallel > 1:
+        model = cut(model, dist.get_rank(), workload.pipeline_parallel)
     return _divided(model.to(device), workload, device)
 
 
 def _divided(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.Module:
-    """A model whose layers are split among some GPUs, and then sharded among the others."""
+    """A stage of a model, or one whose layers are split and then sharded among other GPUs."""
     if workload.world_size == 1:
         return model
+    if workload.pipeline_parallel > 1:
+        return Stage(model, dist.get_rank(), workload.pipeline_parallel)
     mesh = mesh_of(workload, device)
     if workload.tensor_parallel > 1:
         split(model, mesh["tensor"], along_sequence=workload.sequence_parallel)

@@ -92,6 +92,13 @@ def _link_caveat(world_size: int, gpu: Gpu) -> str:
 
 
 def _split_caveats(workload: Workload) -> list[str]:
+    if workload.pipeline_parallel > 1:
+        return [
+            f"Assumes PyTorch's 1F1B schedule on {workload.pipeline_parallel:,} stages of as many "
+            "layers each; gradient accumulation is the number of micro-batches. Memory is that of "
+            "the fuller one of the first and the last stage, traced. The step time is computed "
+            "from that stage, as if all took as long, with the slots in which a stage waits."
+        ]
     if workload.tensor_parallel == 1:
         return []
     between = "split along the sequence" if workload.sequence_parallel else "whole on each"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import torch
 
@@ -43,6 +43,7 @@ class Depths:
         behaviour: Of the GPU; ``None`` traces what the CPU does.
         margin: What :attr:`margin` was found to be, where the workload was traced before.
         trace_with: Traces a model on the meta device; training steps by default.
+        rank: Of the GPU whose training steps these are.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class Depths:
         behaviour: CudaBehaviour | None,
         margin: int | None = None,
         trace_with: TraceModel = trace_model,
+        rank: int = 0,
     ) -> None:
         self._workload, self._behaviour = workload, behaviour
-        self._trace_with = trace_with
+        self._trace_with = partial(trace_model, rank=rank) if rank else trace_with
+        self._rank = rank
         self._is_checked = margin is not None
         self._why_whole = ""
         self._deep: DeepTrace | None = None  # at the first batch size
@@ -90,7 +93,7 @@ class Depths:
 
     @cached_property
     def _model(self) -> torch.nn.Module:
-        return meta_model(self._workload)
+        return meta_model(self._workload, self._rank)
 
     @cached_property
     def _runs(self) -> list[Run]:

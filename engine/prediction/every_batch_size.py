@@ -51,6 +51,7 @@ def trace_every_batch_size(
     workload: Workload,
     behaviour: CudaBehaviour | None,
     progress: Callable[[float], object] = lambda _: None,
+    rank: int = 0,
 ) -> EveryBatchSize:
     """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
 
@@ -58,11 +59,12 @@ def trace_every_batch_size(
         workload: What is trained.
         behaviour: Of the GPU.
         progress: Told before each trace which fraction of them is done.
+        rank: Of the GPU among those that share the work.
 
     Raises:
         NotAffine: If the step does other things at other batch sizes.
     """
-    each = Depths(workload, behaviour)
+    each = Depths(workload, behaviour, rank=rank)
     is_quadratic = workload.task is not None and workload.task.facts.compares_samples
     sizes = (LOW, HIGH, HIGH + 1) if is_quadratic else (LOW, HIGH)
     traces = []

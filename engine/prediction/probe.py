@@ -48,7 +48,7 @@ def predict_trial(
     usable = max(0, gpu.usable_bytes - nccl_bytes(workload.world_size))
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
     trial = predict_memory(facts, trace, allocator, careful=careful)
-    if workload.parallelism in ZERO:
+    if workload.parallelism in ZERO or workload.pipeline_parallel > 1:
         trial = computed(trial)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
@@ -95,9 +95,32 @@ def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float:
 
 def predict_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
     """The same in its parts."""
+    if workload.pipeline_parallel > 1:
+        return _predict_stage(workload, gpu, trace)
     accumulated = workload.gradient_accumulation
     link = link_bytes_per_second(gpu, workload.world_size)
     return step_work(trace.operations, gpu, workload.precision, accumulated, link).timed()
+
+
+def _predict_stage(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
+    """The step of a pipeline, as computed from one stage: all stages take as long as this one.
+
+    With M micro-batches and S stages, a stage works for M of M + S - 1 slots and waits in the
+    others (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2).
+    """
+    stages, micro_batches = workload.pipeline_parallel, workload.gradient_accumulation
+    slots = (micro_batches + stages - 1) / min(micro_batches, stages)
+    passes = [one for one in trace.operations if one.phase in ("forward", "backward")]
+    others = [one for one in trace.operations if one.phase not in ("forward", "backward")]
+    work, once = (
+        step_work(operations, gpu, workload.precision).timed() for operations in (passes, others)
+    )
+    return StepTime(
+        slots * work.seconds + once.seconds,
+        slots * work.gpu_seconds + once.gpu_seconds,
+        slots * work.host_seconds + once.host_seconds,
+        work.filled,
+    )
 
 
 def timed(

@@ -19,7 +19,8 @@ from ..parallel.group import among_gpus
 from ..parallel.zero import cast_trained, computed_alone
 from ..step.batches import make_batch
 from ..step.evaluating import evaluate, evaluation_of
-from ..step.training import build_model, prepare, step_of
+from ..step.pipelining import Stage, cut
+from ..step.training import Training, build_model, prepare, step_of
 from ..step.values_in_models import known_in_models
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
@@ -48,6 +49,7 @@ def trace(
     behaviour: CudaBehaviour | None,
     *,
     forward_only: bool = False,
+    rank: int = 0,
 ) -> Trace:
     """Trace two training steps at one batch size.
 
@@ -56,20 +58,29 @@ def trace(
         batch_size: Samples per step.
         behaviour: Of the GPU; ``None`` traces what the CPU does.
         forward_only: Whether to trace the forward pass alone, to compare with.
+        rank: Of the GPU among those that share the work; of a pipeline, its stage.
 
     Raises:
         NeedsTwoSamples: If PyTorch refuses a batch of 1.
         InvalidInput: If the attention asked for does not take the model's tensors.
     """
     return trace_model(
-        meta_model(workload), workload, batch_size, behaviour, forward_only=forward_only
+        meta_model(workload, rank),
+        workload,
+        batch_size,
+        behaviour,
+        forward_only=forward_only,
+        rank=rank,
     )
 
 
-def meta_model(workload: Workload) -> torch.nn.Module:
-    """The workload's model on the meta device."""
+def meta_model(workload: Workload, rank: int = 0) -> torch.nn.Module:
+    """What a GPU runs of the workload's model, on the meta device."""
     with torch.device("meta"):
-        return cast_trained(build_model(computed_alone(workload), predicting=True), workload)
+        model = build_model(computed_alone(workload), predicting=True)
+        if workload.pipeline_parallel > 1:
+            return cut(model, rank, workload.pipeline_parallel)
+        return cast_trained(model, workload)
 
 
 def trace_model(
@@ -79,6 +90,7 @@ def trace_model(
     behaviour: CudaBehaviour | None,
     *,
     forward_only: bool = False,
+    rank: int = 0,
 ) -> Trace:
     """Trace two training steps of a model on the meta device, which is changed.
 
@@ -86,12 +98,11 @@ def trace_model(
     """
     real_batch = make_batch(workload, batch_size)
     evaluation = None if forward_only else evaluation_of(workload)
-    with among_gpus(workload) as group, fake_device(behaviour) as mode:
+    with among_gpus(workload, rank) as group, fake_device(behaviour) as mode:
         shared = group.spread(on_fake_tensors(model))
         training = prepare(computed_alone(workload), shared, predicting=True)
         training.optimizer = group.optimizer(training.optimizer)
-        # From the second micro-batch on, each is like the one before.
-        training.micro_batches = min(training.micro_batches, 2)
+        _run_fewer(training)
         temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
         recorder = group.recorder(training, batch_size, temporaries)
         training.offload_to(group.on_host())
@@ -113,6 +124,19 @@ def trace_model(
                 raise NeedsTwoSamples from error
             raise
         return recorder.trace
+
+
+def _run_fewer(training: Training) -> None:
+    """Leave out micro-batches that are like those before them.
+
+    That is each from the second on; in a pipeline, which has several in flight, each beyond the
+    number of its stages.
+    """
+    stage = training.model if isinstance(training.model, Stage) else None
+    most = 2 if stage is None else stage.count
+    if stage is not None:
+        stage.unscheduled = max(0, training.micro_batches - most)
+    training.micro_batches = min(training.micro_batches, most)
 
 
 @contextmanager

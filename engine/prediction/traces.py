@@ -56,13 +56,38 @@ def _trace_length(workload: Workload, behaviour: CudaBehaviour | None, emit: Emi
     name = workload.preset.display_name
     emit(Log(f"Building {name} from its config on fake tensors, without weights"))
     emit(Stage("build"))
+    if workload.pipeline_parallel > 1:
+        return _of_the_fullest(workload, behaviour, emit)
+    return _trace_rank(workload, behaviour, emit)
+
+
+def _of_the_fullest(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> TraceAt:
+    """The traces of the stage of a pipeline that needs most memory: the first or the last one.
+
+    Those between keep fewer micro-batches than the first and have no more weights.
+    """
+    ends = [
+        _trace_rank(workload, behaviour, emit, rank) for rank in (0, workload.pipeline_parallel - 1)
+    ]
+
+    @cache
+    def fullest(batch_size: int) -> Trace:
+        traces = (trace_at(batch_size) for trace_at in ends)
+        return max(traces, key=lambda trace: trace.replay().peak_reserved_bytes)
+
+    return fullest
+
+
+def _trace_rank(
+    workload: Workload, behaviour: CudaBehaviour | None, emit: Emit, rank: int = 0
+) -> TraceAt:
     try:
         trace_at = trace_every_batch_size(
-            workload, behaviour, lambda fraction: emit(Stage("trace", fraction))
+            workload, behaviour, lambda fraction: emit(Stage("trace", fraction)), rank
         )
     except NotAffine as error:
         emit(Log(f"{error}; tracing each batch size separately", "warning"))
-        return cache(Depths(workload, behaviour))
+        return cache(Depths(workload, behaviour, rank=rank))
     step = trace_at(LOW)
     emit(
         Log(
@@ -93,7 +118,7 @@ def by_accumulation(request: Request, trace_with: Callable[[int], TraceAt]) -> T
             from the second one on, each is like the one before.
     """
     trace_with = cache(trace_with)
-    return lambda batch_size: trace_with(min(request.accumulation_at(batch_size), 2))(batch_size)
+    return lambda batch_size: trace_with(request.micro_batches_traced(batch_size))(batch_size)
 
 
 class SharedTraces:
@@ -317,7 +342,7 @@ class KeptTraces:
         trace_with = cache(lambda count: self._shared(_with_micro_batches(request, count)))
         of_request = by_accumulation(request, lambda count: trace_with(count).of(behaviour))
         batch_size = request.current_batch_size or request.batch_multiple
-        today = min(request.accumulation_at(batch_size), 2)
+        today = request.micro_batches_traced(batch_size)
         trace_with(today).of(behaviour)  # fails now, if it does
         if not self._traced:
             emit(Log("The same training step was traced before; reusing its traces"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from .losses import Loss, loss_for
 from .methods import Learner
 from .offloading import ActivationOffload, Host
 from .optimizers import OnHost, make_optimizer, updating_in_backward
+from .pipelining import Stage
 from .transformers_versions import forget_cached
 
 _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
@@ -136,6 +137,10 @@ def training_step(training: Training, batch: Batch) -> None:
         batch: On the host, as :func:`~engine.step.batches.make_batch` makes it; each micro-batch of
             an accumulated step is one like it.
     """
+    if isinstance(training.model, Stage):
+        _run_stage(training, training.model, batch)
+        _update(training)
+        return
     for _ in range(training.micro_batches):
         training.phase = "inputs"
         inputs = inputs_on_device(training, batch)
@@ -145,12 +150,36 @@ def training_step(training: Training, batch: Batch) -> None:
         training.phase = "backward"
         with updating_in_backward(training.optimizer):
             training.scaler.scale(loss / training.micro_batches).backward()
+    _update(training)
+
+
+def _update(training: Training) -> None:
     training.phase = "optimizer"
     if training.optimizer is not None:
         training.scaler.step(training.optimizer)
         training.scaler.update()
     training.model.zero_grad(set_to_none=True)
     training.phase = "idle"
+
+
+def _run_stage(training: Training, stage: Stage, batch: Batch) -> None:
+    """The micro-batches of a pipeline, whose forward and backward passes alternate."""
+
+    @contextmanager
+    def forward() -> Iterator[None]:
+        training.phase = "forward"
+        with training.forward_context():
+            yield
+
+    @contextmanager
+    def backward() -> Iterator[None]:
+        training.phase = "backward"
+        yield
+
+    training.phase = "inputs"
+    inputs = [inputs_on_device(training, batch) for _ in range(training.micro_batches)]
+    training.phase = "forward"
+    stage.run(inputs, forward, backward)
 
 
 def step_of(forward_only: bool) -> Callable[[Training, Batch], None]:

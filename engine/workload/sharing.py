@@ -92,6 +92,16 @@ class Sharing:
             Group.SEVERAL,
         ),
     ] = False
+    pipeline_parallel: Annotated[
+        int,
+        Interval(ge=1, le=64),
+        Described(
+            "Pipeline stages",
+            "So many GPUs each have a part of the layers and pass micro-batches on (1F1B). "
+            "Gradient accumulation is the number of micro-batches.",
+            Group.SEVERAL,
+        ),
+    ] = 1
 
     reduce_bucket_size: Annotated[
         int | None,
@@ -109,7 +119,7 @@ class Sharing:
     @property
     def data_parallel(self) -> int:
         """How many groups of GPUs train on batches of their own."""
-        return max(1, self.world_size // self.tensor_parallel)
+        return max(1, self.world_size // (self.tensor_parallel * self.pipeline_parallel))
 
     @property
     def bucket_elements(self) -> int:

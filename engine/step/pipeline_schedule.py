@@ -1,0 +1,62 @@
+"""PyTorch's own stage and its 1F1B schedule, told what they receive and watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+Pass = Callable[[], AbstractContextManager[Any]]
+"""The context that a forward or backward pass runs in."""
+
+
+def scheduled(
+    module: torch.nn.Module,
+    place: tuple[int, int],
+    given: torch.Tensor,
+    made: torch.Tensor,
+    micro_batches: int,
+    passes: tuple[Pass, Pass],
+    loss: Callable[..., torch.Tensor],
+) -> Schedule1F1B:
+    """The schedule of one stage, which frees each output once it is sent.
+
+    Args:
+        module: What the stage runs.
+        place: Its index, and the number of stages.
+        given: What it receives for a micro-batch, without values.
+        made: What it makes of that.
+        micro_batches: Of a step.
+        passes: The contexts of each forward and of each backward pass.
+        loss: Of what the last stage makes, and the labels. All stages have it, or none would run
+            backward.
+    """
+    device = next(module.parameters()).device
+    stage = _Watched(module, *place, device, input_args=given, output_args=made)
+    stage.forward_in, stage.backward_in = passes
+    return Schedule1F1B(stage, micro_batches, loss_fn=loss)
+
+
+class _Watched(PipelineStage):
+    """A stage of PyTorch's that tells what it does."""
+
+    forward_in: Pass
+    backward_in: Pass
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.forward_in():
+            return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.backward_in():
+            return super().backward_one_chunk(*args, **kwargs)
+
+    def _warmup_forward_vote(self, *_: Any, **__: Any) -> torch.Tensor:
+        """All stages know what they receive, so nothing is to be agreed on by messages."""
+        return torch.ones(1, dtype=torch.int32)
+
+    def _warmup_backward_result(self, *_: Any, **__: Any) -> torch.Tensor:
+        return torch.ones(1, dtype=torch.int32)

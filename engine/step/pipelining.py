@@ -1,0 +1,146 @@
+"""A stage of a pipeline, run by PyTorch's own 1F1B schedule on fake and on real tensors.
+
+The first stage holds the embeddings, the last one the final norm and the head, and each an equal
+part of the layers, the last the remainder: as transformers' ``apply_pipeline_parallelism`` does. A
+stage keeps what several micro-batches need for backward: the first as many as there are stages,
+each later one fewer (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from ..errors import InvalidInput
+
+Pass = Callable[[], AbstractContextManager[Any]]
+"""The context that a forward or backward pass runs in."""
+
+_FIELD = "pipeline_parallel"
+
+
+def cut(model: Any, index: int, count: int) -> torch.nn.Module:
+    """Leave a causal language model only what a stage holds.
+
+    Args:
+        model: A transformers model of any device. It is changed.
+        index: Of the stage.
+        count: Of the stages.
+
+    Raises:
+        InvalidInput: If its parts are not where transformers' plans have them.
+    """
+    base: Any = getattr(model, model.base_model_prefix, None)
+    if not getattr(model.config, "base_model_pp_plan", None) or not hasattr(base, "norm"):
+        raise InvalidInput({_FIELD: "transformers has no plan to cut this model; leave it at 1"})
+    each = len(base.layers) // count
+    if each == 0:
+        message = f"its {len(base.layers):,} layers are fewer than the stages; enter fewer"
+        raise InvalidInput({_FIELD: message})
+    end = None if index == count - 1 else each * (index + 1)
+    base.layers = base.layers[each * index : end]
+    if index > 0:
+        base.embed_tokens = None
+    if index < count - 1:
+        base.norm = torch.nn.Identity()
+        model.lm_head = None
+    return model  # type: ignore[no-any-return]
+
+
+class Stage(torch.nn.Module):
+    """What one GPU of a pipeline runs.
+
+    Args:
+        model: As :func:`cut` left it, on its device.
+        index: Of the stage.
+        count: Of the stages.
+
+    Attributes:
+        unscheduled: Micro-batches that are not run and only have their buffers made, since they do
+            as those before them.
+    """
+
+    def __init__(self, model: Any, index: int, count: int) -> None:
+        super().__init__()
+        self.model = model
+        self.index, self.count = index, count
+        self.unscheduled = 0
+        self._schedule: Any = None
+        self._spare: list[torch.Tensor] = []
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """From token ids or hidden states to hidden states or logits."""
+        name = "input_ids" if self.index == 0 else "inputs_embeds"
+        model = self.model if self.index == self.count - 1 else self.model.base_model
+        output = model(**{name: given}, use_cache=False)
+        hidden: torch.Tensor = output[0]
+        return hidden
+
+    def run(
+        self,
+        inputs: list[dict[str, torch.Tensor]],
+        forward: Pass,
+        backward: Pass,
+    ) -> None:
+        """Run all micro-batches of a step forward and backward.
+
+        Args:
+            inputs: Of each micro-batch, on the device.
+            forward: The context of each forward pass.
+            backward: That of each backward pass.
+        """
+        if self._schedule is None:
+            self._schedule = self._scheduled(inputs, forward, backward)
+            self._spare = [
+                torch.empty_like(buffer)
+                for buffer in self._received(inputs[0]["input_ids"])
+                for _ in range(self.unscheduled)
+            ]
+        ids = torch.cat([one["input_ids"] for one in inputs]) if self.index == 0 else None
+        labels = None
+        if self.index == self.count - 1:
+            labels = torch.cat([one["labels"] for one in inputs])
+        inputs.clear()
+        given = () if ids is None else (ids,)
+        self._schedule.step(*given, target=labels, return_outputs=False)
+
+    def _scheduled(
+        self, inputs: list[dict[str, torch.Tensor]], forward: Pass, backward: Pass
+    ) -> Any:
+        from .pipeline_schedule import scheduled  # loads torch.distributed.pipelining, a second
+
+        ids = inputs[0]["input_ids"]
+        hidden = self._hidden(ids)
+        logits = (*ids.shape, self.model.config.vocab_size)
+        is_last = self.index == self.count - 1
+        return scheduled(
+            self,
+            (self.index, self.count),
+            ids.to("meta") if self.index == 0 else hidden,
+            torch.empty(logits, dtype=hidden.dtype, device="meta") if is_last else hidden,
+            len(inputs),
+            (forward, backward),
+            self._loss,
+        )
+
+    def _hidden(self, ids: torch.Tensor) -> torch.Tensor:
+        """What passes between stages for a micro-batch, without values."""
+        width = self.model.config.hidden_size
+        dtype = next(self.model.parameters()).dtype
+        return torch.empty((*ids.shape, width), dtype=dtype, device="meta", requires_grad=True)
+
+    def _received(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        """What a stage has for a micro-batch: from its neighbours, and ids or labels at an end."""
+        hidden = torch.empty_like(self._hidden(ids), device=ids.device)
+        neighbours = (self.index > 0) + (self.index < self.count - 1)
+        ends = (self.index == 0) + (self.index == self.count - 1)
+        return [hidden] * neighbours + [ids] * ends
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.model.loss_function(
+            logits=logits, labels=labels, vocab_size=self.model.config.vocab_size
+        )
+        return loss
