@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.cli.main import main
+from engine.cli.main import FAILED, OK, main
 
 
 def assert_prints(
@@ -19,10 +19,14 @@ def assert_prints(
 
     Args:
         arguments: Of ``memorymark``.
-        shown: In the document; a line with ``…`` stands for any lines.
+        shown: In the document; a line with ``…`` stands for any lines. One that begins with an
+            error is that of a command that fails.
     """
     monkeypatch.setenv("COLUMNS", "88")
-    assert main(arguments) == 0
-    printed = iter([line.rstrip() for line in capsys.readouterr().out.splitlines()])
+    is_refused = shown.startswith("error: ")
+    assert main(arguments) == (FAILED if is_refused else OK)
+    output = capsys.readouterr()
+    text = output.err if is_refused else output.out
+    printed = iter([line.rstrip() for line in text.splitlines()])
     for line in shown.splitlines():
         assert line in ("", "…") or line in printed, f"not printed, or in another order: {line}"

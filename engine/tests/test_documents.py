@@ -13,7 +13,7 @@ from benchmarks.results.documents import ROOT, documents
 from engine.allocator.pools import BLOCK_BYTES
 from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage
 from engine.answer.recommendation import ENOUGH_SPEED, WORTH_A_CHANGE
-from engine.cli.main import _parsed, main
+from engine.cli.main import _parsed
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
@@ -24,6 +24,7 @@ from engine.prediction.intervals import (
 )
 from engine.prediction.speed_model import speed_model
 from engine.request import Assumptions
+from engine.tests.documented import assert_prints
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -90,9 +91,5 @@ def test_the_methods_page_has_the_engines_constants() -> None:
 def test_the_readme_example_is_the_commands_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "88")
     ((command, shown),) = re.findall(r"```console\n\$ memorymark (.*)\n([^`]*)```", README)
-    assert main(command.split()) == 0
-    printed = iter([line.rstrip() for line in capsys.readouterr().out.splitlines()])
-    for line in shown.splitlines():
-        assert line in ("", "…") or line in printed, f"not printed, or in another order: {line}"
+    assert_prints(command.split(), shown, monkeypatch, capsys)
