@@ -37,6 +37,8 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "completion_length": lambda count: f"answers of {count:,} tokens",
     "teacher": lambda name: f"teacher {name}",
     "kl_reference": lambda _: "KL penalty",
+    "rollout": lambda where: f"completions: {where}",
+    "steps_per_generation": lambda count: f"{count:,} batches per generation",
     "precomputed_reference": lambda _: "reference scored beforehand",
     "optimizer": str,
     "optimizer_in_backward": lambda _: "optimizer in backward",

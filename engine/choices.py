@@ -66,9 +66,21 @@ class Method(Choice):
         return 2 if self in (Method.DPO, Method.ORPO) else 1
 
     @property
+    def generates(self) -> bool:
+        """Whether the model learns from answers that it has just generated."""
+        return self is Method.GRPO
+
+    @property
     def refers(self) -> bool:
         """Whether each answer is scored by a frozen reference too."""
         return self in (Method.DPO, Method.KTO)
+
+
+class Rollout(Choice):
+    """Where GRPO's completions are generated."""
+
+    GENERATE = "generate", "generate: on this GPU, by transformers"
+    SERVER = "server", "server: on other GPUs, such as by vLLM"
 
 
 class Adapter(Choice):

@@ -19,6 +19,7 @@ from .choices import (
     Quantization,
     Recompute,
     ReduceDtype,
+    Rollout,
 )
 from .lengths import EXAMPLE
 from .models.diffusion import IMAGE_MULTIPLE
@@ -93,6 +94,7 @@ def _answer_is_too_long(workload: Workload) -> bool:
 
 _GIVEN = other_than(None)
 _NOT_GIVEN = one_of(None)
+_ANY = other_than()
 _NAMED = other_than(None, "")
 _ON = one_of(True)
 _OFF = one_of(False)
@@ -202,6 +204,24 @@ CONTRADICTIONS = (
         {"teacher": _NAMED},
         "no preset has this name; enter one that 'memorymark models' lists",
         lambda workload: workload.teacher not in PRESETS,
+    ),
+    Contradiction(
+        {"rollout": one_of(Rollout.SERVER), "method": other_than(Method.GRPO)},
+        "only GRPO generates its answers; choose generate",
+    ),
+    Contradiction(
+        {"steps_per_generation": other_than(1), "method": other_than(Method.GRPO)},
+        "only GRPO generates its answers; leave it at 1",
+    ),
+    Contradiction(
+        {
+            "steps_per_generation": _ANY,
+            "gradient_accumulation": other_than(1),
+            "method": one_of(Method.GRPO),
+            "rollout": one_of(Rollout.GENERATE),
+        },
+        "TRL generates for all micro-batches at once: enter the gradient accumulation here too",
+        lambda workload: workload.steps_per_generation < workload.gradient_accumulation,
     ),
     Contradiction(
         {"kl_reference": _ON, "method": other_than(Method.GRPO)},

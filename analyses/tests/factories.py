@@ -64,7 +64,8 @@ NEW_IN_TRIALS = (
     "operations_seconds",
 )  # fmt: skip
 NEW_IN_WORKLOADS = (
-    "method", "completion_length", "teacher", "kl_reference", "precomputed_reference",
+    "method", "completion_length", "teacher", "kl_reference", "rollout",
+    "steps_per_generation", "precomputed_reference",
     "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
     "cross_entropy", "recompute", "optimizer_in_backward", "activation_offload",
     "optimizer_offload",

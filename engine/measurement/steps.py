@@ -16,6 +16,7 @@ from ..script.program import Program
 from ..script.steps import ScriptSteps
 from ..step.batches import make_batch
 from ..step.evaluating import Evaluation, evaluate, evaluation_of
+from ..step.rollouts import Completions, completions_of, roll_out
 from ..step.training import Training, build_model, prepare, step_of
 from ..tracing.recorder import Recorded
 from ..tracing.trace import Trace
@@ -95,6 +96,8 @@ def out_of_memory_in(phase: str) -> str:
         "backward": "the backward pass",
         "optimizer": "the optimizer step",
         "evaluation": "evaluation",
+        "generation": "generation",
+        "cache": "generation, for keys and values",
         "outputs": "evaluation, which keeps the logits of all batches",
     }
     return f"out of memory in {places.get(phase, places[MODEL])}"
@@ -150,6 +153,7 @@ class WorkloadSteps:
         self._step = step_of(forward_only)
         self._training: Training | None = None
         self._evaluation: Evaluation | None = None
+        self._completions: Completions | None = None
         self._forward_only = forward_only
 
     def build(self, device: str) -> None:
@@ -158,6 +162,8 @@ class WorkloadSteps:
         self._training = prepare(self._workload, model)
         self._batch = make_batch(self._workload, self._batch_size)
         self._evaluation = None if self._forward_only else evaluation_of(self._workload)
+        if not self._forward_only:
+            self._completions = completions_of(self._workload, self._batch_size)
 
     @property
     def recorded(self) -> Training:
@@ -174,6 +180,9 @@ class WorkloadSteps:
         if self._evaluation is not None:
             evaluation, self._evaluation = self._evaluation, None
             evaluate(self.recorded, evaluation)
+        if self._completions is not None:
+            completions, self._completions = self._completions, None
+            roll_out(self.recorded, completions)
 
     def out_of_memory(self, error: BaseException) -> str:
         return out_of_memory_in(self._training.phase if self._training else MODEL)

@@ -34,6 +34,7 @@ from .host import offload_caveats
 from .lengths import about_lengths
 from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
+from .rollouts import rollout_caveats
 from .step_time import StepTime, ratio_noise
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
@@ -160,6 +161,7 @@ class Prediction:
             *cache_caveats(trained),
             *kernel_caveats(trained),
             *method_caveats(trained),
+            *rollout_caveats(trained, step),
             *paged_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]

@@ -20,6 +20,7 @@ from ..parallel.zero import cast_trained, computed_alone
 from ..step.batches import make_batch
 from ..step.evaluating import evaluate, evaluation_of
 from ..step.pipelining import Stage, cut
+from ..step.rollouts import completions_of, roll_out
 from ..step.training import Training, build_model, prepare, step_of
 from ..step.values_in_models import known_in_models
 from ..tracing.attention import NoKernel
@@ -98,6 +99,7 @@ def trace_model(
     """
     real_batch = make_batch(workload, batch_size)
     evaluation = None if forward_only else evaluation_of(workload)
+    completions = None if forward_only else completions_of(workload, batch_size)
     with among_gpus(workload, rank) as group, fake_device(behaviour) as mode:
         shared = group.spread(on_fake_tensors(model))
         training = prepare(computed_alone(workload), shared, predicting=True)
@@ -114,6 +116,9 @@ def trace_model(
         if evaluation is not None:
             evaluated = evaluation.with_batch(tree_map(mode.given, evaluation.batch))
             moves.insert(1, lambda: evaluate(training, evaluated))
+        if completions is not None:
+            prompted = completions.with_prompts(mode.given(completions.prompts))
+            moves.insert(1, lambda: roll_out(training, prompted))
         try:
             for move in moves:
                 recorder.record_step(move)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from ..choices import Method
+from ..choices import Method, Rollout
 from ..errors import InvalidInput
 from ..workload import Workload
 from .batches import Batch
@@ -133,7 +133,8 @@ def method_caveats(workload: Workload) -> list[str]:
         )
     if workload.method is Method.DISTILLATION:
         found.append("The teacher is frozen, without gradients, in the student's number format.")
-    if workload.method in (Method.GRPO, Method.DISTILLATION):
+    is_apart = workload.rollout is Rollout.SERVER or workload.method is Method.DISTILLATION
+    if workload.method in (Method.GRPO, Method.DISTILLATION) and is_apart:
         found.append(
             "This is the update. Completions are taken to be generated elsewhere, such as by a "
             "vLLM server."

@@ -14,6 +14,7 @@ from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.models.presets import Preset
 from engine.prediction.every_batch_size import trace_every_batch_size
+from engine.prediction.rollouts import rollout_caveats
 from engine.prediction.tracer import trace
 from engine.step import scoring
 from engine.step.divergence import divergences
@@ -51,6 +52,8 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
         ("mistral-7b", {"method": "kto", "precision": "bf16-mixed"}),
         ("mistral-7b", {"method": "kto", "precomputed_reference": True}),
         ("llama-3.2-1b", {"method": "grpo", "completion_length": 20}),
+        ("llama-3.2-1b", {"method": "grpo", "rollout": "server", "optimizer": "sgd"}),
+        ("llama-3.2-1b", {"method": "grpo", "steps_per_generation": 40, "optimizer": "sgd"}),
         ("gpt2", {"method": "grpo", "kl_reference": True, "precision": "bf16-true"}),
         (
             "llama-3.2-1b",
@@ -60,6 +63,7 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
                 "lora_rank": 4,
                 "precision": "bf16-mixed",
                 "gradient_accumulation": 2,
+                "steps_per_generation": 2,
                 "gradient_checkpointing": True,
             },
         ),
@@ -133,6 +137,8 @@ def test_a_reference_is_a_second_copy_unless_the_adapters_can_be_switched_off() 
         ({"method": "distillation"}, "teacher"),
         ({"method": "distillation", "teacher": "qwen9"}, "teacher"),
         ({"teacher": "gpt2"}, "teacher"),
+        ({"method": "grpo", "gradient_accumulation": 2}, "steps_per_generation"),
+        ({"rollout": "server"}, "rollout"),
     ],
 )
 def test_what_does_not_combine_is_refused(fields: dict[str, Any], wrong: str) -> None:
@@ -179,3 +185,12 @@ def test_divergences_are_those_of_all_logits() -> None:
         (apart * torch.linspace(0, 1, 70)).sum().backward()
     torch.testing.assert_close(given[0].grad, given[2].grad)
     torch.testing.assert_close(given[1].grad, given[3].grad)
+
+
+@pytest.mark.parametrize(("batches", "decides"), [(1, "the update"), (400, "generation")])
+def test_the_phase_that_decides_is_told(batches: int, decides: str) -> None:
+    workload = small_workload(
+        "llama-3.2-1b", method="grpo", completion_length=20, steps_per_generation=batches
+    )
+    (told,) = rollout_caveats(workload, trace(workload, 2, None))
+    assert told.startswith(f"Of generation and update, {decides} needs more memory")

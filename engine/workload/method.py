@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import Method
+from ..choices import Method, Rollout
 from ..fields import Described, Group, Interval
 from ..models.tasks import LARGEST_SEQUENCE_LENGTH
 
@@ -55,6 +55,25 @@ class LearningMethod:
             Group.METHOD,
         ),
     ] = False
+    rollout: Annotated[
+        Rollout,
+        Described(
+            "Completions",
+            "Where GRPO's completions are generated: here between updates, or on other GPUs.",
+            Group.METHOD,
+        ),
+    ] = Rollout.GENERATE
+    steps_per_generation: Annotated[
+        int,
+        Interval(ge=1, le=1024),
+        Described(
+            "Batches per generation",
+            "How many batches GRPO generates at once. In TRL it is the gradient accumulation "
+            "unless set (steps_per_generation).",
+            Group.METHOD,
+            unit="batches",
+        ),
+    ] = 1
     precomputed_reference: Annotated[
         bool,
         Described(
