@@ -172,6 +172,10 @@ CONTRADICTIONS = (
         "answers are not predicted on shards; choose ddp or none",
     ),
     Contradiction(
+        {"method": _OF_ANSWERS, "pipeline_parallel": other_than(1)},
+        "answers are not predicted in a pipeline; choose sft, or 1 stage",
+    ),
+    Contradiction(
         {"method": _OF_ANSWERS, "tensor_parallel": other_than(1)},
         "answers are not predicted with split layers; choose sft, or 1 GPU for a model",
     ),
