@@ -43,6 +43,9 @@ def cut(model: Any, index: int, count: int) -> torch.nn.Module:
     end = None if index == count - 1 else each * (index + 1)
     base.layers = base.layers[each * index : end]
     if index > 0:
+        if getattr(model, "_require_grads_hooks", None):  # of the embeddings, for checkpointing
+            model.disable_input_require_grads()
+            model._require_grads_hooks = []
         base.embed_tokens = None
     if index < count - 1:
         base.norm = torch.nn.Identity()

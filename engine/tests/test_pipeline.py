@@ -71,8 +71,10 @@ def test_a_micro_batch_more_is_a_buffer_more() -> None:
     assert 0 < more - fewer < 1.1 * HIDDEN_BYTES
 
 
-def test_the_answer_is_computed_and_has_the_bubble() -> None:
-    request = AnalysisRequest(workload=staged(), gpu="a100-80gb", current_batch_size=2)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_answer_is_computed_and_has_the_bubble(checkpointing: bool) -> None:
+    workload = staged(gradient_checkpointing=checkpointing)
+    request = AnalysisRequest(workload=workload, gpu="a100-80gb", current_batch_size=2)
     result = analyze_predicted(request, lambda _: None)
     assert result.source is Source.COMPUTED
     assert {trial.source for trial in result.trials} == {Source.COMPUTED}
