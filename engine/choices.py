@@ -24,6 +24,7 @@ class Optimizer(Choice):
     PAGED_ADAMW = "paged-adamw", "AdamW, paged (bitsandbytes)"
     PAGED_ADAMW_8BIT = "paged-adamw-8bit", "AdamW, paged and 8-bit (bitsandbytes)"
     SCHEDULE_FREE_ADAMW = "schedule-free-adamw", "AdamW, schedule-free"
+    ADAM_MINI = "adam-mini", "Adam-mini"
     MUON = "muon", "Muon for hidden matrices, AdamW for the rest"
     ADAFACTOR = "adafactor", "Adafactor"
     LION = "lion", "Lion"

@@ -117,6 +117,7 @@ _NOT_ON_SHARDS = one_of(
     Optimizer.ADAMW_8BIT,
     Optimizer.PAGED_ADAMW,
     Optimizer.PAGED_ADAMW_8BIT,
+    Optimizer.ADAM_MINI,
     Optimizer.MUON,
 )
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
@@ -505,7 +506,10 @@ CONTRADICTIONS = (
         lambda workload: not workload.preset.caches(workload.task),
     ),
     Contradiction(
-        {"optimizer_in_backward": _ON, "optimizer": one_of(Optimizer.NONE, Optimizer.MUON)},
+        {
+            "optimizer_in_backward": _ON,
+            "optimizer": one_of(Optimizer.NONE, Optimizer.MUON, Optimizer.ADAM_MINI),
+        },
         "there is one optimizer for each weight; switch it off or choose adamw",
     ),
     Contradiction(
@@ -527,6 +531,10 @@ CONTRADICTIONS = (
     Contradiction(
         {"optimizer_in_backward": _ON, "parallelism": other_than(Parallelism.NONE)},
         "gradients are averaged among the GPUs first; switch it off or use one GPU",
+    ),
+    Contradiction(
+        {"optimizer": one_of(Optimizer.ADAM_MINI), "lora_rank": _GIVEN},
+        "Adam-mini looks for heads, which LoRA's matrices do not have; choose adamw",
     ),
     Contradiction(
         {"optimizer": _NOT_ON_SHARDS, "parallelism": one_of(Parallelism.FSDP)},

@@ -47,6 +47,7 @@ _TORCH_OPTIMIZERS: Mapping[Optimizer, str] = {
     Optimizer.ADAMW_8BIT: "bitsandbytes.optim.AdamW8bit(model.parameters())",
     Optimizer.PAGED_ADAMW: "bitsandbytes.optim.PagedAdamW(model.parameters())",
     Optimizer.PAGED_ADAMW_8BIT: "bitsandbytes.optim.PagedAdamW8bit(model.parameters())",
+    Optimizer.ADAM_MINI: "adam_mini.Adam_mini(model.named_parameters())",
     Optimizer.MUON: "memorymark.step.optimizers.muon_with_adamw(model, lr=1e-3)",
     Optimizer.SCHEDULE_FREE_ADAMW: "schedulefree.AdamWScheduleFree(model.parameters())",
     Optimizer.ADAFACTOR: "transformers.Adafactor(model.parameters())",

@@ -355,6 +355,7 @@ _STATES = {
     Optimizer.ADAMW: 2,
     Optimizer.ADAMW_FOREACH: 2,
     Optimizer.SCHEDULE_FREE_ADAMW: 2,
+    Optimizer.ADAM_MINI: 1,
     Optimizer.MUON: 1,
     Optimizer.LION: 1,
     Optimizer.SGD_MOMENTUM: 1,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.step.batches import make_batch
+from engine.step.optimizers.adam_mini import adam_mini
 from engine.step.optimizers.schedule_free import ScheduleFreeAdamW
 from engine.step.training import Training, build_model, prepare, training_step
 from engine.tests.conftest import small_workload
@@ -65,3 +66,16 @@ def test_schedule_free_adamw_is_that_of_schedulefree(model: str) -> None:
         return cast(torch.optim.Optimizer, optimizer)
 
     assert_same(model, lambda t: ScheduleFreeAdamW(parameters(t), lr=RATE), published)
+
+
+@pytest.mark.parametrize(("model", "heads", "kv"), [("gpt2", 4, 4), ("mistral-7b", 4, 2)])
+def test_adam_mini_is_that_of_adam_mini(model: str, heads: int, kv: int) -> None:
+    package: Any = pytest.importorskip("adam_mini")
+
+    def published(training: Training) -> torch.optim.Optimizer:
+        named = training.model.named_parameters()
+        sizes = {"dim": 64, "n_heads": heads, "n_kv_heads": kv}
+        optimizer = package.Adam_mini(named, lr=RATE, verbose=False, **sizes)
+        return cast(torch.optim.Optimizer, optimizer)
+
+    assert_same(model, lambda t: adam_mini(t.model, lr=RATE), published)

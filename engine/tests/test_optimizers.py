@@ -26,7 +26,7 @@ REAL = [o for o in Optimizer if o not in (Optimizer.NONE, *OF_BITSANDBYTES)]
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize("optimizer", REAL)
 def test_every_optimizer_trains(optimizer: Optimizer) -> None:
-    workload = small_workload("bert", optimizer=optimizer, mode="eval")
+    workload = small_workload("gpt2", optimizer=optimizer, mode="eval")
     training = prepare(workload, build_model(workload))
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
     training_step(training, make_batch(workload, 2))
@@ -196,3 +196,10 @@ def test_an_optimizer_in_backward_needs_gradients_one_by_one(fields: dict[str, A
     with pytest.raises(InvalidInput) as raised:
         Workload("bert", optimizer_in_backward=True, **fields)
     assert list(raised.value.fields) == ["optimizer_in_backward"]
+
+
+@pytest.mark.usefixtures("small_models")
+def test_adam_mini_refuses_what_it_has_no_rows_for() -> None:
+    workload = small_workload("bert", optimizer="adam-mini")
+    with pytest.raises(InvalidInput, match=r"embeddings.layernorm.weight is no matrix"):
+        prepare(workload, build_model(workload))

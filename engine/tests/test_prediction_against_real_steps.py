@@ -107,6 +107,12 @@ def test_the_peak_is_equal_to_the_byte_however_it_is_trained(
     assert predicted == measured
 
 
+@pytest.mark.parametrize("model", ["gpt2", "mistral-7b"])
+def test_the_peak_is_equal_to_the_byte_with_adam_mini(model: str) -> None:
+    predicted, measured = predicted_and_measured(small_workload(model, optimizer="adam-mini"))
+    assert predicted == measured
+
+
 def test_gradients_do_not_all_exist_where_the_optimizer_is_in_backward() -> None:
     usual, released = (
         trace(small_workload("gpt2", optimizer_in_backward=one, sequence_length=2), 1, None)

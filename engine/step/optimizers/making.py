@@ -9,6 +9,7 @@ import torch
 
 from ...choices import Optimizer
 from ...workload import Workload
+from .adam_mini import adam_mini
 from .bitsandbytes_adamw import AdamWLayout, bitsandbytes_adamw
 from .in_backward import InBackward, Make
 from .lion import Lion
@@ -41,6 +42,8 @@ def make_optimizer(
         return None
     if workload.optimizer is Optimizer.MUON:
         return muon_with_adamw(model, lr=_LEARNING_RATE)
+    if workload.optimizer is Optimizer.ADAM_MINI:
+        return adam_mini(model, lr=_LEARNING_RATE)
     make = (_MAKERS if predicting else _MAKERS | _RUN)[workload.optimizer]
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if workload.optimizer_offload:
