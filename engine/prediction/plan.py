@@ -64,6 +64,9 @@ def plan(
         return _plan(request, emit, experience, traced or KeptTraces())
 
 
+_OF_BITSANDBYTES = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
+
+
 def _plan(
     request: AnalysisRequest, emit: Emit, experience: Experience, traced: TraceRequest
 ) -> Plan:
@@ -73,10 +76,11 @@ def _plan(
     for caveat in warned:
         emit(Log(caveat, "warning"))
     assumed = []
-    if here is not None or request.workload.optimizer is Optimizer.ADAMW_8BIT:
+    if here is not None or request.workload.optimizer in _OF_BITSANDBYTES:
         assumed.append(
-            "The kernel of 8-bit AdamW is assumed to be bound by memory bandwidth, with one launch "
-            "per parameter. bitsandbytes also waits for each launch, which is not predicted."
+            "The kernels of bitsandbytes' AdamW are assumed to be bound by memory bandwidth, with "
+            "one launch per parameter. bitsandbytes also waits for each launch, which is not "
+            "predicted."
         )
     correction = UNCORRECTED if here is None else experience.of(request.workload, here.name)
     climb, learned = None, []
