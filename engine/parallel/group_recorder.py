@@ -14,9 +14,9 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
-from ..tracing.operations import COPY, ON_HOST, WAITING_COPY, cost, operator_name, tensors_in
+from ..tracing.operations import cost, operator_name, tensors_in
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
-from ..tracing.trace import Category, Operation
+from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Category, Operation
 from .offload import HostTensors
 
 _c10d = torch.ops.c10d

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..tracing.operations import COPY, ON_HOST, WAITING_COPY
-from ..tracing.trace import Trace
+from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Trace
 
 LINK_BYTES_PER_SECOND = 0.75 * 31.5e9
 """Assumed of copies between the GPU and pinned memory of the host: three quarters of PCIe 4.0 with

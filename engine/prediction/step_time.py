@@ -18,8 +18,7 @@ from functools import cache
 from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE
 from ..choices import Precision
 from ..gpus import Gpu
-from ..tracing.operations import COPY, ON_HOST, WAITING_COPY
-from ..tracing.trace import Operation
+from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Operation
 from .host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
 from .intervals import RelativeRange, step_time_range
 from .kernels import Format, kernel_of, kind_of

@@ -19,8 +19,7 @@ from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.operations import COPY, ON_HOST, WAITING_COPY
-from engine.tracing.trace import Trace
+from engine.tracing.trace import COPY, ON_HOST, WAITING_COPY, Trace
 from engine.workload import Workload
 
 A10 = cuda_behaviour(8.6)

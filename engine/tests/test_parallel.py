@@ -32,9 +32,8 @@ from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.operations import COPY
 from engine.tracing.recorder import MemoryRecorder
-from engine.tracing.trace import Category, Trace
+from engine.tracing.trace import COPY, Category, Trace
 from engine.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]

@@ -18,8 +18,7 @@ from operator import attrgetter
 from ..allocator.caching import ALLOCATE, FREE
 from .alignment import Labels, NotRepeating, aligned, between
 from .blocks import Run
-from .operations import ON_HOST
-from .trace import Operation, Trace
+from .trace import ON_HOST, Operation, Trace
 
 _BACKWARD = "backward"  # goes from the last block to the first
 _OVER_ALL = tuple(

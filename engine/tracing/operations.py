@@ -42,13 +42,6 @@ _ASKING = torch.ops.aten._local_scalar_dense
 OWN_KERNELS = "memorymark"
 """Namespace of operators that stand for kernels that PyTorch does not have."""
 
-ON_HOST = "host."
-"""Begins the name of an operation that runs on the host, where something is offloaded."""
-COPY = "link.copy"
-"""The name of a copy between the GPU and the host, beside its kernels."""
-WAITING_COPY = "link.waiting_copy"
-"""The name of one that the kernels wait for."""
-
 own_products: dict[Any, tuple[int, int]] = {}
 """Of those that stand for products of rows with the rows of a weight: the places of both among
 their arguments."""

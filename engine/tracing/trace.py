@@ -38,6 +38,14 @@ class Category(StrEnum):
     CACHE = "cache"
 
 
+ON_HOST = "host."
+"""Begins the name of an operation that runs on the host, where something is offloaded."""
+COPY = "link.copy"
+"""The name of a copy between the GPU and the host, beside its kernels."""
+WAITING_COPY = "link.waiting_copy"
+"""The name of one that the kernels wait for."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """One kernel's worth of work.
