@@ -230,7 +230,7 @@ CONTRADICTIONS = (
     ),
     Contradiction(
         {"kl_reference": _ON, "method": other_than(Method.GRPO)},
-        "only GRPO does without; leave it off",
+        "only GRPO leaves the choice; leave it off",
     ),
     Contradiction(
         {
