@@ -56,6 +56,7 @@ def test_a_model_without_a_sequence_is_refused() -> None:
         longest_sequence(replace(request_of(), workload=small_workload("resnet")), lambda _: None)
 
 
+@pytest.mark.slow
 def test_generating_says_how_many_and_how_long() -> None:
     request = request_of()
     found = predict_generation(request, Texts(256, 64), lambda _: None)
