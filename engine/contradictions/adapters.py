@@ -1,0 +1,48 @@
+"""What adapters and quantized weights do not combine with."""
+
+from __future__ import annotations
+
+from ..choices import Adapter
+from ..models.tasks import Task
+from .contradiction import (
+    GIVEN,
+    NAMED,
+    NOT_GIVEN,
+    ON,
+    QUANTIZED,
+    Contradiction,
+    is_of_a_package,
+    one_of,
+)
+
+ADAPTERS = (
+    Contradiction(
+        {"frozen_backbone": ON, "lora_rank": GIVEN},
+        "LoRA freezes the backbone already; choose one of the two",
+    ),
+    Contradiction(
+        {"adapter": one_of(Adapter.DORA), "lora_rank": NOT_GIVEN},
+        "DoRA needs a LoRA rank too",
+    ),
+    Contradiction(
+        {"adapter": one_of(Adapter.DORA), "quantization": QUANTIZED},
+        "DoRA on 4-bit weights is not predicted; choose lora or no quantization",
+    ),
+    Contradiction(
+        {"modules_to_save": NAMED, "lora_rank": NOT_GIVEN},
+        "without LoRA all modules are trained; leave it empty or set a LoRA rank",
+    ),
+    Contradiction(
+        {"modules_to_save": NAMED, "task": one_of(Task.TEXT_TO_IMAGE)},
+        "diffusers' scripts train adapters alone; leave it empty",
+    ),
+    Contradiction(
+        {"quantization": QUANTIZED},
+        "4-bit weights are not predicted for models of {workload.preset.package}; choose none",
+        is_of_a_package,
+    ),
+    Contradiction(
+        {"quantization": QUANTIZED, "lora_rank": NOT_GIVEN},
+        "4-bit weights are not trained themselves; set a LoRA rank too",
+    ),
+)

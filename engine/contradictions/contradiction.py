@@ -1,0 +1,73 @@
+"""Two or more settings that cannot stand together, and the values that they concern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..choices import Batching, CrossEntropy, Method, Quantization
+
+if TYPE_CHECKING:
+    from ..workload import Workload
+
+
+@dataclass(frozen=True)
+class Values:
+    """Some values of a field, or all but some."""
+
+    named: tuple[object, ...]
+    are_excluded: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        return (value in self.named) is not self.are_excluded
+
+
+def one_of(*values: object) -> Values:
+    return Values(values)
+
+
+def other_than(*values: object) -> Values:
+    return Values(values, are_excluded=True)
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Settings that cannot stand together.
+
+    Attributes:
+        settings: Values of fields, by their names; the first is the field to change.
+        message: What to do. Only with ``model_is`` may it name the workload's fields, in braces.
+        model_is: What else has to hold, which the fields alone do not tell.
+    """
+
+    settings: Mapping[str, Values]
+    message: str
+    model_is: Callable[[Workload], bool] | None = None
+
+    @property
+    def field(self) -> str:
+        """The field to change."""
+        return next(iter(self.settings))
+
+    def holds(self, workload: Workload) -> bool:
+        """Whether a workload has all of these settings."""
+        return all(
+            getattr(workload, name) in values for name, values in self.settings.items()
+        ) and (self.model_is is None or self.model_is(workload))
+
+
+def is_of_a_package(workload: Workload) -> bool:
+    return bool(workload.preset.package)
+
+
+GIVEN = other_than(None)
+NOT_GIVEN = one_of(None)
+ANY = other_than()
+NAMED = other_than(None, "")
+ON = one_of(True)
+OFF = one_of(False)
+OF_ANSWERS = other_than(Method.SFT)
+VARIES = other_than(Batching.FIXED)
+IN_PARTS = other_than(CrossEntropy.MODEL)
+QUANTIZED = other_than(Quantization.NONE)

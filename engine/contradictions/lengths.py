@@ -1,0 +1,56 @@
+"""What batches of different lengths do not combine with."""
+
+from __future__ import annotations
+
+from ..choices import Attention, Batching
+from ..lengths import EXAMPLE
+from ..models.tasks import Task
+from .contradiction import GIVEN, NOT_GIVEN, OF_ANSWERS, VARIES, Contradiction, one_of, other_than
+
+_PADS = one_of(Batching.LONGEST, Batching.BUCKETED, Batching.MAX_TOKENS)
+_IN_ONE_ROW = one_of(Batching.PADDING_FREE)
+_CAUSAL = Task.CAUSAL_LANGUAGE_MODELLING
+_TEXTS = (
+    Task.SEQUENCE_CLASSIFICATION,
+    Task.TOKEN_CLASSIFICATION,
+    Task.MASKED_LANGUAGE_MODELLING,
+    _CAUSAL,
+)
+
+LENGTHS = (
+    Contradiction(
+        {"attention": one_of(Attention.FLASH), "batching": _PADS},
+        "padding needs a mask, which FlashAttention does not take here; choose sdpa, or packed",
+    ),
+    Contradiction(
+        {"batching": VARIES, "sample_lengths": NOT_GIVEN},
+        f"enter the lengths of your samples too, such as {EXAMPLE}",
+    ),
+    Contradiction(
+        {"sample_lengths": GIVEN, "batching": one_of(Batching.FIXED)},
+        "batches of a fixed length do not depend on it; choose how samples are batched too",
+    ),
+    Contradiction(
+        {"batching": VARIES, "task": other_than(*_TEXTS, None)},
+        "samples of this task are predicted with one length; choose fixed",
+    ),
+    Contradiction(
+        {"batching": VARIES, "method": OF_ANSWERS},
+        "answers are predicted with one length; choose fixed or sft",
+    ),
+    Contradiction(
+        {"batching": _IN_ONE_ROW, "attention": other_than(Attention.FLASH)},
+        "without FlashAttention one row needs a mask of its square; choose flash, or packed",
+    ),
+    Contradiction(
+        {"batching": _IN_ONE_ROW, "eval_batch_size": GIVEN},
+        "evaluation is not predicted in one row; leave its batch size out, or choose packed",
+    ),
+    Contradiction(
+        {
+            "batching": one_of(Batching.PACKED, Batching.PADDING_FREE),
+            "task": other_than(_CAUSAL, None),
+        },
+        "only language models train on such rows; choose longest or bucketed",
+    ),
+)

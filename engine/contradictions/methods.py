@@ -1,0 +1,109 @@
+"""What a language model learns from, and what that does not combine with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..choices import Method, Parallelism, Rollout
+from ..models.presets import PRESETS
+from ..models.tasks import Task
+from .contradiction import (
+    ANY,
+    GIVEN,
+    NAMED,
+    NOT_GIVEN,
+    OF_ANSWERS,
+    ON,
+    Contradiction,
+    one_of,
+    other_than,
+)
+
+if TYPE_CHECKING:
+    from ..workload import Workload
+
+
+def _answer_is_too_long(workload: Workload) -> bool:
+    return (workload.completion_length or 0) >= (workload.sequence_length or 0)
+
+
+METHODS = (
+    Contradiction(
+        {"method": OF_ANSWERS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING, None)},
+        "only for causal language modelling; choose sft",
+    ),
+    Contradiction(
+        {
+            "method": OF_ANSWERS,
+            "parallelism": other_than(Parallelism.NONE, Parallelism.DDP),
+        },
+        "answers are not predicted on shards; choose ddp or none",
+    ),
+    Contradiction(
+        {"method": OF_ANSWERS, "pipeline_parallel": other_than(1)},
+        "answers are not predicted in a pipeline; choose sft, or 1 stage",
+    ),
+    Contradiction(
+        {"method": OF_ANSWERS, "tensor_parallel": other_than(1)},
+        "answers are not predicted with split layers; choose sft, or 1 GPU for a model",
+    ),
+    Contradiction(
+        {"compile": ON, "method": OF_ANSWERS},
+        "a compiled step is only measured with sft; leave it off",
+    ),
+    Contradiction(
+        {"use_cache": ON, "method": OF_ANSWERS},
+        "TRL switches the cache off in training; leave it empty",
+    ),
+    Contradiction(
+        {"completion_length": GIVEN, "method": one_of(Method.SFT)},
+        "only for a method that scores answers; leave it empty",
+    ),
+    Contradiction(
+        {"completion_length": GIVEN, "sequence_length": GIVEN},
+        "an answer needs a prompt: enter less than the sequence length",
+        _answer_is_too_long,
+    ),
+    Contradiction(
+        {"teacher": NAMED, "method": other_than(Method.DISTILLATION)},
+        "only distillation has a teacher; leave it empty",
+    ),
+    Contradiction(
+        {"teacher": NOT_GIVEN, "method": one_of(Method.DISTILLATION)},
+        "distillation needs a teacher; enter a preset, such as qwen3-8b",
+    ),
+    Contradiction(
+        {"teacher": NAMED},
+        "no preset has this name; enter one that 'memorymark models' lists",
+        lambda workload: workload.teacher not in PRESETS,
+    ),
+    Contradiction(
+        {"rollout": one_of(Rollout.SERVER), "method": other_than(Method.GRPO)},
+        "only GRPO generates its answers; choose generate",
+    ),
+    Contradiction(
+        {"steps_per_generation": other_than(1), "method": other_than(Method.GRPO)},
+        "only GRPO generates its answers; leave it at 1",
+    ),
+    Contradiction(
+        {
+            "steps_per_generation": ANY,
+            "gradient_accumulation": other_than(1),
+            "method": one_of(Method.GRPO),
+            "rollout": one_of(Rollout.GENERATE),
+        },
+        "TRL generates for all micro-batches at once: enter the gradient accumulation here too",
+        lambda workload: workload.steps_per_generation < workload.gradient_accumulation,
+    ),
+    Contradiction(
+        {"kl_reference": ON, "method": other_than(Method.GRPO)},
+        "only GRPO leaves the choice; leave it off",
+    ),
+    Contradiction(
+        {
+            "precomputed_reference": ON,
+            "method": other_than(*(method for method in Method if method.refers)),
+        },
+        "this method has no reference; leave it off or choose dpo or kto",
+    ),
+)

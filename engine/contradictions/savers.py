@@ -1,0 +1,95 @@
+"""What saves memory, and what that does not combine with."""
+
+from __future__ import annotations
+
+from ..choices import Method, Optimizer, Parallelism, Precision, Recompute
+from ..models.tasks import Task
+from .contradiction import IN_PARTS, OFF, ON, Contradiction, is_of_a_package, one_of, other_than
+
+SAVERS = (
+    Contradiction(
+        {"checkpoint_every": other_than(1), "gradient_checkpointing": OFF},
+        "without gradient checkpointing no layer is recomputed; switch it on or leave this at 1",
+    ),
+    Contradiction(
+        {"recompute": other_than(Recompute.ALL)},
+        "models of {workload.preset.package} recompute all of a layer; choose all",
+        is_of_a_package,
+    ),
+    Contradiction(
+        {"recompute": other_than(Recompute.ALL), "gradient_checkpointing": OFF},
+        "without gradient checkpointing nothing is recomputed; switch it on or choose all",
+    ),
+    Contradiction(
+        {"optimizer_offload": ON, "optimizer": other_than(Optimizer.ADAMW)},
+        "on the host AdamW is predicted, torchao's default; choose adamw or switch it off",
+    ),
+    Contradiction(
+        {"optimizer_offload": ON, "optimizer_in_backward": ON},
+        "the host updates weights after backward; switch one of the two off",
+    ),
+    Contradiction(
+        {"optimizer_offload": ON, "precision": one_of(Precision.FP16_MIXED)},
+        "the gradient scaler cannot reach gradients on the host; choose bf16-mixed",
+    ),
+    Contradiction(
+        {"optimizer_offload": ON, "parallelism": other_than(Parallelism.NONE)},
+        "torchao's optimizer on the host is for one GPU; choose fsdp with cpu_offload instead",
+    ),
+    Contradiction(
+        {"activation_offload": ON, "parallelism": other_than(Parallelism.NONE)},
+        "activations on the host are predicted for one GPU; leave it off or choose none",
+    ),
+    Contradiction(
+        {"activation_offload": ON},
+        "models of {workload.preset.package} are not predicted with it; leave it off",
+        is_of_a_package,
+    ),
+    Contradiction(
+        {"cross_entropy": IN_PARTS, "parallelism": one_of(Parallelism.FSDP, Parallelism.ZERO_3)},
+        "a loss in parts is not predicted with fsdp; choose model, or ddp",
+    ),
+    Contradiction(
+        {"cross_entropy": IN_PARTS, "tensor_parallel": other_than(1)},
+        "a loss in parts is not predicted with a head that is split; choose model",
+    ),
+    Contradiction(
+        {"recompute": other_than(Recompute.ALL), "tensor_parallel": other_than(1)},
+        "layers that are split are not predicted with it; choose all",
+    ),
+    Contradiction(
+        {"cross_entropy": IN_PARTS, "method": other_than(Method.SFT)},
+        "the losses of preferences are not predicted in parts; choose model",
+    ),
+    Contradiction(
+        {"cross_entropy": IN_PARTS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING)},
+        "only causal language models have their loss in parts; choose model",
+    ),
+    Contradiction(
+        {
+            "optimizer_in_backward": ON,
+            "optimizer": one_of(Optimizer.NONE, Optimizer.MUON, Optimizer.ADAM_MINI),
+        },
+        "there is one optimizer for each weight; switch it off or choose adamw",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": ON, "method": other_than(Method.SFT)},
+        "TRL's trainers step after the backward pass; switch it off",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": ON, "task": one_of(Task.TEXT_TO_IMAGE)},
+        "diffusers' scripts step after the backward pass; switch it off",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": ON, "gradient_accumulation": other_than(1)},
+        "gradients add up over micro-batches, so they have to exist; switch one of the two off",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": ON, "precision": one_of(Precision.FP16_MIXED)},
+        "the gradient scaler looks at all gradients before a step; choose bf16-mixed",
+    ),
+    Contradiction(
+        {"optimizer_in_backward": ON, "parallelism": other_than(Parallelism.NONE)},
+        "gradients are averaged among the GPUs first; switch it off or use one GPU",
+    ),
+)
