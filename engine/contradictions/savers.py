@@ -62,7 +62,7 @@ SAVERS = (
         "the losses of preferences are not predicted in parts; choose model",
     ),
     Contradiction(
-        {"cross_entropy": IN_PARTS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING)},
+        {"cross_entropy": IN_PARTS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING, None)},
         "only causal language models have their loss in parts; choose model",
     ),
     Contradiction(

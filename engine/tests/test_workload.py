@@ -5,6 +5,7 @@ import json
 import pytest
 
 from engine.choices import Optimizer, Precision
+from engine.contradictions import CONTRADICTIONS
 from engine.errors import InvalidInput
 from engine.models.tasks import Task
 from engine.workload import Workload
@@ -122,3 +123,8 @@ def test_missing_tasks_and_labels_are_the_models_own() -> None:
     assert Workload("bert", task=Task.TOKEN_CLASSIFICATION).label_count == 9
     given = {"model": "gpt2", "task": "sequence-classification", "label_count": "7"}
     assert Workload.parse(given).label_count == 7
+
+
+def test_a_task_that_is_left_to_the_model_contradicts_nothing() -> None:
+    # A Hub model's task is empty until its config is fetched, and the form's until it is chosen.
+    assert all(None not in one.settings["task"] for one in CONTRADICTIONS if "task" in one.settings)
