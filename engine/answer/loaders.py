@@ -1,4 +1,4 @@
-"""The lines of a training script that make batches of samples of different lengths."""
+"""The lines of a training script for batches of samples that differ in length."""
 
 from __future__ import annotations
 

@@ -35,8 +35,13 @@ def computed_alone(workload: Workload) -> Workload:
     """How one GPU computes with ZeRO: DeepSpeed's engine casts the whole model to bf16."""
     if workload.parallelism not in ZERO:
         return workload
-    alone = {"parallelism": Parallelism.NONE, "world_size": 1, "reduce_bucket_size": None}
-    return replace(workload, precision=Precision.BF16_TRUE, **alone)  # type: ignore[arg-type]
+    return replace(
+        workload,
+        precision=Precision.BF16_TRUE,
+        parallelism=Parallelism.NONE,
+        world_size=1,
+        reduce_bucket_size=None,
+    )
 
 
 def cast_trained(model: torch.nn.Module, workload: Workload) -> torch.nn.Module:

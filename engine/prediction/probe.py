@@ -105,7 +105,7 @@ def predict_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
 def _predict_stage(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
     """The step of a pipeline, as computed from one stage: all stages take as long as this one.
 
-    With M micro-batches and S stages, a stage works for M of M + S - 1 slots and waits in the
+    With M micro-batches and S stages, a stage is busy in M of M + S - 1 slots and waits in the
     others (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2).
     """
     stages, micro_batches = workload.pipeline_parallel, workload.gradient_accumulation

@@ -1,4 +1,4 @@
-"""What else a training run does with the GPU: evaluation between its steps."""
+"""Evaluation between the steps of a training run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_SAMPLES = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Phases:
-    """What else a training run does with the GPU: evaluation between its steps."""
+    """Evaluation between the steps of a training run."""
 
     eval_batch_size: Annotated[
         int | None,
