@@ -1,7 +1,7 @@
 """The fields of a request, each described once, next to its type.
 
 A field of :class:`engine.workload.Workload`, :class:`engine.request.Request` or
-:class:`engine.request.Assumptions` carries a :class:`Described` in its annotation. The command
+:class:`engine.assumptions.Assumptions` carries a :class:`Described` in its annotation. The command
 line, the form, the API's schema, the settings shown with a result, the command that repeats it and
 the columns of the history are derived from these, so a new field is added in one place.
 

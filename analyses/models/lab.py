@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
-from engine.request import Assumptions
+from engine.assumptions import Assumptions
 
 
 class LabSettings(models.Model):

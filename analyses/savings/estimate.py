@@ -21,8 +21,8 @@ from analyses.formatting import (
 )
 from engine.answer import economics
 from engine.answer.energy import power_in
+from engine.assumptions import Assumptions
 from engine.errors import InvalidInput
-from engine.request import Assumptions
 from engine.result import AnalysisResult, Energy, Savings, Source
 
 LABELS = {

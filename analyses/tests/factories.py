@@ -31,8 +31,9 @@ from analyses.stored_result import result_columns
 from engine import result as engine_result
 from engine.answer import economics
 from engine.answer.energy import power_in
+from engine.assumptions import Assumptions
 from engine.gpus import GIB, GPUS
-from engine.request import AnalysisRequest, Assumptions
+from engine.request import AnalysisRequest
 from engine.result import (
     AnalysisResult,
     GlobalBatch,

@@ -16,7 +16,8 @@ from drf_spectacular.validation import validate_schema
 from rest_framework.test import APIClient
 
 from analyses.api.problems import KINDS
-from engine.request import AnalysisRequest, Assumptions
+from engine.assumptions import Assumptions
+from engine.request import AnalysisRequest
 from engine.workload import Workload
 
 CHECKED_IN = Path(settings.BASE_DIR) / "docs" / "openapi.yaml"

@@ -20,7 +20,7 @@ from analyses.savings.estimate import (
     with_assumptions,
 )
 from analyses.tests.factories import make_analysis, make_result
-from engine.request import Assumptions
+from engine.assumptions import Assumptions
 from engine.result import AnalysisResult, Comparison, Savings, Source
 
 HTMX = {"HX-Request": "true"}

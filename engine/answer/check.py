@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..assumptions import Assumptions
 from ..errors import DoesNotFit, InvalidInput
 from ..models.config import read_config_file
 from ..parsing import positive_number, shown
-from ..request import AnalysisRequest, Assumptions
+from ..request import AnalysisRequest
 from ..result import AnalysisResult, Source, Trial
 from ..workload import Workload
 

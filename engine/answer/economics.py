@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-from ..request import Assumptions
+from ..assumptions import Assumptions
 from ..result import Comparison, Energy, Savings, Source
 from .energy import Power
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from ..request import Assumptions
+from ..assumptions import Assumptions
 from ..result import GlobalBatch
 from ..workload import Workload
 from .ladder import Rung

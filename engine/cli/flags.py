@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..assumptions import Assumptions
 from ..fields import Field, Group, described_fields
 from ..gpus import ANY, LOCAL
-from ..request import FIELDS, Assumptions
+from ..request import FIELDS
 from ..workload import Workload
 
 PUBLISHED_GPU = "a10"

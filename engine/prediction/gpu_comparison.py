@@ -10,9 +10,10 @@ from typing import Protocol
 from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
+from ..assumptions import Assumptions
 from ..errors import InvalidInput
 from ..gpus import GIB, GPUS, Gpu
-from ..request import Assumptions, Request
+from ..request import Request
 from ..result import Trial
 from .intervals import memory_range
 from .limits import Limits, find_limits

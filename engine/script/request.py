@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import software
+from ..assumptions import Assumptions
 from ..border import read
 from ..errors import InvalidInput
 from ..fields import described_fields
 from ..gpus import ANY, LOCAL
 from ..parsing import collect
-from ..request import FIELDS, Assumptions, Request
+from ..request import FIELDS, Request
 from ..workload import LARGEST_ACCUMULATION
 from .factory import Factory
 from .live import Live

@@ -10,9 +10,10 @@ import pytest
 from engine.answer.conclusion import Findings, conclude, decision, verdict
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
+from engine.assumptions import Assumptions
 from engine.choices import Optimizer
 from engine.models.presets import PRESETS
-from engine.request import AnalysisRequest, Assumptions
+from engine.request import AnalysisRequest
 from engine.result import GpuFacts, Source, Trial
 from engine.workload import Workload
 

@@ -13,6 +13,7 @@ from benchmarks.results.documents import ROOT, documents
 from engine.allocator.pools import BLOCK_BYTES
 from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage
 from engine.answer.recommendation import ENOUGH_SPEED, WORTH_A_CHANGE
+from engine.assumptions import Assumptions
 from engine.cli.main import _parsed
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
@@ -23,7 +24,6 @@ from engine.prediction.intervals import (
     read_residuals,
 )
 from engine.prediction.speed_model import speed_model
-from engine.request import Assumptions
 from engine.tests.documented import assert_prints
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

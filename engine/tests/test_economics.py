@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.answer.economics import Speedup, Verdict, savings, speedup
-from engine.request import Assumptions
+from engine.assumptions import Assumptions
 from engine.result import Source
 
 SPEEDS = st.floats(1e-3, 1e6)

@@ -16,8 +16,8 @@ from engine.answer.energy import (
     power_of,
     power_share,
 )
+from engine.assumptions import Assumptions
 from engine.gpus import GPUS
-from engine.request import Assumptions
 from engine.result import Energy, GpuFacts, MeasuredOn, Source, Trial
 
 USE = Assumptions(hours_per_run=10, runs_per_year=100, grid_co2e_grams_per_kwh=500)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.assumptions import Assumptions
 from engine.errors import InvalidInput
 from engine.parsing import collect
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, Assumptions, as_flags
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, as_flags
 from engine.workload import Workload
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
