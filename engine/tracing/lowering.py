@@ -24,6 +24,7 @@ from .attention import (
     keeping_attention_kernels,
 )
 from .autocast import autocast_operators
+from .decompositions import workspace_bytes
 from .operations import is_matrix_product
 from .recorder import Temporary
 from .recurrent import recurrent_kernels, recurrent_operators
@@ -132,6 +133,8 @@ class CudaTemporaries:
             yield Temporary(args[6].nbytes)  # log_beta, like log_alpha (cuda/LossCTC.cu)
         elif func in _SUMMING_IN_FP32:
             yield from _flash_attention_backward(*args[1:3])
+        elif (size := workspace_bytes(func, args)) > 0:
+            yield Temporary(size)
 
 
 def _efficient_attention_backward(

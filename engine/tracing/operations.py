@@ -46,7 +46,7 @@ own_products: dict[Any, tuple[int, int]] = {}
 """Of those that stand for products of rows with the rows of a weight: the places of both among
 their arguments."""
 
-_NAMESPACES = ("aten", OWN_KERNELS)
+_NAMESPACES = ("aten", "bitsandbytes", OWN_KERNELS)
 
 
 @cache

@@ -275,7 +275,7 @@ class MemoryRecorder(TorchDispatchMode):
         """Sort an optimizer's state, by parameter, or that of several."""
         for key, value in state.items():
             owner = self._modules.owner(key) if isinstance(key, torch.Tensor) else ""
-            for tensor in tensors_in(value):
+            for tensor in (*tensors_in(value), *_in_objects(value)):
                 self._sort_into(tensor, Category.OPTIMIZER_STATE, owner)
 
     def sort_into(self, tensor: torch.Tensor, category: Category) -> None:
@@ -333,6 +333,14 @@ class MemoryRecorder(TorchDispatchMode):
                 activation = categories[tensor] is Category.ACTIVATIONS
                 if kind == FREE and activation and tensor in made:
                     categories[tensor] = Category.TEMPORARIES
+
+
+def _in_objects(state: Any) -> Iterator[torch.Tensor]:
+    """The tensors of what some optimizers keep beside tensors: projectors, preconditioners."""
+    if isinstance(state, dict):
+        for value in state.values():
+            if not isinstance(value, torch.Tensor) and hasattr(value, "__dict__"):
+                yield from tensors_in(vars(value))
 
 
 def _frees_in_order(events: list[tuple[int, int]]) -> list[tuple[int, int]]:

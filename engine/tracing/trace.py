@@ -38,6 +38,16 @@ class Category(StrEnum):
     CACHE = "cache"
 
 
+ENCODING, PROMPT, TOKEN, GROWTH = "encoding", "prompt", "token", "cache"
+"""The phases of generating text: an encoder reads, or images are; the prompts are read; a token is
+read, with the length of the cache behind a space; the cache is made longer."""
+
+
+def is_generating(phase: str) -> bool:
+    """Whether a phase of a trace is one of generating text."""
+    return phase in (ENCODING, PROMPT, GROWTH) or phase.startswith(f"{TOKEN} ")
+
+
 ON_HOST = "host."
 """Begins the name of an operation that runs on the host, where something is offloaded."""
 COPY = "link.copy"
@@ -201,6 +211,14 @@ class Trace:
             live += -self.sizes[tensor] if kind == FREE else self.sizes[tensor]
             peak = max(peak, live) if index >= self.last_step else live
         return peak
+
+    def held_between_steps(self) -> dict[Category, int]:
+        """Bytes of what is alive when the last step begins, by what it is for."""
+        held = dict.fromkeys(Category, 0)
+        for kind, tensor in self.events[: self.last_step]:
+            size = self.sizes[tensor]
+            held[self.categories[tensor]] += -size if kind == FREE else size
+        return held
 
     def peak_by_phase(self) -> dict[str, int]:
         """Most bytes alive at once in each phase, by its name."""

@@ -7,11 +7,13 @@ from .in_backward import updating_in_backward
 from .making import make_optimizer
 from .muon import muon_with_adamw
 from .on_host import OnHost
+from .refreshes import refresh_caveats
 
 __all__ = [
     "OnHost",
     "make_optimizer",
     "muon_with_adamw",
     "paged_caveats",
+    "refresh_caveats",
     "updating_in_backward",
 ]

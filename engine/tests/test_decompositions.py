@@ -1,0 +1,67 @@
+"""What decompositions take on a GPU, and how sure that is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.gpus import GPUS
+from engine.prediction.probe import predict_trial
+from engine.prediction.tracer import trace
+from engine.result import Source
+from engine.tests.conftest import small_workload
+from engine.tracing.decompositions import peak_interval, workspace_bytes
+from engine.tracing.lowering import cuda_behaviour
+
+pytestmark = pytest.mark.usefixtures("small_models")
+
+SVD = torch.ops.aten._linalg_svd.default
+EIGH = torch.ops.aten._linalg_eigh.default
+QR = torch.ops.aten.linalg_qr.default
+
+
+@pytest.mark.parametrize(
+    ("func", "shape", "expected"),
+    [
+        (SVD, (40, 10), 4 * (40 * 10 + 4 * 100 + 70 + 262 * 40)),
+        (SVD, (10, 40), 4 * (40 * 10 + 4 * 100 + 70 + 262 * 40)),
+        (EIGH, (10, 10), 4 * (200 + 60 + 1)),
+        (QR, (10, 10), 4 * 33 * 10),
+        (torch.ops.aten.mm.default, (10, 10), 0),
+    ],
+)
+def test_workspaces_are_as_large_as_those_of_lapack(
+    func: object, shape: tuple[int, int], expected: int
+) -> None:
+    assert workspace_bytes(func, (torch.zeros(shape),)) == expected
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "source"),
+    [
+        ("galore", Source.COMPUTED),
+        ("galore-8bit", Source.COMPUTED),
+        ("soap", Source.COMPUTED),
+        ("apollo", Source.PREDICTED),
+        ("shampoo", Source.PREDICTED),
+        ("adamw", Source.PREDICTED),
+    ],
+)
+def test_a_peak_with_a_decomposition_is_computed(optimizer: str, source: Source) -> None:
+    gpu = GPUS["a100-80gb"]
+    workload = small_workload("bert", optimizer=optimizer)
+    step = trace(workload, 1, cuda_behaviour(gpu.compute_capability))
+    trial = predict_trial(workload, gpu, step)
+    lower, higher = peak_interval(step)
+    assert trial.source is source
+    assert bool(higher) == (source is Source.COMPUTED)
+    assert 0 <= lower <= higher
+
+
+def test_a_decomposition_below_the_peak_leaves_it_predicted() -> None:
+    """Where activations decide, no workspace matters."""
+    gpu = GPUS["a100-80gb"]
+    workload = small_workload("bert", optimizer="galore")
+    step = trace(workload, 512, cuda_behaviour(gpu.compute_capability))
+    assert peak_interval(step) == (0, 0)
+    assert predict_trial(workload, gpu, step).source is Source.PREDICTED

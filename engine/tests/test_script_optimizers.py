@@ -1,0 +1,144 @@
+"""Scripts with optimizers of packages that project gradients or decompose matrices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.script.request import ScriptRequest
+from engine.script.trace import trace_script
+from engine.script_analysis import predict_script
+from engine.tests.scripts import A10, written
+from engine.tracing.decompositions import peak_interval
+
+SCRIPT = """
+import torch
+from torch import nn
+{imported}
+
+def make_step(batch_size):
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)).cuda()
+    projected = [model[0].weight, model[2].weight]
+    others = [model[0].bias, model[2].bias]
+    settings = dict(rank=8, update_proj_gap=200, proj_type="std", scale=1.0)
+    optimizer = {made}
+    x = torch.randn(batch_size, 64).cuda()
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    return step
+"""
+WEIGHTS = 2 * 64 * 256
+BIASES = 64 + 256
+LOW_RANK = 4 * (2 * BIASES + 2 * 2 * 8 * 256)
+"""Bytes of two moments: of the biases, and of two matrices of rank 8 by 256."""
+
+
+@pytest.mark.parametrize(
+    ("package", "made", "state_bytes", "every"),
+    [
+        (
+            "galore_torch",
+            "GaLoreAdamW([dict(params=others), dict(params=projected, **settings)])",
+            LOW_RANK,
+            200,
+        ),
+        (
+            "galore_torch",
+            "GaLoreAdamW8bit([dict(params=others), dict(params=projected, **settings)])",
+            4 * 2 * BIASES + 2 * 2 * 8 * 256 // 2,
+            200,
+        ),
+        (
+            "apollo_torch",
+            'APOLLOAdamW([dict(params=others), dict(params=projected, proj="random", '
+            'scale_type="channel", **settings)])',
+            LOW_RANK,
+            200,
+        ),
+        (
+            "pytorch_optimizer",
+            "SOAP(model.parameters())",
+            4 * (2 * (WEIGHTS + BIASES) + 2 * 2 * (64**2 + 256**2)),
+            10,
+        ),
+    ],
+    ids=["galore", "galore-8bit", "apollo", "soap"],
+)
+def test_a_script_with_an_optimizer_of_a_package_is_traced(
+    folder: Path, package: str, made: str, state_bytes: int, every: int
+) -> None:
+    pytest.importorskip(package)
+    imported = f"from {package} import {made.split('(')[0]}"
+    found = trace_script(written(folder, SCRIPT.format(imported=imported, made=made)), 4, A10)
+    assert found.peak_by_category()[0] > state_bytes + 2 * 4 * (WEIGHTS + BIASES)
+    assert f"anew every {every:,} steps" in " ".join(found.caveats)
+    assert bool(peak_interval(found)[1]) == (package != "apollo_torch")
+
+
+def test_shampoo_says_what_the_trace_did_not_meet(folder: Path) -> None:
+    pytest.importorskip("pytorch_optimizer")
+    made = "ScalableShampoo(model.parameters())"
+    code = SCRIPT.format(imported="from pytorch_optimizer import ScalableShampoo", made=made)
+    found = trace_script(written(folder, code), 4, A10)
+    assert "computes its preconditioners every 1,000 steps" in " ".join(found.caveats)
+
+
+DECOMPOSED = """
+import torch
+from torch import nn
+
+class Decomposed(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            torch.linalg.svd(parameter.grad, full_matrices=False)
+
+def make_step(batch_size):
+    model = nn.Linear(512, 512, bias=False)
+    optimizer = Decomposed(model.parameters())
+    x = torch.randn(batch_size, 512)
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    return step
+"""
+
+
+def test_an_answer_says_what_is_assumed_of_a_decomposition_at_the_peak(folder: Path) -> None:
+    factory = written(folder, DECOMPOSED)
+    request = ScriptRequest(factory, gpu="a10", current_batch_size=4)
+    caveats = predict_script(request, lambda _: None).caveats
+    assert any("cuSOLVER does not document its workspace" in caveat for caveat in caveats)
+
+
+LIMITED = """
+import torch
+from torch import nn
+
+class Limited(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            limit = max(torch.norm(parameter.grad), 1.01) / 1.01
+            parameter.add_(parameter.grad / limit, alpha=-0.1)
+
+def make_step(batch_size):
+    model = nn.Linear(64, 64)
+    optimizer = Limited(model.parameters())
+    x = torch.randn(batch_size, 64)
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    return step
+"""
+
+
+def test_a_single_number_of_an_optimizer_may_be_a_tensor_or_not(folder: Path) -> None:
+    """As in APOLLO's limit on the growth of norms: it is no memory that counts."""
+    found = trace_script(written(folder, LIMITED), 4, A10)
+    assert "Other placeholders give the same memory" in " ".join(found.caveats)

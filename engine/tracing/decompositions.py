@@ -1,0 +1,88 @@
+"""What decompositions of matrices take on a GPU besides their results.
+
+PyTorch calls cuSOLVER for them (native/cuda/linalg/BatchLinearAlgebraLib.cpp). cuSOLVER tells the
+size of a workspace only on a GPU, and its documentation gives no formula, so the sizes are those
+that LAPACK documents for the same task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from .trace import Category, Trace
+
+_aten = torch.ops.aten
+
+_SVD = _aten._linalg_svd.default
+_EIGH = _aten._linalg_eigh.default
+_QR = _aten.linalg_qr.default
+_MAKERS = {str(one._overloadpacket) for one in (_SVD, _EIGH, _QR)}
+
+_ROWS_OF_SVD = 262
+"""Of a matrix of 3 by 2^20 complex numbers, cuSOLVER (CUDA 12.8) asked for 4.10 GiB: 262 numbers
+for each column (https://github.com/pytorch/pytorch/pull/155811)."""
+_QR_BLOCK = 32
+"""Columns that LAPACK's geqrf and orgqr work on at once."""
+_FACTORS = (0, 3)
+"""Of an assumed workspace there may be none, or so many times as much; nothing published tells."""
+
+ASSUMED = (
+    "cuSOLVER does not document its workspace: LAPACK's is assumed, and the range of memory covers "
+    "none to three times as much. Step times leave the decompositions out."
+)
+"""What an answer says where a decomposition decides."""
+
+
+def workspace_bytes(func: Any, args: tuple[Any, ...]) -> int:
+    """The bytes that a decomposition takes while it runs; 0 of another operator.
+
+    * An SVD works on a copy of the matrix (``svd_cusolver``), with what LAPACK's gesdd takes for
+      all k singular vectors of both sides, 4k² + 7k numbers.
+    * ``eigh`` works in the tensor of its result, with syevd's 2n² + 6n + 1.
+    * QR works in the tensor of Q, with n numbers and a block of columns.
+
+    Args:
+        func: The operator.
+        args: Its arguments; the first is the matrix.
+    """
+    if func not in (_SVD, _EIGH, _QR):
+        return 0
+    matrix: torch.Tensor = args[0]
+    rows, columns = matrix.shape[-2:]
+    short, long = sorted((rows, columns))
+    width = matrix.element_size()
+    if func is _SVD:
+        work = 4 * short**2 + 7 * short + _ROWS_OF_SVD * long
+        return int(width * (matrix.numel() + work))
+    if func is _EIGH:
+        return int(width * (2 * rows**2 + 6 * rows + 1))
+    return int(width * (1 + _QR_BLOCK) * columns)
+
+
+def peak_interval(trace: Trace) -> tuple[int, int]:
+    """How much lower and higher the peak of a trace may be than it is, in bytes.
+
+    Both are 0 where no decomposition is at the peak or may come to be.
+    """
+    unsure = [
+        tensor
+        for tensor, maker in enumerate(trace.makers)
+        if maker in _MAKERS and trace.categories[tensor] is Category.WORKSPACES
+    ]
+    if not unsure:
+        return 0, 0
+    peak = trace.peak_by_category()[0]
+    low, high = (_with_workspaces(trace, unsure, factor) for factor in _FACTORS)
+    return peak - low.peak_by_category()[0], high.peak_by_category()[0] - peak
+
+
+def _with_workspaces(trace: Trace, tensors: Iterable[int], factor: int) -> Trace:
+    """The trace with some of its tensors so many times as large."""
+    sizes = list(trace.sizes)
+    for tensor in tensors:
+        sizes[tensor] *= factor
+    return replace(trace, sizes=sizes)
