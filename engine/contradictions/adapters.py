@@ -26,7 +26,7 @@ ADAPTERS = (
     ),
     Contradiction(
         {"adapter": one_of(Adapter.DORA), "quantization": QUANTIZED},
-        "DoRA on 4-bit weights is not predicted; choose lora or no quantization",
+        "DoRA on quantized weights is not predicted; choose lora or no quantization",
     ),
     Contradiction(
         {"modules_to_save": NAMED, "lora_rank": NOT_GIVEN},
@@ -38,11 +38,11 @@ ADAPTERS = (
     ),
     Contradiction(
         {"quantization": QUANTIZED},
-        "4-bit weights are not predicted for models of {workload.preset.package}; choose none",
+        "quantized weights are not predicted for models of {workload.preset.package}; choose none",
         is_of_a_package,
     ),
     Contradiction(
         {"quantization": QUANTIZED, "lora_rank": NOT_GIVEN},
-        "4-bit weights are not trained themselves; set a LoRA rank too",
+        "quantized weights are not trained themselves; set a LoRA rank too",
     ),
 )

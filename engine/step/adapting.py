@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from ..choices import Adapter, Parallelism, Quantization
+from ..choices import Adapter, Quantization
 from ..errors import EngineError, InvalidInput
 from ..models.tasks import Task
 from ..workload import Workload
 from .checkpointing import check_embeddings, checkpoint
-from .quantizing import QuantizedLayout, adapted_layout, quantize
+from .quantizing import adapted_layouts, quantize
 
 _PEFT_TASKS = {
     "sequence-classification": "SEQ_CLS",
@@ -27,13 +27,16 @@ _TRAINED_WHOLE = ".*(classifier|score)"
 adapt them too, and ``all-linear`` excludes only one of them, and not for every task."""
 
 
-def adapt(model: Any, workload: Workload, *, predicting: bool) -> torch.nn.Module:
+def adapt(
+    model: Any, workload: Workload, *, predicting: bool, sharded: bool = False
+) -> torch.nn.Module:
     """The model as the workload trains it: attention, checkpointing, LoRA, a frozen backbone.
 
     Args:
         model: A transformers model, on the host.
         workload: What to change.
         predicting: Whether its steps are traced and never run.
+        sharded: Whether GPUs divide the weights.
 
     Raises:
         InvalidInput: If the model cannot be trained that way.
@@ -44,8 +47,13 @@ def adapt(model: Any, workload: Workload, *, predicting: bool) -> torch.nn.Modul
     if workload.frozen_backbone:
         _freeze(model, workload)
     if workload.quantization is not Quantization.NONE:
-        sharded = workload.parallelism is Parallelism.FSDP
-        quantize(model, workload.precision, sharded=sharded, predicting=predicting)
+        quantize(
+            model,
+            workload.quantization,
+            workload.precision,
+            sharded=sharded,
+            predicting=predicting,
+        )
     if workload.lora_rank is not None:
         if workload.gradient_checkpointing and workload.task is not Task.TEXT_TO_IMAGE:
             check_embeddings(model, workload)
@@ -123,8 +131,8 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
         use_dora=workload.adapter is Adapter.DORA,
         task_type=task_type,
     )
-    if any(isinstance(module, QuantizedLayout) for module in model.modules()):
-        config._register_custom_module({QuantizedLayout: adapted_layout()})
+    if workload.quantization is not Quantization.NONE:
+        config._register_custom_module(adapted_layouts())
     try:
         with warnings.catch_warnings():
             # peft uses a deprecated name in transformers; both projects know.
@@ -142,3 +150,8 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
                 f"{workload.preset.display_name}; enter module names, or all-linear"
             }
         ) from error
+
+
+def without_adapters(model: Any) -> Any:
+    """The model of transformers, which peft may have wrapped."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

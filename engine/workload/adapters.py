@@ -55,8 +55,8 @@ class Adapters:
         Quantization,
         Described(
             "Quantization",
-            "How the frozen weights below LoRA are kept. nf4 keeps linear layers in 4 bits, as "
-            "bitsandbytes does for QLoRA.",
+            "How bitsandbytes keeps the frozen linear layers below LoRA: in 4 bits as for QLoRA "
+            "(nf4), with scales of 32 bits (nf4-single, fp4), or in 8 bits as LLM.int8.",
             Group.ADAPTERS,
         ),
     ] = Quantization.NONE
