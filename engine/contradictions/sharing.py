@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from ..choices import ZERO, Method, Optimizer, Parallelism, Precision, ReduceDtype
+from typing import TYPE_CHECKING
+
+from ..choices import (
+    ZERO,
+    Attention,
+    Method,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Quantization,
+    ReduceDtype,
+    Rotation,
+)
 from ..models.tasks import Task
 from .contradiction import (
     GIVEN,
     IN_PARTS,
+    NAMED,
     ON,
     QUANTIZED,
     VARIES,
@@ -15,6 +28,9 @@ from .contradiction import (
     one_of,
     other_than,
 )
+
+if TYPE_CHECKING:
+    from ..workload import Workload
 
 _CAUSAL = Task.CAUSAL_LANGUAGE_MODELLING
 _FOR_ZERO = (
@@ -27,6 +43,8 @@ _FOR_ZERO = (
     Optimizer.ADAGRAD,
 )
 """Those that treat each number alone, so that DeepSpeed may flatten weights for them."""
+_DEGREES = ("tensor_parallel", "pipeline_parallel")
+"""By which a model is in parts on several GPUs."""
 _NOT_IN_PARTS: tuple[tuple[str, Values], ...] = (
     ("lora_rank", GIVEN),
     ("method", other_than(Method.SFT)),
@@ -40,6 +58,17 @@ _NOT_IN_PARTS: tuple[tuple[str, Values], ...] = (
     ("optimizer_in_backward", ON),
 )
 """What is not predicted where GPUs have parts of a model."""
+_IN_CONTEXT = ("lora_rank", "cpu_offload")
+"""Of these, what is predicted where they have parts of a sequence."""
+
+
+def _are_no_layers_of_stages(workload: Workload) -> bool:
+    try:
+        layers = workload.layers_of_stages
+    except ValueError:
+        return True
+    return len(layers) != workload.pipeline_parallel or min(layers) < 1
+
 
 SHARING = (
     Contradiction(
@@ -50,45 +79,116 @@ SHARING = (
         {
             "parallelism": one_of(Parallelism.NONE),
             "world_size": other_than(1),
-            "tensor_parallel": one_of(1),
-            "pipeline_parallel": one_of(1),
+            **dict.fromkeys((*_DEGREES, "context_parallel"), one_of(1)),
         },
         "choose ddp, fsdp or zero-3 to share among several GPUs",
     ),
+    *(
+        Contradiction(
+            {"parallelism": one_of(Parallelism.NONE), degree: other_than(1)},
+            "choose fsdp for the GPUs beyond those that have parts of the model",
+            lambda workload: workload.data_parallel > 1,
+        )
+        for degree in _DEGREES
+    ),
+    *(
+        Contradiction(
+            {
+                "parallelism": other_than(Parallelism.NONE, Parallelism.FSDP),
+                degree: other_than(1),
+            },
+            "parts of a model go with fsdp only; choose fsdp, or none if no GPUs are left over",
+        )
+        for degree in _DEGREES
+    ),
+    *(
+        Contradiction(
+            {"parallelism": one_of(Parallelism.FSDP), degree: other_than(1)},
+            "no GPUs are left over to shard among; choose none or more GPUs",
+            lambda workload: workload.weight_sharers == 1,
+        )
+        for degree in _DEGREES
+    ),
+    *(
+        Contradiction(
+            {degree: other_than(1)},
+            "enter numbers whose product divides the number of GPUs",
+            lambda workload: workload.world_size % workload.parts_of_model != 0,
+        )
+        for degree in (*_DEGREES, "context_parallel")
+    ),
     Contradiction(
-        {"parallelism": one_of(Parallelism.NONE), "tensor_parallel": other_than(1)},
-        "choose fsdp for the GPUs beyond those that split the model",
-        lambda workload: workload.data_parallel > 1,
+        {"sequence_parallel": ON, "pipeline_parallel": other_than(1)},
+        "transformers' stages need the whole sequence; leave it off",
+    ),
+    Contradiction(
+        {"pipeline_parallel": other_than(1), "context_parallel": other_than(1)},
+        "transformers' stages need the whole sequence; leave one of the two at 1",
     ),
     Contradiction(
         {
-            "parallelism": other_than(Parallelism.NONE, Parallelism.FSDP),
-            "tensor_parallel": other_than(1),
+            "parallelism": other_than(Parallelism.DDP, Parallelism.FSDP),
+            "context_parallel": other_than(1),
         },
-        "it does not take split layers here; choose fsdp, or none if no GPUs are left over",
+        "GPUs with parts of the same sequences share the weights; choose fsdp, or ddp",
     ),
     Contradiction(
-        {"parallelism": one_of(Parallelism.FSDP), "tensor_parallel": other_than(1)},
-        "no GPUs are left over to shard among; choose none or more GPUs",
-        lambda workload: workload.data_parallel == 1,
+        {"sequence_length": GIVEN, "context_parallel": other_than(1)},
+        "enter a multiple of twice the context parallel GPUs, which have two pieces of a sequence "
+        "each",
+        lambda workload: (workload.sequence_length or 0) % (2 * workload.context_parallel) != 0,
     ),
     Contradiction(
-        {"tensor_parallel": other_than(1)},
-        "enter a number that divides the number of GPUs",
-        lambda workload: workload.world_size % workload.tensor_parallel != 0,
+        {"context_parallel": other_than(1), "task": other_than(_CAUSAL, None)},
+        "only causal language models are predicted with it; leave it at 1",
     ),
     Contradiction(
-        {"parallelism": other_than(Parallelism.NONE), "pipeline_parallel": other_than(1)},
-        "a pipeline is predicted alone; choose none",
+        {"context_rotation": other_than(Rotation.ALL_GATHER), "context_parallel": one_of(1)},
+        "without context parallelism nothing goes around; choose allgather",
+    ),
+    *(
+        Contradiction(
+            {name: values, "context_parallel": other_than(1)},
+            "not predicted where GPUs have parts of a sequence; leave it as it is by default",
+        )
+        for name, values in (
+            *((name, values) for name, values in _NOT_IN_PARTS if name not in _IN_CONTEXT),
+            ("attention", other_than(Attention.SDPA, Attention.FLASH)),
+        )
     ),
     Contradiction(
-        {"tensor_parallel": other_than(1), "pipeline_parallel": other_than(1)},
-        "a pipeline is predicted alone; leave one of the two at 1",
+        {"parallelism": other_than(Parallelism.FSDP), "expert_parallel": other_than(1)},
+        "transformers divides experts among GPUs that shard the rest; choose fsdp",
+    ),
+    *(
+        Contradiction(
+            {"expert_parallel": other_than(1), degree: other_than(1)},
+            "experts are predicted beside fsdp alone; leave one of the two at 1",
+        )
+        for degree in (*_DEGREES, "context_parallel")
     ),
     Contradiction(
-        {"pipeline_parallel": other_than(1)},
-        "a pipeline is predicted alone; enter as many stages as GPUs",
-        lambda workload: workload.world_size != workload.pipeline_parallel,
+        {"expert_parallel": other_than(1), "parallelism": one_of(Parallelism.FSDP)},
+        "enter a number that divides that of the GPUs among which fsdp shards",
+        lambda workload: workload.shard_count % workload.expert_parallel != 0,
+    ),
+    Contradiction(
+        {"expert_load": other_than(100), "expert_parallel": one_of(1)},
+        "without expert parallelism no GPU gets more tokens than another; leave it at 100",
+    ),
+    Contradiction(
+        {"expert_load": other_than(100), "expert_parallel": other_than(1)},
+        "no GPU gets more than all tokens; enter at most 100 for each expert parallel GPU",
+        lambda workload: workload.expert_load > 100 * workload.expert_parallel,
+    ),
+    Contradiction(
+        {"stage_layers": NAMED, "pipeline_parallel": one_of(1)},
+        "there are no stages; leave it empty or enter their number",
+    ),
+    Contradiction(
+        {"stage_layers": NAMED},
+        "enter a whole number above 0 for each stage, separated by commas",
+        _are_no_layers_of_stages,
     ),
     Contradiction(
         {"task": other_than(_CAUSAL, None), "pipeline_parallel": other_than(1)},
@@ -103,7 +203,7 @@ SHARING = (
             {name: values, degree: other_than(1)},
             "not predicted for a model in parts on several GPUs; leave it as it is by default",
         )
-        for degree in ("tensor_parallel", "pipeline_parallel")
+        for degree in (*_DEGREES, "expert_parallel")
         for name, values in _NOT_IN_PARTS
     ),
     Contradiction(
@@ -112,11 +212,14 @@ SHARING = (
     ),
     Contradiction(
         {"sequence_parallel": ON, "sequence_length": GIVEN},
-        "the tensor parallel GPUs have to divide the sequence length; leave it off or change one",
-        lambda workload: (workload.sequence_length or 0) % workload.tensor_parallel != 0,
+        "the GPUs have to divide the sequence length evenly; leave it off or change one",
+        lambda workload: (
+            (workload.sequence_length or 0) % (workload.tensor_parallel * workload.context_parallel)
+            != 0
+        ),
     ),
     Contradiction(
-        {"world_size": one_of(1), "parallelism": other_than(Parallelism.NONE)},
+        {"world_size": one_of(1), "parallelism": other_than(Parallelism.NONE, *ZERO)},
         "give the number of GPUs that share the work, 2 or more",
     ),
     *(
@@ -128,24 +231,41 @@ SHARING = (
             ("reshard_after_forward", GIVEN),
             ("reduce_dtype", other_than(ReduceDtype.GATHERED)),
             ("shard_size", GIVEN),
-            ("cpu_offload", ON),
         )
+    ),
+    Contradiction(
+        {"cpu_offload": ON, "parallelism": other_than(Parallelism.FSDP, Parallelism.ZERO_3)},
+        "only fsdp and zero-3 divide weights; leave it off, or with zero-1 and zero-2 offload the "
+        "optimizer",
+    ),
+    Contradiction(
+        {"cpu_offload": ON, "parallelism": one_of(*ZERO), "optimizer": other_than(Optimizer.ADAMW)},
+        "DeepSpeed's optimizer on the host is predicted as AdamW; choose adamw or leave it off",
     ),
     Contradiction(
         {"reduce_bucket_size": GIVEN, "parallelism": other_than(*ZERO)},
         "only zero-1, zero-2 and zero-3 have it; leave it empty or choose one of them",
     ),
     Contradiction(
+        {"overlap_comm": ON, "parallelism": other_than(Parallelism.ZERO_1, Parallelism.ZERO_2)},
+        "only zero-1 and zero-2 make a second bucket for it; leave it off or choose one of them",
+    ),
+    Contradiction(
         {"precision": other_than(Precision.BF16_MIXED), "parallelism": one_of(*ZERO)},
         "DeepSpeed is predicted with weights in bf16 and fp32 copies; choose bf16-mixed",
     ),
     Contradiction(
-        {"tensor_parallel": other_than(1), "parallelism": one_of(*ZERO)},
-        "split layers are not predicted with ZeRO; choose fsdp",
+        {
+            "quantization": one_of(Quantization.INT8),
+            "parallelism": one_of(Parallelism.FSDP, Parallelism.ZERO_3),
+        },
+        "bitsandbytes' 8-bit layers hold on to whole weights, which cannot be divided; choose nf4, "
+        "or ddp",
     ),
     Contradiction(
-        {"quantization": QUANTIZED, "parallelism": one_of(*ZERO)},
-        "4-bit weights are not predicted with ZeRO; choose fsdp or ddp",
+        {"cpu_offload": ON, "quantization": QUANTIZED, "parallelism": one_of(*ZERO)},
+        "ZeRO 3 takes more GPU memory for quantized weights with offload than without, says PEFT's "
+        "guide, and not how much; leave it off or choose fsdp",
     ),
     Contradiction(
         {"optimizer": other_than(*_FOR_ZERO), "parallelism": one_of(*ZERO)},
@@ -159,9 +279,14 @@ SHARING = (
         {"shard_size": GIVEN, "parallelism": one_of(Parallelism.FSDP)},
         "enter a number that divides the number of GPUs and is smaller, or leave it empty",
         lambda workload: (
-            workload.shard_size == workload.data_parallel
-            or workload.data_parallel % (workload.shard_size or 1) != 0
+            workload.shard_size == workload.weight_sharers
+            or workload.weight_sharers % (workload.shard_size or 1) != 0
         ),
+    ),
+    Contradiction(
+        {"shard_size": GIVEN, "context_parallel": other_than(1)},
+        "enter a multiple of the context parallel GPUs",
+        lambda workload: (workload.shard_size or 0) % workload.context_parallel != 0,
     ),
     Contradiction(
         {"gradient_as_bucket_view": ON, "parallelism": other_than(Parallelism.DDP)},

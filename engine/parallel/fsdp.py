@@ -8,7 +8,7 @@ stream, so the recorder notes the stream in which a tensor is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -52,15 +52,7 @@ def shard(model: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> torch
     Raises:
         InvalidInput: If the model cannot be sharded.
     """
-    low = _MIXED.get(workload.precision)
-    reduced = _REDUCED.get(workload.reduce_dtype, low)
-    options: dict[str, Any] = {
-        "mesh": mesh[_data_axes(workload)],
-        "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=reduced),
-        "reshard_after_forward": workload.reshard_after_forward,
-    }
-    if workload.cpu_offload:
-        options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
+    options = _options(workload, mesh)
     try:
         for module in (*repeated_blocks(model), model):
             _check_formats(module)
@@ -71,14 +63,55 @@ def shard(model: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> torch
     return model
 
 
+def shard_experts(holders: Sequence[Any], workload: Workload, mesh: DeviceMesh) -> None:
+    """Shard modules that hold experts, each by itself; before the model that they are a part of.
+
+    Their gradients are divided by the batches of all GPUs, whose tokens they saw, as transformers
+    does (``apply_fully_sharded_data_parallelism``).
+
+    Args:
+        holders: The modules. They are changed.
+        workload: As for :func:`shard`.
+        mesh: The GPUs with the same experts, as for :func:`shard`.
+    """
+    for holder in holders:
+        fully_shard(holder, **_options(workload, mesh))
+        holder.set_gradient_divide_factor(float(workload.weight_sharers))
+        if mesh["shard"].size() > 1:
+            holder.set_force_sum_reduction_for_comms(True)
+
+
+def _options(workload: Workload, mesh: DeviceMesh) -> dict[str, Any]:
+    low = gathered_format(workload)
+    reduced = _REDUCED.get(workload.reduce_dtype, low)
+    options: dict[str, Any] = {
+        "mesh": mesh[_data_axes(workload)],
+        "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=reduced),
+        "reshard_after_forward": workload.reshard_after_forward,
+    }
+    if workload.cpu_offload:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
+    return options
+
+
+def gathered_format(workload: Workload) -> torch.dtype | None:
+    """The number format of gathered weights; ``None`` where it is that of the shards."""
+    return _MIXED.get(workload.precision)
+
+
 def mesh_of(workload: Workload, device: str) -> DeviceMesh:
-    """The GPUs, in groups: which hold copies, which hold shards, and which split each layer."""
-    groups = workload.data_parallel // workload.shard_count
+    """The GPUs: which have a stage, which hold copies and shards of it, and which split layers."""
+    groups = workload.weight_sharers // workload.shard_count
     with unset_fake_temporarily():  # a mesh needs real values
         return init_device_mesh(
             device,
-            (groups, workload.shard_count, workload.tensor_parallel),
-            mesh_dim_names=("replicate", "shard", "tensor"),
+            (
+                workload.pipeline_parallel,
+                groups,
+                workload.shard_count,
+                workload.tensor_parallel,
+            ),
+            mesh_dim_names=("stage", "replicate", "shard", "tensor"),
         )
 
 
@@ -208,5 +241,5 @@ _CONCATENATE = DeviceMesh._concatenate
 
 
 def _first_chunk(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:
-    """The chunk of the first GPU, which is the only one asked for."""
-    return [tensor.narrow(dim, 0, -(-tensor.size(dim) // count))]
+    """The chunk of the first GPU, which no other exceeds, for whichever is asked for."""
+    return [tensor.narrow(dim, 0, -(-tensor.size(dim) // count))] * count

@@ -17,17 +17,28 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
+from torch.distributed.tensor._redistribute import _gen_transform_infos
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ..choices import ZERO, Attention, Parallelism
+from ..choices import ZERO, Attention, Parallelism, Quantization
 from ..errors import EngineError, InvalidInput
+from ..step.context import NOT_ON_A_CPU
 from ..step.pipelining import Stage, cut
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
 from ..workload import Workload
 from .ddp import Buckets
-from .fsdp import mesh_of, only_the_first, recording_shards, shard
+from .experts import divide_experts, expert_mesh, routing_evenly
+from .fsdp import (
+    gathered_format,
+    mesh_of,
+    only_the_first,
+    recording_shards,
+    shard,
+    shard_experts,
+)
 from .group_recorder import GroupRecorder, own_part
 from .offload import HostTensors, copying_shards
 from .tensor import split
@@ -96,7 +107,10 @@ class Together(Alone):
             return model
         if self._workload.parallelism in ZERO:
             self._partitions = Partitions(
-                model, self._workload, lambda category: self.current_recorder().making(category)
+                model,
+                self._workload,
+                lambda category: self.current_recorder().making(category),
+                self.on_host,
             )
         with only_the_first():
             model = _divided(model, self._workload, "cpu")
@@ -114,9 +128,10 @@ class Together(Alone):
     ) -> MemoryRecorder:
         """A recorder that knows shards, and which tensors are for parameters or gradients."""
         host = None
-        if self._workload.cpu_offload:
-            shards = [own_part(parameter) for parameter in training.model.parameters()]
-            host = HostTensors(shards, lambda: training.phase)
+        if self._workload.cpu_offload or self._workload.optimizer_offload:
+            shards = training.model.parameters() if self._workload.cpu_offload else []
+            at_work = self._partitions or training
+            host = HostTensors(map(own_part, shards), lambda: at_work.phase)
         self._recorder = GroupRecorder(
             training, batch_size, temporaries, self._before_step, host=host
         )
@@ -151,7 +166,7 @@ def among_gpus(workload: Workload, rank: int = 0) -> Iterator[Alone]:
     Raises:
         EngineError: If this process belongs to a process group already.
     """
-    if workload.world_size == 1:
+    if workload.world_size == 1 and workload.parallelism is Parallelism.NONE:
         yield Alone(workload)
         return
     if dist.is_initialized():
@@ -160,13 +175,26 @@ def among_gpus(workload: Workload, rank: int = 0) -> Iterator[Alone]:
             "GPUs in a separate process"
         )
     together = Together(workload)
+    _forget_groups(rank)
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.world_size)
     try:
-        with recording_shards(together.current_recorder), copying_shards(together.on_host):
+        with (
+            recording_shards(together.current_recorder),
+            copying_shards(together.on_host, gradients=workload.parallelism is Parallelism.FSDP),
+            routing_evenly(workload),
+        ):
             yield together
     finally:
         together.close()
         dist.destroy_process_group()
+        _forget_groups(rank)
+
+
+def _forget_groups(rank: int) -> None:
+    """Let PyTorch forget how it moved shards: it remembers the groups of the first GPU by name."""
+    if rank:
+        _clear_sharding_prop_cache()
+        _gen_transform_infos.cache_clear()
 
 
 _EMPTY = torch.ops.aten.empty.memory_format
@@ -233,6 +261,20 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
     Raises:
         InvalidInput: If the model or the optimizer cannot be sharded.
     """
+    _check_measurable(workload, device)
+    if workload.parallelism is Parallelism.DDP:
+        views = workload.gradient_as_bucket_view
+        return DistributedDataParallel(model.to(device), gradient_as_bucket_view=views)
+    if workload.pipeline_parallel > 1:
+        stage = workload.stage_of(dist.get_rank())
+        model = cut(model, stage, workload.pipeline_parallel, workload.layers_of_stages)
+    if workload.parallelism is not Parallelism.FSDP:  # block by block: it may be too large
+        model = model.to(device)
+    return _divided(model, workload, device)
+
+
+def _check_measurable(workload: Workload, device: str) -> None:
+    """Refuse what is predicted only, everywhere or on this kind of device."""
     offloads = [
         name for name in ("activation_offload", "optimizer_offload") if getattr(workload, name)
     ]
@@ -242,33 +284,33 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
     if workload.attention is Attention.FLEX and device == "cpu":
         message = "PyTorch has no backward of FlexAttention on a CPU; choose sdpa, or a GPU"
         raise InvalidInput({"attention": message})
+    if workload.quantization is Quantization.INT8 and device == "cpu":
+        message = "bitsandbytes trains 8-bit layers in another way on a CPU; choose nf4, or a GPU"
+        raise InvalidInput({"quantization": message})
+    if workload.context_parallel > 1 and device == "cpu":
+        raise InvalidInput({"context_parallel": NOT_ON_A_CPU})
     if workload.parallelism in ZERO:
-        message = "ZeRO is computed only; choose a GPU of the catalogue, or measure with fsdp"
+        message = "ZeRO is computed only; choose a catalogue GPU, or measure with fsdp"
         raise InvalidInput({"parallelism": message})
-    match workload.parallelism:
-        case Parallelism.DDP:
-            views = workload.gradient_as_bucket_view
-            return DistributedDataParallel(model.to(device), gradient_as_bucket_view=views)
-        case Parallelism.FSDP if workload.cpu_offload:
-            message = "offloading is predicted only; choose a GPU of the catalogue, or leave it off"
-            raise InvalidInput({"cpu_offload": message})
-        case Parallelism.FSDP:  # block by block: the whole model may be too large
-            return _divided(model, workload, device)
-    if workload.pipeline_parallel > 1:
-        model = cut(model, dist.get_rank(), workload.pipeline_parallel)
-    return _divided(model.to(device), workload, device)
+    if workload.cpu_offload:
+        message = "offloading is predicted only; choose a catalogue GPU, or leave it off"
+        raise InvalidInput({"cpu_offload": message})
 
 
 def _divided(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.Module:
-    """A stage of a model, or one whose layers are split and then sharded among other GPUs."""
-    if workload.world_size == 1:
+    """A model, or a stage of it, whose layers are split and then sharded among other GPUs."""
+    if workload.world_size == 1 and workload.parallelism is Parallelism.NONE:
         return model
-    if workload.pipeline_parallel > 1:
-        return Stage(model, dist.get_rank(), workload.pipeline_parallel)
     mesh = mesh_of(workload, device)
+    is_sharded = workload.parallelism in (Parallelism.FSDP, Parallelism.ZERO_3)
     if workload.tensor_parallel > 1:
         split(model, mesh["tensor"], along_sequence=workload.sequence_parallel)
-    is_sharded = workload.parallelism in (Parallelism.FSDP, Parallelism.ZERO_3)
+    if workload.pipeline_parallel > 1:
+        format_passed = gathered_format(workload) if is_sharded else None
+        model = Stage(model, mesh["stage"].get_group(), format_passed)
+    if workload.expert_parallel > 1:
+        among = expert_mesh(workload, device)
+        shard_experts(divide_experts(model, among["experts"], mesh["tensor"]), workload, among)
     return shard(model, workload, mesh) if is_sharded else model
 
 

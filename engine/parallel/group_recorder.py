@@ -26,6 +26,7 @@ _FUNCTIONAL: dict[Any, Callable[[int], float]] = {
     _functional.all_gather_into_tensor.default: lambda count: count - 1,
     _functional.reduce_scatter_tensor.default: lambda count: (count - 1) / count,
 }
+_EXCHANGE = _functional.all_to_all_single.default
 _WAIT = _functional.wait_tensor.default
 # What a GPU of a ring of so many sends, as a share of the operator's input.
 
@@ -175,7 +176,9 @@ def bytes_sent(func: Any, args: tuple[Any, ...]) -> int:
         whole, group = _bytes(args[1]), args[2]
     elif func is _c10d.allreduce_.default:
         whole, group = 2 * sum(_bytes(tensor) for tensor in args[0]), args[1]
-    elif func in _FUNCTIONAL:
+    elif func is _c10d.send.default:
+        return sum(_bytes(tensor) for tensor in args[0])
+    elif func in _FUNCTIONAL or func is _EXCHANGE:
         return _bytes_waited_for(func, args)
     else:
         return 0
@@ -185,8 +188,13 @@ def bytes_sent(func: Any, args: tuple[Any, ...]) -> int:
 
 def _bytes_waited_for(func: Any, args: tuple[Any, ...]) -> int:
     """The same of the functional collectives, which split layers wait for."""
-    count = _resolve_process_group(args[-1]).size()
-    return int(_bytes(args[0]) * _FUNCTIONAL[func](count))
+    group = _resolve_process_group(args[-1])
+    if func is _EXCHANGE:  # all but what a GPU keeps of its own rows
+        rows = args[2]
+        share = 1 - rows[group.rank()] / max(1, sum(rows))
+    else:
+        share = _FUNCTIONAL[func](group.size())
+    return int(_bytes(args[0]) * share)
 
 
 def _bytes_copied(func: Any, args: tuple[Any, ...]) -> int:

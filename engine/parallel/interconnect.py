@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import ZERO, Parallelism, Precision, ReduceDtype
+from ..choices import ZERO, Parallelism, Precision, ReduceDtype, Rotation
 from ..gpus import Gpu
 from ..step.training import trainable_parameter_count
 from ..workload import Workload
@@ -94,11 +94,68 @@ def _link_caveat(world_size: int, gpu: Gpu) -> str:
 def _split_caveats(workload: Workload) -> list[str]:
     if workload.pipeline_parallel > 1:
         return [
-            f"Assumes PyTorch's 1F1B schedule on {workload.pipeline_parallel:,} stages of as many "
-            "layers each; gradient accumulation is the number of micro-batches. Memory is that of "
-            "the fuller one of the first and the last stage, traced. The step time is computed "
-            "from that stage, as if all took as long, with the slots in which a stage waits."
+            f"Assumes PyTorch's 1F1B schedule on {workload.pipeline_parallel:,} stages of "
+            f"{workload.stage_layers or 'as many'} layers{'' if workload.stage_layers else ' each'}"
+            "; gradient accumulation is the number of micro-batches. Memory is that of the fullest "
+            "stage, traced. The step time is computed from that stage, as if all took as long, "
+            "with the slots in which a stage waits.",
+            *_sharded_stage_caveats(workload),
+            *_tensor_caveats(workload),
         ]
+    return [
+        *_tensor_caveats(workload),
+        *_context_caveats(workload),
+        *_expert_caveats(workload),
+    ]
+
+
+def _sharded_stage_caveats(workload: Workload) -> list[str]:
+    if workload.parallelism is not Parallelism.FSDP:
+        return []
+    return [
+        "FSDP reduces the gradients of a stage once, after its last micro-batch, as PyTorch's "
+        "stages have it: until then they are whole on each GPU, and so are the weights in backward."
+    ]
+
+
+def _context_caveats(workload: Workload) -> list[str]:
+    if workload.context_parallel == 1:
+        return []
+    part = (workload.sequence_length or 0) // workload.context_parallel
+    around = (
+        "gathers all keys and values of a layer at once"
+        if workload.context_rotation is Rotation.ALL_GATHER
+        else "passes keys and values from GPU to GPU"
+    )
+    return [
+        f"Assumes PyTorch's context_parallel, as Accelerate and the Trainer call it: each of "
+        f"{workload.context_parallel:,} GPUs has {part:,} tokens of every sequence, and as many "
+        f"logits. Attention {around} and sums their gradients in fp32; the step waits for both. "
+        "Batches are assumed to have an attention_mask of ones: without one, transformers makes "
+        f"its own on each GPU, of {part:,} by {part:,} tokens."
+    ]
+
+
+def _expert_caveats(workload: Workload) -> list[str]:
+    count = workload.expert_parallel
+    if count == 1:
+        return []
+    routed = (
+        "Each GPU is assumed to get as many tokens for its experts as it sends. Routing is seldom "
+        f"that even: expert_load 150 predicts a GPU that gets half as many more, {100 * count:,} "
+        "one that gets all."
+        if workload.expert_load == 100
+        else f"The fullest GPU is assumed to get {workload.expert_load:,}% of the tokens of the "
+        "mean one; it is the one predicted."
+    )
+    return [
+        f"Assumes transformers' expert parallelism (ep_size, all_to_all): each of {count:,} GPUs "
+        f"has 1/{count:,} of the experts, sharded among {workload.shard_count // count:,}. "
+        f"{routed} The step waits for tokens to arrive."
+    ]
+
+
+def _tensor_caveats(workload: Workload) -> list[str]:
     if workload.tensor_parallel == 1:
         return []
     between = "split along the sequence" if workload.sequence_parallel else "whole on each"
@@ -121,7 +178,7 @@ def _gradient_caveat(workload: Workload) -> str:
             "gradients. DeepSpeed itself was not run."
         )
     if workload.parallelism is Parallelism.FSDP:
-        groups = workload.data_parallel // workload.shard_count
+        groups = workload.weight_sharers // workload.shard_count
         sharding = (
             "full sharding"
             if groups == 1
@@ -156,6 +213,8 @@ def accumulation_caveats(workload: Workload) -> list[str]:
     one, skips it by default.
     """
     if workload.gradient_accumulation == 1 or workload.parallelism in (Parallelism.NONE, *ZERO):
+        return []
+    if workload.pipeline_parallel > 1:
         return []
     synchronised = "Gradients are synchronised after every micro-batch."
     if workload.parallelism is Parallelism.DDP:

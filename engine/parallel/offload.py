@@ -51,15 +51,17 @@ class HostTensors(TorchDispatchMode):
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._there
 
-    def copy(self, source: torch.Tensor, target: torch.Tensor, place: str) -> None:
-        """Copy to a tensor on the ``host`` or the ``device``, while kernels run."""
-        waits, self.waits = self.waits, False
+    def copy(
+        self, source: torch.Tensor, target: torch.Tensor, place: str, *, waits: bool = False
+    ) -> None:
+        """Copy to a tensor on the ``host`` or the ``device``, beside the kernels or before them."""
+        before, self.waits = self.waits, waits
         self._copying_to = place
         try:
             target.copy_(source)
         finally:
             self._copying_to = None
-            self.waits = waits
+            self.waits = before
 
     def copied(self, tensor: torch.Tensor, place: str) -> torch.Tensor:
         """A copy on the ``host`` or the ``device``."""
@@ -99,25 +101,27 @@ class HostTensors(TorchDispatchMode):
 
 
 @contextmanager
-def copying_shards(host: Callable[[], HostTensors | None]) -> Iterator[None]:
+def copying_shards(host: Callable[[], HostTensors | None], *, gradients: bool) -> Iterator[None]:
     """Make FSDP's copies between host and device while the context lasts.
 
     Args:
         host: Returns what is on the host; ``None`` where nothing is offloaded, or not yet.
+        gradients: Whether FSDP sends gradients there too; ZeRO does so in its own way.
     """
     read: Any = FSDPParam.all_gather_inputs.fget  # type: ignore[attr-defined]  # it is a property
     wrap = FSDPParam.to_sharded_dtensor
 
     def inputs(parameter: Any) -> list[torch.Tensor]:
         shard = parameter._sharded_param_data
-        if (tensors := host()) is not None:
+        if (tensors := host()) is not None and shard in tensors:
             shard = tensors.copied(shard, "device")
         with patch.object(parameter, "_sharded_param_data", shard):
             given: list[torch.Tensor] = read(parameter)
             return given
 
     def sharded(parameter: Any, tensor: torch.Tensor) -> Any:
-        if (tensors := host()) is not None and tensor not in tensors:  # a gradient
+        tensors = host() if gradients else None
+        if tensors is not None and tensor not in tensors:
             tensor = tensors.copied(tensor, "host")
         return wrap(parameter, tensor)
 

@@ -4,13 +4,15 @@ DeepSpeed does not run on fake tensors, so its part is written here from its sou
 (deepspeed/runtime/zero/stage_1_and_2.py, stage3.py and partitioned_param_coordinator.py): what it
 allocates, in its order. Weights are in bf16; their fp32 copies, and what the optimizer keeps, are
 flat and divided among all GPUs. Stage 2 divides gradients too, stage 3 also the weights, which are
-gathered here as PyTorch's ``fully_shard`` does, block by block.
+gathered here as PyTorch's ``fully_shard`` does, block by block. What is offloaded follows
+:mod:`engine.parallel.zero_offload`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +20,14 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from ..choices import ZERO, Parallelism, Precision
+from ..choices import ZERO, Parallelism, Precision, Quantization
 from ..step.optimizers import make_optimizer
 from ..tracing.trace import Category
 from ..workload import Workload
 from .fsdp import repeated_blocks
 from .group_recorder import own_part
+from .offload import HostTensors
+from .zero_offload import HostPartition
 
 REUSED = 500_000_000 + 50_000_000
 """Weights that stage 3 keeps gathered in backward, by default: a weight stays if it is used again
@@ -41,6 +45,9 @@ def computed_alone(workload: Workload) -> Workload:
         parallelism=Parallelism.NONE,
         world_size=1,
         reduce_bucket_size=None,
+        overlap_comm=False,
+        cpu_offload=False,
+        optimizer_offload=False,
     )
 
 
@@ -60,6 +67,10 @@ class Partitions:
         model: Of which one GPU has all weights, or for stage 3 before it is sharded.
         workload: The stage, the number of GPUs, the optimizer and the size of a bucket.
         making: Says what the tensors are for that are made while its context lasts.
+        host: Returns what is on the host; ``None`` where nothing is offloaded.
+
+    Attributes:
+        phase: ``optimizer`` while it makes tensors that may be on the host, else empty.
     """
 
     def __init__(
@@ -67,7 +78,11 @@ class Partitions:
         model: torch.nn.Module,
         workload: Workload,
         making: Callable[[Category], AbstractContextManager[None]],
+        host: Callable[[], HostTensors | None],
     ) -> None:
+        self.phase = ""
+        self._host = host
+        self._away: HostPartition | None = None
         self._stage = 1 + ZERO.index(workload.parallelism)
         self._workload = workload
         self._making = making
@@ -75,11 +90,17 @@ class Partitions:
         self._device = trained[0].device
         self._own = -(-sum(map(torch.Tensor.numel, trained)) // workload.world_size)
         self._bucket_size = workload.bucket_elements
+        self._overlaps = workload.overlap_comm
+        self._reducing = torch.cpu.Stream() if self._overlaps else torch.cpu.current_stream()
+        self._passes: Counter[torch.nn.Parameter] = Counter()
         self._reused = min(REUSED, sum(map(torch.Tensor.numel, model.parameters())))
+        self._quantized: list[tuple[int, torch.dtype]] = []
         if self._stage == _WEIGHTS:
             self._reused -= _outside_blocks(model)
+            if workload.quantization is not Quantization.NONE:
+                self._quantized = [(one.numel(), one.dtype) for one in model.parameters()]
         self._filled: list[torch.nn.Parameter] = []
-        self._buffer: torch.Tensor | None = None
+        self._buffers: list[torch.Tensor] = []
         self._gradients: torch.Tensor | None = None
         self._kept: torch.Tensor | None = None
         self._master: torch.nn.Parameter | None = None
@@ -89,10 +110,9 @@ class Partitions:
     def follow(self, model: torch.nn.Module) -> None:
         """Take the gradients of a model, sharded for stage 3, as they come."""
         self._parameters = [one for one in model.parameters() if one.requires_grad]
-        take = {1: None, 2: self._take, _WEIGHTS: self._take_shard}[self._stage]
-        if take is not None:
-            for parameter in self._parameters:
-                parameter.register_post_accumulate_grad_hook(take)
+        take = {1: self._take_last, 2: self._take, _WEIGHTS: self._take_shard}[self._stage]
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(take)
 
     @property
     def state(self) -> Mapping[Any, Any]:
@@ -106,16 +126,31 @@ class Partitions:
         """Make what stays: the fp32 weights, and for stage 3 the buffers."""
         if self._master is not None:
             return
-        with self._making(Category.OPTIMIZER_STATE):
+        self._divide_quantized()
+        with self._making(Category.OPTIMIZER_STATE), self._perhaps_away():
             self._master = torch.nn.Parameter(self._empty(self._own, torch.float32))
         held = torch.nn.ParameterList([self._master])
-        self._optimizer = make_optimizer(self._workload, held, predicting=True)
+        self._optimizer = make_optimizer(computed_alone(self._workload), held, predicting=True)
+        if (host := self._host()) is not None:
+            self._away = self._offloaded(host, self._master)
         if self._stage == _WEIGHTS:
+            self._make_buffers()
             with self._making(Category.GRADIENTS):
-                self._buffer = self._empty(self._bucket_size)
-                self._gradients = self._empty(self._own)
+                if self._away is None:
+                    self._gradients = self._empty(self._own)
             with self._making(Category.PARAMETERS):
                 self._kept = self._empty(max(0, self._reused))
+
+    def _divide_quantized(self) -> None:
+        """Hold quantized weights whole, until each GPU keeps its part.
+
+        transformers leaves them on the host, outside ``zero.Init``; DeepSpeed's engine moves the
+        whole model to the GPU (``module.to``) before it divides it (parameter_offload.py).
+        """
+        gpus = self._workload.world_size
+        with self._making(Category.PARAMETERS):
+            whole = [self._empty(size - -(-size // gpus), dtype) for size, dtype in self._quantized]
+        del whole
 
     @torch.no_grad()
     def step(self, closure: object = None) -> None:
@@ -123,9 +158,14 @@ class Partitions:
         if self._master is None or self._optimizer is None:
             return
         if self._stage == 1:
-            for parameter in self._parameters:
-                self._take(parameter)
+            if not self._overlaps:
+                for parameter in self._parameters:
+                    self._take(parameter)
             self._reduce()
+            self._passes.clear()
+        if self._away is not None:
+            self._step_on_host(self._away, self._optimizer)
+            return
         if self._gradients is None:
             return
         with self._making(Category.GRADIENTS):
@@ -141,6 +181,33 @@ class Partitions:
         self._optimizer.step()
         self._master.grad = None
         self._send_weights()
+
+    def _step_on_host(self, away: HostPartition, optimizer: torch.optim.Optimizer) -> None:
+        """Update the weights on the host, and copy them to the GPU unless they stay there too."""
+        away.finish(self._parameters)
+        for parameter in self._parameters:
+            parameter.grad = None
+        with self._perhaps_away():
+            optimizer.step()
+        away.send_weights(self._parameters)
+        self._send_weights()
+
+    def _offloaded(self, host: HostTensors, master: torch.nn.Parameter) -> HostPartition:
+        """What the host holds; stages 1 and 2 take room for the largest gradient on the GPU."""
+        scratch = None
+        if self._stage != _WEIGHTS:
+            with self._making(Category.GRADIENTS):
+                scratch = self._empty(max(map(torch.Tensor.numel, self._parameters)))
+        return HostPartition(host, master, self._workload, scratch)
+
+    @contextmanager
+    def _perhaps_away(self) -> Iterator[None]:
+        """Make tensors on the host while the context lasts, where the optimizer is there."""
+        self.phase = "optimizer"
+        try:
+            yield
+        finally:
+            self.phase = ""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Nothing is left of them."""
@@ -160,52 +227,77 @@ class Partitions:
         """Copy a gradient into the bucket, which is reduced when it is full."""
         if parameter.grad is None:
             return
-        if self._buffer is None:
-            with self._making(Category.GRADIENTS):
-                self._buffer = self._empty(self._bucket_size)
+        if not self._buffers:
+            self._make_buffers()
             if self._stage == 2:  # the epilogue of each backward pass
                 Variable._execution_engine.queue_callback(self._reduce)
         used = sum(one.numel() for one in self._filled)
         if used and used + parameter.numel() > self._bucket_size:
             self._reduce_bucket()
+            self._buffers.reverse()
             used = 0
         if parameter.numel() <= self._bucket_size:
-            place = self._buffer[used : used + parameter.numel()].view_as(parameter)
+            place = self._buffers[0][used : used + parameter.numel()].view_as(parameter)
             place.copy_(parameter.grad)
             parameter.grad = place
         self._filled.append(parameter)
 
     @torch.no_grad()
+    def _take_last(self, parameter: torch.nn.Parameter) -> None:
+        """Make stage 1's buffers; overlapped, take what the last micro-batch adds a gradient to."""
+        if not self._buffers:
+            self._make_buffers()
+        self._passes[parameter] += 1
+        if self._overlaps and self._passes[parameter] == self._workload.gradient_accumulation:
+            self._take(parameter)
+
+    @torch.no_grad()
     def _take_shard(self, parameter: torch.nn.Parameter) -> None:
         """Add a reduced shard to the flat partition, which is kept from step to step."""
-        if parameter.grad is None or self._gradients is None:
+        if parameter.grad is None:
             return
         shard = own_part(parameter.grad).view(-1)
-        self._gradients[: shard.numel()].add_(shard)
+        if self._away is not None:
+            self._away.take(shard)
+        elif self._gradients is not None:
+            self._gradients[: shard.numel()].add_(shard)
         parameter.grad = None
 
     def _reduce_bucket(self) -> None:
         """Reduce the gradients in the bucket; of stage 2, keep this GPU's part alone."""
         if not self._filled:
             return
-        if self._gradients is None:
-            with self._making(Category.GRADIENTS):
-                self._gradients = self._empty(self._own)
-        gradients = [one.grad.view(-1) for one in self._filled if one.grad is not None]
-        with self._making(Category.GRADIENTS):  # all_reduce and scatter, of a flattened copy
-            flat = torch.cat(gradients)
-        dist.all_reduce(flat)
-        part = flat[: flat.numel() // self._workload.world_size]
-        self._gradients[: part.numel()].add_(part)
+        with torch.cpu.stream(self._reducing):  # of which CUDA's allocator has a pool of its own
+            self._reduce_filled()
         if self._stage > 1:
             for parameter in self._filled:
                 parameter.grad = None
         self._filled.clear()
 
+    def _reduce_filled(self) -> None:
+        """Reduce a flattened copy of the gradients, and keep this GPU's part of them."""
+        gradients = [one.grad.view(-1) for one in self._filled if one.grad is not None]
+        with self._making(Category.GRADIENTS):  # all_reduce and scatter, of a flattened copy
+            if self._gradients is None and self._away is None:
+                self._gradients = self._empty(self._own)
+            flat = torch.cat(gradients)
+        dist.all_reduce(flat)
+        if self._gradients is not None:
+            part = flat[: flat.numel() // self._workload.world_size]
+            self._gradients[: part.numel()].add_(part)
+        if self._away is not None:
+            for gradient in gradients:
+                self._away.take(gradient)
+
     @torch.no_grad()
     def _reduce(self) -> None:
         self._reduce_bucket()
-        self._buffer = None
+        self._buffers.clear()
+
+    def _make_buffers(self) -> None:
+        """Make the bucket; a second one fills while the first is reduced, if that overlaps."""
+        with self._making(Category.GRADIENTS):
+            self._buffers = [self._empty(self._bucket_size) for _ in range(1 + self._overlaps)]
 
     def _empty(self, count: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.empty(count, dtype=dtype, device=self._device)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 Pass = Callable[[], AbstractContextManager[Any]]
@@ -21,6 +22,7 @@ def scheduled(
     micro_batches: int,
     passes: tuple[Pass, Pass],
     loss: Callable[..., torch.Tensor],
+    group: dist.ProcessGroup,
 ) -> Schedule1F1B:
     """The schedule of one stage, which frees each output once it is sent.
 
@@ -33,9 +35,10 @@ def scheduled(
         passes: The contexts of each forward and of each backward pass.
         loss: Of what the last stage makes, and the labels. All stages have it, or none would run
             backward.
+        group: Of the stages.
     """
     device = next(module.parameters()).device
-    stage = _Watched(module, *place, device, input_args=given, output_args=made)
+    stage = _Watched(module, *place, device, input_args=given, output_args=made, group=group)
     stage.forward_in, stage.backward_in = passes
     return Schedule1F1B(stage, micro_batches, loss_fn=loss)
 

@@ -1,18 +1,20 @@
 """A stage of a pipeline, run by PyTorch's own 1F1B schedule on fake and on real tensors.
 
 The first stage holds the embeddings, the last one the final norm and the head, and each an equal
-part of the layers, the last the remainder: as transformers' ``apply_pipeline_parallelism`` does. A
+part of the layers, the last the remainder, as transformers' ``apply_pipeline_parallelism`` has it,
+or as many as it is given. Each may be sharded or split further among the GPUs of its stage. A
 stage keeps what several micro-batches need for backward: the first as many as there are stages,
 each later one fewer (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ..errors import InvalidInput
 
@@ -22,13 +24,14 @@ Pass = Callable[[], AbstractContextManager[Any]]
 _FIELD = "pipeline_parallel"
 
 
-def cut(model: Any, index: int, count: int) -> torch.nn.Module:
+def cut(model: Any, index: int, count: int, layers: Sequence[int] = ()) -> torch.nn.Module:
     """Leave a causal language model only what a stage holds.
 
     Args:
         model: A transformers model of any device. It is changed.
         index: Of the stage.
         count: Of the stages.
+        layers: Of each stage; by default an equal part each.
 
     Raises:
         InvalidInput: If its parts are not where transformers' plans have them.
@@ -36,12 +39,12 @@ def cut(model: Any, index: int, count: int) -> torch.nn.Module:
     base: Any = getattr(model, model.base_model_prefix, None)
     if not getattr(model.config, "base_model_pp_plan", None) or not hasattr(base, "norm"):
         raise InvalidInput({_FIELD: "transformers has no plan to cut this model; leave it at 1"})
-    each = len(base.layers) // count
-    if each == 0:
-        message = f"its {len(base.layers):,} layers are fewer than the stages; enter fewer"
-        raise InvalidInput({_FIELD: message})
-    end = None if index == count - 1 else each * (index + 1)
-    base.layers = base.layers[each * index : end]
+    parts = tuple(layers) or _equal_parts(len(base.layers), count)
+    if sum(parts) != len(base.layers):
+        message = f"the model has {len(base.layers):,} layers, not {sum(parts):,}; enter as many"
+        raise InvalidInput({"stage_layers": message})
+    begin = sum(parts[:index])
+    base.layers = base.layers[begin : begin + parts[index]]
     if index > 0:
         if getattr(model, "_require_grads_hooks", None):  # of the embeddings, for checkpointing
             model.disable_input_require_grads()
@@ -53,23 +56,34 @@ def cut(model: Any, index: int, count: int) -> torch.nn.Module:
     return model  # type: ignore[no-any-return]
 
 
+def _equal_parts(layers: int, count: int) -> tuple[int, ...]:
+    each = layers // count
+    if each == 0:
+        message = f"its {layers:,} layers are fewer than the stages; enter fewer"
+        raise InvalidInput({_FIELD: message})
+    return (*[each] * (count - 1), layers - each * (count - 1))
+
+
 class Stage(torch.nn.Module):
     """What one GPU of a pipeline runs.
 
     Args:
-        model: As :func:`cut` left it, on its device.
-        index: Of the stage.
-        count: Of the stages.
+        model: As :func:`cut` left it.
+        group: The GPUs that have the stages of one copy of the model.
+        dtype: Of what passes between stages; that of the parameters if it is not given.
 
     Attributes:
         unscheduled: Micro-batches that are not run and only have their buffers made, since they do
             as those before them.
     """
 
-    def __init__(self, model: Any, index: int, count: int) -> None:
+    def __init__(
+        self, model: Any, group: dist.ProcessGroup, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         self.model = model
-        self.index, self.count = index, count
+        self.index, self.count = group.rank(), group.size()
+        self._group, self._dtype = group, dtype or next(model.parameters()).dtype
         self.unscheduled = 0
         self._schedule: Any = None
         self._spare: list[torch.Tensor] = []
@@ -127,13 +141,13 @@ class Stage(torch.nn.Module):
             len(inputs),
             (forward, backward),
             self._loss,
+            self._group,
         )
 
     def _hidden(self, ids: torch.Tensor) -> torch.Tensor:
         """What passes between stages for a micro-batch, without values."""
-        width = self.model.config.hidden_size
-        dtype = next(self.model.parameters()).dtype
-        return torch.empty((*ids.shape, width), dtype=dtype, device="meta", requires_grad=True)
+        shape = (*ids.shape, self.model.config.hidden_size)
+        return torch.empty(shape, dtype=self._dtype, device="meta", requires_grad=True)
 
     def _received(self, ids: torch.Tensor) -> list[torch.Tensor]:
         """What a stage has for a micro-batch: from its neighbours, and ids or labels at an end."""

@@ -44,7 +44,7 @@ def held(traced: Trace, category: Category) -> int:
 @pytest.mark.parametrize(
     ("gpus", "model", "fields"),
     [
-        (2, "llama", {}),
+        pytest.param(2, "llama", {}, marks=pytest.mark.full),
         (2, "qwen3", {}),
         (2, "llama", {"sequence_parallel": True, "optimizer": "adamw-foreach"}),
         (

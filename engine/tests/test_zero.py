@@ -51,8 +51,12 @@ def alive(traced: Trace, until: str = "") -> dict[Category, int]:
 
 
 def most(traced: Trace, *categories: Category) -> int:
+    return most_of(traced.events[traced.last_step :], traced, *categories)
+
+
+def most_of(events: list[tuple[int, int]], traced: Trace, *categories: Category) -> int:
     bytes_now = found = 0
-    for kind, tensor in traced.events[traced.last_step :]:
+    for kind, tensor in events:
         if traced.categories[tensor] in categories:
             bytes_now += traced.sizes[tensor] if kind == ALLOCATE else -traced.sizes[tensor]
             found = max(found, bytes_now)
@@ -130,6 +134,50 @@ def test_a_larger_bucket_takes_its_memory() -> None:
     assert large - small == pytest.approx(2_000_000, abs=1024)
 
 
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("size", [BUCKET, 3_000_000])
+def test_a_second_bucket_fills_while_the_first_is_reduced(stage: int, size: int) -> None:
+    """``setup_buckets``: two buffers of ``reduce_bucket_size`` numbers of bf16 in place of one."""
+    one, two = (
+        _buffers(trace(zero(stage, reduce_bucket_size=size, overlap_comm=on), BATCH_SIZE, AMPERE))
+        for on in (False, True)
+    )
+    assert (one, two) == ([2 * size], [2 * size] * 2)
+
+
+def _buffers(traced: Trace) -> list[int]:
+    """Gradients' tensors that are made of nothing, in the last step, and as large as the bucket."""
+    made = [tensor for kind, tensor in traced.events[traced.last_step :] if kind == ALLOCATE]
+    sizes = [traced.sizes[one] for one in made if traced.categories[one] is Category.GRADIENTS]
+    return [size for size in sizes if size in (2 * BUCKET, 6_000_000)]
+
+
+def test_what_is_reduced_meanwhile_has_a_pool_of_its_own() -> None:
+    """``reduction_stream``: the flattened copies and this GPU's part are made in it."""
+    alone, overlapped = (
+        trace(zero(2, overlap_comm=on), BATCH_SIZE, AMPERE) for on in (False, True)
+    )
+    assert set(alone.streams) == {0}
+    of_it = [stream for stream in overlapped.streams if stream]
+    sizes = zip(overlapped.sizes, overlapped.streams, strict=True)
+    largest = max(size for size, stream in sizes if stream)
+    assert set(of_it) == {1}
+    assert largest >= 2 * count(zero(2)) // 8
+    steps = 2
+    assert sum(overlapped.sizes) - sum(alone.sizes) == steps * 2 * BUCKET
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_stage_1_makes_its_buckets_in_the_first_backward_pass(overlaps: bool) -> None:
+    """``process_gradients`` calls ``setup_buckets``; gradients are reduced after the last pass."""
+    fields: dict[str, Any] = {"overlap_comm": overlaps, "gradient_accumulation": 2}
+    found = trace(zero(1, **fields), BATCH_SIZE, AMPERE)
+    sent = [one.phase for one in found.operations if "allreduce" in one.name]
+    assert _buffers(found) == [2 * BUCKET] * (1 + overlaps)
+    assert sent
+    assert ("backward" in sent) == overlaps
+
+
 def test_its_numbers_are_computed_and_less_certain() -> None:
     workload = zero(2)
     trial = predict_trial(workload, A100, trace(workload, BATCH_SIZE, AMPERE))
@@ -153,7 +201,6 @@ def test_an_analysis_says_that_it_is_computed() -> None:
     [
         ("precision", {"precision": "fp32"}),
         ("optimizer", {"optimizer": "adafactor"}),
-        ("quantization", {"quantization": "nf4", "lora_rank": 4}),
         ("cpu_offload", {"cpu_offload": True}),
     ],
 )
@@ -163,10 +210,85 @@ def test_what_is_not_predicted_with_it_is_refused(field: str, fields: dict[str, 
     assert field in refused.value.fields
 
 
+@pytest.mark.parametrize("fields", [{"quantization": "int8"}, {"cpu_offload": True}], ids=str)
+def test_stage_3_does_not_divide_or_offload_every_quantized_weight(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        zero(3, "llama-3.2-1b", lora_rank=4, **{"quantization": "nf4"} | fields)
+    assert list(refused.value.fields) == list(fields)
+
+
+@pytest.mark.parametrize("quantization", ["nf4", "int8"])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_each_gpu_keeps_all_quantized_weights(stage: int, quantization: str) -> None:
+    """DeepSpeed casts and divides floating-point numbers alone: here those of the adapters."""
+    pytest.importorskip("peft")
+    fields: dict[str, Any] = {"lora_rank": 4, "quantization": quantization}
+    divided = zero(stage, "llama-3.2-1b", **fields)
+    whole = small_workload("llama-3.2-1b", precision="bf16-true", **fields)
+    kept = [alive(trace(one, BATCH_SIZE, AMPERE)) for one in (divided, whole)]
+    trained = sum(one.numel() for one in meta_model(divided).parameters() if one.requires_grad)
+    weights = [one[Category.PARAMETERS] for one in kept]
+    assert weights[0] == pytest.approx(weights[1], abs=2 * trained + 512)  # adapters in bf16
+    assert kept[0][Category.OPTIMIZER_STATE] == pytest.approx(12 * trained / 8, abs=16)
+
+
+def test_stage_3_divides_the_packed_weights() -> None:
+    """``bnb_4bit_quant_storage``: they are kept as numbers of bf16, of four weights each."""
+    pytest.importorskip("peft")
+    workload = zero(3, "llama-3.2-1b", lora_rank=4, quantization="nf4")
+    model = meta_model(workload)
+    assert {one.dtype for one in model.parameters()} == {torch.bfloat16}
+    reused = min(REUSED, count(workload)) - _outside_layers(model)
+    scales = sum(one.nbytes for one in model.buffers())
+    kept = alive(trace(workload, BATCH_SIZE, AMPERE))
+    expected = 2 * count(workload) / 8 + 2 * reused + scales
+    assert kept[Category.PARAMETERS] == pytest.approx(expected, rel=0.05)
+
+
+def test_packed_weights_are_whole_on_each_gpu_before_they_are_divided() -> None:
+    """DeepSpeed's engine moves a model to the GPU that was not made within ``zero.Init``."""
+    pytest.importorskip("peft")
+    workload = zero(3, "llama-3.2-1b", lora_rank=4, quantization="nf4")
+    model, found = meta_model(workload), trace(workload, BATCH_SIZE, AMPERE)
+    whole = 2 * count(workload) + sum(one.nbytes for one in model.buffers())
+    master = found.categories.index(Category.OPTIMIZER_STATE)
+    at_start = found.events[: found.events.index((ALLOCATE, master))]
+    held = most_of(at_start, found, Category.PARAMETERS)
+    assert held == pytest.approx(whole, rel=0.01)  # shards are of whole rows
+
+
+def _outside_layers(model: torch.nn.Module) -> int:
+    return sum(one.numel() for name, one in model.named_parameters() if ".layers." not in name)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_one_gpu_keeps_everything(stage: int) -> None:
+    workload = zero(stage, world_size=1)
+    kept, weights = alive(trace(workload, BATCH_SIZE, AMPERE)), count(workload)
+    assert kept[Category.OPTIMIZER_STATE] == pytest.approx(12 * weights, rel=0.01)
+    assert kept[Category.PARAMETERS] >= 2 * weights
+
+
+def test_one_gpu_offloads_its_optimizer() -> None:
+    """ZeRO-Offload: the GPU keeps weights in bf16, the host 16 bytes for each, and copies."""
+    workload = zero(2, world_size=1, optimizer_offload=True)
+    found, weights = trace(workload, BATCH_SIZE, AMPERE), count(workload)
+    assert alive(found)[Category.OPTIMIZER_STATE] == 0
+    assert found.host_bytes >= 16 * weights
+
+
 def test_only_zero_has_its_bucket() -> None:
     with pytest.raises(InvalidInput) as refused:
         small_workload("gpt2", parallelism="fsdp", world_size=2, reduce_bucket_size=BUCKET)
     assert "reduce_bucket_size" in refused.value.fields
+
+
+@pytest.mark.parametrize("parallelism", ["zero-3", "fsdp"])
+def test_only_the_first_stages_have_a_second_bucket(parallelism: str) -> None:
+    fields: dict[str, Any] = {"parallelism": parallelism, "precision": "bf16-mixed"}
+    with pytest.raises(InvalidInput) as refused:
+        small_workload("gpt2", world_size=2, overlap_comm=True, **fields)
+    assert "overlap_comm" in refused.value.fields
 
 
 def test_it_cannot_be_measured() -> None:

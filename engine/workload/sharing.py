@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import Parallelism, ReduceDtype
+from ..choices import Parallelism, ReduceDtype, Rotation
 from ..fields import Described, Group, Interval
 
 
@@ -68,8 +68,8 @@ class Sharing:
         bool,
         Described(
             "Offload shards",
-            "FSDP keeps its shards of weights, gradients and optimizer state in the host's memory, "
-            "and the optimizer runs there.",
+            "FSDP or ZeRO 3 keeps its shards of weights, gradients and optimizer state in the "
+            "host's memory, and the optimizer runs there.",
             Group.SEVERAL,
         ),
     ] = False
@@ -92,6 +92,45 @@ class Sharing:
             Group.SEVERAL,
         ),
     ] = False
+    context_parallel: Annotated[
+        int,
+        Interval(ge=1, le=256),
+        Described(
+            "Context parallel GPUs",
+            "So many GPUs each have a part of every sequence and pass keys and values around "
+            "(ring attention). The batch size is that of such a group.",
+            Group.SEVERAL,
+        ),
+    ] = 1
+    context_rotation: Annotated[
+        Rotation,
+        Described(
+            "Rotation of keys and values",
+            "How they go around among context parallel GPUs.",
+            Group.SEVERAL,
+        ),
+    ] = Rotation.ALL_GATHER
+    expert_parallel: Annotated[
+        int,
+        Interval(ge=1, le=512),
+        Described(
+            "Expert parallel GPUs",
+            "So many GPUs each have a part of the experts of a mixture, and send one another "
+            "tokens. FSDP shards the rest of the model among all.",
+            Group.SEVERAL,
+        ),
+    ] = 1
+    expert_load: Annotated[
+        int,
+        Interval(ge=100, le=51_200),
+        Described(
+            "Tokens of the fullest GPU",
+            "Percent of the mean that come to the fullest of the expert parallel GPUs: 100 if "
+            "tokens are routed evenly.",
+            Group.SEVERAL,
+            unit="%",
+        ),
+    ] = 100
     pipeline_parallel: Annotated[
         int,
         Interval(ge=1, le=64),
@@ -102,7 +141,17 @@ class Sharing:
             Group.SEVERAL,
         ),
     ] = 1
-
+    stage_layers: Annotated[
+        str | None,
+        Described(
+            "Layers of each stage",
+            "How many layers each pipeline stage has, such as 7,8,8,7: the first also has the "
+            "embeddings, and the last the head.",
+            Group.SEVERAL,
+            empty="equal parts, the last with the remainder",
+            metavar="NUMBERS",
+        ),
+    ] = None
     reduce_bucket_size: Annotated[
         int | None,
         Interval(ge=1, le=10_000_000_000),
@@ -115,11 +164,43 @@ class Sharing:
             empty="500,000,000, as DeepSpeed",
         ),
     ] = None
+    overlap_comm: Annotated[
+        bool,
+        Described(
+            "Overlap communication",
+            "ZeRO 1 or 2 reduces gradients while the backward pass goes on, which fills a second "
+            "bucket meanwhile (overlap_comm). ZeRO 3 needs no second one.",
+            Group.SEVERAL,
+        ),
+    ] = False
+
+    @property
+    def parts_of_model(self) -> int:
+        """How many GPUs train on the same batch, by the degrees."""
+        return self.tensor_parallel * self.context_parallel * self.pipeline_parallel
 
     @property
     def data_parallel(self) -> int:
         """How many groups of GPUs train on batches of their own."""
-        return max(1, self.world_size // (self.tensor_parallel * self.pipeline_parallel))
+        return max(1, self.world_size // self.parts_of_model)
+
+    @property
+    def weight_sharers(self) -> int:
+        """How many GPUs would hold the same weights, so that FSDP may shard them."""
+        return self.data_parallel * self.context_parallel
+
+    @property
+    def layers_of_stages(self) -> tuple[int, ...]:
+        """Layers of each pipeline stage; empty where each has an equal part.
+
+        Raises:
+            ValueError: If something in them is no whole number.
+        """
+        return tuple(map(int, self.stage_layers.split(","))) if self.stage_layers else ()
+
+    def stage_of(self, rank: int) -> int:
+        """The pipeline stage of a GPU; those of a stage stand next to one another."""
+        return rank * self.pipeline_parallel // self.world_size
 
     @property
     def bucket_elements(self) -> int:
@@ -133,4 +214,4 @@ class Sharing:
             return self.world_size
         if self.parallelism is not Parallelism.FSDP:
             return 1
-        return self.shard_size or self.data_parallel
+        return self.shard_size or self.weight_sharers
