@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..choices import Method, Parallelism, Rollout
+from ..choices import Method, Parallelism, Precision, Quantization, Rollout
 from ..models.presets import PRESETS
 from ..models.tasks import Task
 from .contradiction import (
@@ -14,6 +14,7 @@ from .contradiction import (
     NOT_GIVEN,
     OF_ANSWERS,
     ON,
+    QUANTIZED,
     Contradiction,
     one_of,
     other_than,
@@ -78,22 +79,54 @@ METHODS = (
         lambda workload: workload.teacher not in PRESETS,
     ),
     Contradiction(
-        {"rollout": one_of(Rollout.SERVER), "method": other_than(Method.GRPO)},
-        "only GRPO generates its answers; choose generate",
+        {"rollout": one_of(Rollout.SERVER, Rollout.VLLM), "method": other_than(Method.GRPO)},
+        "only GRPO takes answers from elsewhere; choose generate",
     ),
     Contradiction(
-        {"steps_per_generation": other_than(1), "method": other_than(Method.GRPO)},
-        "only GRPO generates its answers; leave it at 1",
+        {"rollout": one_of(Rollout.VLLM), "quantization": one_of(Quantization.INT8)},
+        "TRL does not hand 8-bit weights to vLLM; choose server, or nf4",
+    ),
+    Contradiction(
+        {"vllm_share": other_than(30), "rollout": other_than(Rollout.VLLM)},
+        "only vLLM beside the training has a share; leave it at 30 or choose vllm",
+    ),
+    Contradiction(
+        {"vllm_sleep": ON, "rollout": other_than(Rollout.VLLM)},
+        "only vLLM beside the training sleeps; leave it off or choose vllm",
+    ),
+    Contradiction(
+        {
+            "steps_per_generation": other_than(1),
+            "method": other_than(Method.GRPO, Method.PPO),
+        },
+        "only GRPO and PPO generate their answers; leave it at 1",
     ),
     Contradiction(
         {
             "steps_per_generation": ANY,
             "gradient_accumulation": other_than(1),
-            "method": one_of(Method.GRPO),
+            "method": one_of(Method.GRPO, Method.PPO),
             "rollout": one_of(Rollout.GENERATE),
         },
         "TRL generates for all micro-batches at once: enter the gradient accumulation here too",
         lambda workload: workload.steps_per_generation < workload.gradient_accumulation,
+    ),
+    Contradiction(
+        {"reward_model": NAMED, "method": other_than(Method.PPO)},
+        "only PPO has a reward model; leave it empty",
+    ),
+    Contradiction(
+        {"reward_model": NAMED},
+        "no preset has this name; enter one that 'memorymark models' lists",
+        lambda workload: workload.reward_model not in PRESETS,
+    ),
+    Contradiction(
+        {"quantization": QUANTIZED, "method": one_of(Method.PPO)},
+        "PPO's value model is trained whole and not predicted beside 4 bits; choose none",
+    ),
+    Contradiction(
+        {"precision": one_of(Precision.FP16_MIXED), "method": one_of(Method.PPO)},
+        "PPO is not predicted with a gradient scaler; choose bf16-mixed",
     ),
     Contradiction(
         {"kl_reference": ON, "method": other_than(Method.GRPO)},
@@ -102,8 +135,8 @@ METHODS = (
     Contradiction(
         {
             "precomputed_reference": ON,
-            "method": other_than(*(method for method in Method if method.refers)),
+            "method": other_than(Method.DPO, Method.KTO),
         },
-        "this method has no reference; leave it off or choose dpo or kto",
+        "this method has no reference, or scores new answers; leave it off or choose dpo or kto",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Method, Optimizer, Parallelism, Precision, Recompute
+from ..choices import ZERO, Method, Optimizer, Parallelism, Precision, Recompute
 from ..models.tasks import Task
 from .contradiction import IN_PARTS, OFF, ON, Contradiction, is_of_a_package, one_of, other_than
 
@@ -33,8 +33,13 @@ SAVERS = (
         "the gradient scaler cannot reach gradients on the host; choose bf16-mixed",
     ),
     Contradiction(
-        {"optimizer_offload": ON, "parallelism": other_than(Parallelism.NONE)},
-        "torchao's optimizer on the host is for one GPU; choose fsdp with cpu_offload instead",
+        {"optimizer_offload": ON, "parallelism": other_than(Parallelism.NONE, *ZERO)},
+        "torchao's optimizer on the host is for one GPU, and DeepSpeed's for ZeRO; choose fsdp "
+        "with cpu_offload instead",
+    ),
+    Contradiction(
+        {"optimizer_offload": ON, "cpu_offload": ON},
+        "offloaded shards take the optimizer with them; leave one of the two off",
     ),
     Contradiction(
         {"activation_offload": ON, "parallelism": other_than(Parallelism.NONE)},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Attention, Optimizer, Parallelism, Precision
+from ..choices import LOW_RANK, MATRIX_OPTIMIZERS, Attention, Optimizer, Parallelism, Precision
 from ..models.diffusion import IMAGE_MULTIPLE
 from ..models.tasks import Task
 from .contradiction import GIVEN, ON, Contradiction, is_of_a_package, one_of, other_than
@@ -15,10 +15,11 @@ _NOT_ON_SHARDS = one_of(
     Optimizer.PAGED_ADAMW_8BIT,
     Optimizer.ADAM_MINI,
     Optimizer.MUON,
+    *MATRIX_OPTIMIZERS,
 )
 # transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
 # end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633); Muon's products gather
-# whole matrices, one after another.
+# whole matrices, one after another; GaLore, APOLLO, SOAP and Shampoo need whole matrices too.
 
 TRAINING = (
     Contradiction(
@@ -43,6 +44,18 @@ TRAINING = (
     Contradiction(
         {"optimizer": one_of(Optimizer.ADAM_MINI), "lora_rank": GIVEN},
         "Adam-mini looks for heads, which LoRA's matrices do not have; choose adamw",
+    ),
+    Contradiction(
+        {"optimizer": one_of(*LOW_RANK), "lora_rank": GIVEN},
+        "LoRA's matrices are of low rank already; choose adamw, or leave the LoRA rank empty",
+    ),
+    Contradiction(
+        {"optimizer": one_of(*LOW_RANK), "frozen_backbone": ON},
+        "it projects the layers of the backbone, which is frozen; choose adamw",
+    ),
+    Contradiction(
+        {"optimizer_rank": GIVEN, "optimizer": other_than(*LOW_RANK)},
+        "only GaLore and APOLLO project gradients; leave it empty or choose one of them",
     ),
     Contradiction(
         {"optimizer": _NOT_ON_SHARDS, "parallelism": one_of(Parallelism.FSDP)},

@@ -15,7 +15,7 @@ from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
-from ..choices import Parallelism
+from ..choices import Parallelism, Rollout
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
@@ -24,14 +24,16 @@ from ..parallel import interconnect
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Trial
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
+from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
-from ..step.optimizers import paged_caveats
+from ..step.optimizers import paged_caveats, refresh_caveats
 from ..tracing.lowering import cuda_behaviour
 from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat
+from .colocation import vllm_caveats, why_vllm_fails
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .host import offload_caveats
-from .lengths import about_lengths
+from .lengths import about_lengths, lengths_of
 from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
 from .rollouts import rollout_caveats
@@ -58,7 +60,7 @@ def analyze_predicted(
     traced: TraceRequest | None = None,
     experience: Experience = NO_EXPERIENCE,
 ) -> AnalysisResult:
-    """Predict the answer for a GPU of the catalogue.
+    """Predict the answer for a catalogue GPU.
 
     Args:
         request: Its GPU is one of the catalogue.
@@ -78,6 +80,8 @@ def analyze_predicted(
     def refusal(smallest: Trial) -> DoesNotFit:
         if needs_most(trace_at(smallest.batch_size)):
             return DoesNotFit(why_evaluation_fails(request, gpu, smallest))
+        if why := why_vllm_fails(request.workload, gpu, trace_at(smallest.batch_size)):
+            return DoesNotFit(f"{why}.")
         return does_not_fit(request, smallest, gpu_facts(gpu))
 
     return conclude(request, prediction.findings(refusal, emit, known))
@@ -162,10 +166,14 @@ class Prediction:
             *kernel_caveats(trained),
             *method_caveats(trained),
             *rollout_caveats(trained, step),
+            *vllm_caveats(trained, self.gpu, step),
             *paged_caveats(trained),
+            *outlier_caveats(trained),
+            *refresh_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]
-        return replace(found, caveats=caveats)
+        lengths = lengths_of(trained, found.recommended.batch_size)
+        return replace(found, caveats=caveats, lengths=lengths)
 
 
 def predict_findings(
@@ -273,7 +281,7 @@ def predict_batch(
     traced: TraceRequest | None = None,
     experience: Experience = NO_EXPERIENCE,
 ) -> tuple[GpuFacts, Trial]:
-    """Predict the request's current batch size alone, on a GPU of the catalogue.
+    """Predict the request's current batch size alone, on a catalogue GPU.
 
     Without one, it is the batch to start with.
 
@@ -383,8 +391,11 @@ def _hints(request: AnalysisRequest) -> list[str]:
     hints = []
     if not workload.gradient_checkpointing:
         hints.append("gradient checkpointing")
-    if workload.parallelism is Parallelism.FSDP and not workload.cpu_offload:
+    divided = workload.parallelism in (Parallelism.FSDP, Parallelism.ZERO_3)
+    if divided and not (workload.cpu_offload or workload.optimizer_offload):
         hints.append("offloading the shards to the host")
+    if workload.rollout is Rollout.VLLM:
+        hints.append("a smaller share for vLLM" if workload.vllm_sleep else "vLLM's sleep mode")
     limited = request.memory_limit_bytes is not None
     hints.append("a larger memory limit" if limited else "a GPU with more memory")
     hints.append("a shorter sequence" if workload.sequence_length else "smaller images")

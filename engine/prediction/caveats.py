@@ -8,17 +8,19 @@ from ..result import Source, Trial
 from ..tracing.trace import Trace
 from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
-from .probe import COMPUTED_RANGE, convolves
+from .probe import convolves
 
 NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "
     "allocations through a model of PyTorch's caching allocator."
 )
+ALONE = "Assumes nothing else is using the GPU. Other processes or a display leave less memory."
 _CONVOLUTIONS = (
     "cuDNN's convolution workspaces are not predicted. cuDNN uses smaller ones when memory is "
     "short, so they raise memory use more than they lower the largest batch."
 )
 _GROUPED_PRODUCT = "aten._grouped_mm"
+_SENT_TO_OTHERS = "_c10d_functional.all_to_all_single"
 _EXPERTS = (
     "Memory is the same however tokens are routed to experts, so this is the worst case too. Step "
     "times assume that the experts share the tokens evenly."
@@ -37,9 +39,7 @@ def caveats_of(
         safe: The largest batch that surely fits.
         waits: The current batch, if its step is limited by kernel launches.
     """
-    found = [
-        "Assumes nothing else is using the GPU. Other processes or a display leave less memory.",
-    ]
+    found = [ALONE]
     if (off_by := _time_range(recommended)) is not None:
         found.insert(0, f"Predicted step times may be off by {off_by}. Ratios are more reliable.")
     if waits is not None:
@@ -47,8 +47,7 @@ def caveats_of(
             f"At batch {waits:,} the step is limited by kernel launches: a larger batch costs "
             "almost no time. CUDA graphs or compile would help too."
         )
-    computed = recommended.source is Source.COMPUTED
-    span = COMPUTED_RANGE if computed else memory_range()
+    span = _memory_range(recommended)
     off = f"{str(recommended.source).capitalize()} memory may be off by {span}"
     if safe == 0:
         found.append(f"{off}. No batch is certain to fit on this GPU.")
@@ -56,12 +55,25 @@ def caveats_of(
         found.append(f"{off}. Batch {safe:,} fits even at the high end.")
     if convolves(step.operations):
         found.append(_CONVOLUTIONS)
-    found += offload_caveats(step)
-    if any(operation.name == _GROUPED_PRODUCT for operation in step.operations):
+    found += [*offload_caveats(step), *step.caveats]
+    names = {operation.name for operation in step.operations}
+    if _GROUPED_PRODUCT in names and _SENT_TO_OTHERS not in names:
         found.append(_EXPERTS)
     if not outcome.next_batch_size_fails:
         found.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
     return found
+
+
+def _memory_range(trial: Trial) -> RelativeRange:
+    """How far off memory may be; of what is computed, the trial itself says it."""
+    used, low, high = (
+        trial.device_used_bytes,
+        trial.device_used_low_bytes,
+        trial.device_used_high_bytes,
+    )
+    if trial.source is not Source.COMPUTED or not used or low is None or high is None:
+        return memory_range()
+    return RelativeRange(low / used, high / used)
 
 
 def _time_range(trial: Trial) -> RelativeRange | None:

@@ -109,7 +109,7 @@ class Experience:
         return cls([*(read_residuals(path) if path.exists() else ()), *given])
 
     def of(self, workload: Workload, gpu: str) -> Correction:
-        """What it says of a workload on a GPU of the catalogue."""
+        """What it says of a workload on a catalogue GPU."""
         by_workload: dict[str, list[Residual]] = defaultdict(list)
         for residual in self.residuals:
             if residual.predictor == step_predictor() and residual.gpu == gpu:

@@ -11,7 +11,7 @@ from ..gpus import Gpu
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest
 from ..result import Trial
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
-from ..tracing.trace import AffineTrace, NotAffine, Trace
+from ..tracing.trace import AffineTrace, NotAffine, Trace, is_generating
 from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import HIGH, LOW
@@ -30,7 +30,8 @@ def needs_most(trace: Trace) -> bool:
 def _peaks(trace: Trace) -> tuple[int, int]:
     """The peaks of evaluation and of training, in bytes; 0 where there is none."""
     peaks = trace.peak_by_phase()
-    evaluating = max((peaks.pop(name, 0) for name in _PHASES), default=0)
+    names = [name for name in peaks if name in _PHASES or is_generating(name)]
+    evaluating = max((peaks.pop(name) for name in names), default=0)
     return evaluating, max(peaks.values(), default=0)
 
 
@@ -47,10 +48,15 @@ def evaluation_caveats(request: AnalysisRequest, gpu: Gpu, step: Trace) -> list[
     evaluating, training = _peaks(step)
     more = "Evaluation" if evaluating > training else "Training"
     largest = largest_evaluation_batch(request, gpu)
+    generates = ""
+    if tokens := request.workload.eval_new_tokens:
+        peaks = step.peak_by_phase()
+        most = max((peak for name, peak in peaks.items() if is_generating(name)), default=0)
+        generates = f" (generating {tokens:,} tokens at {_gib(most)})"
     return [
         f"{more} needs more memory: evaluation at batch {request.workload.eval_batch_size:,} peaks "
-        f"at {_gib(evaluating)}, training at batch {step.batch_size:,} at {_gib(training)}. "
-        f"Evaluation batches up to {largest:,} fit."
+        f"at {_gib(evaluating)}{generates}, training at batch "
+        f"{step.batch_size:,} at {_gib(training)}. Evaluation batches up to {largest:,} fit."
     ]
 
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
-from ..choices import Attention, Optimizer, Parallelism
+from ..choices import Attention, Optimizer
 from ..errors import InvalidInput
+from ..goals import GENERATES
 from ..models.tasks import Task
 from ..step.batches import make_batch
+from ..step.building import forward_arguments
 from ..step.generating import Generation
 from ..step.training import prepare
-from ..texts import Texts
+from ..texts import Texts, refused
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorder import MemoryRecorder
-from ..tracing.trace import AffineTrace, Category, NotAffine, Trace
+from ..tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
 from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import HIGH, LOW
@@ -40,7 +44,7 @@ def generation_traces(
         alone: Whether only one batch size is wanted.
 
     Raises:
-        InvalidInput: If it is no language model that generates, or does not take such lengths.
+        InvalidInput: If the model does not generate, or does not take such lengths.
     """
     generating = generating_workload(workload, texts)
     each = cache(Depths(generating, behaviour, trace_with=partial(_trace_model, texts=texts)))
@@ -53,30 +57,37 @@ def generation_traces(
     return cache(lambda batch_size: each(1) if batch_size == 1 else others.at(batch_size))
 
 
+def reads_text(workload: Workload) -> bool:
+    """Whether a model reads a text before it generates one; others read sound or images only."""
+    return "input_ids" in forward_arguments(workload)
+
+
+def longest_written(workload: Workload, texts: Texts) -> int:
+    """The most tokens that a model generates."""
+    limits = workload.preset.limits("sequence_length", workload.task)
+    return limits.largest if limits else texts.new_tokens
+
+
+def longest_read(workload: Workload, texts: Texts) -> int:
+    """The longest prompt that leaves room for as many new tokens; an encoder's need no room."""
+    limits = workload.preset.limits("sequence_length", workload.task)
+    if limits is None:
+        return texts.prompt_length
+    is_encoded = workload.task is Task.SEQUENCE_TO_SEQUENCE or not reads_text(workload)
+    return limits.largest - (0 if is_encoded else texts.new_tokens)
+
+
 def generating_workload(workload: Workload, texts: Texts) -> Workload:
     """The workload whose samples are the prompts, without anything that only trains.
 
     Raises:
         InvalidInput: As :func:`generation_traces` does.
     """
-    name, limits = workload.preset.display_name, workload.preset.sequence_length
-    if workload.task is not Task.CAUSAL_LANGUAGE_MODELLING:
-        wanted = "generation is predicted for decoders that write text (causal-language-modelling)"
-        raise InvalidInput({"task": f"{wanted}; {name} is not set up as one"})
-    if limits is not None and texts.whole_length > limits.largest:
-        message = f"{name} takes at most {limits.largest:,} tokens, prompt and answer together"
-        raise InvalidInput({"prompt_length": message})
-    return replace(
-        workload,
-        sequence_length=texts.prompt_length,
-        optimizer=Optimizer.NONE,
-        gradient_accumulation=1,
-        parallelism=Parallelism.NONE,
-        world_size=1,
-        eval_batch_size=None,
-        eval_samples=None,
-        eval_accumulation_steps=None,
-    )
+    if wrong := refused(workload, texts):
+        raise InvalidInput(wrong)
+    kept: dict[str, Any] = {name: getattr(workload, name) for name in ("model", *GENERATES)}
+    length = min(texts.prompt_length, longest_read(workload, texts))
+    return Workload(**kept, sequence_length=length, optimizer=Optimizer.NONE)
 
 
 def _trace_model(
@@ -88,18 +99,24 @@ def _trace_model(
     texts: Texts,
 ) -> Trace:
     """Trace a model on the meta device, which is changed, while it generates."""
-    prompts = make_batch(workload, batch_size)["input_ids"]
+    batch = make_batch(workload, batch_size)
     with fake_device(behaviour) as mode:
         training = prepare(workload, on_fake_tensors(model).eval(), predicting=True)
         training.flash_only = behaviour is not None and workload.attention is Attention.FLASH
         temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
         recorder = MemoryRecorder(training, batch_size, temporaries)
-        generation = Generation(training, mode.given(prompts), texts.new_tokens, texts.cache_format)
+        given = tree_map(mode.given, batch)
+        generation = Generation(
+            training, given, texts.new_tokens, texts.cache_format, texts.num_beams
+        )
+        operations: list[Operation] = []
         for move in generation.moves:
             recorder.record_step(move)
+            operations += recorder.trace.operations
             _sort_cache(recorder, generation)
         # Without the frees that come when the texts go.
-        return replace(recorder.trace, events=list(recorder.trace.events))
+        events = list(recorder.trace.events)
+        return replace(recorder.trace, events=events, operations=operations)
 
 
 def _sort_cache(recorder: MemoryRecorder, generation: Generation) -> None:

@@ -152,7 +152,7 @@ def _refusal(
         return next(one for one in found if isinstance(one, InvalidInput))
     nearest = min(short, key=lambda one: one.needed_bytes / one.gpu.total_bytes)
     return DoesNotFit(
-        f"{request.workload.preset.display_name} fits on no GPU of the catalogue. The nearest is "
+        f"{request.workload.preset.display_name} fits on no catalogue GPU. The nearest is "
         f"{nearest}. Try gradient checkpointing, LoRA, several GPUs or a shorter sequence."
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..allocator.options import AllocatorOptions
-from ..answer.search import find_largest
+from ..answer.search import SearchOutcome, find_largest
 from ..errors import DoesNotFit
 from ..events import Log
 from ..hub import resolve
@@ -16,7 +17,9 @@ from ..texts import GenerationAnswer, Texts
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
 from .analysis import catalogue_gpu, gpu_facts
-from .generation import generation_traces
+from .decoding import SPEED_RANGE, generation_speed
+from .generation import generation_traces, longest_read, longest_written, reads_text
+from .growing import at_more_lengths
 from .longest import Emit, Search
 from .probe import predict_memory
 
@@ -39,10 +42,14 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
     allocator = AllocatorOptions.parse(request.allocator)
 
     def trial_of(traced: Trace) -> Trial:
-        return predict_memory(gpu_facts(gpu), traced, allocator)
+        return predict_memory(gpu_facts(gpu), at_more_lengths(traced), allocator)
 
-    def trace_at(prompt_length: int) -> Trace:
-        longer = replace(texts, prompt_length=prompt_length)
+    reads = reads_text(workload)
+
+    def trace_at(length: int) -> Trace:
+        longer = (
+            replace(texts, prompt_length=length) if reads else replace(texts, new_tokens=length)
+        )
         return generation_traces(workload, longer, behaviour, alone=True)(batch_size)
 
     with blaming_the_config(workload):
@@ -56,13 +63,37 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
                 f"{gpu.usable_bytes / 2**30:,.2f}. Try bf16-true, or a GPU with more memory."
             )
         largest = find_largest(lambda size: trial_of(at(size)), limit_bytes=gpu.usable_bytes)
-        limits = workload.preset.sequence_length
-        most = (limits.largest if limits else texts.whole_length) - texts.new_tokens
-        found = Search(trace_at, trial_of, gpu, emit).longest(texts.prompt_length, most)
-    return GenerationAnswer(
+        # What is written has few tokens at most, which are looked at first.
+        most = longest_read(workload, texts) if reads else longest_written(workload, texts)
+        begin = texts.prompt_length if reads else most
+        found = Search(trace_at, trial_of, gpu, emit).longest(begin, most)
+    beside = texts.new_tokens if reads else 0
+    answer = GenerationAnswer(
         gpu=gpu_facts(gpu),
         trial=trial,
         largest_batch_size=largest.largest_batch_size,
-        longest_length=found.length + texts.new_tokens if found.length else 0,
+        longest_length=found.length + beside if found.length else 0,
         longest_is_the_models=found.next_length is None,
+        lengths=[replace(one, length=one.length + beside) for one in found.lengths],
+        batches=_batches(lambda size: trial_of(at(size)), largest, batch_size),
     )
+    if not trial.fits:
+        return answer
+    speed = generation_speed(at(batch_size), texts, gpu, workload.precision)
+    return replace(
+        answer,
+        prompt_seconds=speed.prompt_seconds,
+        token_seconds=speed.token_seconds,
+        tokens_per_second=speed.tokens_per_second,
+        tokens_per_second_low=speed.tokens_per_second * SPEED_RANGE.low,
+        tokens_per_second_high=speed.tokens_per_second * SPEED_RANGE.high,
+        waits_for_host=speed.waits_for_host,
+    )
+
+
+def _batches(probe: Callable[[int], Trial], found: SearchOutcome, asked: int) -> list[Trial]:
+    """The trials of each power of two that fits, the one asked and both sides of the limit."""
+    sizes = {2**power for power in range(found.largest_batch_size.bit_length())}
+    sizes |= {asked, found.largest_batch_size, found.next_batch_size}
+    known = {trial.batch_size: trial for trial in found.trials}
+    return [known.get(size) or probe(size) for size in sorted(sizes) if size]

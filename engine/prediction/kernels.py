@@ -66,6 +66,7 @@ _PRODUCTS = {
     "memorymark.compare_tiles_backward": Kind.PRODUCT,
     "memorymark.score_tiles": Kind.PRODUCT,
     "memorymark.score_tiles_backward": Kind.PRODUCT,
+    "memorymark.product_8bit_": Kind.PRODUCT,
     "aten.bmm": Kind.BATCHED_PRODUCT,
     "aten.baddbmm": Kind.BATCHED_PRODUCT,
 }
@@ -206,7 +207,7 @@ def _convolution(operation: Operation) -> Kind:
 
 
 def _format(operation: Operation, tf32: bool, tf32_products: bool) -> Format:
-    if operation.dtype in ("float16", "bfloat16"):
+    if operation.dtype in ("float16", "bfloat16", "int8"):  # assumed to be as fast
         return Format.HALF
     if tf32 and (tf32_products or operation.name in _CONVOLUTIONS):
         return Format.TF32

@@ -13,6 +13,7 @@ from functools import cache, cached_property
 
 from ..choices import Batching
 from ..lengths import Lengths
+from ..result import BatchLengths
 from ..tracing.trace import Operation, Trace
 from ..workload import Workload
 from .tracer import TraceAt
@@ -99,13 +100,30 @@ class Batches:
         Packed rows are taken to be full. A batch of so many tokens has as many samples as hold
         them: those of a batch are alike in length, since they are sorted first.
         """
-        if self.workload.batching in (Batching.PACKED, Batching.MAX_TOKENS):
-            return self.worst(1) / self.lengths.mean
-        return 1.0
+        return self.worst(1) / self.lengths.mean if self._is_full else 1.0
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether every batch has the same number of tokens."""
+        return self.workload.batching in (Batching.PACKED, Batching.MAX_TOKENS)
+
+    def of_batch(self, batch_size: int) -> BatchLengths:
+        """The batches of one size in numbers."""
+        in_one_row = self.workload.batching is Batching.PADDING_FREE
+        total = batch_size * self.lengths.mean
+        return BatchLengths(
+            batch_size=batch_size,
+            worst_tokens=self.worst_total(batch_size) if in_one_row else self.worst(batch_size),
+            probability=1.0 if self._is_full else PROBABILITY,
+            run_batches=self.workload.run_batches,
+            mean_tokens=total if in_one_row else self.mean(batch_size),
+            padding=self.padding(batch_size),
+        )
 
     def told(self, batch_size: int) -> str:
         """What an answer says about the batches of one size."""
-        worst, samples = f"{self.worst(batch_size):,} tokens", self.samples_per_row
+        found = self.of_batch(batch_size)
+        worst, samples = f"{found.worst_tokens:,} tokens", self.samples_per_row
         if self.workload.batching is Batching.PACKED:
             return (
                 f"A row holds {worst}, {samples:,.1f} samples in the mean; rows are assumed to be "
@@ -113,24 +131,23 @@ class Batches:
             )
         if self.workload.batching is Batching.PADDING_FREE:
             return (
-                f"Memory is that of the worst batch: {self.worst_total(batch_size):,} tokens in a "
-                f"row. With {PROBABILITY:.0%} probability none of {self.workload.run_batches:,} "
-                "batches has more (assumed: samples are drawn independently). Speed is that of the "
-                f"mean batch: {batch_size * self.lengths.mean:,.0f} tokens, without padding."
+                f"Memory is that of the worst batch: {worst} in a row. With "
+                f"{found.probability:.0%} probability none of {found.run_batches:,} batches has "
+                "more (assumed: samples are drawn independently). Speed is that of the mean batch: "
+                f"{found.mean_tokens:,.0f} tokens, without padding."
             )
         if self.workload.batching is Batching.MAX_TOKENS:
             return (
                 f"Batch {batch_size:,} stands for max_tokens = "
-                f"{batch_size * self.worst(batch_size):,}: as many samples as the longest one, of "
+                f"{batch_size * found.worst_tokens:,}: as many samples as the longest one, of "
                 f"{worst}, leaves room for, {batch_size * samples:,.1f} in the mean. Samples of a "
                 "batch are assumed to be alike in length."
             )
         return (
-            f"Memory is that of the worst batch: {worst} a sample. With {PROBABILITY:.0%} "
-            f"probability none of {self.workload.run_batches:,} batches is longer (assumed: "
-            "samples are drawn independently). Speed is that of the mean batch: "
-            f"{self.mean(batch_size):,.0f} tokens a sample, {self.padding(batch_size):.0%} of them "
-            "padding."
+            f"Memory is that of the worst batch: {worst} a sample. With {found.probability:.0%} "
+            f"probability none of {found.run_batches:,} batches is longer (assumed: samples are "
+            "drawn independently). Speed is that of the mean batch: "
+            f"{found.mean_tokens:,.0f} tokens a sample, {found.padding:.0%} of them padding."
         )
 
 
@@ -139,6 +156,13 @@ def samples_per_row(workload: Workload) -> float:
     if workload.batching is Batching.FIXED:
         return 1.0
     return Batches(workload).samples_per_row
+
+
+def lengths_of(workload: Workload, batch_size: int) -> BatchLengths | None:
+    """The lengths of a batch in numbers; ``None`` where all samples are of one length."""
+    if workload.batching is Batching.FIXED:
+        return None
+    return Batches(workload).of_batch(batch_size)
 
 
 def about_lengths(workload: Workload, batch_size: int) -> list[str]:

@@ -9,8 +9,10 @@ from functools import cache, partial
 from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
 from ..answer.search import SearchOutcome, find_largest
 from ..gpus import Gpu
-from ..request import Request
+from ..parallel.interconnect import nccl_bytes
+from ..request import AnalysisRequest, Request
 from ..result import Trial
+from .probe import usable_bytes
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,12 @@ def find_limits(
     """
     multiple = request.batch_multiple
     search = partial(predict_largest, predict, probe or predict)
-    outcome = search(multiple, gpu.usable_bytes, known)
+    usable = _usable_bytes(request, gpu)
+    outcome = search(multiple, usable, known)
     if outcome.largest_batch_size == 0 and multiple > request.least_multiple:
         multiple = request.least_multiple
         request = replace(request, batch_multiple=multiple)
-        outcome = search(multiple, gpu.usable_bytes, known)
+        outcome = search(multiple, usable, known)
     largest = outcome.largest_batch_size
     if largest == 0:
         return Limits(outcome, multiple)
@@ -78,6 +81,13 @@ def find_limits(
     if choice is None or not (predict(choice.batch_size).fits and predict(choice.fastest).fits):
         choice = choose(lambda batch_size: predict(batch_size).samples_per_second or 0.0)
     return Limits(outcome, multiple, safe, choice)
+
+
+def _usable_bytes(request: Request, gpu: Gpu) -> int:
+    """What the caching allocator can have, which is what the trials are judged by."""
+    if isinstance(request, AnalysisRequest):
+        return usable_bytes(request.workload, gpu)
+    return max(0, gpu.usable_bytes - nccl_bytes(request.world_size))
 
 
 def predict_largest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -9,22 +10,25 @@ from functools import cache, partial
 from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
 from ..errors import InvalidInput
-from ..events import Event, Log
+from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..hub import resolve
 from ..request import AnalysisRequest
 from ..result import Trial
 from ..step.building import blaming_the_config
-from ..texts import LongestThatFits
+from ..texts import LengthTrial, LongestThatFits
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import NotAffine, QuadraticTrace, Trace
 from .analysis import catalogue_gpu, format_trial, gpu_facts
 from .depths import Depths
-from .probe import predict_trial
+from .probe import predict_trial, usable_bytes
 
 STRIDE = 128
 """Only multiples of it are tried: kernels round lengths up to it, so that sizes are polynomials of
 the length at these alone."""
+
+_POINTS, _FARTHEST = 16, 1.1
+"""Of the chart: how many lengths, and how far beyond the longest that fits."""
 
 Emit = Callable[[Event], None]
 
@@ -59,7 +63,8 @@ def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
 
     with blaming_the_config(workload):
         begin, largest = workload.sequence_length, limits.largest
-        return Search(trace_at, trial_of, gpu, emit).longest(begin, largest)
+        usable = usable_bytes(workload, gpu)
+        return Search(trace_at, trial_of, gpu, emit, usable).longest(begin, largest)
 
 
 class Search:
@@ -70,6 +75,7 @@ class Search:
         trial_of: The trial of such a trace.
         gpu: Where.
         emit: Receives a log line for each length that is traced.
+        usable_bytes: What the caching allocator can have; ``None`` for all that the GPU leaves.
     """
 
     def __init__(
@@ -78,9 +84,11 @@ class Search:
         trial_of: Callable[[Trace], Trial],
         gpu: Gpu,
         emit: Emit,
+        usable_bytes: int | None = None,
     ) -> None:
         self._trace_at = cache(trace_at)
         self._trial_of, self._gpu, self._emit = trial_of, gpu, emit
+        self._usable = gpu.usable_bytes if usable_bytes is None else usable_bytes
         self._traced: dict[int, Trial] = {}
 
     def longest(self, begin: int, largest: int) -> LongestThatFits:
@@ -98,18 +106,25 @@ class Search:
         search = partial(
             find_largest,
             batch_multiple=stride,
-            limit_bytes=self._gpu.usable_bytes,
+            limit_bytes=self._usable,
             largest=largest,
         )
         units = min(max(begin // stride, 1), largest // stride - 2)
         known = [self._trial(unit * stride) for unit in (units, units + 1, units + 2)]
+        self._emit(Stage("search"))
+        at: Callable[[int], Trial] | None = None
         try:
-            guess = search(self._polynomial(units, stride)).largest_batch_size
+            at = self._polynomial(units, stride)
+            guess = search(at).largest_batch_size
         except (NotAffine, ValueError):  # such as a size below zero, where a window ends
             self._emit(Log("Sizes are no polynomials of the length; tracing each length"))
-            guess = known[-1].batch_size
+            at, guess = None, known[-1].batch_size
         outcome = search(self._trial, guess=guess, known=known)
-        return self._answer(outcome)
+        found = self._answer(outcome)
+        if at is not None and outcome.largest_batch_size == guess:
+            most = min(largest, math.ceil(outcome.next_batch_size * _FARTHEST))
+            return replace(found, lengths=self._with_more(found.lengths, at, most, stride))
+        return found
 
     def _trial(self, length: int) -> Trial:
         """The trial of a length's own trace; in it, the batch size is the length."""
@@ -131,6 +146,18 @@ class Search:
             self._trial_of(fitted.at(length // stride)), batch_size=length
         )
 
+    def _with_more(
+        self, traced: list[LengthTrial], at: Callable[[int], Trial], most: int, stride: int
+    ) -> list[LengthTrial]:
+        """The traced lengths, with others by the polynomial, evenly up to the largest shown."""
+        known = {one.length: one for one in traced}
+        for point in range(1, _POINTS + 1):
+            length = max(stride, most * point // _POINTS // stride * stride)
+            if length not in known:
+                trial = replace(at(length), batch_size=traced[0].trial.batch_size)
+                known[length] = LengthTrial(length, trial)
+        return [known[length] for length in sorted(known)]
+
     def _answer(self, outcome: SearchOutcome) -> LongestThatFits:
         length, above = outcome.largest_batch_size, outcome.next_batch_size
         return LongestThatFits(
@@ -140,4 +167,5 @@ class Search:
             next_length=above if outcome.next_batch_size_fails else None,
             trial=self._traced.get(length),
             next_trial=self._traced.get(above) if outcome.next_batch_size_fails else None,
+            lengths=[LengthTrial(one, self._traced[one]) for one in sorted(self._traced)],
         )

@@ -42,11 +42,17 @@ LORA_RANK = 8
 GPU_COUNTS = (2, 4, 8)
 """Of the machines that FSDP is tried on."""
 
-EIGHT_BIT, LORA, LESS_ACCUMULATION = "8-bit AdamW", "LoRA", "less accumulation"
+EIGHT_BIT, APOLLO = "8-bit AdamW", "APOLLO"
+LORA, LESS_ACCUMULATION = "LoRA", "less accumulation"
 CHUNKED = "chunked cross-entropy"
 QLORA, FOUR_BIT = "QLoRA", "4-bit weights"
 _BF16_WEIGHTS = "bf16 weights"
-_SAVING = (NO_CACHE, CHECKPOINTING, CHUNKED, EIGHT_BIT, "fp16", _BF16_WEIGHTS, LORA, FOUR_BIT)
+_SAVING = (
+    *(NO_CACHE, CHECKPOINTING, CHUNKED, EIGHT_BIT, APOLLO),
+    *("fp16", _BF16_WEIGHTS, LORA, FOUR_BIT),
+)
+_NEEDLESS_WITH = {APOLLO: (EIGHT_BIT,), LORA: (EIGHT_BIT, APOLLO)}
+"""Moves that save optimizer state, of which these others leave little."""
 _IN_FP32 = (Precision.FP32, Precision.TF32)
 _ADAMW = (Optimizer.ADAMW, Optimizer.ADAMW_FOREACH)
 
@@ -98,6 +104,10 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
         moves.append(Move(CHUNKED, in_parts, effort=Effort.FEW_LINES))
     if workload.optimizer in _ADAMW:
         moves.append(Move(EIGHT_BIT, {"optimizer": Optimizer.ADAMW_8BIT}, numerics))
+    # Of those that project gradients: GaLore's decompositions take time that is not predicted.
+    projected = {"optimizer": Optimizer.APOLLO}
+    if workload.optimizer in (*_ADAMW, Optimizer.ADAMW_8BIT) and _combines(workload, projected):
+        moves.append(Move(APOLLO, projected, Learning.OPTIMIZER, Effort.FEW_LINES))
     moves += _of_lengths(workload, gpu)
     if workload.gradient_accumulation > 1 and request.global_batch_size is None:
         kept = request.known_batch_size * workload.gradient_accumulation * request.data_parallel
@@ -142,9 +152,9 @@ def _of_adapters(workload: Workload) -> Iterator[Move]:
     trained, few_lines = Learning.TRAINED, Effort.FEW_LINES
     adapters, four_bit = {"lora_rank": LORA_RANK}, {"quantization": Quantization.NF4}
     quantizes = (
-        workload.quantization is Quantization.NONE
+        not workload.quantization.in_4_bits
         and not workload.preset.package
-        and workload.parallelism not in ZERO
+        and _combines(workload, adapters | four_bit)
     )
     if workload.lora_rank is None:
         yield Move(LORA, adapters, trained, few_lines)
@@ -156,7 +166,11 @@ def _of_adapters(workload: Workload) -> Iterator[Move]:
 
 def _of_sharing(workload: Workload) -> Iterator[Move]:
     """The other way to divide everything among the same GPUs."""
-    other: dict[str, Any] = {"parallelism": Parallelism.FSDP, "reduce_bucket_size": None}
+    other: dict[str, Any] = {
+        "parallelism": Parallelism.FSDP,
+        "reduce_bucket_size": None,
+        "overlap_comm": False,
+    }
     if workload.parallelism is Parallelism.FSDP:
         other = {"parallelism": Parallelism.ZERO_3}
     elif workload.parallelism not in ZERO:
@@ -241,7 +255,7 @@ def _may_help(reached: Reached, move: Move) -> bool:
         return is_short
     if move.name == FOUR_BIT:
         return is_short
-    if move.name == QLORA:
+    if move.name in (QLORA, APOLLO):
         return not reached.rung.fits
     if move.name == EIGHT_BIT:
         return is_short or reached.optimizer_share >= _LEAST_SHARE
@@ -262,9 +276,15 @@ def _added_to_the_fastest(
         tuple(sorted((*fastest, move), key=moves.index))
         for move in moves
         if not changed & move.fields.keys()
+        and not (move.name in (LORA, QLORA) and _projects(fastest))
         and _may_help(found[fastest], move)
         and _has_helped(found, move)
     ]
+
+
+def _projects(moves: Combination) -> bool:
+    """Whether gradients are projected with these moves, which those of adapters are not."""
+    return any(move.name == APOLLO for move in moves)
 
 
 def _has_helped(found: Mapping[Combination, Reached], move: Move) -> bool:
@@ -285,16 +305,16 @@ def _together(moves: Sequence[Move]) -> list[Combination]:
     saving = [move for move in moves if move.name in _SAVING]
     ranks = {move.name: list(Learning).index(move.learning) for move in saving}
     together = [tuple(m for m in saving if ranks[m.name] <= rank) for rank in range(len(Learning))]
-    # Adapters have little optimizer state to save.
-    adapted = {LORA, EIGHT_BIT}
-    together = [
-        tuple(m for m in one if m.name != EIGHT_BIT) if adapted <= {m.name for m in one} else one
-        for one in together
-    ]
+    together = [_without_needless(one) for one in together]
     quantized = [move for move in moves if move.name == QLORA]
     return together + [
         tuple(move if m.name == LORA else m for m in together[-1]) for move in quantized
     ]
+
+
+def _without_needless(together: Combination) -> Combination:
+    needless = {name for move in together for name in _NEEDLESS_WITH.get(move.name, ())}
+    return tuple(move for move in together if move.name not in needless)
 
 
 def _without_each(found: Mapping[Combination, Reached]) -> list[Combination]:
@@ -334,8 +354,10 @@ def least_bytes(workload: Workload, parameters: float) -> float:
         workload: Its precision, optimizer, LoRA, quantization and sharding count.
         parameters: How many numbers the model has.
     """
+    if workload.cpu_offload:
+        return 0.0
     if workload.parallelism in ZERO:  # what is divided among all is little for many
-        return parameters * 2 / workload.shard_count
+        return parameters * _width_of_frozen(workload, 2) / workload.shard_count
     width = 2 if workload.precision is Precision.BF16_TRUE else 4
     each: float = width
     if workload.lora_rank is None and not workload.frozen_backbone:
@@ -345,10 +367,17 @@ def least_bytes(workload: Workload, parameters: float) -> float:
             each += width
         if workload.optimizer is Optimizer.ADAMW_8BIT:
             each += 2  # two states of one byte
-    elif workload.quantization is Quantization.NF4:
-        each = 0.5  # where neither head nor embeddings are large
+    else:
+        each = _width_of_frozen(workload, width)
     shards = workload.shard_count
     return parameters * each / shards
+
+
+def _width_of_frozen(workload: Workload, whole: float) -> float:
+    """Bytes of a weight below adapters, where neither head nor embeddings are large."""
+    if workload.quantization.in_4_bits:
+        return 0.5
+    return 1.0 if workload.quantization is Quantization.INT8 else whole
 
 
 _STATES = {
@@ -357,6 +386,8 @@ _STATES = {
     Optimizer.SCHEDULE_FREE_ADAMW: 2,
     Optimizer.ADAM_MINI: 1,
     Optimizer.MUON: 1,
+    Optimizer.SOAP: 2,
+    Optimizer.SHAMPOO: 2,
     Optimizer.LION: 1,
     Optimizer.SGD_MOMENTUM: 1,
     Optimizer.RMSPROP: 1,

@@ -64,7 +64,12 @@ def plan(
         return _plan(request, emit, experience, traced or KeptTraces())
 
 
-_OF_BITSANDBYTES = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
+_OF_BITSANDBYTES = (
+    Optimizer.ADAMW_8BIT,
+    Optimizer.PAGED_ADAMW,
+    Optimizer.PAGED_ADAMW_8BIT,
+    Optimizer.GALORE_8BIT,
+)
 
 
 def _plan(
@@ -178,7 +183,7 @@ class _Rungs:
         tried, known = len(self._found), len(self._found) + len(self._waiting)
         self._emit(Stage("advice", tried / known, tried, known))
         if tried == known:
-            self._emit(Log("Comparing the GPUs of the catalogue"))
+            self._emit(Log("Comparing the catalogue GPUs"))
 
     def _start_next_round(self) -> None:
         climb = self._climb

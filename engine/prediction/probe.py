@@ -7,19 +7,21 @@ from dataclasses import replace
 
 from ..allocator.caching import DEFAULT_OPTIONS, ReplayResult
 from ..allocator.options import AllocatorOptions
-from ..choices import ZERO
+from ..choices import ZERO, Rollout
 from ..gpus import Gpu
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
+from ..tracing.decompositions import peak_interval
 from ..tracing.trace import Operation, Trace
 from ..workload import Workload
+from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
 from .lengths import samples_per_row
-from .step_time import StepTime, step_work, time_range
+from .step_time import COLLECTIVE, StepTime, step_work, time_range
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
-"""Assumed of memory that is in part arithmetic: nothing published was found to hold it against."""
+"""Assumed of memory that is in part arithmetic: little was published to hold it against."""
 
 NEARBY = 3
 """So many samples more and fewer tell whether the allocator packs alike."""
@@ -45,16 +47,24 @@ def predict_trial(
             otherwise, which takes three times as long.
         correction: What measured steps say of its step times.
     """
-    usable = max(0, gpu.usable_bytes - nccl_bytes(workload.world_size))
-    facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable)
+    facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable_bytes(workload, gpu))
     trial = predict_memory(facts, trace, allocator, careful=careful)
     if workload.parallelism in ZERO or workload.pipeline_parallel > 1:
         trial = computed(trial)
+    trial = with_peak_interval(trial, *peak_interval(trace))
+    if workload.rollout is Rollout.VLLM:
+        trial = beside_vllm(trial, workload, gpu, trace)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     seconds = operations_seconds(workload, gpu, trace)
     samples = samples_of_step(workload, trace)
     return timed(trial, seconds, samples, time_range(trace.operations, gpu), correction)
+
+
+def usable_bytes(workload: Workload, gpu: Gpu) -> int:
+    """What the caching allocator can have: NCCL, and vLLM beside it, take theirs."""
+    others = nccl_bytes(workload.world_size) + vllm_bytes_in_update(workload, gpu.total_bytes)
+    return max(0, gpu.usable_bytes - others)
 
 
 def computed(trial: Trial) -> Trial:
@@ -71,6 +81,19 @@ def computed(trial: Trial) -> Trial:
         source=Source.COMPUTED,
         device_used_low_bytes=min(low, COMPUTED_RANGE.low_bytes(used)),
         device_used_high_bytes=max(high, COMPUTED_RANGE.high_bytes(used)),
+    )
+
+
+def with_peak_interval(trial: Trial, lower: int, higher: int) -> Trial:
+    """A trial whose peak may be so many bytes lower or higher than traced: it is computed."""
+    low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
+    if not (lower or higher) or low is None or high is None:
+        return trial
+    return replace(
+        trial,
+        source=Source.COMPUTED,
+        device_used_low_bytes=low - lower,
+        device_used_high_bytes=high + higher,
     )
 
 
@@ -106,21 +129,43 @@ def _predict_stage(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
     """The step of a pipeline, as computed from one stage: all stages take as long as this one.
 
     With M micro-batches and S stages, a stage is busy in M of M + S - 1 slots and waits in the
-    others (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2).
+    others (Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, section 2.2). What it sends is
+    hidden behind its passes, except for the sums of split layers.
     """
     stages, micro_batches = workload.pipeline_parallel, workload.gradient_accumulation
-    slots = (micro_batches + stages - 1) / min(micro_batches, stages)
-    passes = [one for one in trace.operations if one.phase in ("forward", "backward")]
-    others = [one for one in trace.operations if one.phase not in ("forward", "backward")]
+    traced = min(micro_batches, stages)
+    slots = (micro_batches + stages - 1) / traced
+    link = link_bytes_per_second(gpu, workload.world_size)
+    hidden = [one for one in trace.operations if one.name.startswith(COLLECTIVE)]
+    rest = [one for one in trace.operations if not one.name.startswith(COLLECTIVE)]
+    passes = [one for one in rest if one.phase in ("forward", "backward")]
+    others = [one for one in rest if one.phase not in ("forward", "backward")]
     work, once = (
-        step_work(operations, gpu, workload.precision).timed() for operations in (passes, others)
+        step_work(operations, gpu, workload.precision, 1, link).timed()
+        for operations in (passes, others)
     )
+    sent = sum(_times_sent(one, workload, micro_batches / traced) for one in hidden) / link
     return StepTime(
-        slots * work.seconds + once.seconds,
+        max(slots * work.seconds, sent) + once.seconds,
         slots * work.gpu_seconds + once.gpu_seconds,
         slots * work.host_seconds + once.host_seconds,
         work.filled,
     )
+
+
+def _times_sent(operation: Operation, workload: Workload, more: float) -> float:
+    """Bytes that a stage sends in a step: to its neighbours with each micro-batch.
+
+    FSDP reduces gradients once. It gathers weights once too, where they stay gathered after
+    forward.
+    """
+    gathers_again = workload.reshard_after_forward is not False
+    once = _REDUCED if gathers_again else (*_REDUCED, _GATHERED)
+    return operation.bytes_moved * (1 if operation.name in once else more)
+
+
+_GATHERED = f"{COLLECTIVE}_allgather_base_"
+_REDUCED = (f"{COLLECTIVE}_reduce_scatter_base_", f"{COLLECTIVE}allreduce_")
 
 
 def timed(
@@ -228,5 +273,5 @@ def predict_live_memory(limit_bytes: int, trace: Trace) -> Trial:
 def _failure(needed_bytes: int, gpu: GpuFacts) -> str:
     return (
         f"out of memory: the caching allocator would reserve {needed_bytes / 2**30:.2f} GiB, and "
-        f"{gpu.name} has {gpu.usable_bytes / 2**30:.2f} GiB beside the CUDA context"
+        f"{gpu.name} has {gpu.usable_bytes / 2**30:.2f} GiB for it"
     )

@@ -1,11 +1,10 @@
-"""What generating GRPO's completions needs beside its update, and which of them decides."""
+"""What generating and scoring completions needs beside the update, and which of them decides."""
 
 from __future__ import annotations
 
-from ..tracing.trace import Trace
+from ..step.rollouts import METRICS, SCORING
+from ..tracing.trace import Trace, is_generating
 from ..workload import Workload
-
-_PHASES = ("generation", "cache")
 
 
 def rollout_caveats(workload: Workload, step: Trace) -> list[str]:
@@ -16,14 +15,19 @@ def rollout_caveats(workload: Workload, step: Trace) -> list[str]:
         step: The trace of a batch that fits.
     """
     peaks = step.peak_by_phase()
-    generating = max((peaks.pop(name, 0) for name in _PHASES), default=0)
+    generating = max((peaks.pop(name) for name in list(peaks) if is_generating(name)), default=0)
+    scoring = max(peaks.pop(SCORING, 0), peaks.pop(METRICS, 0))
     if not workload.method.generates or not generating:
         return []
     updating = max(peaks.values())
-    more = "generation" if generating > updating else "the update"
     count = step.batch_size * workload.steps_per_generation
+    phases = {"generation": generating, "scoring": scoring, "the update": updating}
+    needed = {name: peak for name, peak in phases.items() if peak}
+    among = "Of generation, scoring and update" if scoring else "Of generation and update"
+    scored = f" scoring them at {scoring / 2**30:,.2f} GiB," if scoring else ""
     return [
-        f"Of generation and update, {more} needs more memory: generating {count:,} completions "
-        f"peaks at {generating / 2**30:,.2f} GiB, the update of {step.batch_size:,} at "
-        f"{updating / 2**30:,.2f} GiB. Step times are those of the update alone."
+        f"{among}, {max(needed, key=lambda name: needed[name])} needs more memory: generating "
+        f"{count:,} completions peaks at {generating / 2**30:,.2f} GiB,{scored} the update of "
+        f"{step.batch_size:,} at {updating / 2**30:,.2f} GiB. Step times are those of the update "
+        "alone."
     ]

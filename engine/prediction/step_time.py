@@ -32,7 +32,8 @@ FILLED = 0.95
 
 _ANY = 1e12
 """More tiles than any product has: they fill every wave of every GPU."""
-_COLLECTIVE = "c10d."
+COLLECTIVE = "c10d."
+"""Begins the names of what GPUs send one another while their kernels run."""
 _WAITED_FOR = "_c10d_functional."
 _INPUTS = "inputs"
 
@@ -190,7 +191,7 @@ def step_work(
     launches, copied_bytes, host_seconds = 0, 0.0, 0.0
     link_seconds = waiting_seconds = 0.0
     for operation, times in zip(operations, _runs(operations, micro_batches), strict=True):
-        if operation.name.startswith(_COLLECTIVE):
+        if operation.name.startswith(COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
         elif operation.name.startswith(_WAITED_FOR):
             waiting_seconds += times * operation.bytes_moved / link_bytes_per_second

@@ -12,12 +12,13 @@ import numpy
 import torch
 from torch.utils._pytree import tree_map
 
-from ..choices import Attention
+from ..choices import Attention, Parallelism
 from ..errors import InvalidInput
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..parallel.zero import cast_trained, computed_alone
 from ..step.batches import make_batch
+from ..step.context import NOT_ON_A_CPU
 from ..step.evaluating import evaluate, evaluation_of
 from ..step.pipelining import Stage, cut
 from ..step.rollouts import completions_of, roll_out
@@ -38,6 +39,10 @@ _MATCHING = "linear_sum_assignment"
 STEPS = 2
 """The peak comes in the second step, when the optimizer's state exists."""
 
+_NO_RING = (
+    "ring attention needs a fused kernel, and none takes this model's attention: choose bf16-mixed "
+    "and a GPU of compute capability 8.0 or newer, or leave context_parallel at 1"
+)
 _NO_FLASH = (
     "FlashAttention does not take this model's attention: it needs compute capability 8.0 or "
     "newer, heads at most 256 wide, and batches without a padding mask; choose sdpa"
@@ -59,7 +64,7 @@ def trace(
         batch_size: Samples per step.
         behaviour: Of the GPU; ``None`` traces what the CPU does.
         forward_only: Whether to trace the forward pass alone, to compare with.
-        rank: Of the GPU among those that share the work; of a pipeline, its stage.
+        rank: Of the GPU among those that share the work.
 
     Raises:
         NeedsTwoSamples: If PyTorch refuses a batch of 1.
@@ -78,9 +83,11 @@ def trace(
 def meta_model(workload: Workload, rank: int = 0) -> torch.nn.Module:
     """What a GPU runs of the workload's model, on the meta device."""
     with torch.device("meta"):
-        model = build_model(computed_alone(workload), predicting=True)
+        sharded = workload.parallelism is Parallelism.ZERO_3
+        model = build_model(computed_alone(workload), predicting=True, sharded=sharded)
         if workload.pipeline_parallel > 1:
-            return cut(model, rank, workload.pipeline_parallel)
+            stage, stages = workload.stage_of(rank), workload.pipeline_parallel
+            return cut(model, stage, stages, workload.layers_of_stages)
         return cast_trained(model, workload)
 
 
@@ -97,6 +104,8 @@ def trace_model(
 
     All else is as :func:`trace` has it.
     """
+    if behaviour is None and workload.context_parallel > 1:
+        raise InvalidInput({"context_parallel": NOT_ON_A_CPU})
     real_batch = make_batch(workload, batch_size)
     evaluation = None if forward_only else evaluation_of(workload)
     completions = None if forward_only else completions_of(workload, batch_size)
@@ -117,13 +126,14 @@ def trace_model(
             evaluated = evaluation.with_batch(tree_map(mode.given, evaluation.batch))
             moves.insert(1, lambda: evaluate(training, evaluated))
         if completions is not None:
-            prompted = completions.with_prompts(mode.given(completions.prompts))
+            prompted = completions.with_tensors(mode.given)
             moves.insert(1, lambda: roll_out(training, prompted))
         try:
             for move in moves:
                 recorder.record_step(move)
         except NoKernel as error:
-            raise InvalidInput({"attention": _NO_FLASH}) from error
+            is_ring = workload.context_parallel > 1 and workload.attention is not Attention.FLASH
+            raise InvalidInput({"attention": _NO_RING if is_ring else _NO_FLASH}) from error
         except ValueError as error:
             if batch_norm_refuses(error):
                 raise NeedsTwoSamples from error

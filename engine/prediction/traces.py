@@ -23,6 +23,7 @@ from ..tracing.trace import Category, NotAffine, Trace
 from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import LOW, EveryBatchSize, trace_every_batch_size
+from .fullest import FullestStage
 from .lengths import OfEveryLength
 from .trace_files import TraceFiles, trace_files
 from .tracer import TraceAt
@@ -57,25 +58,8 @@ def _trace_length(workload: Workload, behaviour: CudaBehaviour | None, emit: Emi
     emit(Log(f"Building {name} from its config on fake tensors, without weights"))
     emit(Stage("build"))
     if workload.pipeline_parallel > 1:
-        return _of_the_fullest(workload, behaviour, emit)
+        return FullestStage(workload, lambda rank: _trace_rank(workload, behaviour, emit, rank))
     return _trace_rank(workload, behaviour, emit)
-
-
-def _of_the_fullest(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> TraceAt:
-    """The traces of the stage of a pipeline that needs most memory: the first or the last one.
-
-    Those between keep fewer micro-batches than the first and have no more weights.
-    """
-    ends = [
-        _trace_rank(workload, behaviour, emit, rank) for rank in (0, workload.pipeline_parallel - 1)
-    ]
-
-    @cache
-    def fullest(batch_size: int) -> Trace:
-        traces = (trace_at(batch_size) for trace_at in ends)
-        return max(traces, key=lambda trace: trace.replay().peak_reserved_bytes)
-
-    return fullest
 
 
 def _trace_rank(

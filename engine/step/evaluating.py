@@ -5,7 +5,8 @@ Beside weights and optimizer state, a forward pass without gradients is on the G
 ``past_key_values``, and the labels. Each batch is concatenated to them, so that old and new copy
 are there together. Sources: ``Trainer.evaluation_loop``, ``Trainer.prediction_step`` and
 ``EvalLoopContainer`` in transformers 5.23; ``convert_outputs_to_fp32`` in accelerate 1.15, which
-copies what an autocast model returns.
+copies what an autocast model returns. Where it generates, as ``Seq2SeqTrainer.prediction_step``
+does, tokens are kept in place of logits, and the forward pass for the loss comes afterwards.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..workload import Workload
 from .batches import Batch, make_batch
+from .generating import Generation
 from .losses import returns_its_loss
 from .training import Training, inputs_on_device
 
@@ -40,12 +42,16 @@ class Evaluation:
         has_outputs: Whether the model returns the loss among others.
         keeps_logits: Whether a metric is computed from those at the end.
         rows_before: Samples whose logits are on the GPU when the last batch comes.
+        new_tokens: Generated for each sample; 0 where nothing is.
+        beams: Of each of those texts.
     """
 
     batch: Batch
     has_outputs: bool
     keeps_logits: bool
     rows_before: int
+    new_tokens: int = 0
+    beams: int = 1
 
     def with_batch(self, batch: Batch) -> Evaluation:
         """The same with another copy of its batch, such as on fake tensors."""
@@ -65,6 +71,8 @@ def evaluation_of(workload: Workload) -> Evaluation | None:
         returns_its_loss(workload.task),
         workload.eval_samples is not None,
         rows,
+        workload.eval_new_tokens or 0,
+        workload.eval_num_beams,
     )
 
 
@@ -108,6 +116,7 @@ def _predict(training: Training, evaluation: Evaluation) -> tuple[Batch, _Kept]:
     """The forward pass for one batch: its inputs, and what is kept of it."""
     training.phase = "inputs"
     inputs = inputs_on_device(training, evaluation.batch)
+    written = [_written(training, evaluation, inputs)] if evaluation.new_tokens else []
     training.phase = "evaluation"
     with torch.no_grad(), training.forward_context():
         if not evaluation.has_outputs:
@@ -118,10 +127,24 @@ def _predict(training: Training, evaluation: Evaluation) -> tuple[Batch, _Kept]:
     losses = [outputs["loss"][0].mean().repeat(size)]
     if not evaluation.keeps_logits:
         return inputs, [losses]
+    labels = [one for name, one in inputs.items() if "label" in name or name in _LABELS]
+    if written:
+        return inputs, [losses, written, labels]
     ignored = ["loss", *getattr(training.model.config, "keys_to_ignore_at_inference", _IGNORED)]
     logits = [leaf for name, found in outputs.items() if name not in ignored for leaf in found]
-    labels = [one for name, one in inputs.items() if "label" in name or name in _LABELS]
     return inputs, [losses, logits, labels]
+
+
+def _written(training: Training, evaluation: Evaluation, inputs: Batch) -> torch.Tensor:
+    """Generate texts for the inputs; returns their tokens."""
+    generation = Generation(
+        training, inputs, evaluation.new_tokens, beams=evaluation.beams, by_trainer=True
+    )
+    for move in generation.moves:
+        move()
+    length = generation.prompt_length + evaluation.new_tokens
+    count = len(next(iter(inputs.values())))
+    return torch.zeros((count, length), dtype=torch.int64, device=training.device)
 
 
 def _as_returned(training: Training, output: Any) -> list[torch.Tensor]:

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy, logsigmoid
 from ..choices import Method, Rollout
 from ..errors import InvalidInput
 from ..workload import Workload
+from .adapting import without_adapters
 from .batches import Batch
 from .building import new_model
 from .divergence import divergences
@@ -46,7 +47,7 @@ class Learner(torch.nn.Module):
         super().__init__()
         self.policy = policy
         self.reference: torch.nn.Module | None = None
-        self._loss = _LOSSES[workload.method]
+        self._method = workload.method
         self.answer_length = workload.completion_length or (workload.sequence_length or 0) - 1
         without = workload.lora_rank is not None or workload.precomputed_reference
         self.refers = workload.method.refers or workload.kl_reference
@@ -56,7 +57,7 @@ class Learner(torch.nn.Module):
             self.reference = new_model(workload).requires_grad_(False).eval()
         if workload.method not in (Method.GRPO, Method.DISTILLATION):  # ``disable_dropout`` in TRL
             self._drop_nothing()
-        if causal_model(policy).base_model is causal_model(policy):
+        if without_adapters(policy).base_model is without_adapters(policy):
             message = f"{workload.preset.display_name} has no body apart from its head; choose sft"
             raise InvalidInput({"method": message})
 
@@ -73,7 +74,7 @@ class Learner(torch.nn.Module):
 
     def forward(self, **batch: torch.Tensor) -> Output:
         """The loss of one batch, as :func:`answers` makes it."""
-        return Output(self._loss(self, batch))
+        return Output(_LOSSES[self._method](self, batch))
 
     def scores(self, model: Any, batch: Batch) -> torch.Tensor:
         """The log-probability of each answer, of shape (texts,)."""
@@ -86,7 +87,7 @@ class Learner(torch.nn.Module):
 
     def read(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """What a model's head reads for the tokens of answers, and the head's weight."""
-        causal = causal_model(model)
+        causal = without_adapters(model)
         hidden = causal.base_model(**batch, use_cache=False).last_hidden_state[:, :-1]
         hidden = hidden[:, -self.answer_length :]
         return hidden.flatten(0, 1), causal.get_output_embeddings().weight
@@ -114,11 +115,6 @@ def _teacher(workload: Workload) -> torch.nn.Module:
     return new_model(taught).requires_grad_(False).eval()
 
 
-def causal_model(model: Any) -> Any:
-    """The model of transformers, which peft may have wrapped."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def method_caveats(workload: Workload) -> list[str]:
     """What an answer about learning from answers assumes."""
     if workload.method is Method.SFT:
@@ -130,6 +126,14 @@ def method_caveats(workload: Workload) -> list[str]:
         found.append(
             "A sample is one completion: per_device_train_batch_size in TRL. Rewards are computed "
             "by functions that take no GPU memory."
+        )
+    if workload.method is Method.PPO:
+        scoring = "of its preset" if workload.reward_model else "as large as the policy"
+        found.append(
+            "A sample is one completion. Beside the policy, a value model is trained whole; it and "
+            f"the frozen reward model are {scoring}. As in TRL 1.12, the scores of all words at "
+            "each new token stay during the update; its rollouts of more than 64 are predicted "
+            "too large."
         )
     if workload.method is Method.DISTILLATION:
         found.append("The teacher is frozen, without gradients, in the student's number format.")
@@ -147,8 +151,8 @@ def method_caveats(workload: Workload) -> list[str]:
             else "The reference is a second, frozen copy of the model, in the same number format."
         )
     found.append(
-        "All logits are kept at once, as in TRL's ORPOTrainer."
-        if workload.method is Method.ORPO
+        f"All logits are kept at once, as in TRL's {workload.method.upper()}Trainer."
+        if workload.method in (Method.ORPO, Method.PPO)
         else "Answers are scored in tiles of logits, as in TRL 1.16. Releases that keep all "
         "logits, such as 1.0, need much more memory."
     )

@@ -1,22 +1,30 @@
-"""Completions that GRPO's policy generates between two updates, as TRL does without vLLM.
+"""Completions that a policy generates between two updates, as TRL does without vLLM.
 
 Sources: ``GRPOTrainer._generate_single_turn`` and ``GRPOConfig`` (``steps_per_generation``) in TRL
-1.16.
+1.16; PPO's in :mod:`.ppo`.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
+from torch.utils._pytree import tree_map
 
-from ..choices import Rollout
+from ..choices import Method, Rollout
 from ..workload import Workload
-from .batches.text import token_ids
+from .batches import Batch
+from .batches.text import padded, token_ids
 from .generating import Generation
+from .ppo import TEMPERATURE, ActorCritic
 from .training import Training
+
+SCORING, METRICS = "scoring", "metrics"
+"""The phases in which PPO's models read what was generated, and the metrics of an update are
+computed."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +34,16 @@ class Completions:
     Attributes:
         prompts: On the host, of shape (B, P).
         new_tokens: For each prompt.
+        texts: Prompts with what was generated, on the host, to be scored; empty where nothing is.
     """
 
     prompts: torch.Tensor
     new_tokens: int
+    texts: Batch = field(default_factory=dict)
 
-    def with_prompts(self, prompts: torch.Tensor) -> Completions:
-        """The same with another copy of the prompts, such as on fake tensors."""
-        return replace(self, prompts=prompts)
+    def with_tensors(self, given: Callable[[torch.Tensor], torch.Tensor]) -> Completions:
+        """The same with other copies of its tensors, such as on fake ones."""
+        return replace(self, prompts=given(self.prompts), texts=tree_map(given, self.texts))
 
 
 def completions_of(workload: Workload, batch_size: int) -> Completions | None:
@@ -42,17 +52,37 @@ def completions_of(workload: Workload, batch_size: int) -> Completions | None:
         return None
     length = workload.sequence_length or 0
     answer = workload.completion_length or length - 1
-    prompts = token_ids(workload, batch_size * workload.steps_per_generation)
-    return Completions(prompts[:, : length - answer].clone(), answer)
+    count = batch_size * workload.steps_per_generation
+    prompts = token_ids(workload, count)[:, : length - answer].clone()
+    scores_them = workload.method is Method.PPO
+    return Completions(prompts, answer, padded(workload, count) if scores_them else {})
 
 
 def roll_out(training: Training, completions: Completions) -> None:
-    """Generate, without dropout and checkpointing, and keep nothing on the device."""
+    """Generate, without dropout and checkpointing; PPO scores what was generated.
+
+    Nothing is kept on the device but what that says.
+    """
+    model: Any = training.model
     was_training = training.model.training
+    if isinstance(model, ActorCritic):
+        training.phase = METRICS
+        model.end_update()
     training.model.eval()
     policy = cast(Training, _Policy(training))
-    for move in Generation(policy, completions.prompts, completions.new_tokens).moves:
+    scores = isinstance(model, ActorCritic)
+    generation = Generation(
+        policy,
+        {"input_ids": completions.prompts},
+        completions.new_tokens,
+        temperature=TEMPERATURE if scores else None,
+    )
+    for move in generation.moves:
         move()
+    if scores:
+        training.phase = SCORING
+        texts = {name: one.to(training.device) for name, one in completions.texts.items()}
+        model.score(texts, generation.scores)
     training.model.train(was_training)
     training.phase = "idle"
 
@@ -66,6 +96,8 @@ class _Policy:
         self.device = training.device
 
     def forward_context(self) -> AbstractContextManager[Any]:
+        if isinstance(self._training.model, ActorCritic):
+            return nullcontext()  # which TRL leaves without autocast
         return self._training.forward_context()
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,19 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from ..choices import Attention, CrossEntropy, Method, Mode, Precision
+from ..choices import Attention, CrossEntropy, Method, Mode, Parallelism, Precision
 from ..workload import Workload
 from .adapting import adapt
 from .batches import Batch
 from .building import new_model
+from .context import Context
 from .cross_entropy import chunked_loss
 from .losses import Loss, loss_for
 from .methods import Learner
 from .offloading import ActivationOffload, Host
 from .optimizers import OnHost, make_optimizer, updating_in_backward
 from .pipelining import Stage
+from .ppo import ActorCritic
 from .transformers_versions import forget_cached
 
 _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
@@ -38,6 +40,7 @@ class Training:
         micro_batches: Per optimizer step; their gradients are accumulated.
         flash_only: Whether FlashAttention is the only kernel allowed.
         offload: Keeps activations on the host; ``None`` where they stay.
+        context: Divides sequences among GPUs; ``None`` where each has whole ones.
         phase: What the step is doing (``inputs``, ``forward``, ``backward``, ``optimizer`` or
             ``idle``; between steps ``evaluation``, and ``outputs`` where that keeps logits), so
             that an observer can tell where memory went or ran out.
@@ -52,6 +55,7 @@ class Training:
     micro_batches: int = 1
     flash_only: bool = False
     offload: ActivationOffload | None = None
+    context: Context | None = None
     phase: str = "idle"
 
     def offload_to(self, host: Host | None) -> None:
@@ -60,6 +64,10 @@ class Training:
             self.offload.host = host
         if isinstance(self.optimizer, OnHost):
             self.optimizer.host = host
+
+    def sequences(self, inputs: Batch) -> AbstractContextManager[Any]:
+        """The context of a micro-batch in which this GPU has its part of each sequence."""
+        return nullcontext() if self.context is None else self.context.divided(inputs)
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """The context the forward pass runs in."""
@@ -73,16 +81,21 @@ class Training:
         return context
 
 
-def build_model(workload: Workload, *, predicting: bool = False) -> torch.nn.Module:
+def build_model(
+    workload: Workload, *, predicting: bool = False, sharded: bool = False
+) -> torch.nn.Module:
     """The workload's model with random weights, on the host: memory does not depend on values.
 
     Args:
         workload: The model, and how it is adapted.
         predicting: Whether its steps are traced and never run.
+        sharded: Whether GPUs divide the weights, where the workload does not say so.
     """
-    model = adapt(new_model(workload), workload, predicting=predicting)
+    sharded = sharded or workload.parallelism is Parallelism.FSDP
+    model = adapt(new_model(workload), workload, predicting=predicting, sharded=sharded)
     if workload.method is not Method.SFT:
-        model = Learner(model, workload)
+        kind = ActorCritic if workload.method is Method.PPO else Learner
+        model = kind(model, workload)
     return model.train(workload.mode is Mode.TRAIN)
 
 
@@ -120,6 +133,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
         micro_batches=workload.gradient_accumulation,
         flash_only=workload.attention is Attention.FLASH and device.type == "cuda",
         offload=ActivationOffload(model) if workload.activation_offload else None,
+        context=Context(workload, model) if workload.context_parallel > 1 else None,
     )
 
 
@@ -145,11 +159,12 @@ def training_step(training: Training, batch: Batch) -> None:
         training.phase = "inputs"
         inputs = inputs_on_device(training, batch)
         training.phase = "forward"
-        with training.forward_context():
-            loss = training.loss(training.model, inputs)
-        training.phase = "backward"
-        with updating_in_backward(training.optimizer):
-            training.scaler.scale(loss / training.micro_batches).backward()
+        with training.sequences(inputs):
+            with training.forward_context():
+                loss = training.loss(training.model, inputs)
+            training.phase = "backward"
+            with updating_in_backward(training.optimizer):
+                training.scaler.scale(loss / training.micro_batches).backward()
     _update(training)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +38,11 @@ class AutoModelForPrediction(_BaseAutoModelClass):  # type: ignore[misc]  # tran
 
     _model_mapping = _LazyAutoMapping(
         CONFIG_MAPPING_NAMES,
-        _FORECASTERS | getattr(modeling_auto, "MODEL_FOR_TIME_SERIES_PREDICTION_MAPPING_NAMES", {}),
+        # Releases without that table have all other tables as OrderedDict, and need ours so.
+        OrderedDict(
+            _FORECASTERS
+            | getattr(modeling_auto, "MODEL_FOR_TIME_SERIES_PREDICTION_MAPPING_NAMES", {})
+        ),
     )
 
 

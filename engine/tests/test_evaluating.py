@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._pytree import tree_map
-from transformers import Trainer, TrainingArguments
+from transformers import (
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainingArguments,
+)
 
 from engine.errors import DoesNotFit, InvalidInput
 from engine.measurement import cpu
@@ -24,13 +29,16 @@ from engine.result import AnalysisResult
 from engine.step.batches import make_batch
 from engine.step.evaluating import evaluate, evaluation_of
 from engine.step.training import build_model, prepare
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
 
+PADDED: dict[str, Any] = {"batching": "longest", "sample_lengths": "p50=20,max=64"}
+BEAMS: dict[str, Any] = {"eval_num_beams": 3}
+WRITES_MORE: dict[str, Any] = {"sequence_length": 8, "eval_new_tokens": 90}
 BATCH_SIZE = 4
 
 
@@ -38,10 +46,13 @@ BATCH_SIZE = 4
     ("model", "fields"),
     [
         ("gpt2", {"eval_batch_size": 32}),
-        ("gpt2", {"eval_batch_size": 8, "eval_samples": 64, "precision": "bf16-mixed"}),
-        ("bert", {"eval_batch_size": 64, "eval_samples": 4096}),
+        slow("gpt2", {"eval_batch_size": 8, "eval_samples": 64, "precision": "bf16-mixed"}),
+        slow("bert", {"eval_batch_size": 64, "eval_samples": 4096}),
         ("t5-small", {"eval_batch_size": 8, "eval_samples": 64, "eval_accumulation_steps": 3}),
         ("llama-3.2-1b", {"eval_batch_size": 8, "eval_samples": 64, "lora_rank": 4}),
+        ("t5-small", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 40}),
+        slow("gpt2", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 40}),
+        ("gpt2", PADDED | {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 40}),
     ],
     ids=str,
 )
@@ -102,6 +113,8 @@ def test_a_batch_that_does_not_fit_alone_is_named() -> None:
         ({"eval_samples": 8}, "eval_samples"),
         ({"eval_batch_size": 8, "eval_accumulation_steps": 2}, "eval_accumulation_steps"),
         ({"eval_batch_size": 0}, "eval_batch_size"),
+        ({"eval_batch_size": 8, "eval_samples": 8, "eval_num_beams": 2}, "eval_num_beams"),
+        ({"eval_batch_size": 8, "eval_samples": 8, "eval_new_tokens": 4}, "eval_new_tokens"),
     ],
     ids=str,
 )
@@ -109,6 +122,53 @@ def test_what_cannot_be_evaluated_is_refused(fields: dict[str, Any], wrong: str)
     with pytest.raises(InvalidInput) as error:
         small_workload("bert", **fields)
     assert list(error.value.fields) == [wrong]
+
+
+def test_generation_in_evaluation_is_told_apart() -> None:
+    workload = small_workload("t5-small", eval_batch_size=512, eval_samples=512, eval_new_tokens=32)
+    request = AnalysisRequest(workload, gpu="t4", memory_limit_bytes=2**30)
+    caveats = analyze_predicted(request, lambda _: None).caveats
+    (said,) = (caveat for caveat in caveats if "valuation at batch" in caveat)
+    assert "(generating 32 tokens at " in said
+
+
+@pytest.mark.parametrize("precision", ["fp32", slow("bf16-mixed")])
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("t5-small", {}),
+        slow("bart-large", {}),
+        ("gpt2", {}),
+        slow("llama-3.2-1b", {}),
+        slow("gpt2", PADDED),
+        ("llama-3.2-1b", PADDED),
+        ("gpt2", WRITES_MORE),
+        slow("llama-3.2-1b", PADDED | WRITES_MORE),
+        slow("t5-small", WRITES_MORE),
+        ("t5-small", BEAMS),
+        slow("t5-small", BEAMS | WRITES_MORE),
+        slow("gpt2", BEAMS),
+        ("llama-3.2-1b", PADDED | BEAMS | WRITES_MORE),
+    ],
+    ids=str,
+)
+def test_generating_takes_what_the_trainer_takes(
+    model: str,
+    fields: dict[str, Any],
+    precision: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transformers.trainer_pt_utils.nested_numpify", _on_the_host)
+    workload = small_workload(
+        model,
+        precision=precision,
+        eval_batch_size=8,
+        eval_samples=8,
+        **{"eval_new_tokens": 24} | fields,
+    )
+    trainers = _peak_of_the_trainer(workload, 8, tmp_path)
+    assert 0 <= trainers - _peak_of_ours(workload) <= LEFT_OUT_BYTES
 
 
 class _Samples(torch.utils.data.Dataset[Any]):
@@ -132,7 +192,7 @@ def _on_the_host(tensors: Any) -> Any:
     return tree_map(lambda tensor: np.zeros(len(tensor)), tensors)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("precision", ["fp32", slow("bf16-mixed"), slow("bf16-true")])
 @pytest.mark.parametrize(
     ("model", "samples", "accumulation"),
     [
@@ -178,7 +238,18 @@ def _peak_of_ours(workload: Workload) -> int:
 
 def _peak_of_the_trainer(workload: Workload, samples: int, folder: Path) -> int:
     training = prepare(workload, build_model(workload))
-    arguments = TrainingArguments(
+    generates = workload.eval_new_tokens is not None
+    if generates:
+        settings: Any = training.model.generation_config
+        config: Any = training.model.config
+        settings.eos_token_id = settings.forced_eos_token_id = None
+        settings.pad_token_id = 0
+        if not config.is_encoder_decoder:  # no token, so that none is padding
+            settings.pad_token_id = config.pad_token_id = -1
+        settings.use_cache = True  # which from_pretrained leaves on
+        settings.num_beams = workload.eval_num_beams
+        settings.max_new_tokens = workload.eval_new_tokens
+    arguments = (Seq2SeqTrainingArguments if generates else TrainingArguments)(
         output_dir=str(folder),
         use_cpu=True,
         report_to=[],
@@ -186,8 +257,9 @@ def _peak_of_the_trainer(workload: Workload, samples: int, folder: Path) -> int:
         eval_accumulation_steps=workload.eval_accumulation_steps,
         bf16=workload.precision == "bf16-mixed",
         disable_tqdm=True,
+        **{"predict_with_generate": True} if generates else {},
     )
-    trainer = Trainer(
+    trainer = (Seq2SeqTrainer if generates else Trainer)(
         model=training.model,
         args=arguments,
         eval_dataset=_Samples(workload, samples),

@@ -6,30 +6,47 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GenerationMixin
 
 from engine.choices import CacheFormat
 from engine.errors import InvalidInput
+from engine.models.tasks import Task
 from engine.prediction.generation import generating_workload, generation_traces
-from engine.step.batches import make_batch
+from engine.prediction.growing import at_more_lengths
+from engine.prediction.texts import analyze_texts
+from engine.request import AnalysisRequest
+from engine.step.batches import Batch, make_batch
 from engine.step.generating import Generation
 from engine.step.training import Training, build_model, prepare
-from engine.tests.conftest import small_workload
-from engine.texts import Texts
+from engine.tests.conftest import slow, small_workload
+from engine.texts import Texts, refused
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
-from engine.tracing.trace import Category
+from engine.tracing.trace import ENCODING, Category
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
 
 BATCH_SIZE = 3
+VISION = (
+    "gemma-3-4b", "gemma-4-e2b", "llama-3.2-11b-vision", "llama-4-scout", "llava-1.5-7b",
+    "paligemma-2-3b", "qwen2.5-vl-3b", "qwen3-vl-4b", "smolvlm2-500m",
+)  # fmt: skip
 A100 = cuda_behaviour(8.0)
 
 
 def training_of(workload: Workload) -> Training:
     model: Any = build_model(workload).eval()
-    model.generation_config.eos_token_id = None
+    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     return prepare(workload, model)
+
+
+def batch_of(workload: Workload) -> Batch:
+    """What is read: texts of one length, or sources of an encoder, which are padded."""
+    batch = make_batch(workload, BATCH_SIZE)
+    if workload.task is not Task.SEQUENCE_TO_SEQUENCE:
+        batch.pop("attention_mask", None)
+    return {name: tensor for name, tensor in batch.items() if name != "labels"}
 
 
 def peak_of_generate(workload: Workload, texts: Texts) -> int:
@@ -37,14 +54,19 @@ def peak_of_generate(workload: Workload, texts: Texts) -> int:
     training = training_of(workload)
     model: Any = training.model
     recorder = MemoryRecorder(training, BATCH_SIZE, counted=torch.is_floating_point)
-    prompts = make_batch(workload, BATCH_SIZE)["input_ids"]
+    batch = batch_of(workload)
     options: dict[str, Any] = {"max_new_tokens": texts.new_tokens, "do_sample": True, "top_k": 0}
+    if texts.num_beams > 1:
+        options |= {"do_sample": False, "num_beams": texts.num_beams}
     if texts.cache_format is CacheFormat.STATIC:
         options |= {"cache_implementation": "static", "disable_compile": True}
 
     def generate() -> None:
         with training.forward_context():
-            model.generate(prompts, use_cache=True, pad_token_id=0, **options)
+            inputs = {name: tensor.clone() for name, tensor in batch.items()}  # to the device
+            # Whisper's own generate reads long recordings piece by piece.
+            of_model = GenerationMixin if "input_features" in inputs else type(model)
+            of_model.generate(model, **inputs, use_cache=True, pad_token_id=0, **options)
 
     recorder.record_step(generate)
     return recorder.trace.peak_by_category()[0]
@@ -53,8 +75,9 @@ def peak_of_generate(workload: Workload, texts: Texts) -> int:
 def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
     training = training_of(workload)
     recorder = MemoryRecorder(training, BATCH_SIZE, counted=counted)
-    prompts = make_batch(workload, BATCH_SIZE)["input_ids"]
-    for move in Generation(training, prompts, texts.new_tokens, texts.cache_format).moves:
+    batch = make_batch(workload, BATCH_SIZE)
+    generation = Generation(training, batch, texts.new_tokens, texts.cache_format, texts.num_beams)
+    for move in generation.moves:
         recorder.record_step(move)
     return recorder.trace.peak_by_category()[0]
 
@@ -63,15 +86,35 @@ def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
     ("model", "fields", "texts"),
     [
         ("llama-3.2-1b", {}, Texts(16, 1)),
-        ("llama-3.2-1b", {}, Texts(16, 60)),
+        slow("llama-3.2-1b", {}, Texts(16, 60)),
         ("llama-3.2-1b", {}, Texts(60, 16)),
-        ("llama-3.2-1b", {"precision": "bf16-true"}, Texts(16, 60)),
-        ("llama-3.2-1b", {"lora_rank": 4}, Texts(16, 60)),
-        ("llama-3.2-1b", {}, Texts(16, 60, CacheFormat.STATIC)),
+        slow("llama-3.2-1b", {"precision": "bf16-true"}, Texts(16, 60)),
+        slow("llama-3.2-1b", {"lora_rank": 4}, Texts(16, 60)),
+        ("llama-3.2-1b", {}, Texts(16, 60, cache_format=CacheFormat.STATIC)),
         ("gpt2", {}, Texts(16, 60)),
-        ("gemma-3-1b", {}, Texts(8, 100)),
+        slow("gemma-3-1b", {}, Texts(8, 100)),
         ("gemma-3-1b", {}, Texts(100, 8)),
-        ("qwen3-0.6b", {}, Texts(16, 60)),
+        slow("qwen3-0.6b", {}, Texts(16, 60)),
+        # The encoder's scores decide, then the cache.
+        ("t5-small", {}, Texts(200, 8)),
+        ("t5-small", {}, Texts(16, 60)),
+        slow("t5-small", {"precision": "bf16-true", "lora_rank": 4}, Texts(16, 60)),
+        ("t5-small", {}, Texts(16, 60, 4)),
+        slow("t5-small", {"lora_rank": 4}, Texts(200, 8, 4)),
+        ("llama-3.2-1b", {}, Texts(16, 60, 3)),
+        slow("llama-3.2-1b", {}, Texts(16, 60, 3, CacheFormat.STATIC)),
+        slow("gpt2", {}, Texts(60, 16, 3)),
+        slow("whisper", {}, Texts(16, 60, 2)),
+        ("bart-large", {}, Texts(16, 60)),
+        ("bart-large", {}, Texts(16, 60, cache_format=CacheFormat.STATIC)),
+        ("whisper", {}, Texts(16, 60)),
+        *(
+            slow(model, {}, Texts(32, new))
+            for model in VISION
+            for new in (4, 60)
+            if (model, new) != ("qwen2.5-vl-3b", 60)
+        ),
+        ("qwen2.5-vl-3b", {}, Texts(32, 60)),
     ],
     ids=str,
 )
@@ -87,7 +130,7 @@ def test_the_peak_is_that_of_generate(model: str, fields: dict[str, Any], texts:
 def test_the_cache_has_keys_and_values_of_each_group_of_heads(cache_format: CacheFormat) -> None:
     workload = small_workload("llama-3.2-1b", precision="bf16-true")
     config = workload.preset.config()
-    texts = Texts(16, 1984, cache_format)
+    texts = Texts(16, 1984, cache_format=cache_format)
     _, breakdown = generation_traces(workload, texts, A100)(8).peak_by_category()
     width = config["hidden_size"] // config["num_attention_heads"]
     token = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * width
@@ -104,8 +147,9 @@ def test_a_sliding_window_bounds_the_cache() -> None:
     assert short < long < 1.9 * short  # one of its two layers has a window
 
 
-def test_every_batch_size_is_what_a_trace_of_it_has() -> None:
-    workload, texts = small_workload("llama-3.2-1b"), Texts(32, 32)
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_every_batch_size_is_what_a_trace_of_it_has(num_beams: int) -> None:
+    workload, texts = small_workload("llama-3.2-1b"), Texts(32, 32, num_beams)
     at = generation_traces(workload, texts, A100)
     alone = [generation_traces(workload, texts, A100)(size) for size in (1, 2)]
     assert [at(size).peak_by_category() for size in (1, 2)] == [
@@ -118,10 +162,46 @@ def test_every_batch_size_is_what_a_trace_of_it_has() -> None:
     ("model", "texts", "field"),
     [
         ("bert", Texts(16, 16), "task"),
+        ("resnet", Texts(16, 16), "model"),
         ("gpt2", Texts(1000, 25), "prompt_length"),
+        ("whisper", Texts(1024, 449), "new_tokens"),
+        ("bart-large", Texts(1025, 16), "prompt_length"),
     ],
 )
 def test_what_cannot_generate_is_refused(model: str, texts: Texts, field: str) -> None:
     with pytest.raises(InvalidInput) as error:
         generation_traces(small_workload(model), texts, A100)
     assert list(error.value.fields) == [field]
+    given = {"model": model, "goal": "generation", "gpu": "a10", "current_batch_size": 1}
+    lengths = {"prompt_length": texts.prompt_length, "new_tokens": texts.new_tokens}
+    with pytest.raises(InvalidInput) as at_once:  # before anything runs
+        AnalysisRequest.parse(given | lengths)
+    assert at_once.value.fields == error.value.fields
+
+
+def test_another_task_of_the_model_is_named_where_one_generates() -> None:
+    workload = small_workload("gpt2", task="sequence-classification")
+    assert refused(workload, Texts()) == {
+        "task": "it writes no text; to generate, choose causal-language-modelling"
+    }
+
+
+@pytest.mark.slow
+def test_an_encoder_reads_once_and_only_the_decoders_own_cache_grows() -> None:
+    traced = generation_traces(small_workload("t5-small"), Texts(64, 60), A100, alone=True)(2000)
+    phases = [name for _, name in traced.phases]
+    assert phases.count(ENCODING) == 1
+    assert at_more_lengths(traced).peak_by_category() == traced.peak_by_category()
+    assert len(at_more_lengths(traced).events) > len(traced.events)
+
+
+@pytest.mark.slow
+def test_sound_and_images_are_counted_apart_from_the_prompt() -> None:
+    request = AnalysisRequest.parse(
+        {"model": "whisper", "goal": "generation", "gpu": "a10", "current_batch_size": 2}
+    )
+    heard = analyze_texts(request, lambda _: None)
+    assert "30 s of sound and 256 new ones each" in heard.decision
+    assert heard.generation is not None
+    assert heard.generation.longest_length == 448
+    assert any("no prompt beside what it encodes" in caveat for caveat in heard.caveats)

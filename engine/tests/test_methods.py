@@ -19,7 +19,7 @@ from engine.prediction.tracer import trace
 from engine.step import scoring
 from engine.step.divergence import divergences
 from engine.step.scoring import log_probabilities
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tokens import tokens_of
 from engine.tracing.trace import NotAffine
 from engine.workload import Workload
@@ -45,17 +45,17 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
     ("model", "fields"),
     [
         ("llama-3.2-1b", {"method": "dpo"}),
-        ("llama-3.2-1b", {"method": "dpo", "precision": "bf16-true", "completion_length": 12}),
-        ("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "precision": "bf16-mixed"}),
-        ("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "gradient_checkpointing": True}),
+        slow("llama-3.2-1b", {"method": "dpo", "precision": "bf16-true", "completion_length": 12}),
+        slow("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "precision": "bf16-mixed"}),
+        slow("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "gradient_checkpointing": True}),
         ("llama-3.2-1b", {"method": "dpo", "precomputed_reference": True}),
-        ("mistral-7b", {"method": "kto", "precision": "bf16-mixed"}),
+        slow("mistral-7b", {"method": "kto", "precision": "bf16-mixed"}),
         ("mistral-7b", {"method": "kto", "precomputed_reference": True}),
         ("llama-3.2-1b", {"method": "grpo", "completion_length": 20}),
         ("llama-3.2-1b", {"method": "grpo", "rollout": "server", "optimizer": "sgd"}),
-        ("llama-3.2-1b", {"method": "grpo", "steps_per_generation": 40, "optimizer": "sgd"}),
+        slow("llama-3.2-1b", {"method": "grpo", "steps_per_generation": 40, "optimizer": "sgd"}),
         ("gpt2", {"method": "grpo", "kl_reference": True, "precision": "bf16-true"}),
-        (
+        slow(
             "llama-3.2-1b",
             {
                 "method": "grpo",
@@ -68,7 +68,7 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
             },
         ),
         ("qwen3-0.6b", {"method": "distillation", "teacher": "qwen3-8b"}),
-        (
+        slow(
             "qwen3-0.6b",
             {
                 "method": "distillation",
@@ -78,8 +78,32 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
                 "completion_length": 9,
             },
         ),
+        pytest.param("llama-3.2-1b", {"method": "ppo"}, marks=pytest.mark.slow),
+        pytest.param(
+            "llama-3.2-1b",
+            {
+                "method": "ppo",
+                "completion_length": 12,
+                "precision": "bf16-true",
+                "steps_per_generation": 3,
+            },
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("gpt2", {"method": "ppo", "precision": "bf16-mixed"}, marks=pytest.mark.slow),
+        pytest.param(
+            "qwen3-0.6b",
+            {
+                "method": "ppo",
+                "lora_rank": 4,
+                "reward_model": "qwen3-8b",
+                "gradient_checkpointing": True,
+                "gradient_accumulation": 2,
+                "steps_per_generation": 2,
+            },
+            marks=pytest.mark.slow,
+        ),
         ("gpt2", {"method": "orpo"}),
-        ("llama-3.2-1b", {"method": "orpo", "precision": "bf16-mixed", "lora_rank": 4}),
+        slow("llama-3.2-1b", {"method": "orpo", "precision": "bf16-mixed", "lora_rank": 4}),
     ],
     ids=str,
 )
@@ -101,7 +125,7 @@ def test_a_tiled_score_is_that_of_all_logits() -> None:
     torch.testing.assert_close(given[1].grad, given[3].grad)
 
 
-@pytest.mark.parametrize("method", ["dpo", "kto", "grpo"])
+@pytest.mark.parametrize("method", ["dpo", slow("kto"), slow("grpo")])
 def test_two_batch_sizes_give_every_other(method: str) -> None:
     workload = small_workload("llama-3.2-1b", method=method)
     trace_at = trace_every_batch_size(workload, None)

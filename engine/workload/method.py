@@ -19,7 +19,7 @@ class LearningMethod:
         Described(
             "Method",
             "What a language model learns from, as TRL trains it. A sample of DPO or ORPO is a "
-            "pair of answers, one of GRPO a completion.",
+            "pair of answers, one of GRPO or PPO a completion.",
             Group.METHOD,
             is_column=True,
         ),
@@ -46,6 +46,17 @@ class LearningMethod:
             metavar="MODEL",
         ),
     ] = None
+    reward_model: Annotated[
+        str | None,
+        Described(
+            "Reward model",
+            "The preset that PPO's reward and value models are made of, such as qwen3-0.6b. It "
+            "needs the same vocabulary.",
+            Group.METHOD,
+            empty="the model itself",
+            metavar="MODEL",
+        ),
+    ] = None
     kl_reference: Annotated[
         bool,
         Described(
@@ -59,17 +70,37 @@ class LearningMethod:
         Rollout,
         Described(
             "Completions",
-            "Where GRPO's completions are generated: here between updates, or on other GPUs.",
+            "Where GRPO's completions are generated: here between updates, or on other GPUs. PPO's "
+            "are generated here.",
             Group.METHOD,
         ),
     ] = Rollout.GENERATE
+    vllm_share: Annotated[
+        int,
+        Interval(ge=1, le=95),
+        Described(
+            "vLLM's share",
+            "How much of the GPU vLLM takes beside the training, in percent "
+            "(vllm_gpu_memory_utilization).",
+            Group.METHOD,
+            unit="%",
+        ),
+    ] = 30
+    vllm_sleep: Annotated[
+        bool,
+        Described(
+            "vLLM sleeps",
+            "vLLM gives its share back while the model is updated (vllm_enable_sleep_mode).",
+            Group.METHOD,
+        ),
+    ] = False
     steps_per_generation: Annotated[
         int,
         Interval(ge=1, le=1024),
         Described(
             "Batches per generation",
-            "How many batches GRPO generates at once. In TRL it is the gradient accumulation "
-            "unless set (steps_per_generation).",
+            "How many batches GRPO or PPO generates at once. In TRL it is the gradient "
+            "accumulation unless set (steps_per_generation).",
             Group.METHOD,
             unit="batches",
         ),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..fields import Described, Group, Interval
+from ..models.tasks import LARGEST_SEQUENCE_LENGTH
 
 _MOST_BATCH = 65_536
 _MOST_SAMPLES = 100_000_000
@@ -50,3 +51,28 @@ class Phases:
             empty="logits stay on the GPU until the end",
         ),
     ] = None
+    eval_new_tokens: Annotated[
+        int | None,
+        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Described(
+            "Tokens generated in evaluation",
+            "New tokens for each sample, if evaluation generates (predict_with_generate of the "
+            "Seq2SeqTrainer) to compute metrics. A language model writes them behind the whole "
+            "sample.",
+            Group.PHASES,
+            unit="tokens",
+            empty="evaluation generates nothing",
+            metavar="TOKENS",
+        ),
+    ] = None
+    eval_num_beams: Annotated[
+        int,
+        Interval(ge=1, le=64),
+        Described(
+            "Beams in evaluation",
+            "So many continuations of each sample are followed at once, where evaluation generates "
+            "(generation_num_beams).",
+            Group.PHASES,
+            unit="beams",
+        ),
+    ] = 1

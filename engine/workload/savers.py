@@ -55,7 +55,7 @@ class Savers:
         Described(
             "Offload optimizer",
             "Keeps the optimizer's state in the host's memory and updates weights there, as "
-            "torchao does. Saves much memory; the step is slow.",
+            "torchao does, or DeepSpeed with ZeRO. Saves much memory; the step is slow.",
             Group.SAVERS,
         ),
     ] = False

@@ -9,6 +9,7 @@ from ..choices import Attention, Mode, Optimizer, Precision
 from ..fields import Described, Group, Interval
 
 LARGEST_ACCUMULATION = 1024
+LARGEST_RANK = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,16 @@ class TrainingSettings:
             is_column=True,
         ),
     ] = Optimizer.ADAMW
+    optimizer_rank: Annotated[
+        int | None,
+        Interval(ge=1, le=LARGEST_RANK),
+        Described(
+            "Projection rank",
+            "Of the gradients that GaLore and APOLLO project; 1 with apollo is APOLLO-Mini.",
+            Group.OPTIONS,
+            empty="128 for GaLore, 256 for APOLLO",
+        ),
+    ] = None
     mode: Annotated[
         Mode,
         Described("Mode", "Use train for training; eval only turns dropout off.", Group.OPTIONS),

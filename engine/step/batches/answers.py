@@ -20,6 +20,10 @@ def answers(workload: Workload, batch_size: int) -> Batch:
     batch = texts | (reference if workload.precomputed_reference else {})
     if workload.method is Method.GRPO:
         return batch | {"advantages": torch.zeros(batch_size)}
+    if workload.method is Method.PPO:
+        answered = workload.completion_length or (workload.sequence_length or 0) - 1
+        scored = ("before", "advantages", "returns", "values")
+        return batch | {name: torch.zeros(batch_size, answered) for name in scored}
     if workload.method is not Method.KTO:
         return batch
     return batch | {f"KL_{name}": tensor.clone() for name, tensor in batch.items()}

@@ -1,0 +1,70 @@
+"""The GPU that needs most memory, where those of a pipeline need unlike amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from ..tracing.trace import Trace
+from ..workload import Workload
+from .tracer import TraceAt
+
+
+class FullestStage:
+    """The traces of the pipeline stage that needs most memory; a :data:`~.tracer.TraceAt`.
+
+    Args:
+        workload: With its stages.
+        trace_rank: Traces one GPU at every batch size, by its rank.
+    """
+
+    def __init__(self, workload: Workload, trace_rank: Callable[[int], TraceAt]) -> None:
+        self._workload = workload
+        gpus = workload.world_size // workload.pipeline_parallel
+        self._stages = {stage: trace_rank(stage * gpus) for stage in candidates(workload)}
+        self._at = cache(self._fullest)
+
+    def __call__(self, batch_size: int) -> Trace:
+        return self._at(batch_size)
+
+    def _fullest(self, batch_size: int) -> Trace:
+        traces = {stage: trace_at(batch_size) for stage, trace_at in self._stages.items()}
+        needed = {
+            stage: trace.replay().peak_reserved_bytes / 2**30 for stage, trace in traces.items()
+        }
+        stage = max(needed, key=needed.__getitem__)
+        others = ", ".join(
+            f"{gib:,.2f} GiB for stage {other + 1:,}"
+            for other, gib in needed.items()
+            if other != stage
+        )
+        told = (
+            f"Stage {stage + 1:,} of {self._workload.pipeline_parallel:,} needs the most memory, "
+            f"{needed[stage]:,.2f} GiB, {self._why(stage)}; traced beside it: {others}."
+        )
+        return replace(traces[stage], caveats=[*traces[stage].caveats, told])
+
+    def _why(self, stage: int) -> str:
+        """What a stage has that others do not."""
+        stages = self._workload.pipeline_parallel
+        kept = stages - stage
+        keeps = f"as it keeps {kept:,} micro-batch{'es' if kept > 1 else ''} for backward"
+        if stage == 0:
+            return f"{keeps} and has the embeddings"
+        return "as it has the head and its logits" if stage == stages - 1 else keeps
+
+
+def candidates(workload: Workload) -> list[int]:
+    """The stages of a pipeline of which one needs most memory.
+
+    The first has the embeddings and keeps most micro-batches, the last has the head. Of those
+    between, each keeps one micro-batch fewer than the one before it, so only those with more layers
+    than all before them may need more.
+    """
+    last = workload.pipeline_parallel - 1
+    layers = workload.layers_of_stages or (1,) * (last + 1)
+    between = [
+        stage for stage in range(1, last) if all(layers[stage] > one for one in layers[1:stage])
+    ]
+    return [0, *between, last]

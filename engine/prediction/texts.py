@@ -1,0 +1,88 @@
+"""The analyses of texts: how many can be generated, and how long they may be in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .. import software
+from ..answer.texts import conclude_generation, conclude_longest
+from ..choices import Goal
+from ..errors import DoesNotFit
+from ..events import Log, Stage
+from ..hub import resolve
+from ..request import AnalysisRequest
+from ..step.building import kernel_caveats
+from ..texts import TextResult
+from .analysis import catalogue_gpu, does_not_fit, gpu_facts
+from .caveats import ALONE, NOTHING_RUN
+from .generation import reads_text
+from .inference import predict_generation
+from .longest import STRIDE, Emit, longest_sequence
+
+_PADDED = "All prompts are taken to be of one length, since shorter ones are padded to it."
+_ON_TOP = "Tokens that images or sound make come on top of the prompt's."
+_NO_PROMPT = (
+    "The model reads no prompt beside what it encodes, so the prompt length does not count."
+)
+_STEPS_OF_LENGTH = f"Only multiples of {STRIDE} tokens are tried."
+
+
+def analyze_texts(request: AnalysisRequest, emit: Emit) -> TextResult:
+    """Find how many texts can be generated, or the longest sequence that fits in training.
+
+    Args:
+        request: Its goal is one of the two.
+        emit: Receives log lines.
+
+    Raises:
+        InvalidInput: If the model does not generate, or takes no sequence.
+        DoesNotFit: If not even one text does, or not even the shortest.
+    """
+    request = replace(request, workload=resolve(request.workload))
+    used = software.of_workload(request.workload)
+    unlike = software.caveat(request.workload.software, used)
+    for caveat in unlike:
+        emit(Log(caveat, "warning"))
+    emit(Stage("trace"))
+    caveats = [*unlike, NOTHING_RUN, ALONE, *kernel_caveats(request.workload)]
+    found = _generation if request.goal is Goal.GENERATION else _longest
+    return replace(found(request, emit, caveats), software=used)
+
+
+def _generation(request: AnalysisRequest, emit: Emit, caveats: Sequence[str]) -> TextResult:
+    found = predict_generation(request, request.texts, emit)
+    if not found.largest_batch_size:
+        needed, gpu = (found.batches[0].device_used_bytes or 0) / 2**30, found.gpu
+        raise DoesNotFit(
+            f"Not even one text of {request.texts.whole_length:,} tokens fits on {gpu.name}: it "
+            f"needs {needed:,.2f} of {gpu.total_bytes / 2**30:,.2f} GiB. Try bf16-true, shorter "
+            "texts or a GPU with more memory."
+        )
+    workload = request.workload
+    reads = reads_text(workload)
+    of_prompts = [_PADDED] if reads else [_NO_PROMPT]
+    if reads and (workload.image_count or workload.audio_seconds):
+        of_prompts.append(_ON_TOP)
+    return conclude_generation(request, found, _read(request), [*caveats, *of_prompts])
+
+
+def _read(request: AnalysisRequest) -> str:
+    """What is read for each text, in words."""
+    workload, prompt = request.workload, f"{request.texts.prompt_length:,} prompt tokens"
+    parts = []
+    if (images := workload.image_count) is not None:
+        parts.append(f"{images:,} image{'s' if images > 1 else ''}")
+    if workload.audio_seconds is not None:
+        parts.append(f"{workload.audio_seconds:,} s of sound")
+    if reads_text(workload):
+        parts.append(prompt)
+    return ", ".join(parts)
+
+
+def _longest(request: AnalysisRequest, emit: Emit, caveats: Sequence[str]) -> TextResult:
+    found = longest_sequence(request, emit)
+    if found.trial is None:
+        smallest = found.lengths[0].trial
+        raise does_not_fit(request, smallest, gpu_facts(catalogue_gpu(request)))
+    return conclude_longest(request, found, found.trial, [*caveats, _STEPS_OF_LENGTH])
