@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "analyze", "predict"]
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def predict(

@@ -115,10 +115,17 @@ def _path_and_message(found: ErrorDetails) -> tuple[str, str]:
     path, message = found["loc"], found["msg"]
     if found["type"] == "value_error":  # raised by a validator of ours
         message = str(found["ctx"]["error"])
-    message = _MESSAGES.get(found["type"], message)
+    if words := _MESSAGES.get(found["type"]):
+        context = found.get("ctx", {}).items()
+        message = words.format_map({name: _whole(value) for name, value in context})
     if path and isinstance(index := path[-1], int):  # in a list of plain values
         path, message = path[:-1], f"item {index + 1}: {message}"
     return ".".join(map(str, path)) or "value", message
+
+
+def _whole(value: object) -> object:
+    """A bound as people write it: 0 instead of 0.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 _MESSAGES = {
@@ -131,6 +138,19 @@ _MESSAGES = {
     "list_type": "send a list",
     "dict_type": "send a JSON object",
     "model_type": "send a JSON object",
+    "int_type": "enter a whole number",
+    "int_from_float": "enter a whole number",
+    "finite_number": "enter a finite number",
+    "greater_than": "enter more than {gt:,}",
+    "greater_than_equal": "enter at least {ge:,}",
+    "less_than": "enter less than {lt:,}",
+    "less_than_equal": "enter at most {le:,}",
+    "string_too_short": "enter at least {min_length:,} characters",
+    "string_too_long": "enter at most {max_length:,} characters",
+    "too_long": "send at most {max_length:,}",
+    "literal_error": "choose one of {expected}",
+    "enum": "choose one of {expected}",
+    "json_invalid": "it is not JSON: {error}",
 }
 
 

@@ -5,6 +5,14 @@ from __future__ import annotations
 from .fields import Choice
 
 
+class Goal(Choice):
+    """What an analysis is to find."""
+
+    BATCH = "batch", "batch: which batch to train with"
+    GENERATION = "generation", "generation: how many texts at once, and how long"
+    LENGTH = "length", "length: the longest sequence that fits in training"
+
+
 class Precision(Choice):
     """Number formats of a training step, by the names that Lightning and PyTorch use."""
 
@@ -26,6 +34,11 @@ class Optimizer(Choice):
     SCHEDULE_FREE_ADAMW = "schedule-free-adamw", "AdamW, schedule-free"
     ADAM_MINI = "adam-mini", "Adam-mini"
     MUON = "muon", "Muon for hidden matrices, AdamW for the rest"
+    GALORE = "galore", "GaLore: AdamW on projected gradients"
+    GALORE_8BIT = "galore-8bit", "GaLore, moments in 8 bits (bitsandbytes)"
+    APOLLO = "apollo", "APOLLO: AdamW on random projections"
+    SOAP = "soap", "SOAP"
+    SHAMPOO = "shampoo", "Shampoo, in blocks"
     ADAFACTOR = "adafactor", "Adafactor"
     LION = "lion", "Lion"
     SGD_MOMENTUM = "sgd-momentum", "SGD with momentum"
@@ -33,6 +46,16 @@ class Optimizer(Choice):
     RMSPROP = "rmsprop", "RMSprop"
     ADAGRAD = "adagrad", "Adagrad"
     NONE = "none", "none: forward, loss and backward only"
+
+
+LOW_RANK = {Optimizer.GALORE: 128, Optimizer.GALORE_8BIT: 128, Optimizer.APOLLO: 256}
+"""Optimizers that project gradients to a low rank, and which, where none is given: that of
+transformers' Trainer, and that of apollo-torch's examples."""
+PROJECTED_MODULES = r".*\.\d+\..*"
+"""The modules whose linear layers they project, by their names: those of numbered blocks. Heads and
+embeddings are not, as in the papers' own runs."""
+MATRIX_OPTIMIZERS = (*LOW_RANK, Optimizer.SOAP, Optimizer.SHAMPOO)
+"""Those that multiply whole matrices with others, which they renew from time to time."""
 
 
 class Mode(Choice):
@@ -59,6 +82,7 @@ class Method(Choice):
     ORPO = "orpo", "ORPO: pairs of answers, without a reference"
     KTO = "kto", "KTO: answers that are good or bad"
     GRPO = "grpo", "GRPO: rewards for answers of its own"
+    PPO = "ppo", "PPO: a reward model and a value model for answers of its own"
     DISTILLATION = "distillation", "distillation: what a teacher expects"
 
     @property
@@ -69,12 +93,12 @@ class Method(Choice):
     @property
     def generates(self) -> bool:
         """Whether the model learns from answers that it has just generated."""
-        return self is Method.GRPO
+        return self in (Method.GRPO, Method.PPO)
 
     @property
     def refers(self) -> bool:
         """Whether each answer is scored by a frozen reference too."""
-        return self in (Method.DPO, Method.KTO)
+        return self in (Method.DPO, Method.KTO, Method.PPO)
 
 
 class Rollout(Choice):
@@ -82,6 +106,7 @@ class Rollout(Choice):
 
     GENERATE = "generate", "generate: on this GPU, by transformers"
     SERVER = "server", "server: on other GPUs, such as by vLLM"
+    VLLM = "vllm", "vllm: on this GPU, by vLLM beside the training"
 
 
 class Adapter(Choice):
@@ -96,6 +121,19 @@ class Quantization(Choice):
 
     NONE = "none", "none: in the precision's format"
     NF4 = "nf4", "nf4: 4 bits (QLoRA)"
+    NF4_SINGLE = "nf4-single", "nf4-single: 4 bits, without double quantization"
+    FP4 = "fp4", "fp4: 4 bits, as load_in_4bit alone"
+    INT8 = "int8", "int8: 8 bits (LLM.int8)"
+
+    @property
+    def in_4_bits(self) -> bool:
+        """Whether bitsandbytes packs two weights into a byte."""
+        return self in (Quantization.NF4, Quantization.NF4_SINGLE, Quantization.FP4)
+
+    @property
+    def doubly(self) -> bool:
+        """Whether the scales are quantized too."""
+        return self is Quantization.NF4
 
 
 class Batching(Choice):
@@ -135,6 +173,13 @@ class ReduceDtype(Choice):
     GATHERED = "gathered", "gathered: that of the gathered weights"
     FP32 = "fp32", "fp32: exact sums"
     BF16 = "bf16", "bf16: half as much to send"
+
+
+class Rotation(Choice):
+    """How keys and values go around among GPUs that have parts of the same sequences."""
+
+    ALL_GATHER = "allgather", "allgather: all at once, as PyTorch does by default"
+    ALL_TO_ALL = "alltoall", "alltoall: from each GPU to the next"
 
 
 class CrossEntropy(Choice):

@@ -7,7 +7,8 @@ An event is one JSON object a line; its ``type`` says which:
   "tried": count or null, "known": count or null}``
 * ``{"type": "trial", "trial": {fields of Trial}}``
 * ``{"type": "rung", "rung": {fields of Rung}}``: of a plan's ladder, as they are found
-* ``{"type": "result", "result": {fields of AnalysisResult}}``: the last event of an analysis
+* ``{"type": "result", "result": {fields of AnalysisResult, or of TextResult}}``: the last event of
+  an analysis
 * ``{"type": "answer", "answer": {…}}``: the last event of a query, see :class:`Answer`
 * ``{"type": "error", "code": …, "message": …, "fields": {…}}``: the last event of a failure
 """
@@ -23,6 +24,7 @@ from types import MappingProxyType
 from .answer.ladder import Rung
 from .errors import EngineError, InvalidInput
 from .result import AnalysisResult, Trial
+from .texts import TextResult
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Answer:
     body: Mapping[str, object]
 
 
-Event = Log | Stage | Trial | Rung | AnalysisResult | Answer | EngineError
+Event = Log | Stage | Trial | Rung | AnalysisResult | TextResult | Answer | EngineError
 
 
 def to_json_line(event: Event) -> str:
@@ -124,7 +126,7 @@ def to_json_line(event: Event) -> str:
             body = {"type": "trial", "trial": asdict(event)}
         case Rung():
             body = {"type": "rung", "rung": event.to_dict()}
-        case AnalysisResult():
+        case AnalysisResult() | TextResult():
             body = {"type": "result", "result": event.to_dict()}
         case Answer():
             body = {"type": "answer", "answer": event.body}

@@ -42,6 +42,7 @@ class Group(Choice):
 
     MODEL = "model", "Model"
     GPU = "gpu", "GPU and batch"
+    TEXTS = "texts", "Generated texts"
     LIMIT = "limit", "Memory limit and allocator"
     TRAINING = "training", "Training"
     LENGTHS = "lengths", "Lengths of samples"

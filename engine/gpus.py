@@ -18,7 +18,7 @@ LOCAL = "local"
 """Instead of a catalogue name: the device of the machine that runs the analysis."""
 
 ANY = "any"
-"""Instead of a catalogue name: the GPU of the catalogue that gives the most for its price."""
+"""Instead of a catalogue name: the catalogue GPU that gives the most for its price."""
 
 _CATALOGUE = Path(__file__).with_name("gpus.toml")
 _DATE = re.compile(r"\b20\d\d-\d\d(?:-\d\d)?\b")

@@ -11,14 +11,17 @@ from typing import Annotated, Any
 from .allocator.options import AllocatorOptions
 from .assumptions import Assumptions
 from .border import read, settle
-from .choices import Attention, Batching, Precision
+from .choices import Attention, Batching, Goal, Precision
 from .errors import InvalidInput
 from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
 from .models.presets import PRESETS, find_model
 from .models.tasks import Kind
 from .parsing import bytes_of, collect, unknown_fields
+from .texts import Texts, refused
 from .workload import LARGEST_ACCUMULATION, Workload
+
+_ONLY_GENERATED = f"it is of generated texts, so set goal to {Goal.GENERATION}"
 
 LARGEST_BATCH_SIZE = 65_536
 """Upper bound of all batch sizes, so that no extrapolation runs away."""
@@ -223,22 +226,43 @@ class Request(ABC):
 
 @dataclass(frozen=True)
 class AnalysisRequest(Request):
-    """A request for a known model, from a form, the API or the command line."""
+    """A request for a known model, from a form, the API or the command line.
+
+    Attributes:
+        texts: What is generated, if that is the goal.
+    """
 
     workload: Workload
+    goal: Annotated[
+        Goal,
+        Described(
+            "Goal",
+            "What to find. For generation, the current batch is texts at once, and what only "
+            "trains is left aside.",
+            Group.TEXTS,
+        ),
+    ] = Goal.BATCH
+    texts: Texts = field(default_factory=Texts)
 
     def _check(self, wrong: dict[str, str]) -> None:
         super()._check(wrong)
         self._check_pipeline(self.workload.pipeline_parallel, wrong)
+        if self.goal is not Goal.GENERATION:
+            changed = [
+                name for name, value in asdict(self.texts).items() if value != DEFAULTS[name]
+            ]
+            wrong |= dict.fromkeys(changed, _ONLY_GENERATED)
         if "gpu" in wrong:  # it need not be a name at all
             return
+        if self.goal is not Goal.BATCH:
+            self._check_goal(wrong)
         if self.gpu in GPUS:
             self._check_gpu(GPUS[self.gpu], wrong)
         elif self.gpu == ANY:
             self._check_any(wrong)
         elif self.workload.batching is not Batching.FIXED:
             wrong["batching"] = (
-                "samples of different lengths are predicted only; choose a GPU of the catalogue, "
+                "samples of different lengths are predicted only; choose a catalogue GPU, "
                 "or fixed to measure steps of one length"
             )
 
@@ -260,6 +284,20 @@ class AnalysisRequest(Request):
             wrong["compile"] = (
                 "compiled steps cannot be predicted; measure them (gpu local), or leave it off to "
                 "predict the eager step"
+            )
+
+    def _check_goal(self, wrong: dict[str, str]) -> None:
+        """Refuse what is only for finding a batch."""
+        if self.gpu not in GPUS:
+            wrong["gpu"] = f"for the goal {self.goal}, choose one catalogue GPU"
+        if self.current_batch_size is None:
+            what = "texts at once" if self.goal is Goal.GENERATION else "samples per step"
+            wrong.setdefault("current_batch_size", f"enter a number of {what}")
+        if self.goal is Goal.GENERATION:
+            wrong |= refused(self.workload, self.texts)
+        if self.goal is Goal.LENGTH and self.workload.batching is not Batching.FIXED:
+            wrong["batching"] = (
+                "the longest sequence is that of samples of one length; choose fixed"
             )
 
     def _check_pipeline(self, stages: int, wrong: dict[str, str]) -> None:
@@ -326,13 +364,15 @@ class AnalysisRequest(Request):
 
         workload = collect(lambda: Workload.parse(of(Workload)), wrong)
         assumptions = collect(lambda: Assumptions(**of(Assumptions)), wrong)
+        texts = collect(lambda: Texts(**of(Texts)), wrong)
         # Stand-ins let the other fields be checked where some are wrong, so that a form shows every
         # mistake at once.
         request = collect(
             lambda: cls(
                 workload or Workload(next(iter(PRESETS))),
                 assumptions=assumptions or Assumptions(),
-                **{"gpu": LOCAL} | of(Request),
+                texts=texts or Texts(),
+                **{"gpu": LOCAL} | of(AnalysisRequest),
             ),
             wrong,
         )
@@ -343,14 +383,14 @@ class AnalysisRequest(Request):
     def to_dict(self) -> dict[str, object]:
         """The flat fields; the inverse of :meth:`parse`."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        nested = {"workload", "assumptions"}
+        nested = {"workload", "assumptions", "texts"}
         flat = {name: value for name, value in own.items() if name not in nested}
-        return flat | self.workload.to_dict() | asdict(self.assumptions)
+        return flat | self.workload.to_dict() | asdict(self.texts) | asdict(self.assumptions)
 
 
 def _on_form() -> dict[str, Field]:
-    described = described_fields(Workload) | described_fields(Request)
-    described |= described_fields(Assumptions)
+    described = described_fields(Workload) | described_fields(AnalysisRequest)
+    described |= described_fields(Texts) | described_fields(Assumptions)
     order = list(Group)
     placed = sorted(described.values(), key=lambda one: (order.index(one.group), one.is_switch))
     return {one.name: one for one in placed}

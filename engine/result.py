@@ -41,7 +41,7 @@ class Trial:
             quartiles of a measured one, ``None`` if only one step was timed.
         operations_seconds: What the operations of the step alone are predicted to take, which
             measured steps on that GPU may have corrected in ``step_seconds``. Also of a measured
-            trial on a GPU of the catalogue, so that others learn from it; ``None`` if unknown.
+            trial on a catalogue GPU, so that others learn from it; ``None`` if unknown.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
             ``activations``: kept from one phase of the step to the next, ``temporaries``: created
@@ -279,6 +279,28 @@ class GlobalBatch:
 
 
 @dataclass(frozen=True)
+class BatchLengths:
+    """The rows of a batch whose samples differ in length, in tokens and with their padding.
+
+    Attributes:
+        batch_size: Of the batch.
+        worst_tokens: Of the longest row that comes in a run; memory is that of its batch.
+        probability: That no batch of a run has a longer row, from 0 to 1. Samples are assumed to be
+            drawn independently.
+        run_batches: Batches of a run.
+        mean_tokens: Of a row in the mean over all batches; speed is that of this batch.
+        padding: The share of all tokens that is padding, from 0 to 1.
+    """
+
+    batch_size: int
+    worst_tokens: int
+    probability: float
+    run_batches: int
+    mean_tokens: float
+    padding: float
+
+
+@dataclass(frozen=True)
 class AnalysisResult:
     """The result of one analysis.
 
@@ -322,6 +344,8 @@ class AnalysisResult:
         today: The trial of the current batch, where moves other than the batch are part of the
             answer: all ``trials`` are with those moves, and only this one is without. Else
             ``None``.
+        lengths: Of the recommended batch; ``None`` if all samples are of one length, or an older
+            version made it.
     """
 
     model_name: str
@@ -354,6 +378,7 @@ class AnalysisResult:
     decision: str = ""
     fastest_batch_size: int | None = None
     today: Trial | None = None
+    lengths: BatchLengths | None = None
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from . import software
 from .border import read_json
+from .choices import Goal
 from .errors import EngineError, InvalidInput
 from .events import Answer, Event, to_json_line
 from .gpus import LOCAL
@@ -119,7 +120,10 @@ def _analyze(
     order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
 ) -> Event:
     from .analysis import analyze
+    from .prediction.texts import analyze_texts
 
+    if request.goal is not Goal.BATCH:
+        return analyze_texts(request, emit)
     return analyze(request, emit, order.trials, traced, order.measured, order.prices)
 
 

@@ -34,7 +34,7 @@ from .prediction.analysis import (
     reporting_probe,
 )
 from .prediction.gpu_comparison import compare_gpus, gpu_today
-from .prediction.probe import predict_memory, timed
+from .prediction.probe import predict_memory, timed, with_peak_interval
 from .prediction.step_time import StepTime, step_work, time_range
 from .prediction.tracer import TraceAt
 from .result import AnalysisResult, BatchTrials, Source, Trial
@@ -44,6 +44,7 @@ from .script.live import Live
 from .script.program import Program
 from .script.request import ScriptRequest
 from .script.trace import CannotTrace, found_loaders
+from .tracing.decompositions import ASSUMED, peak_interval
 from .tracing.lowering import cuda_behaviour
 from .tracing.trace import Category, Trace
 
@@ -244,6 +245,7 @@ def _prediction(
     usable = max(0, gpu.usable_bytes - nccl_bytes(trace.world_size))
     facts = replace(gpu_facts(gpu), usable_bytes=usable)
     trial = predict_memory(facts, trace, allocator, careful=careful)
+    trial = with_peak_interval(trial, *peak_interval(trace))
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     seconds = _step_time(request, gpu, trace).seconds
@@ -278,11 +280,14 @@ def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
             "The script created no torch.nn.Module with parameters, so parameters and gradients "
             "cannot be told apart from inputs and activations."
         )
-    if "optimizer" not in {operation.phase for operation in trace.operations}:
+    stepped = "optimizer" in {operation.phase for operation in trace.operations}
+    if not stepped and Category.OPTIMIZER_STATE not in trace.categories:
         caveats.append(
             "No torch.optim.Optimizer took a step, so optimizer state cannot be told apart from "
             "inputs and activations."
         )
+    if peak_interval(trace)[1]:
+        caveats.append(f"The peak includes a decomposition of matrices. {ASSUMED}")
     return caveats
 
 

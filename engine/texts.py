@@ -1,16 +1,20 @@
-"""The texts that a model generates: how long they are, and how their keys and values are kept."""
+"""Texts that are generated or trained on: how long they are, and how many and how long fit."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 from .border import settle
-from .choices import CacheFormat
+from .choices import CacheFormat, Goal
 from .errors import InvalidInput
 from .fields import Described, Group, Interval
-from .models.tasks import LARGEST_SEQUENCE_LENGTH
-from .result import GpuFacts, Trial
+from .models.tasks import LARGEST_SEQUENCE_LENGTH, Task
+from .result import GpuFacts, Source, Trial
+from .workload import Workload
+
+_READ_IMAGES_ALONE = ("pix2struct", "vision-encoder-decoder")
+"""Types of models that read no text beside an image, such as TrOCR's and Donut's."""
 
 
 @dataclass(frozen=True)
@@ -24,19 +28,36 @@ class Texts:
     prompt_length: Annotated[
         int,
         Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
-        Described("Prompt length", "Tokens of each prompt.", Group.PHASES, unit="tokens"),
+        Described(
+            "Prompt length",
+            "Tokens of each prompt, or of the source that an encoder reads, without those that "
+            "images or sound make.",
+            Group.TEXTS,
+            unit="tokens",
+        ),
     ] = 1024
     new_tokens: Annotated[
         int,
         Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
-        Described("New tokens", "Generated for each prompt.", Group.PHASES, unit="tokens"),
+        Described("New tokens", "Generated for each prompt.", Group.TEXTS, unit="tokens"),
     ] = 256
+    num_beams: Annotated[
+        int,
+        Interval(ge=1, le=64),
+        Described(
+            "Beams",
+            "So many continuations of each prompt are followed at once (num_beams); with 1, words "
+            "are drawn.",
+            Group.TEXTS,
+            unit="beams",
+        ),
+    ] = 1
     cache_format: Annotated[
         CacheFormat,
         Described(
             "Cache format",
             "How keys and values are kept.",
-            Group.PHASES,
+            Group.TEXTS,
             flag="--cache-format",
         ),
     ] = CacheFormat.DYNAMIC
@@ -53,6 +74,51 @@ class Texts:
         return self.prompt_length + self.new_tokens
 
 
+def refused(workload: Workload, texts: Texts) -> dict[str, str]:
+    """Why a workload does not generate such texts, by the field to change; empty if it does."""
+    model, task = workload.preset, workload.task
+    if task is None:  # on the Hub: its task is not known yet
+        return {}
+    if not task.facts.caches:
+        writing = [one.value for one in model.tasks if one.facts.caches]
+        if writing:
+            return {"task": f"it writes no text; to generate, choose {' or '.join(writing)}"}
+        message = (
+            f"{model.display_name} has no decoder, so it generates no text; choose a model that "
+            "does, such as llama-3.1-8b, t5-base or whisper"
+        )
+        return {"model": message}
+    if (limits := model.limits("sequence_length", task)) is None:
+        return {}
+    name, most = model.display_name, limits.largest
+    reads_images_alone = model.config().get("model_type") in _READ_IMAGES_ALONE
+    by_encoder = (Task.SPEECH_RECOGNITION, Task.SEQUENCE_TO_SEQUENCE)
+    if task in by_encoder or reads_images_alone:
+        given = {"new_tokens": texts.new_tokens}
+        if task is Task.SEQUENCE_TO_SEQUENCE:
+            given["prompt_length"] = texts.prompt_length
+        message = f"{name} takes at most {most:,} tokens"
+        return {field: message for field, length in given.items() if length > most}
+    if texts.whole_length > most:
+        message = f"{name} takes at most {most:,} tokens, prompt and answer together"
+        return {"prompt_length": message}
+    return {}
+
+
+@dataclass(frozen=True)
+class LengthTrial:
+    """What a batch of texts of one length takes.
+
+    Attributes:
+        length: In tokens; of generated texts, of prompt and answer together, where there is a
+            prompt.
+        trial: Of the batch.
+    """
+
+    length: int
+    trial: Trial
+
+
 @dataclass(frozen=True)
 class LongestThatFits:
     """The longest text of a batch that fits on a GPU, and the next longer one that was tried.
@@ -65,6 +131,7 @@ class LongestThatFits:
             longer.
         trial: That of the longest; ``None`` if none fits.
         next_trial: That of the next one.
+        lengths: Lengths up to a little beyond, growing, for a chart.
     """
 
     gpu: GpuFacts
@@ -73,6 +140,7 @@ class LongestThatFits:
     next_length: int | None
     trial: Trial | None
     next_trial: Trial | None
+    lengths: list[LengthTrial] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -88,6 +156,14 @@ class GenerationAnswer:
         largest_batch_size: Texts at once that fit; 0 if not even one does.
         longest_length: Of prompt and answer together, at the batch of the trial; 0 if none fits.
         longest_is_the_models: Whether only the model ends it.
+        lengths: Lengths up to a little beyond the longest, growing, for a chart.
+        batches: The powers of two that fit, the trial, the largest batch and the next, growing.
+        prompt_seconds: Predicted time until the first token of each text; ``None`` where they do
+            not fit.
+        token_seconds: For each further token of all texts, in the mean; 0 where there is none.
+        tokens_per_second: New ones of all texts, over the whole time.
+        tokens_per_second_low, tokens_per_second_high: Its interval.
+        waits_for_host: Whether tokens take as long as the host takes to launch their operations.
     """
 
     gpu: GpuFacts
@@ -95,6 +171,55 @@ class GenerationAnswer:
     largest_batch_size: int
     longest_length: int
     longest_is_the_models: bool
+    lengths: list[LengthTrial] = field(default_factory=list)
+    batches: list[Trial] = field(default_factory=list)
+    prompt_seconds: float | None = None
+    token_seconds: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_second_low: float | None = None
+    tokens_per_second_high: float | None = None
+    waits_for_host: bool = False
+
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """The result of an analysis of generating texts, or of the longest that fit in training.
+
+    Attributes:
+        goal: Which of the two.
+        model_name: The model's display name.
+        workload: What generates or is trained.
+        source: Of all numbers.
+        decision: What fits, in one sentence.
+        verdict: The decision, where the limits are, and what sets them.
+        limited_by: What sets the limits, in sentences.
+        caveats: What to know about these numbers.
+        software: The versions that memory depends on, by package.
+        generation: The answer, if it is about generating.
+        longest: The answer, if it is about training.
+    """
+
+    goal: Goal
+    model_name: str
+    workload: Workload
+    source: Source
+    decision: str
+    verdict: str
+    limited_by: str
+    caveats: list[str]
+    software: dict[str, str] = field(default_factory=dict)
+    generation: GenerationAnswer | None = None
+    longest: LongestThatFits | None = None
+
+    @property
+    def longest_tokens(self) -> int:
+        """The longest text that fits at the current batch; 0 if none does."""
+        if self.generation is not None:
+            return self.generation.longest_length
+        return self.longest.length if self.longest else 0
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..request import AnalysisRequest, Request
 from ..result import (
     AnalysisResult,
+    BatchLengths,
     Comparison,
     GpuFacts,
     LargeTensor,
@@ -56,6 +57,7 @@ class Findings:
         timeline: Memory along a step of the recommended batch; empty where it is not known.
         largest_tensors: The largest tensors at its peak; empty as above.
         moves: What else changes about the workload, in the engineer's words.
+        lengths: Of the recommended batch; ``None`` where all samples are of one length.
     """
 
     gpu: GpuFacts
@@ -75,6 +77,7 @@ class Findings:
     timeline: Sequence[TimelinePoint] = ()
     largest_tensors: Sequence[LargeTensor] = ()
     moves: Sequence[str] = ()
+    lengths: BatchLengths | None = None
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -178,6 +181,7 @@ def answer(
         largest_tensors=list(found.largest_tensors),
         certificate=commands,
         safe_batch_size=found.safe_batch_size,
+        lengths=found.lengths,
         global_batch=kept_global_batch(request, recommended.batch_size),
         speedup_low=None if gained is None else gained.low,
         speedup_high=None if gained is None else gained.high,

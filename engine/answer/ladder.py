@@ -37,6 +37,7 @@ class Learning(StrEnum):
     NONE = "none"
     GLOBAL_BATCH = "global batch"
     NUMERICS = "numerics"
+    OPTIMIZER = "optimizer"
     TRAINED = "what is trained"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ..result import AnalysisResult, BatchTrials, Trial
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
+from ..texts import TextResult
 from ..tokens import tokens_of, tokens_per_second
 from ..workload import Workload
 from .sample import FLAGS, size_by_sample
@@ -57,17 +58,14 @@ def analyze(options: argparse.Namespace) -> int:
         answer(options, result.to_dict(), lambda: render_analysis(result))
         return OK
     request = request_of(options)
-    lab = Lab() if options.push else None  # a missing token is reported before all the work
-    started_at = datetime.now(UTC)
+    pushing = Pushing.of(options)
     with progress() as emit:
         from ..analysis import analyze  # loads torch
 
         result = analyze(request, emit)
     plain = result.to_dict() | _tokens(result.workload)
     answer(options, plain, lambda: render_analysis(result))
-    if lab and not _push_analysis(lab, options, request, result, started_at):
-        return FAILED
-    return OK
+    return OK if pushing is None or pushing.send(request, result) else FAILED
 
 
 def predict(options: argparse.Namespace) -> int:
@@ -295,48 +293,75 @@ def add_push_flag(parser: Any) -> None:
         action="store_true",
         help="add the result to the lab's history (MEMORYMARK_URL, MEMORYMARK_TOKEN)",
     )
+    parser.set_defaults(ran=parser.prog)
 
 
 def push(options: argparse.Namespace) -> int:
     """Send the outbox; fails unless everything was sent and accepted."""
-    delivery = Lab().send_outbox()
+    lab = Lab()
+    if options.readdress and not lab.readdress(options.readdress):
+        _say(f"nothing in the outbox is for {options.readdress}")
+    delivery = lab.send_outbox()
     _report_refused(delivery)
     left = f"{delivery.waiting} left" + (f": {delivery.problem}" if delivery.problem else "")
     _say(f"sent {len(delivery.answers)}, refused {len(delivery.rejected)}, {left}")
+    for other, count in sorted(lab.documents_elsewhere().items()):
+        _say(
+            f"not sent: {count} for {other}, which is not MEMORYMARK_URL ({lab.url}); if the site "
+            f"has moved here: memorymark push --readdress {other}"
+        )
     return FAILED if delivery.waiting or delivery.rejected else OK
 
 
-def _push_analysis(
-    lab: Lab,
-    options: argparse.Namespace,
-    request: AnalysisRequest,
-    result: AnalysisResult,
-    started_at: datetime,
-) -> bool:
-    """Send a result to the lab and report on stderr what happened to it.
+@dataclass(frozen=True)
+class Pushing:
+    """A result on its way to a lab.
 
-    Returns:
-        Whether the lab has it, or will get it later; false if it was refused.
+    Attributes:
+        assumed: The fields of the command; the lab has defaults for those that are left out.
     """
-    try:
-        delivery = lab.push(
-            request,
-            result,
-            started_at=started_at,
-            finished_at=datetime.now(UTC),
-            ran="memorymark analyze",
-            assumed=given_fields(options),
-        )
-    except OSError as error:
-        _say(f"error: not pushed, since the outbox cannot be used: {error}; set MEMORYMARK_OUTBOX")
-        return False
-    _report_refused(delivery)
-    if delivery.answer is not None:
-        _say(f"pushed: {lab.url}/{delivery.answer['id']}/")
-    elif delivery.waiting:
-        _say(f"not pushed yet: {delivery.problem or 'another process is sending'}")
-        _say(f"it is kept in {lab.outbox_folder}; {_SEND_AGAIN}")
-    return not delivery.refusal
+
+    lab: Lab
+    started_at: datetime
+    ran: str
+    assumed: dict[str, object]
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Pushing | None:
+        """Begin, so that a missing token is reported before all the work; ``None`` unless asked."""
+        if not options.push:
+            return None
+        return cls(Lab(), datetime.now(UTC), options.ran, given_fields(options))
+
+    def send(self, request: AnalysisRequest, result: AnalysisResult | TextResult) -> bool:
+        """Send a result and report on stderr what happened to it.
+
+        Returns:
+            Whether the lab has it, or will get it later; false if it was refused.
+        """
+        lab = self.lab
+        try:
+            delivery = lab.push(
+                request,
+                result,
+                started_at=self.started_at,
+                finished_at=datetime.now(UTC),
+                ran=self.ran,
+                assumed=self.assumed,
+            )
+        except OSError as error:
+            _say(
+                f"error: not pushed, since the outbox cannot be used: {error}; set "
+                "MEMORYMARK_OUTBOX"
+            )
+            return False
+        _report_refused(delivery)
+        if delivery.answer is not None:
+            _say(f"pushed: {lab.url}/{delivery.answer['id']}/")
+        elif delivery.waiting:
+            _say(f"not pushed yet: {delivery.problem or 'another process is sending'}")
+            _say(f"it is kept in {lab.outbox_folder}; {_SEND_AGAIN}")
+        return not delivery.refusal
 
 
 def _report_refused(delivery: Delivery) -> None:

@@ -36,6 +36,7 @@ from .flags import (
     Flag,
 )
 from .sample import FLAGS, add_sample_command, add_sample_flags
+from .site import site
 
 BAD_INPUT, INTERRUPTED = 2, 130
 _BATCH_FLAG = commands.OTHER_FLAGS["batch_flag"]
@@ -73,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a command; what comes after ``--`` belongs to the user's script."""
+    if arguments[:1] == ["site"]:
+        return argparse.Namespace(command=lambda _options: site(arguments[1:]), names={})
     ours, dashes, scripts = list(arguments), "--", []
     if dashes in ours:
         at = ours.index(dashes)
@@ -146,9 +149,11 @@ def _parser() -> argparse.ArgumentParser:
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
     commands.add_script_flags(plan)
     about = "how many texts can be generated at once, and how long, and what takes the memory"
-    _add(group, "generate", texts.generate, about, texts.GENERATE)
+    generate = _add(group, "generate", texts.generate, about, texts.GENERATE)
+    commands.add_push_flag(generate)
     about = "find the longest sequence that fits in training"
-    _add(group, "longest", texts.longest, about, texts.LONGEST)
+    longest = _add(group, "longest", texts.longest, about, texts.LONGEST)
+    commands.add_push_flag(longest)
     add_check_command(group)
     listing = _add(group, "models", commands.models, "list the models")
     listing.add_argument(
@@ -159,9 +164,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add(group, "devices", commands.devices, "list the catalogue GPUs")
     _add_validate(group)
-    about = "send results to the lab that `analyze --push` could not send"
+    about = "send results to the lab that `--push` could not send"
     push = group.add_parser("push", help=about, description=f"{about}.", allow_abbrev=False)
+    push.add_argument(
+        "--readdress",
+        metavar="ADDRESS",
+        help="first address what is for this former address of the site to the one it has now",
+    )
     push.set_defaults(command=commands.push, names={})
+    group.add_parser("site", help="start the web site, or run one of its commands")
     run = group.add_parser("run", help="answer one request as JSON lines, for programs")
     run.add_argument(
         "--keep-traces",

@@ -15,7 +15,16 @@ from ..choices import Optimizer
 from ..gpus import GIB
 from ..models.tasks import SIZES
 from ..request import FIELDS
-from ..result import AnalysisResult, Energy, GpuFacts, MeasuredOn, Savings, Source, Trial
+from ..result import (
+    AnalysisResult,
+    BatchLengths,
+    Energy,
+    GpuFacts,
+    MeasuredOn,
+    Savings,
+    Source,
+    Trial,
+)
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
 from ..workload import Workload
@@ -42,6 +51,9 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
             _memory(recommended, result.gpu.total_bytes),
         ),
     ]
+    if result.lengths is not None:
+        title = f"Lengths in a batch of {result.lengths.batch_size:,}"
+        parts.append(terminal.section(title, _lengths(result.lengths)))
     if result.measured_on is not None:
         parts.append(terminal.section("Measured on", _measured_on(result.measured_on)))
     if result.caveats:
@@ -129,7 +141,7 @@ def where_memory_goes(trial: Trial, total_bytes: int) -> list[tuple[str, int]]:
         parts.append(("cached but unused", trial.peak_reserved_bytes - used))
         used = trial.peak_reserved_bytes
     if trial.device_used_bytes is not None:
-        parts.append(("CUDA context and libraries", trial.device_used_bytes - used))
+        parts.append(("CUDA context and others", trial.device_used_bytes - used))
         used = trial.device_used_bytes
     free = total_bytes - used
     return [*parts, ("free" if free >= 0 else "missing", free)]
@@ -172,6 +184,15 @@ def _key_numbers(result: AnalysisResult) -> Table:
         table.add_row("Interleaved runs", f"{rounds} rounds, {sure}", result.source)
     if result.savings is not None:
         _add_savings(table, result.savings)
+    return table
+
+
+def _lengths(lengths: BatchLengths) -> Table:
+    table = figures_table()
+    sure = f"{lengths.probability:.0%} of runs have none longer"
+    table.add_row("Longest row", f"{lengths.worst_tokens:,} tokens ({sure})", Source.PREDICTED)
+    table.add_row("Mean row", f"{lengths.mean_tokens:,.0f} tokens", Source.PREDICTED)
+    table.add_row("Padding", f"{lengths.padding:.0%} of all tokens", Source.PREDICTED)
     return table
 
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..choices import Goal
 from ..errors import InvalidInput
 from ..fields import described_fields
+from ..goals import GENERATES, counts
 from ..gpus import GPUS, LOCAL
 from ..request import AnalysisRequest
-from ..texts import GenerationAnswer, LongestThatFits, Texts
+from ..result import Source
+from ..texts import GenerationAnswer, LongestThatFits, TextResult, Texts
 from ..workload import Workload
-from .commands import FAILED, OK, given_fields, request_of
+from .commands import FAILED, OK, Pushing, given_fields
 from .flags import ALLOCATOR, BATCH_SIZE, CATALOGUE_GPU, MEMORY_LIMIT, WORKLOAD, Flag, field_flag
 from .terminal import answer, progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-_GENERATES = (
-    "precision", "attention", "lora_rank", "lora_targets", "adapter", "quantization", "software",
-    "config",
-)  # fmt: skip
-"""The fields of a workload that matter where nothing is trained."""
+    from rich.table import Table
 
 _TEXTS = tuple(field_flag(field) for field in described_fields(Texts).values())
 
@@ -30,14 +28,14 @@ GENERATE = (
     CATALOGUE_GPU,
     Flag(BATCH_SIZE.flag, BATCH_SIZE.field, "N", "texts at once; default 1", default="1"),
     *_TEXTS,
-    *(flag for flag in WORKLOAD if flag.field in _GENERATES),
+    *(flag for flag in WORKLOAD if flag.field in GENERATES),
     MEMORY_LIMIT,
     ALLOCATOR,
 )
 LONGEST = (
     Flag(BATCH_SIZE.flag, BATCH_SIZE.field, "N", "samples per step; default 1", default="1"),
     CATALOGUE_GPU,
-    *(flag for flag in WORKLOAD if flag.field != "sequence_length"),
+    *(flag for flag in WORKLOAD if counts(flag.field, Goal.LENGTH)),
     MEMORY_LIMIT,
     ALLOCATOR,
 )
@@ -45,47 +43,58 @@ LONGEST = (
 
 def generate(options: argparse.Namespace) -> int:
     """Predict generating text. The status is 0 if so many texts fit."""
-    given = _predictable(options)
-    names = described_fields(Texts)
-    texts = Texts(**{name: given.pop(name) for name in names if given.get(name) is not None})  # type: ignore[arg-type]  # checked there
-    left = {name: value for name, value in given.items() if name not in names}
-    request = AnalysisRequest.parse(left)
-    with progress() as emit:
-        from ..prediction.inference import predict_generation  # loads torch
-
-        found = predict_generation(request, texts, emit)
-    answer(options, found.to_dict(), lambda: _generation(found, texts, request.workload))
-    return OK if found.trial.fits else FAILED
+    return _answer(options, Goal.GENERATION)
 
 
 def longest(options: argparse.Namespace) -> int:
-    """Find the longest sequence that fits in training. The status is 0 if any does."""
-    _predictable(options)
-    request = request_of(options)
-    with progress() as emit:
-        from ..prediction.longest import longest_sequence  # loads torch
-
-        found = longest_sequence(request, emit)
-    answer(options, found.to_dict(), lambda: _longest(found, request.workload))
-    return OK if found.length else FAILED
+    """Find the longest sequence that fits in training."""
+    return _answer(options, Goal.LENGTH)
 
 
-def _predictable(options: argparse.Namespace) -> dict[str, object]:
-    """The fields of the command, for a GPU that is not measured."""
+def _answer(options: argparse.Namespace, goal: Goal) -> int:
     if options.gpu == LOCAL:
         wanted = f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"
         raise InvalidInput({"gpu": wanted})
-    return given_fields(options)
+    request = AnalysisRequest.parse(given_fields(options) | {"goal": goal})
+    pushing = Pushing.of(options)
+    with progress() as emit:
+        from ..prediction.texts import analyze_texts  # loads torch
+
+        result = analyze_texts(request, emit)
+    answer(options, result.to_dict(), lambda: _rendered(result, request))
+    is_pushed = pushing is None or pushing.send(request, result)
+    fits = result.generation is None or result.generation.trial.fits
+    return OK if is_pushed and fits else FAILED
 
 
-def _generation(found: GenerationAnswer, texts: Texts, workload: Workload) -> RenderableType:
+def _rendered(result: TextResult, request: AnalysisRequest) -> RenderableType:
+    """The answer: what fits, what sets the limits, and what to know about it."""
     from rich.console import Group
+    from rich.text import Text
+
+    from .terminal import bullets, section
+
+    parts: list[RenderableType] = []
+    if result.generation is not None:
+        parts = _generation(result.generation, request)
+    elif result.longest is not None:
+        parts = _longest(result.longest, result.workload)
+    fits = result.generation is None or result.generation.trial.fits
+    parts.insert(1, Text(result.verdict, style="bold green" if fits else "bold red"))
+    return Group(
+        *parts,
+        section("What sets the limit", Text(result.limited_by)),
+        section("About these numbers", bullets(result.caveats)),
+    )
+
+
+def _generation(found: GenerationAnswer, request: AnalysisRequest) -> list[RenderableType]:
     from rich.text import Text
 
     from .render import figures_table, gib, where_memory_goes
     from .terminal import section
 
-    trial = found.trial
+    trial, texts, workload = found.trial, request.texts, request.workload
     fits = "fits" if trial.fits else "does not fit"
     figures = figures_table()
     most = f"{found.largest_batch_size:,} texts at once" if found.largest_batch_size else "none"
@@ -96,24 +105,38 @@ def _generation(found: GenerationAnswer, texts: Texts, workload: Workload) -> Re
     memory = figures_table()
     for name, size in where_memory_goes(trial, found.gpu.total_bytes):
         memory.add_row(name, gib(size), trial.source)
+    beams = f"{texts.num_beams:,} beams, " if texts.num_beams > 1 else ""
     said = (
-        f"{workload.preset.display_name}, {workload.precision}, generating {texts.new_tokens:,} "
-        f"tokens after {texts.prompt_length:,}, {texts.cache_format} cache, on {found.gpu.name} "
-        f"({gib(found.gpu.total_bytes)})"
+        f"{workload.preset.display_name}, {workload.precision}, {beams}{texts.cache_format} cache, "
+        f"on {found.gpu.name} ({gib(found.gpu.total_bytes)})"
     )
-    return Group(
+    return [
         Text(said),
-        Text(
-            f"Batch {trial.batch_size:,} {fits} ({trial.source}).",
-            style="bold green" if trial.fits else "bold red",
-        ),
+        Text(f"Batch {trial.batch_size:,} {fits} ({trial.source})."),
         section("Limits", figures),
+        *([section("Speed", _speed(found, texts))] if found.tokens_per_second else []),
         section("Memory at the peak", memory),
-    )
+    ]
 
 
-def _longest(found: LongestThatFits, workload: Workload) -> RenderableType:
-    from rich.console import Group
+def _speed(found: GenerationAnswer, texts: Texts) -> Table:
+    from .render import figures_table
+
+    prompt, token = found.prompt_seconds or 0.0, found.token_seconds or 0.0
+    low, high = found.tokens_per_second_low or 0.0, found.tokens_per_second_high or 0.0
+    table = figures_table()
+    table.add_row("Time to first token", f"{prompt * 1000:,.4g} ms", Source.PREDICTED)
+    if texts.new_tokens > 1:
+        limit = "kernel launches limit it" if found.waits_for_host else "the GPU limits it"
+        table.add_row("Each further token", f"{token * 1000:,.3g} ms, {limit}", Source.PREDICTED)
+    speed = found.tokens_per_second or 0.0
+    digits = 0 if low >= 100 else 1
+    told = f"{speed:,.{digits}f} tokens/s, {low:,.{digits}f} to {high:,.{digits}f}"
+    table.add_row("New tokens of all texts", told, Source.PREDICTED)
+    return table
+
+
+def _longest(found: LongestThatFits, workload: Workload) -> list[RenderableType]:
     from rich.text import Text
 
     from .render import describe, figures_table, gib
@@ -125,20 +148,10 @@ def _longest(found: LongestThatFits, workload: Workload) -> RenderableType:
             fits = "fits" if trial.fits else "does not fit"
             needs = f"{gib(trial.device_used_bytes)}, {fits}"
             figures.add_row(f"{length:,} tokens", needs, trial.source)
-    return Group(
+    return [
         Text(
             f"{describe(workload).rpartition(', sequence length')[0]}, on {found.gpu.name} "
             f"({gib(found.gpu.total_bytes)})"
         ),
-        Text(_verdict(found), style="bold green" if found.length else "bold red"),
         section("Device used", figures),
-    )
-
-
-def _verdict(found: LongestThatFits) -> str:
-    if not found.length:
-        return f"No sequence fits at batch {found.batch_size:,}. (Predicted)"
-    up_to = f"Sequences up to {found.length:,} tokens fit at batch {found.batch_size:,}"
-    if found.next_length is None:
-        return f"{up_to}: the model takes no longer ones. (Predicted)"
-    return f"{up_to}; {found.next_length:,} do not. (Predicted)"
+    ]

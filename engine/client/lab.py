@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..recording.record import TrainingRecord
     from ..request import AnalysisRequest
     from ..result import AnalysisResult
+    from ..texts import TextResult
 
 POLL_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 20.0
@@ -46,6 +47,8 @@ class Analysis:
         tags: In alphabetical order.
         facts: All fields, as the API returns them.
         version: For :meth:`Lab.label`; empty in lists and for a new analysis.
+        goal: ``batch``, ``generation`` or ``length``.
+        longest_tokens: The longest text that fits; ``None`` where the goal is a batch.
     """
 
     id: int
@@ -65,6 +68,8 @@ class Analysis:
     tags: tuple[str, ...]
     facts: Mapping[str, Any]
     version: str = ""
+    goal: str = "batch"
+    longest_tokens: int | None = None
 
     @property
     def is_final(self) -> bool:
@@ -97,6 +102,8 @@ class Analysis:
                 tags=tuple(facts["tags"]),
                 facts=facts,
                 version=version,
+                goal=facts.get("goal", "batch"),
+                longest_tokens=facts.get("longest_tokens"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise LabError(f"The lab's answer is not an analysis: {error!r}") from error
@@ -138,7 +145,9 @@ class Lab:
         Args:
             wait: Seconds to wait for it to finish; 0 does not wait.
             **fields: Those of :class:`engine.request.AnalysisRequest`, such as ``model``, ``gpu``,
-                ``current_batch_size``, ``precision``.
+                ``current_batch_size``, ``precision``. With ``goal="generation"`` it finds how many
+                texts can be generated at once, and how long; with ``goal="length"`` the longest
+                sequence that fits in training.
 
         Raises:
             NotFinished: It takes longer than that, and goes on.
@@ -257,7 +266,7 @@ class Lab:
     def push(
         self,
         request: AnalysisRequest,
-        result: AnalysisResult,
+        result: AnalysisResult | TextResult,
         *,
         started_at: datetime,
         finished_at: datetime,
@@ -292,6 +301,18 @@ class Lab:
     def send_outbox(self) -> Delivery:
         """Send the outbox of this lab. What goes wrong is in the delivery, not raised."""
         return self._outbox.deliver(self.url, self._send)
+
+    def documents_elsewhere(self) -> Mapping[str, int]:
+        """How many documents in the outbox are for other addresses than this, by address."""
+        return self._outbox.elsewhere(self.url)
+
+    def readdress(self, old: str) -> int:
+        """Address the documents for a lab's former address to this one; returns how many.
+
+        Raises:
+            OSError: If the outbox cannot be written.
+        """
+        return self._outbox.readdress(old.rstrip("/"), self.url)
 
     @property
     def outbox_folder(self) -> Path:

@@ -14,9 +14,10 @@ import platform
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # callers that have one have loaded its module
     from ..recording.record import TrainingRecord
     from ..request import AnalysisRequest
     from ..result import AnalysisResult
+    from ..texts import TextResult
 
 SCHEMA_VERSION = 1
 """Version of the analysis document. A lab refuses versions that it does not know."""
@@ -39,7 +41,7 @@ _PACKAGES = ("torch", "transformers", "peft")
 
 def analysis_document(
     request: AnalysisRequest,
-    result: AnalysisResult,
+    result: AnalysisResult | TextResult,
     *,
     started_at: datetime,
     finished_at: datetime,
@@ -50,7 +52,7 @@ def analysis_document(
 
     Args:
         request: Its settings.
-        result: Its result, with the trials.
+        result: Its result, with the trials; or one about texts.
         started_at: When it started, with a time zone.
         finished_at: When it finished.
         ran: The program, such as ``memorymark analyze``.
@@ -165,7 +167,12 @@ class Outbox:
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / f"{time.time_ns():020d}-{entry.id}.json"
+        self._write(path, entry)
+        return path
+
+    def _write(self, path: Path, entry: Entry) -> None:
         unfinished = path.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)  # of a process that was killed
         text = json.dumps(
             {"lab": entry.lab, "kind": entry.kind, "document": entry.document}, allow_nan=False
         )
@@ -175,7 +182,25 @@ class Outbox:
             os.fsync(f.fileno())
         unfinished.rename(path)
         _sync(self.folder)
-        return path
+
+    def elsewhere(self, lab: str) -> Mapping[str, int]:
+        """How many documents are for other addresses than this lab's, by address."""
+        labs = Counter(_lab_of(path) for path in self._paths())
+        return {other: count for other, count in labs.items() if other and other != lab}
+
+    def readdress(self, old: str, lab: str) -> int:
+        """Address the documents for one lab to another, as after it has moved; returns how many.
+
+        Raises:
+            OSError: If one cannot be written; those before it are readdressed.
+        """
+        count = 0
+        for path in self._paths():
+            with _locked(path) as is_ours:
+                if is_ours and _lab_of(path) == old:
+                    self._write(path, replace(_read(path), lab=lab))
+                    count += 1
+        return count
 
     def waiting(self, lab: str) -> list[Path]:
         """The documents left for a lab, oldest first, including unreadable ones."""

@@ -16,10 +16,10 @@ from ..script.program import Program
 from ..script.steps import ScriptSteps
 from ..step.batches import make_batch
 from ..step.evaluating import Evaluation, evaluate, evaluation_of
-from ..step.rollouts import Completions, completions_of, roll_out
+from ..step.rollouts import METRICS, SCORING, Completions, completions_of, roll_out
 from ..step.training import Training, build_model, prepare, step_of
 from ..tracing.recorder import Recorded
-from ..tracing.trace import Trace
+from ..tracing.trace import GROWTH, PROMPT, TOKEN, Trace
 from ..workload import Workload
 from .protocol import RecordedStep, TrialOrder
 
@@ -96,10 +96,14 @@ def out_of_memory_in(phase: str) -> str:
         "backward": "the backward pass",
         "optimizer": "the optimizer step",
         "evaluation": "evaluation",
-        "generation": "generation",
-        "cache": "generation, for keys and values",
+        PROMPT: "generation, where the prompts are read",
+        SCORING: "scoring what was generated",
+        METRICS: "the metrics of an update",
+        GROWTH: "generation, for keys and values",
         "outputs": "evaluation, which keeps the logits of all batches",
     }
+    if phase.startswith(TOKEN):
+        return "out of memory in generation"
     return f"out of memory in {places.get(phase, places[MODEL])}"
 
 

@@ -93,7 +93,7 @@ def parse_config(given: object) -> dict[str, Any]:
     read = _without_what_trainers_leave(timm_models.as_config(_read(given)))
     _check_architecture(read)
     config = _cleaned(read, depth=1)
-    for name in ("text_config", "vision_config"):
+    for name in ("text_config", "vision_config", "decoder"):
         if not isinstance(config.get(name) or {}, dict):
             raise _wrong(f"{name} is not a JSON object")
     layers = sum(_layer_counts(config)) * (_number(config, "inner_group_num") or 1)
@@ -166,7 +166,8 @@ def _description(config: Mapping[str, Any], architecture: Architecture) -> str:
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of a config that describes the text model."""
-    nested: Mapping[str, Any] = config.get("text_config") or config
+    writer = "decoder" if config.get("model_type") == "vision-encoder-decoder" else "text_config"
+    nested: Mapping[str, Any] = config.get(writer) or config
     return nested
 
 

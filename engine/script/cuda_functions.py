@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` says on a machine with a GPU of the catalogue.
+"""What ``torch.cuda`` says on a machine with a catalogue GPU.
 
 Its functions answer for that GPU, streams and events do nothing, and ``torch.autocast("cuda")``
 sets the state of autocasting on the CPU, since that is where the dispatcher sees every tensor, and
@@ -251,6 +251,9 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
             (torch.nn.parallel.comm, "scatter", lambda tensor, *_, **__: (tensor.cuda(),)),
         ):
             stack.enter_context(patch.object(owner, name, value))
+        # Only builds with CUDA have it; bitsandbytes takes it at import.
+        raw = patch.object(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0, create=True)
+        stack.enter_context(raw)
         stack.enter_context(_autocast_swapped())
         yield
 

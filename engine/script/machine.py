@@ -1,6 +1,6 @@
 """The machine that code seems to run on while it is traced.
 
-Its tensors are fake, so that nothing is computed and no memory is taken; a GPU of the catalogue is
+Its tensors are fake, so that nothing is computed and no memory is taken; a catalogue GPU is
 there, or none; values that nobody knows are placeholders. Code inside needs no change: it may look
 for CUDA, move models and batches, autocast, load data, read its losses.
 
@@ -27,10 +27,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
+from operator import is_
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._ops import OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._device import _device_constructors
@@ -141,7 +143,7 @@ def pretended_machine(
         stack.enter_context(followed_shards(lambda: machine._recorder))
         for context in (
             *(_quietly, _one_process),
-            *(_movable_modules, _copies, _foreach_on_fakes),
+            *(_movable_modules, _copies, _foreach_on_fakes, _numbers_for_operators),
         ):
             stack.enter_context(context())
         if behaviour is not None:
@@ -220,6 +222,39 @@ def fresh_accelerate() -> Iterator[None]:
             for owner in (state.PartialState, state.AcceleratorState, state.GradientState):
                 stack.enter_context(patch.dict(owner._shared_state, clear=True))
         yield
+
+
+@contextmanager
+def _numbers_for_operators() -> Iterator[None]:
+    """Let operators of packages read fake tensors where they take a number, as they do real ones.
+
+    The 32-bit kernel of bitsandbytes' optimizers gets the norm of a parameter so, for one.
+    """
+    call = OpOverloadPacket.__call__
+
+    def called(operator: OpOverloadPacket[..., Any], /, *given: Any, **named: Any) -> Any:
+        try:
+            return call(operator, *given, **named)
+        except RuntimeError:
+            if "default" not in operator.overloads():
+                raise
+            declared = operator.default._schema.arguments
+            numbers = [
+                value.item()
+                if str(one.type) in _NUMBERS and isinstance(value, FakeTensor)
+                else value
+                for one, value in zip(declared, given, strict=False)
+            ]
+            if all(map(is_, numbers, given)):
+                raise
+            return call(operator, *numbers, **named)
+
+    with patch.object(OpOverloadPacket, "__call__", called):
+        yield
+
+
+_NUMBERS = ("float", "int", "number")
+"""Types of arguments, as schemas call them."""
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import torch
 
+from ..allocator.caching import ALLOCATE
 from ..errors import EngineError
 from ..tracing.trace import Trace
 from .factory import TRACING
@@ -84,6 +85,7 @@ OTHERS = (Placeholders(0, 0.0, True), Placeholders(7, 1e4, False, 3))
 and norms. An integer may be a length or an index, so it stays small."""
 
 _MOST_ATTEMPTS = 8
+_NUMBER_BYTES = 8
 
 
 @dataclass
@@ -248,5 +250,19 @@ def _alike(traced_again: Callable[[], Trace], trace: Trace) -> bool | None:
 
 
 def _blocks(trace: Trace) -> list[tuple[int, int]]:
-    """What the caching allocator is asked for, in order: it rounds sizes up to 512 bytes."""
-    return [(kind, -(-trace.sizes[tensor] // 512)) for kind, tensor in trace.events]
+    """What the caching allocator is asked for, in order: it rounds sizes up to 512 bytes.
+
+    Single numbers that an optimizer makes are left out: whether one is a tensor or Python's own may
+    depend on a value, as in ``max(norm, 1.01)``.
+    """
+    phases, phase = dict(trace.phases), ""
+    blocks: list[tuple[int, int]] = []
+    left_out: set[int] = set()
+    for index, (kind, tensor) in enumerate(trace.events):
+        phase = phases.get(index, phase)
+        size = trace.sizes[tensor]
+        if kind == ALLOCATE and phase == "optimizer" and size <= _NUMBER_BYTES:
+            left_out.add(tensor)
+        if tensor not in left_out:
+            blocks.append((kind, -(-size // 512)))
+    return blocks

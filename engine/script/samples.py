@@ -145,7 +145,7 @@ def percentage(value: object) -> float:
     except ValueError:
         percent = math.nan
     if not 0 < percent <= 100:
-        message = f"{shown(value)} is not possible here; give a number above 0, up to 100"
+        message = f"enter a number above 0, up to 100, instead of {shown(value)}"
         raise InvalidInput({"percentile": message})
     return percent
 

@@ -20,6 +20,9 @@ _ATTENTION = {
     "cudnn": "cuDNN's attention",
 }
 
+_GAPS = {"update_proj_gap", "precondition_frequency"}
+"""Settings of GaLore and APOLLO, and of SOAP, that say after how many steps."""
+
 MIB = 2**20
 _MOST_LINES, _LONGEST_LINE = 5, 80
 
@@ -31,12 +34,44 @@ def seen(trace: Trace, optimizers: Iterable[Optimizer]) -> str:
         trace: Its operations are those of the last step.
         optimizers: Those that stepped.
     """
+    stepped = list(optimizers)
     parts = [
         f"matrix products in {' and '.join(_formats(trace)) or 'no number format'}",
         *_kernels(trace),
-        *sorted({_name(optimizer) for optimizer in optimizers}),
+        *sorted({_name(optimizer) for optimizer in stepped}),
     ]
-    return f"{STEPS} steps were traced. The last one has {', '.join(parts)}."
+    said = f"{STEPS} steps were traced. The last one has {', '.join(parts)}."
+    return " ".join([said, *_renewals(stepped), *_preconditioners(stepped)])
+
+
+def _renewals(optimizers: Iterable[Optimizer]) -> list[str]:
+    """What an optimizer does more seldom than the traced steps could show."""
+    found = {
+        (type(optimizer).__name__, group[gap])
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for gap in _GAPS & group.keys()
+    }
+    return [
+        f"{name} decomposes or projects anew every {steps:,} steps. The trace met the first time, "
+        "when part of its state was not there yet, so a later one may need up to that much more."
+        for name, steps in sorted(found)
+        if steps > STEPS
+    ]
+
+
+def _preconditioners(optimizers: Iterable[Optimizer]) -> list[str]:
+    """What pytorch-optimizer's Shampoo does for the first time after the traced steps."""
+    found = {
+        (type(optimizer).__name__, getattr(optimizer, "preconditioning_compute_steps", 1))
+        for optimizer in optimizers
+    }
+    return [
+        f"{name} computes its preconditioners every {steps:,} steps. The trace did not meet such a "
+        "step, which needs more memory."
+        for name, steps in sorted(found)
+        if steps > STEPS
+    ]
 
 
 def _formats(trace: Trace) -> list[str]:

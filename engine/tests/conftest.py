@@ -29,11 +29,46 @@ def make_models_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Preset, "config", lambda preset: made_small(whole(preset)))
 
 
+def slow(*values: object) -> Any:
+    """Values for a slow test, in a sweep of which others are fast tests."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def small_workload(model: str, **fields: Any) -> Workload:
     """A workload on small inputs."""
     task = fields.get("task")
     sizes = small_sizes(PRESETS[model], None if task is None else Task(task))
     return Workload(model, **sizes | fields)
+
+
+_KEPT_TRACES: dict[str, tuple[Any, Any]] = {}
+"""By arguments: the traces, and the GPU's behaviour that records what they looked up."""
+
+
+@pytest.fixture
+def kept_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trace each workload once per process: for tests of answers, which change no traces.
+
+    The traces of a model that :func:`small_models` made small are kept apart from those of the
+    whole one.
+    """
+    from engine.prediction import every_batch_size, traces
+
+    trace = every_batch_size.trace_every_batch_size
+
+    def kept(workload: Workload, behaviour: Any, progress: Any = None, rank: int = 0) -> Any:
+        is_recorded = isinstance(behaviour, traces._RecordingBehaviour)
+        gpu = repr(behaviour._behaviour if is_recorded else behaviour)
+        config = None if workload.config else workload.preset.config()
+        asked = repr([workload.to_dict(), config, gpu, is_recorded, rank])
+        if asked not in _KEPT_TRACES:
+            _KEPT_TRACES[asked] = trace(workload, behaviour, rank=rank), behaviour
+        traced, first = _KEPT_TRACES[asked]
+        if is_recorded:
+            behaviour.lookups = first.lookups  # also those that it makes later
+        return traced
+
+    monkeypatch.setattr(traces, "trace_every_batch_size", kept)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from engine.models.presets import PRESETS
 from engine.models.tasks import Task
 from engine.step.batches import images, make_batch
 from engine.step.building import model_config
+from engine.tests.conftest import slow
 from engine.workload import Workload
 
 BART = {"model_type": "bart", "vocab_size": 90, "eos_token_id": 2, "pad_token_id": 1}
@@ -243,14 +244,18 @@ def test_language_models_that_listen_have_a_token_for_each_piece_of_sound() -> N
     assert (batch["input_ids"] == 24).sum(1).tolist() == [375, 375]
 
 
-def test_every_task_of_every_preset_has_a_batch() -> None:
-    for name, preset in PRESETS.items():
-        for task in preset.tasks:
-            batch = make_batch(Workload(name, task=task), 1)
-            texts = 2 if task in (Task.SENTENCE_EMBEDDING, Task.REWARD_MODELLING) else 1
-            if task is Task.IMAGE_TEXT_TO_TEXT:
-                batch.pop("pixel_values")  # in some models all patches of all images in a row
-            assert all(len(values) == texts for values in batch.values())
+PAIRS = [(name, task) for name, preset in PRESETS.items() for task in preset.tasks]
+ONE_OF_EACH_TASK = list({task: (name, task) for name, task in reversed(PAIRS)}.values())
+
+
+@pytest.mark.parametrize("pairs", [ONE_OF_EACH_TASK, slow(PAIRS)], ids=["tasks", "presets"])
+def test_every_task_of_every_preset_has_a_batch(pairs: list[tuple[str, Task]]) -> None:
+    for name, task in pairs:
+        batch = make_batch(Workload(name, task=task), 1)
+        texts = 2 if task in (Task.SENTENCE_EMBEDDING, Task.REWARD_MODELLING) else 1
+        if task is Task.IMAGE_TEXT_TO_TEXT:
+            batch.pop("pixel_values")  # in some models all patches of all images in a row
+        assert all(len(values) == texts for values in batch.values())
 
 
 def test_a_model_without_a_config_has_no_batch() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
-from engine.prediction.lengths import Batches, about_lengths, between
+from engine.prediction.lengths import Batches, about_lengths, between, lengths_of
 from engine.prediction.probe import predict_speed
 from engine.prediction.tracer import TraceAt, trace
 from engine.prediction.traces import trace_workload
@@ -160,6 +160,34 @@ def test_what_is_said_has_the_worst_batch_its_probability_and_the_padding() -> N
     assert "samples in the mean" in told("packed")
     assert "tokens in a row" in told("padding-free", **FLASH)
     assert about_lengths(Workload("gpt2"), 8) == []
+
+
+@pytest.mark.parametrize(
+    ("batching", "worst", "probability", "pads"),
+    [
+        ("longest", 1024, 0.99, True),
+        ("bucketed", 1024, 0.99, True),
+        ("max-tokens", 1024, 1.0, False),
+        ("packed", 1024, 1.0, False),
+    ],
+)
+def test_the_same_in_numbers(batching: str, worst: int, probability: float, pads: bool) -> None:
+    given = {"model": "gpt2", "batching": batching, "sample_lengths": "p50=120,max=1024"}
+    found = lengths_of(Workload.parse(given), 8)
+    assert found is not None
+    assert (found.batch_size, found.run_batches) == (8, 10_000)
+    assert (found.worst_tokens, found.probability) == (worst, probability)
+    assert (found.padding > 0) is pads
+    assert found.mean_tokens <= worst
+
+
+def test_one_row_in_numbers_is_all_samples_of_a_batch() -> None:
+    given = {"model": "gpt2", "batching": "padding-free", "sample_lengths": "p50=120,max=1024"}
+    found = lengths_of(Workload.parse(given | FLASH), 8)
+    assert found is not None
+    assert 1024 < found.mean_tokens < found.worst_tokens < 8 * 1024
+    assert found.padding == 0
+    assert lengths_of(Workload("gpt2"), 8) is None
 
 
 def test_tokens_are_counted_without_padding() -> None:

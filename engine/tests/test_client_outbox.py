@@ -109,6 +109,20 @@ def test_a_document_is_only_sent_to_its_own_lab(outbox: Outbox) -> None:
     assert len(outbox.waiting(OTHER)) == 1
 
 
+def test_documents_for_a_former_address_can_be_readdressed(outbox: Outbox) -> None:
+    for number, lab in ((1, OTHER), (2, LAB), (3, "https://third.example")):
+        outbox.put(_entry(number, lab))
+    names = _files(outbox)
+
+    assert outbox.elsewhere(LAB) == {OTHER: 1, "https://third.example": 1}
+    assert (outbox.readdress(OTHER, LAB), outbox.readdress(OTHER, LAB)) == (1, 0)
+    assert _files(outbox) == names
+    sent: list[Entry] = []
+    assert list(outbox.deliver(LAB, sent.append).answers) == ["id-1", "id-2"]
+    assert sent == [_entry(1), _entry(2)]
+    assert outbox.elsewhere(LAB) == {"https://third.example": 1}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lab": 1, "kind": 2, "document": 3}'])
 def test_an_unreadable_file_does_not_block_the_others(outbox: Outbox, text: str) -> None:
     outbox.put(_entry(2))

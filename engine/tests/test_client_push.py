@@ -73,6 +73,32 @@ def test_a_result_for_an_unreachable_lab_goes_with_the_next_push(
     assert main(["push"]) == 0
 
 
+def test_a_push_names_what_is_for_another_address_and_readdresses_it(
+    lab: FakeLab,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = "http://127.0.0.1:9"
+    monkeypatch.setenv("MEMORYMARK_URL", old)
+    assert main(ANALYZE) == 0  # nobody answers there
+    monkeypatch.setenv("MEMORYMARK_URL", lab.url)
+    capsys.readouterr()
+
+    assert main(["push"]) == 0
+    said = capsys.readouterr().err
+    assert "sent 0, refused 0, 0 left" in said
+    assert f"not sent: 1 for {old}" in said
+    assert f"memorymark push --readdress {old}\n" in said
+    assert not lab.requests
+
+    lab.respond((201, {"id": 7}))
+    assert main(["push", "--readdress", f"{old}/"]) == 0
+    assert capsys.readouterr().err == "sent 1, refused 0, 0 left\n"
+    assert len(lab.requests) == 1
+    assert main(["push", "--readdress", old]) == 0
+    assert f"nothing in the outbox is for {old}" in capsys.readouterr().err
+
+
 def test_a_refused_push_is_reported_and_set_aside(
     lab: FakeLab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -57,6 +57,10 @@ def assert_same_as_whole(workload: Workload) -> str:
         ("qwen3-0.6b", {"num_hidden_layers": 12}, {"optimizer": "adamw-8bit"}),
         ("llama-3.2-1b", {"num_hidden_layers": 12}, {"optimizer": "schedule-free-adamw"}),
         ("gpt2", {"n_layer": 12}, {"optimizer": "muon"}),
+        ("bert", {"num_hidden_layers": 12}, {"optimizer": "galore", "optimizer_rank": 8}),
+        ("bert", {"num_hidden_layers": 12}, {"optimizer": "apollo", "optimizer_rank": 8}),
+        pytest.param("gpt2", {"n_layer": 12}, {"optimizer": "soap"}, marks=pytest.mark.slow),
+        pytest.param("gpt2", {"n_layer": 12}, {"optimizer": "shampoo"}, marks=pytest.mark.slow),
         ("llama-3.2-1b", {"num_hidden_layers": 12}, {"optimizer_in_backward": True}),
         ("bert", {"num_hidden_layers": 12}, {"precision": "fp16-mixed", "optimizer": "sgd"}),
         ("mistral-7b", {"num_hidden_layers": 12}, {"gradient_checkpointing": True}),
@@ -69,6 +73,15 @@ def test_a_deep_model_comes_out_as_if_it_were_traced_whole(
     deep(monkeypatch, **blocks)
     how = assert_same_as_whole(small_workload(model, **fields))
     assert how == "with 2 to 4 blocks in place of 12"
+
+
+@small
+def test_what_frees_gradients_in_another_order_is_traced_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deep(monkeypatch, num_hidden_layers=12)
+    how = assert_same_as_whole(small_workload("bert", optimizer="galore-8bit", optimizer_rank=8))
+    assert how == "as a whole, since with still more blocks, a step does something else"
 
 
 @small

@@ -134,7 +134,8 @@ def test_a_limit_that_no_gpu_keeps_is_refused_with_the_nearest(
 def test_what_fits_on_none_says_what_is_nearest_and_what_to_try(choose: Choose) -> None:
     logged: list[Event] = []
     with pytest.raises(
-        DoesNotFit, match=r"fits on no GPU .* nearest is NVIDIA H200 SXM 141GB: batch 1 needs"
+        DoesNotFit,
+        match=r"fits on no catalogue GPU. The nearest is NVIDIA H200 SXM 141GB: batch 1 needs",
     ):
         choose(ask(), gib_per_sample=1000, logged=logged)
     lines = [event.message for event in logged if isinstance(event, Log)]

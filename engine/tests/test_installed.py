@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
+import time
 import tomllib
 import venv
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
@@ -45,7 +50,10 @@ def output(*command: object, folder: Path) -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of the source distribution, from a copy: building leaves files behind."""
     copy = tmp_path_factory.mktemp("source")
-    shutil.copytree(ROOT / "engine", copy / "engine", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("engine", "analyses", "memorymark_site", "templates", "static", "docs"):
+        shutil.copytree(
+            ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.png")
+        )
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     made = tmp_path_factory.mktemp("dist")
@@ -99,6 +107,11 @@ def test_what_a_command_needs_is_what_the_extra_installs() -> None:
     assert names - {"pillow", "nvidia-ml-py", "scipy"} == OF_THE_EXTRA - {"PIL", "huggingface_hub"}
     pinned = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert [name for name in names if f"\n{name}==" not in pinned] == []
+    site, engine = (pinned.split(f"# The {part}\n")[1] for part in ("web site", "engine"))
+    lines = "\n".join(section.split("\n\n")[0] for section in (site, engine)).splitlines()
+    assert project["optional-dependencies"]["site"] == [
+        line for line in lines if not line.startswith("#")
+    ]
 
 
 @pytest.mark.slow
@@ -173,3 +186,43 @@ class TestWithTheExtra:
     def test_it_is_the_same_engine(self, full: Path, tmp_path: Path) -> None:
         program = "from memorymark.prediction.fingerprint import fingerprint; print(fingerprint())"
         assert output(full / "python", "-c", program, folder=tmp_path).strip() == fingerprint()
+
+    def test_the_site_starts_in_any_folder_with_its_own_data(
+        self, full: Path, training: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        home = tmp_path_factory.mktemp("home")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        process = subprocess.Popen(
+            [full / "memorymark", "site"],
+            cwd=training,
+            env={"HOME": str(home), "PORT": str(port), "PATH": os.environ["PATH"]},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            link = next(line for line in process.stdout if "/setup/" in line).strip()
+            page = _eventually(link)
+            assert f"MemoryMark {__version__}" in page
+            (style,) = re.findall(r"/static/memorymark/site\.\w+\.css", page)
+            assert "--card" in _eventually(f"http://127.0.0.1:{port}{style}")
+            assert '"status": "ok"' in _eventually(f"http://127.0.0.1:{port}/health")  # a worker
+        finally:
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+        assert (home / ".local/share/memorymark/memorymark.sqlite3").is_file()
+
+
+def _eventually(url: str) -> str:
+    """What is at an address, within a minute."""
+    for _ in range(120):
+        try:
+            with urlopen(url, timeout=10) as response:  # noqa: S310  # our own site
+                text: str = response.read().decode()
+                return text
+        except URLError:
+            time.sleep(0.5)
+    raise TimeoutError(url)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from engine.answer.recommendation import Bound, Recommendation
 from engine.gpus import GPUS
 from engine.prediction.limits import find_limits, largest_safe, predict_largest
+from engine.prediction.probe import usable_bytes
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
@@ -131,6 +132,31 @@ def test_a_failed_trial_or_one_without_an_interval_is_not_safe() -> None:
         largest_safe(lambda b: replace(without(b), device_used_high_bytes=None), 8, 10_000, 1) == 0
     )
     assert largest_safe(lambda b: replace(without(b), fits=False), 8, 10_000, 1) == 0
+
+
+# --- what others take --------------------------------------------------------------------------
+
+
+def test_the_search_aims_at_what_nccl_and_vllm_leave() -> None:
+    shared = {"parallelism": "ddp", "world_size": 8}
+    colocated = {"rollout": "vllm", "vllm_share": 30, "method": "grpo", "vllm_sleep": False}
+    for model, fields in (("bert", shared), ("llama-3.2-1b", colocated)):
+        given = {"model": model, "gpu": "a100-80gb", "current_batch_size": 1, **fields}
+        request, gpu = AnalysisRequest.parse(given), GPUS["a100-80gb"]
+        left = usable_bytes(request.workload, gpu)
+        tried: list[int] = []
+
+        def predict(size: int, left: int = left, tried: list[int] = tried) -> Trial:
+            tried.append(size)
+            need = 2**30 + size * 2**22  # a line, so that one secant step is enough
+            return Trial(size, need <= left, Source.PREDICTED, peak_reserved_bytes=need)
+
+        largest = find_limits(request, gpu, predict).outcome.largest_batch_size
+        assert left < gpu.usable_bytes
+        assert largest == (left - 2**30) // 2**22
+        beyond = sorted({size for size in tried if size > largest})
+        assert beyond[0] == largest + 1
+        assert all(size >= 2 * largest for size in beyond[1:])
 
 
 # --- all three ---------------------------------------------------------------------------------

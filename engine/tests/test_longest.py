@@ -9,11 +9,12 @@ import pytest
 
 from engine.cli.main import main
 from engine.errors import DoesNotFit, InvalidInput
+from engine.events import Log
 from engine.gpus import GPUS
 from engine.prediction.inference import predict_generation
 from engine.prediction.longest import STRIDE, longest_sequence
 from engine.request import AnalysisRequest
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.texts import Texts
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
@@ -29,7 +30,7 @@ def request_of(**fields: Any) -> AnalysisRequest:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"attention": "eager"}, {"gradient_checkpointing": True}], ids=str
+    "fields", [{}, slow({"attention": "eager"}), slow({"gradient_checkpointing": True})], ids=str
 )
 def test_the_longest_sequence_fits_and_the_next_does_not(fields: dict[str, Any]) -> None:
     lines: list[Any] = []
@@ -41,7 +42,7 @@ def test_the_longest_sequence_fits_and_the_next_does_not(fields: dict[str, Any])
     assert found.next_trial is not None
     assert not found.next_trial.fits
     # Three traces say where it is; one there and one above say that it is there.
-    assert len(lines) == 5
+    assert sum(isinstance(line, Log) for line in lines) == 5
 
 
 def test_where_the_model_ends_it_there_is_no_next() -> None:
@@ -84,11 +85,15 @@ def test_weights_that_do_not_fit_are_told() -> None:
 def test_the_commands_answer(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["llama-3.2-1b", "--gpu", "a100-80gb", "--memory-limit", "1GiB"]
     assert main(["longest", *words, "--batch-size", "8"]) == 0
-    assert "fit at batch 8; " in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert " tokens at batch 8. " in shown
+    assert " run out of memory. (Predicted)" in shown
+    assert "of what tensors hold, " in shown
     assert main(["generate", *words, "--prompt-length", "256", "--new-tokens", "16"]) == 0
     shown = capsys.readouterr().out
     assert "Batch 1 fits (predicted)." in shown
     assert "texts at once" in shown
+    assert "What sets the limit" in shown
 
 
 @pytest.mark.parametrize(

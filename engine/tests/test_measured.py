@@ -29,7 +29,7 @@ ASKED: dict[str, object] = {
     "current_batch_size": 2,
 }
 
-pytestmark = pytest.mark.usefixtures("in_this_process")
+pytestmark = pytest.mark.usefixtures("in_this_process", "kept_traces")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine.answer.ladder import CHECKPOINTING, NO_CACHE, NO_CHECKPOINTING, Learning, Rung
 from engine.gpus import GPUS
 from engine.prediction.moves import (
+    APOLLO,
     CHUNKED,
     EIGHT_BIT,
     FOUR_BIT,
@@ -43,11 +44,11 @@ def names(request: AnalysisRequest) -> list[str]:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (ask(), ["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA, QLORA]),
-        (ask("t4"), ["fp16", CHECKPOINTING, EIGHT_BIT, LORA, QLORA]),
+        (ask(), ["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, APOLLO, LORA, QLORA]),
+        (ask("t4"), ["fp16", CHECKPOINTING, EIGHT_BIT, APOLLO, LORA, QLORA]),
         (
             ask(precision="bf16-mixed", optimizer="adamw-foreach", gradient_checkpointing=True),
-            ["bf16 weights", "fused AdamW", NO_CHECKPOINTING, EIGHT_BIT, LORA, QLORA],
+            ["bf16 weights", "fused AdamW", NO_CHECKPOINTING, EIGHT_BIT, APOLLO, LORA, QLORA],
         ),
         (ask(precision="bf16-true", optimizer="sgd", lora_rank=4), [CHECKPOINTING, FOUR_BIT]),
         (ask(precision="bf16-true", lora_rank=4, quantization="nf4"), [CHECKPOINTING, EIGHT_BIT]),
@@ -81,7 +82,7 @@ def names(request: AnalysisRequest) -> list[str]:
         ),
         (
             ask(precision="bf16-mixed", optimizer="lion", parallelism="zero-2", world_size=8),
-            [CHECKPOINTING, LORA, "FSDP"],
+            [CHECKPOINTING, LORA, QLORA, "FSDP"],
         ),
     ],
 )
@@ -118,6 +119,7 @@ def test_the_least_memory_counts_weights_gradients_and_state() -> None:
     assert least(precision="bf16-true", lora_rank=8) == 2
     assert least(precision="bf16-true", lora_rank=8, quantization="nf4") == 0.5
     assert least(parallelism="fsdp", world_size=4) == 4
+    assert least(parallelism="fsdp", world_size=4, cpu_offload=True) == 0
     assert least(optimizer="none") == 8
 
 
@@ -184,6 +186,15 @@ def test_the_least_change_that_makes_it_fit_is_found() -> None:
     assert ("bf16 weights", CHECKPOINTING) in fitting
 
 
+def test_another_optimizer_is_tried_where_its_state_is_what_does_not_fit() -> None:
+    need = {EIGHT_BIT: 0.6, APOLLO: 0.4, LORA: 0.3}
+    found = climb(ask(), world(need, {}, available=0.45))
+    fitting = {one for one, reached in found.items() if reached.rung.fits}
+    assert (APOLLO,) in fitting
+    assert not any({APOLLO, EIGHT_BIT} <= set(one) or {APOLLO, LORA} <= set(one) for one in found)
+    assert not any(APOLLO in one for one in climb(ask(), world(need, {}, available=1.0)))
+
+
 def test_more_gpus_are_tried_where_one_is_too_small_without_lora() -> None:
     need = {LORA: 0.1, "2 GPUs with FSDP": 0.6, "4 GPUs with FSDP": 0.3}
     found = climb(ask(), world(need, {}, available=0.5))
@@ -194,11 +205,11 @@ def test_more_gpus_are_tried_where_one_is_too_small_without_lora() -> None:
 
 
 SHARES = st.dictionaries(
-    st.sampled_from(["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA]),
+    st.sampled_from(["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, APOLLO, LORA]),
     st.floats(0.2, 1.0),
 )
 FACTORS = st.dictionaries(
-    st.sampled_from(["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, LORA]),
+    st.sampled_from(["tf32", "bf16", "bf16 weights", CHECKPOINTING, EIGHT_BIT, APOLLO, LORA]),
     st.floats(0.5, 4.0),
 )
 

@@ -17,7 +17,7 @@ from engine.prediction.step_time import predict_step_seconds
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import COPY, ON_HOST, WAITING_COPY, Trace
 from engine.workload import Workload
@@ -52,8 +52,8 @@ def of_real_steps(workload: Workload) -> Trace:
     "fields",
     [
         {},
-        {"gradient_checkpointing": True},
-        {"precision": "bf16-mixed"},
+        slow({"gradient_checkpointing": True}),
+        slow({"precision": "bf16-mixed"}),
         {"gradient_checkpointing": True, "precision": "bf16-true", "lora_rank": 2},
     ],
     ids=str,
@@ -71,7 +71,7 @@ def test_device_and_host_are_equal_to_the_byte(fields: dict[str, Any]) -> None:
     [
         {},
         {"precision": "bf16-true", "gradient_accumulation": 2},
-        {"activation_offload": True, "gradient_checkpointing": True},
+        slow({"activation_offload": True, "gradient_checkpointing": True}),
     ],
     ids=str,
 )

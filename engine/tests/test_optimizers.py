@@ -6,30 +6,37 @@ from typing import Any
 import pytest
 import torch
 
-from engine.choices import Optimizer
+from engine.choices import LOW_RANK, Optimizer
 from engine.errors import EngineError, InvalidInput
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
-from engine.step.optimizers import make_optimizer
+from engine.step.optimizers import make_optimizer, refresh_caveats
 from engine.step.optimizers.bitsandbytes_adamw import AdamWLayout, paged_caveats
 from engine.step.optimizers.lion import Lion
 from engine.step.training import build_model, prepare, training_step
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tracing.operations import tensors_in
 from engine.tracing.trace import Category
 from engine.workload import Workload
 
-OF_BITSANDBYTES = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
+OF_BITSANDBYTES = (
+    Optimizer.ADAMW_8BIT,
+    Optimizer.PAGED_ADAMW,
+    Optimizer.PAGED_ADAMW_8BIT,
+    Optimizer.GALORE_8BIT,
+)
 REAL = [o for o in Optimizer if o not in (Optimizer.NONE, *OF_BITSANDBYTES)]
 
 
 @pytest.mark.usefixtures("small_models")
-@pytest.mark.parametrize("optimizer", REAL)
+@pytest.mark.parametrize("optimizer", [slow(one) if one is Optimizer.SOAP else one for one in REAL])
 def test_every_optimizer_trains(optimizer: Optimizer) -> None:
-    workload = small_workload("gpt2", optimizer=optimizer, mode="eval")
+    model = "bert" if optimizer in LOW_RANK else "gpt2"  # whose layers are no nn.Linear
+    workload = small_workload(model, optimizer=optimizer, mode="eval")
     training = prepare(workload, build_model(workload))
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
-    training_step(training, make_batch(workload, 2))
+    for _ in range(2 if optimizer is Optimizer.SOAP else 1):  # its first only makes its state
+        training_step(training, make_batch(workload, 2))
     after = training.model.parameters()
     assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -113,8 +120,32 @@ def test_the_optimizers_of_bitsandbytes_are_only_measured_with_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     workload = Workload("bert", optimizer=optimizer)
+    blocks = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(1, 1))))
     with pytest.raises(EngineError, match="pip install bitsandbytes"):
-        make_optimizer(workload, torch.nn.Linear(1, 1), predicting=False)
+        make_optimizer(workload, blocks, predicting=False)
+
+
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_8bit_galore_keeps_moments_of_the_projected_size(in_backward: bool) -> None:
+    workload = small_workload(
+        "mistral-7b",
+        optimizer="galore-8bit",
+        optimizer_rank=64,
+        optimizer_in_backward=in_backward,
+        precision="bf16-true",
+    )
+    training = prepare(workload, build_model(workload, predicting=True), predicting=True)
+    for _ in range(2):
+        training_step(training, make_batch(workload, 2))
+    assert training.optimizer is not None
+    for weight, state in training.optimizer.state.items():
+        rows, columns = weight.shape if weight.ndim == 2 else (1, weight.numel())
+        is_projected = "projection" in state
+        count = max(rows, columns) * min(rows, columns, 64) if is_projected else rows * columns
+        kept = sum(one.nbytes for one in tensors_in(state["moments"]))
+        assert kept == (2 * (count + 4 * -(-count // 256)) if count >= 4096 else 8 * count)
+        assert weight.grad is None
 
 
 def test_frozen_parameters_get_no_state() -> None:
@@ -203,3 +234,68 @@ def test_adam_mini_refuses_what_it_has_no_rows_for() -> None:
     workload = small_workload("bert", optimizer="adam-mini")
     with pytest.raises(InvalidInput, match=r"embeddings.layernorm.weight is no matrix"):
         prepare(workload, build_model(workload))
+
+
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize("optimizer", LOW_RANK)
+def test_linear_layers_of_blocks_are_projected(optimizer: Optimizer) -> None:
+    workload = small_workload("mistral-7b", optimizer=optimizer)
+    model = build_model(workload)
+    made = make_optimizer(workload, model, predicting=True)
+    assert made is not None
+    others, projected = made.param_groups
+    assert projected["rank"] == LOW_RANK[optimizer]
+    known = {id(parameter) for parameter in projected["params"]}
+    for name, parameter in model.named_parameters():
+        assert (id(parameter) in known) == ("proj" in name), name
+    assert len(others["params"]) + len(known) == len(list(model.parameters()))
+
+
+@pytest.mark.usefixtures("small_models")
+def test_a_model_without_linear_layers_has_nothing_to_project() -> None:
+    workload = small_workload("gpt2", optimizer="galore")
+    with pytest.raises(InvalidInput, match=r"nn\.Linear"):
+        prepare(workload, build_model(workload))
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"optimizer": "galore", "lora_rank": 8}, "optimizer"),
+        ({"optimizer": "apollo", "frozen_backbone": True}, "optimizer"),
+        ({"optimizer_rank": 8}, "optimizer_rank"),
+        ({"optimizer": "soap", "parallelism": "fsdp", "world_size": 2}, "optimizer"),
+        ({"optimizer": "galore", "optimizer_offload": True}, "optimizer_offload"),
+    ],
+    ids=str,
+)
+def test_what_does_not_combine_with_projections_is_said(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload("bert", **fields)
+    assert list(raised.value.fields) == [field]
+
+
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize("precision", ["fp32", "bf16-true"])
+def test_galore_keeps_few_vectors_unless_gradients_are_in_fp32(precision: str) -> None:
+    kept = {}
+    for rank in (1, 8):
+        workload = small_workload(
+            "mistral-7b", optimizer="galore", optimizer_rank=rank, precision=precision
+        )
+        training = prepare(workload, build_model(workload))
+        training_step(training, make_batch(workload, 2))
+        assert training.optimizer is not None
+        storages = {
+            state["projection"].untyped_storage().nbytes()
+            for state in training.optimizer.state.values()
+            if "projection" in state
+        }
+        kept[rank] = max(storages)
+    assert (kept[1] == kept[8]) == (precision == "fp32")
+
+
+def test_a_decomposition_says_what_is_assumed_of_it() -> None:
+    (caveat,) = refresh_caveats(Workload("bert", optimizer=Optimizer.SOAP))
+    assert "cuSOLVER does not document" in caveat
+    assert not refresh_caveats(Workload("bert", optimizer=Optimizer.APOLLO))

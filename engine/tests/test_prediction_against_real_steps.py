@@ -113,6 +113,31 @@ def test_the_peak_is_equal_to_the_byte_with_adam_mini(model: str) -> None:
     assert predicted == measured
 
 
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        pytest.param("bert", fields, marks=() if fast else pytest.mark.slow)
+        for fast, fields in (
+            (True, {"optimizer": "galore", "optimizer_rank": 8}),
+            (False, {"optimizer": "galore", "precision": "bf16-true", "optimizer_rank": 8}),
+            (False, {"optimizer": "galore", "optimizer_rank": 8, "optimizer_in_backward": True}),
+            (True, {"optimizer": "apollo", "precision": "bf16-true", "optimizer_rank": 8}),
+            (False, {"optimizer": "apollo", "optimizer_rank": 1}),
+            (True, {"optimizer": "soap"}),
+            (False, {"optimizer": "soap", "precision": "bf16-true"}),
+            (False, {"optimizer": "shampoo"}),
+            (False, {"optimizer": "shampoo", "precision": "bf16-true"}),
+        )
+    ],
+    ids=str,
+)
+def test_the_peak_is_equal_to_the_byte_where_an_optimizer_refreshes(
+    model: str, fields: dict[str, Any]
+) -> None:
+    predicted, measured = predicted_and_measured(small_workload(model, **fields))
+    assert predicted == measured
+
+
 def test_gradients_do_not_all_exist_where_the_optimizer_is_in_backward() -> None:
     usual, released = (
         trace(small_workload("gpt2", optimizer_in_backward=one, sequence_length=2), 1, None)

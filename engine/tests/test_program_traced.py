@@ -28,6 +28,7 @@ from engine.script.trace import (
     trace_script,
 )
 from engine.script_analysis import predict_script
+from engine.tests.conftest import slow
 from engine.tests.scripts import A10
 
 LOOP = """
@@ -240,7 +241,7 @@ class TestWhatIsRefused:
         with pytest.raises(ScriptFailed, match=r"the first training step.*train\.py, line 14"):
             trace_script(program, 2, None)
 
-    @pytest.mark.parametrize("size", ["10**5 if loss > 0.5 else 10", "10 + int(loss * 100)"])
+    @pytest.mark.parametrize("size", ["10**5 if loss > 0.5 else 10", slow("10 + int(loss * 100)")])
     def test_a_value_that_decides_is_told_with_its_line(self, tmp_path: Path, size: str) -> None:
         program = loop(tmp_path, f"torch.ones({size})")
         with pytest.raises(CannotTrace, match=r"train\.py, line 25"):
@@ -343,7 +344,7 @@ class TestTheCommandLine:
         found = json.loads(capsys.readouterr().out)
         assert found["samples_per_second"] * found["step_seconds"] == pytest.approx(4 * 8)
 
-    @pytest.mark.parametrize("given", [[], ["--batch-flag", "--batch-size"]])
+    @pytest.mark.parametrize("given", [[], slow(["--batch-flag", "--batch-size"])])
     def test_without_a_batch_size_its_own_is_predicted(
         self, tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]
     ) -> None:

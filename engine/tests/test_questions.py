@@ -13,8 +13,11 @@ from engine.tests.documented import assert_prints
 
 TEXT = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
 QUESTIONS = re.findall(r"^## (.+?)$.*?```console\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
+# Plans of real sizes take minutes; test_plan.py has what they print for small models.
 ANSWERS = [
-    pytest.param(command, shown, id=question)
+    pytest.param(
+        command, shown, id=question, marks=pytest.mark.full if command.startswith("plan") else ()
+    )
     for question, block in QUESTIONS
     for command, shown in re.findall(r"^\$ memorymark (.+)\n((?:[^$].*\n)+)", block, re.MULTILINE)
 ]

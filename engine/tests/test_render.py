@@ -142,7 +142,7 @@ def test_memory_at_the_recommended_batch_adds_up_to_the_gpu() -> None:
         ("parameters", GIB),
         ("activations", 4 * GIB),
         ("cached but unused", GIB // 2),
-        ("CUDA context and libraries", GIB // 4),
+        ("CUDA context and others", GIB // 4),
         ("free", TOTAL - 23 * GIB // 4),
     ]
     text = shown(ANALYSIS_VIEW)

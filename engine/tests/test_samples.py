@@ -335,7 +335,7 @@ class TestTheCommandLine:
         [
             ("sample missing.txt", "FILE: 'missing.txt' is no file"),
             ("sample {text} --field a", "--field: a text file has no fields"),
-            ("sample {text} --percentile 0", "--percentile: '0' is not possible"),
+            ("sample {text} --percentile 0", "--percentile: enter a number above 0"),
             ("sample {text} --tokenizer x", "--tokenizer: 'x' is no file"),
             ("predict bert --gpu a10 --batch-size 8 --sample x", "--sample: 'x' is no file"),
             (

@@ -1,4 +1,4 @@
-"""What a custom step sees of CUDA while it is traced for a GPU of the catalogue."""
+"""What a custom step sees of CUDA while it is traced for a catalogue GPU."""
 
 from __future__ import annotations
 

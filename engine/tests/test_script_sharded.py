@@ -175,8 +175,15 @@ def test_the_first_process_holds_its_share(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
-@pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("model", ["bert", "vit-b"])
+@pytest.mark.parametrize(
+    ("model", "mixed"),
+    [
+        ("bert", False),
+        pytest.param("bert", True, marks=pytest.mark.full),
+        pytest.param("vit-b", False, marks=pytest.mark.full),
+        ("vit-b", True),
+    ],
+)
 def test_a_script_needs_what_the_engines_own_model_does(
     folder: Path, model: str, mixed: bool
 ) -> None:
@@ -213,8 +220,8 @@ print(cpu.run_trial(TrialOrder(Factory.of(sys.argv[1]), 4)).peak_allocated_bytes
 @pytest.mark.parametrize(
     ("options", "micro_batches"),
     [
-        ("", 1),
-        (", reshard_after_forward=False", 1),
+        pytest.param("", 1, marks=pytest.mark.full),
+        pytest.param(", reshard_after_forward=False", 1, marks=pytest.mark.full),
         (", mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)", 1),
         ("", 3),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_module
 
 import pytest
 
@@ -98,6 +99,18 @@ def test_an_architecture_that_a_release_lacks_is_refused_by_name(
     monkeypatch.setattr(transformers_versions, "CONFIG_MAPPING", {"bert": object})
     with pytest.raises(InvalidInput, match=r"transformers [0-9.]+ has no models of the type qwen3"):
         new_model(Workload("qwen3-0.6b"))
+
+
+@pytest.mark.torch
+def test_a_release_without_a_table_of_forecasters_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.auto import modeling_auto
+
+    name = "MODEL_FOR_TIME_SERIES_PREDICTION_MAPPING_NAMES"
+    monkeypatch.delattr(modeling_auto, name, raising=False)
+    older = run_module("engine.step.transformers_versions", run_name="older")
+    assert "PatchTSTConfig" in {
+        key.__name__ for key in older["AutoModelForPrediction"]._model_mapping
+    }
 
 
 @pytest.mark.torch

@@ -48,6 +48,34 @@ def test_every_decision_is_python_that_records_its_run(**fields: Any) -> None:
         assert "64" in text
 
 
+def test_an_evaluation_that_generates_has_the_seq2seq_trainer() -> None:
+    text = texts("t5-small", eval_batch_size=8, eval_samples=100, eval_new_tokens=64)["Trainer"]
+    assert "trainer = Seq2SeqTrainer(" in text
+    assert "eval_dataset=eval_dataset, compute_metrics=compute_metrics" in text
+    assert "predict_with_generate=True" in text
+    assert "generation_max_length=65" in text
+    ast.parse(text)
+    plain = texts("t5-small", eval_batch_size=8)["Trainer"]
+    assert "per_device_eval_batch_size=8" in plain
+    assert "Seq2Seq" not in plain
+
+
+def test_a_decoder_alone_writes_behind_what_it_reads_with_so_many_beams() -> None:
+    evaluated: dict[str, Any] = {"eval_batch_size": 8, "eval_samples": 100, "eval_new_tokens": 64}
+    text = texts("gpt2", sequence_length=512, eval_num_beams=4, **evaluated)["Trainer"]
+    assert "generation_max_length=576" in text
+    assert "generation_num_beams=4" in text
+    with pytest.raises(InvalidInput) as refused:
+        Workload("gpt2", sequence_length=1024, **evaluated)
+    assert list(refused.value.fields) == ["eval_new_tokens"]
+
+
+def test_deepspeeds_settings_say_whether_communication_overlaps() -> None:
+    sharing: dict[str, Any] = {"parallelism": "zero-2", "world_size": 2, "precision": "bf16-mixed"}
+    assert '"overlap_comm": true' in texts(**sharing, overlap_comm=True)["Trainer"]
+    assert "overlap_comm" not in texts(**sharing)["Trainer"]
+
+
 def test_a_trainer_takes_the_arguments() -> None:
     transformers = pytest.importorskip("transformers")
     text = texts(optimizer="sgd-momentum", gradient_checkpointing=True, gradient_accumulation=4)[
@@ -78,6 +106,10 @@ def test_what_is_decided_is_what_the_lines_say() -> None:
     quantized = texts(precision="bf16-true", lora_rank=8, quantization="nf4")["PyTorch"]
     assert "load_in_4bit=True" in quantized
     assert "model.to(" not in quantized
+    eight_bits = texts(precision="bf16-true", lora_rank=8, quantization="int8")["PyTorch"]
+    assert "BitsAndBytesConfig(\n    load_in_8bit=True,\n)" in eight_bits
+    single = texts(precision="bf16-true", lora_rank=8, quantization="fp4")["PyTorch"]
+    assert 'bnb_4bit_quant_type="fp4",\n' in single
     some = texts(gradient_checkpointing=True, checkpoint_every=3)
     assert 'activation_checkpointing_kwargs={"every_n_layers": 3}' in some["Trainer"]
     assert "model.activation_checkpointing_enable(every_n_layers=3)" in some["PyTorch"]

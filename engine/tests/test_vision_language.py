@@ -8,9 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from engine.errors import EngineError, InvalidInput
-from engine.models.tasks import Task
+from engine.models.tasks import SizeLimits, Task
 from engine.step.batches import make_batch
 from engine.step.building import new_model
+from engine.texts import Texts, refused
 from engine.workload import Workload
 
 pytestmark = pytest.mark.torch
@@ -135,6 +136,21 @@ def test_an_encoder_of_images_has_a_decoder_that_writes_the_text() -> None:
     assert batch.keys() == {"pixel_values", "labels"}
     assert batch["pixel_values"].shape == (2, 3, 384, 384)
     assert batch["labels"].shape == (2, TEXT)
+
+
+def test_what_it_writes_is_as_long_as_its_decoder_takes() -> None:
+    """TrOCR reads no prompt, so that new tokens alone take places, as many as its config says."""
+    config = {
+        "model_type": "vision-encoder-decoder",
+        "encoder": {"model_type": "vit", "num_hidden_layers": 1, "image_size": 384},
+        "decoder": {"model_type": "trocr", "decoder_layers": 1, "max_position_embeddings": 384},
+    }
+    writing = workload(config)
+    assert writing.preset.limits("sequence_length", writing.task) == SizeLimits(384, 1, 384)
+    assert refused(writing, Texts(prompt_length=4096, new_tokens=384)) == {}
+    assert refused(writing, Texts(new_tokens=385)) == {
+        "new_tokens": "test/model takes at most 384 tokens"
+    }
 
 
 def test_a_model_without_a_token_for_images_is_told_where_they_stand() -> None:

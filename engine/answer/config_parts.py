@@ -1,0 +1,229 @@
+"""The lines of a training script that make its model and its optimizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ..choices import (
+    LOW_RANK,
+    PROJECTED_MODULES,
+    ZERO,
+    Adapter,
+    CrossEntropy,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Quantization,
+    Recompute,
+)
+from ..workload import Workload
+
+HALF = {Precision.BF16_MIXED: "bfloat16", Precision.FP16_MIXED: "float16"}
+
+
+_TORCH_OPTIMIZERS: Mapping[Optimizer, str] = {
+    Optimizer.ADAMW: "torch.optim.AdamW(model.parameters(), fused=True)",
+    Optimizer.ADAMW_FOREACH: "torch.optim.AdamW(model.parameters(), foreach=True)",
+    Optimizer.ADAMW_8BIT: "bitsandbytes.optim.AdamW8bit(model.parameters())",
+    Optimizer.PAGED_ADAMW: "bitsandbytes.optim.PagedAdamW(model.parameters())",
+    Optimizer.PAGED_ADAMW_8BIT: "bitsandbytes.optim.PagedAdamW8bit(model.parameters())",
+    Optimizer.ADAM_MINI: "adam_mini.Adam_mini(model.named_parameters())",
+    Optimizer.MUON: "memorymark.step.optimizers.muon_with_adamw(model, lr=1e-3)",
+    Optimizer.SCHEDULE_FREE_ADAMW: "schedulefree.AdamWScheduleFree(model.parameters())",
+    Optimizer.GALORE: "galore_torch.GaLoreAdamW(groups)",
+    Optimizer.GALORE_8BIT: "galore_torch.GaLoreAdamW8bit(groups)",
+    Optimizer.APOLLO: "apollo_torch.APOLLOAdamW(groups)",
+    Optimizer.SOAP: "pytorch_optimizer.SOAP(model.parameters())",
+    Optimizer.SHAMPOO: "pytorch_optimizer.ScalableShampoo(model.parameters())",
+    Optimizer.ADAFACTOR: "transformers.Adafactor(model.parameters())",
+    Optimizer.LION: "bitsandbytes.optim.Lion(model.parameters())",
+    Optimizer.SGD_MOMENTUM: "torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)",
+    Optimizer.SGD: "torch.optim.SGD(model.parameters(), lr=1e-3)",
+    Optimizer.RMSPROP: "torch.optim.RMSprop(model.parameters())",
+    Optimizer.ADAGRAD: "torch.optim.Adagrad(model.parameters())",
+}
+
+
+LIGER = str(
+    dict.fromkeys(("rope", "rms_norm", "swiglu", "cross_entropy"), False)
+    | {"fused_linear_cross_entropy": True}
+).replace("'", '"')
+"""Of Liger-Kernel's kernels the one that the prediction is for."""
+
+
+def of_projections(workload: Workload) -> dict[str, str | int | float]:
+    """The settings of the weights that are projected; none of other optimizers."""
+    if workload.optimizer not in LOW_RANK:
+        return {}
+    rank = workload.optimizer_rank or LOW_RANK[workload.optimizer]
+    given: dict[str, str | int | float] = {"rank": rank, "update_proj_gap": 200}
+    if workload.optimizer in (Optimizer.GALORE, Optimizer.GALORE_8BIT):
+        return given | {"scale": 0.25, "proj_type": "std"}
+    kind, scale = ("tensor", 128.0) if rank == 1 else ("channel", 1.0)
+    return given | {"scale": scale, "proj_type": "std", "proj": "random", "scale_type": kind}
+
+
+def parameter_groups(workload: Workload) -> list[str]:
+    """The groups that an optimizer of a plain loop takes, where it projects some weights."""
+    given = of_projections(workload)
+    if not given:
+        return []
+    return [
+        "projected = [",
+        "    module.weight for name, module in model.named_modules()",
+        f'    if isinstance(module, torch.nn.Linear) and re.match(r"{PROJECTED_MODULES}", name)',
+        "]",
+        "known = {id(weight) for weight in projected}",
+        "others = [weight for weight in model.parameters() if id(weight) not in known]",
+        f'groups = [{{"params": others}}, {{"params": projected, **{json.dumps(given)}}}]',
+    ]
+
+
+def made_by(workload: Workload) -> str | None:
+    """What makes the optimizer; ``None`` if there is none."""
+    if workload.optimizer_offload and workload.parallelism not in ZERO:
+        return (
+            "torchao.optim.CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, fused=True)"
+        )
+    return _TORCH_OPTIMIZERS.get(workload.optimizer)
+
+
+def optimizer_lines(workload: Workload) -> list[str]:
+    """The lines that make the optimizer, or one for each weight."""
+    made = made_by(workload)
+    if made is None or not workload.optimizer_in_backward:
+        return [*parameter_groups(workload), *([f"optimizer = {made}"] if made else [])]
+    return [
+        "trained = [weight for weight in model.parameters() if weight.requires_grad]",
+        "optimizers = {",
+        f"    weight: {made.replace('model.parameters()', '[weight]')} for weight in trained",
+        "}",
+        "",
+        "def update(weight):",
+        "    optimizers[weight].step()",
+        "    optimizers[weight].zero_grad()",
+        "",
+        "for weight in trained:",
+        "    weight.register_post_accumulate_grad_hook(update)",
+    ]
+
+
+def model_lines(workload: Workload) -> list[str | None]:
+    """What is done to the model itself, in the order in which it is done."""
+    lines: list[str | None] = []
+    if workload.quantization is not Quantization.NONE:
+        lines += _loaded_quantized(workload)
+    elif workload.precision is Precision.BF16_TRUE:
+        lines.append("model = model.to(torch.bfloat16)")
+    if workload.lora_rank is not None:
+        given = _lora_arguments(workload)
+        lines.append(f"model = get_peft_model(model, LoraConfig({given}))")
+    if workload.frozen_backbone:
+        lines.append("model.base_model.requires_grad_(False)")
+    if workload.gradient_checkpointing:
+        lines += _checkpointing(workload)
+    if workload.activation_offload and not workload.gradient_checkpointing:
+        lines.append(
+            "# around the forward pass: with torch.autograd.graph.save_on_cpu(pin_memory=True):"
+        )
+    if workload.cross_entropy is CrossEntropy.LIGER:
+        lines.append("liger_kernel.transformers._apply_liger_kernel_to_instance(")
+        lines += ["    model=model, **" + LIGER, ")"]
+    if workload.cross_entropy is CrossEntropy.CHUNKED:
+        lines.append(
+            "# loss: torchtune.modules.loss.LinearCrossEntropyLoss(num_output_chunks=8) on the"
+            " hidden states"
+        )
+    if workload.compile:
+        lines.append("model = torch.compile(model)")
+    return lines
+
+
+def products_kept(workload: Workload) -> list[str]:
+    """What says that matrix products and attention are not computed again."""
+    if workload.recompute is Recompute.ALL:
+        return []
+    return [
+        "operators = torch.ops.aten",
+        "keep_products = functools.partial(",
+        "    torch.utils.checkpoint.create_selective_checkpoint_contexts,",
+        "    [operators.mm.default, operators.addmm.default, operators.bmm.default,",
+        "     operators._scaled_dot_product_flash_attention.default,",
+        "     operators._scaled_dot_product_efficient_attention.default,",
+        "     operators._scaled_dot_product_cudnn_attention.default],",
+        ")",
+    ]
+
+
+def _checkpointing(workload: Workload) -> list[str]:
+    given = []
+    if workload.recompute is Recompute.CHEAP:
+        given.append('{"use_reentrant": False, "context_fn": keep_products}')
+    if workload.checkpoint_every > 1:
+        given.append(f"every_n_layers={workload.checkpoint_every}")
+    if workload.activation_offload:
+        given.append("offload=True")
+    enabled = f"model.activation_checkpointing_enable({', '.join(given)})"
+    plain = "model.gradient_checkpointing_enable()"
+    return [*products_kept(workload), enabled if given else plain]
+
+
+def _loaded_quantized(workload: Workload) -> list[str | None]:
+    """The model loaded anew; quantized weights cannot be made of those on the GPU."""
+    whole = "bfloat16" if workload.precision is Precision.BF16_TRUE else "float32"
+    return [
+        "quantized = BitsAndBytesConfig(",
+        *(_in_4bit(workload) if workload.quantization.in_4_bits else ["    load_in_8bit=True,"]),
+        ")",
+        "model = type(model).from_pretrained(",
+        f"    model.name_or_path, dtype=torch.{whole}, quantization_config=quantized",
+        ")",
+    ]
+
+
+def _in_4bit(workload: Workload) -> list[str | None]:
+    """The arguments of bitsandbytes' config for 4 bits."""
+    is_bf16 = workload.precision is Precision.BF16_TRUE
+    computed = "bfloat16" if is_bf16 else HALF.get(workload.precision, "float32")
+    is_sharded = workload.parallelism is Parallelism.FSDP
+    kind = "fp4" if workload.quantization is Quantization.FP4 else "nf4"
+    doubly = ", bnb_4bit_use_double_quant=True" if workload.quantization.doubly else ""
+    return [
+        f'    load_in_4bit=True, bnb_4bit_quant_type="{kind}"{doubly},',
+        f"    bnb_4bit_compute_dtype=torch.{computed},",
+        f"    bnb_4bit_quant_storage=torch.{computed}," if is_sharded else None,
+    ]
+
+
+def _lora_arguments(workload: Workload) -> str:
+    """The arguments of peft's config; it chooses the modules itself where none are named."""
+    targets, saved = (
+        [name.strip() for name in listed.split(",")] if listed else None
+        for listed in (workload.lora_targets, workload.modules_to_save)
+    )
+    given = {
+        "r": workload.lora_rank,
+        "target_modules": "all-linear" if targets == ["all-linear"] else targets,
+        "modules_to_save": saved,
+        "use_dora": workload.adapter is Adapter.DORA or None,
+    }
+    written = {name: value for name, value in given.items() if value is not None}
+    return ", ".join(
+        f"{name}={value if value is True else json.dumps(value)}" for name, value in written.items()
+    )
+
+
+def true(given: bool) -> str:
+    """A switch that is on; empty where it is off."""
+    return "True" if given else ""
+
+
+def quoted(name: str | None) -> str:
+    """A name as Python writes it; empty without one."""
+    return f'"{name}"' if name else ""
+
+
+def joined(*lines: str | None) -> str:
+    """The lines as one text, without those that are left out."""
+    return "\n".join(line for line in lines if line is not None) + "\n"

@@ -1,0 +1,121 @@
+"""From what was found about texts to the answer: what fits, and what sets the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..choices import Goal
+from ..request import AnalysisRequest
+from ..result import GpuFacts, Trial
+from ..texts import GenerationAnswer, LongestThatFits, TextResult
+from .ladder import listed
+
+_WORTH_NAMING = 0.1
+"""Categories with less than this share of the memory are not named."""
+
+
+def conclude_generation(
+    request: AnalysisRequest, found: GenerationAnswer, read: str, caveats: Sequence[str]
+) -> TextResult:
+    """The answer about generating texts.
+
+    Args:
+        request: What was asked.
+        found: What fits.
+        read: What is read for each text, in words.
+        caveats: What to know about it.
+    """
+    texts, trial, most = request.texts, found.trial, found.largest_batch_size
+    lengths = f"{read} and {texts.new_tokens:,} new ones each"
+    decision = f"Generate up to {most:,} {_texts(most)} at once, with {lengths}."
+    if not trial.fits:
+        decision = (
+            f"Generate at most {most:,} {_texts(most)} at once, not {trial.batch_size:,}, with "
+            f"{lengths}."
+        )
+    context = _context(found, "prompt" in read)
+    at_most = next((one for one in found.batches if one.batch_size == most), trial)
+    return TextResult(
+        goal=Goal.GENERATION,
+        model_name=request.workload.preset.display_name,
+        workload=request.workload,
+        source=trial.source,
+        decision=decision,
+        verdict=f"{decision} {most + 1:,} run out of memory. {context} ({_named(trial)})",
+        limited_by=limited_by(at_most, found.gpu, f"With {most:,} {_texts(most)}"),
+        caveats=list(caveats),
+        generation=found,
+    )
+
+
+def conclude_longest(
+    request: AnalysisRequest, found: LongestThatFits, trial: Trial, caveats: Sequence[str]
+) -> TextResult:
+    """The answer about the longest sequence in training; ``trial`` is that of the longest."""
+    decision = (
+        f"Train with sequences of up to {found.length:,} tokens at batch {found.batch_size:,}."
+    )
+    limit = (
+        "The model takes no longer ones."
+        if found.next_length is None
+        else f"{found.next_length:,} run out of memory."
+    )
+    return TextResult(
+        goal=Goal.LENGTH,
+        model_name=request.workload.preset.display_name,
+        workload=request.workload,
+        source=trial.source,
+        decision=decision,
+        verdict=f"{decision} {limit} ({_named(trial)})",
+        limited_by=limited_by(trial, found.gpu, f"At {found.length:,} tokens"),
+        caveats=list(caveats),
+        longest=found,
+    )
+
+
+def limited_by(trial: Trial, gpu: GpuFacts, when: str) -> str:
+    """What takes the memory of a trial, the most first.
+
+    Args:
+        trial: On one side of a limit.
+        gpu: Where.
+        when: The trial in words.
+    """
+    allocated = trial.peak_allocated_bytes or 0
+    shares = sorted(trial.breakdown.items(), key=lambda one: -one[1])
+    named = [
+        f"{_NAMES.get(name, name)} {size / allocated:.0%}"
+        for name, size in shares
+        if allocated and size >= _WORTH_NAMING * allocated
+    ]
+    used = (trial.device_used_bytes or 0) / 2**30
+    total = f"{when}, {used:,.2f} of {gpu.total_bytes / 2**30:,.2f} GiB are used"
+    return f"{total}; of what tensors hold, {listed(named)}." if named else f"{total}."
+
+
+_NAMES = {
+    "parameters": "weights are",
+    "gradients": "gradients are",
+    "optimizer_state": "the optimizer's state is",
+    "activations": "activations are",
+    "temporaries": "short-lived tensors are",
+    "cache": "keys and values are",
+    "casts": "casts of weights are",
+}
+
+
+def _context(found: GenerationAnswer, has_prompt: bool) -> str:
+    batch = found.trial.batch_size
+    if not found.longest_length:
+        return f"At batch {batch:,}, not even the shortest texts fit."
+    end = "all that the model takes" if found.longest_is_the_models else "more run out of memory"
+    together = ", prompt and answer together" if has_prompt else ""
+    return f"At batch {batch:,}, a text may have {found.longest_length:,} tokens{together}: {end}."
+
+
+def _texts(count: int) -> str:
+    return "text" if count == 1 else "texts"
+
+
+def _named(trial: Trial) -> str:
+    return trial.source.capitalize()
