@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from multiprocessing import get_context
 from typing import Any
 
 from rich import box
@@ -24,6 +31,7 @@ from benchmarks.published import (
     AIM,
     PUBLISHED,
     Comparison,
+    Measurement,
     Summary,
     compare,
     predictor,
@@ -31,6 +39,7 @@ from benchmarks.published import (
     read_measurements,
     summarize,
 )
+from engine import __version__
 from engine.prediction.intervals import memory_range
 from engine.result import Source
 
@@ -51,7 +60,7 @@ def render(comparisons: Sequence[Comparison]) -> Table:
             measurement.name,
             measurement.gpu.display_name.removeprefix("NVIDIA "),
             f"{growth}{measurement.counted}",
-            _value(measurement.published, measurement.unit, "out of memory"),
+            _value(measurement.published, measurement.unit, measurement.verdict),
             _predicted(comparison),
             _error(comparison),
             Text(comparison.failure or measurement.note),
@@ -113,6 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--only", default="", help="only measurements with this in their name")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="processes that trace; default: all cores"
+    )
     chosen = parser.parse_args(arguments)
     measurements = read_measurements(PUBLISHED.read_text(encoding="utf-8"))
     measurements = [m for m in measurements if chosen.only.lower() in m.name.lower()]
@@ -120,14 +132,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = [run for run in runs if chosen.only.lower() in run.name.lower()]
     if not (measurements or runs):
         parser.error(f"no measurement has {chosen.only} in its name")
-    predict = predictor()
-    comparisons = [compare(measurement, predict) for measurement in measurements]
+    with comparing(measurements, chosen.jobs) as pending:
+        # xMem's runs are traced by a process of their own.
+        compared_runs = xmem.compare(runs, _say) if runs else []
+        by_name = {one.measurement.name: one for one in pending}
+    comparisons = [by_name[measurement.name] for measurement in measurements]
     summary = summarize(comparisons)
-    compared_runs = xmem.compare(runs, _say) if runs else []
     asked = [*map(question, comparisons), *map(xmem.question, compared_runs)]
     said = estimators.ask_all([one for one in asked if one], _say) if runs else []
     if chosen.json:
-        found = _to_dict(comparisons, summary) | {
+        found = to_dict(comparisons, summary) | {
             "xmem": xmem.to_dict(compared_runs),
             "estimators": [asdict(one) for one in said],
         }
@@ -145,11 +159,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(failures) else 0
 
 
+@contextmanager
+def comparing(
+    measurements: Sequence[Measurement], jobs: int | None = None
+) -> Iterator[Iterator[Comparison]]:
+    """Compare measurements in ``jobs`` processes, as each trace takes one core; default: all cores.
+
+    They come as they are done. Each tells its day and versions, since a result may hold those of
+    several days.
+    """
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        if len(measurements) == 1:
+            yield map(_compare, measurements)
+        else:
+            pending = [pool.submit(_compare, measurement) for measurement in measurements]
+            yield (future.result() for future in as_completed(pending))
+
+
+def _compare(measurement: Measurement) -> Comparison:
+    comparison = compare(measurement, _predictor())
+    _say(f"{measurement.name}: {_predicted(comparison)}")
+    versions = {"memorymark": __version__}
+    versions |= {package: metadata.version(package) for package in ("torch", "transformers")}
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return replace(comparison, predicted_on=today, versions=versions)
+
+
+_predictor = cache(predictor)
+"""That of a process, which traces a step once."""
+
+
 def _say(words: str) -> None:
-    sys.stderr.write(f"{words} ...\n")
+    sys.stderr.write(f"{words}\n")
 
 
-def _to_dict(comparisons: Sequence[Comparison], summary: Summary) -> dict[str, Any]:
+def to_dict(comparisons: Sequence[Comparison], summary: Summary) -> dict[str, Any]:
+    """What JSON has of the published measurements."""
     return {
         "aim": AIM,
         "published_source": Source.MEASURED,

@@ -46,7 +46,7 @@ class Question:
         checkpointing: Whether activations are recomputed.
         total_bytes: Memory of the GPU beside the context.
         measured_bytes: What the run took, beside the context; what it had reached, if it went out
-            of memory.
+            of memory; ``None`` where only that is published.
         left_out_bytes: What an estimate counts and the measurement does not.
         ran: Whether it did not go out of memory.
         ours_bytes: What we predict for it.
@@ -61,7 +61,7 @@ class Question:
     image_size: int | None
     checkpointing: bool
     total_bytes: int
-    measured_bytes: int
+    measured_bytes: int | None
     left_out_bytes: int
     ran: bool
     ours_bytes: int
@@ -150,15 +150,16 @@ def answers(tool: Tool, said: Sequence[tuple[Question, int]]) -> Answers:
     """Sum up what a tool said, in bytes."""
     fits = [(question.ran, figure <= question.total_bytes) for question, figure in said]
     ran = [(question, figure) for question, figure in said if question.ran]
+    taken = [(one, figure, one.measured_bytes) for one, figure in ran if one.measured_bytes]
     return Answers(
         package=tool.package,
         version=tool.version,
         note=tool.note,
         errors=Errors.of(
-            (figure - question.left_out_bytes) / question.measured_bytes - 1
-            for question, figure in ran
+            (figure - question.left_out_bytes) / measured - 1
+            for question, figure, measured in taken
         ),
-        ours=Errors.of(question.ours_bytes / question.measured_bytes - 1 for question, _ in ran),
+        ours=Errors.of(question.ours_bytes / measured - 1 for question, _, measured in taken),
         ran_out=sum(not ran for ran, _ in fits),
         false_safe=sum(fit and not ran for ran, fit in fits),
         ran=len(ran),

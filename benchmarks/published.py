@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from engine.errors import EngineError
 from engine.gpus import GPUS
 from engine.prediction.intervals import memory_range
 from engine.result import GpuFacts, Trial
+from engine.texts import Texts
 from engine.workload import Workload
 
 PUBLISHED = Path(__file__).with_name("published.toml")
@@ -45,7 +46,7 @@ class GpuMemory:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One published number; ``published.toml`` explains the fields."""
+    """One published number, or that a batch ran or not; ``published.toml`` explains the fields."""
 
     name: str
     source: str
@@ -63,7 +64,13 @@ class Measurement:
     left_out_bytes: int = 0
     growth_from: int | None = None
     forward_only: bool = False
+    texts: dict[str, Any] | None = None
     note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether it ran, in words."""
+        return "ran" if self.ran else "out of memory"
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,8 @@ class Comparison:
         error: Predicted over published, minus 1; ``None`` if either is missing.
         fits: Whether it was predicted to fit; ``None`` if it cannot be predicted.
         failure: Why it cannot be predicted.
+        predicted_on: The UTC date of the prediction, as ``2026-11-20``.
+        versions: Of the engine and of the packages that traced the step.
     """
 
     measurement: Measurement
@@ -82,6 +91,19 @@ class Comparison:
     error: float | None = None
     fits: bool | None = None
     failure: str = ""
+    predicted_on: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Comparison:
+        """Read one as JSON has it.
+
+        Raises:
+            TypeError: If it has other fields, as one has that another version of this module wrote.
+        """
+        measured = stored["measurement"]
+        measurement = Measurement(**measured | {"gpu": GpuMemory(**measured["gpu"])})
+        return cls(**{**stored, "measurement": measurement})
 
     @property
     def plain_error(self) -> float | None:
@@ -132,12 +154,25 @@ def read_measurements(text: str) -> list[Measurement]:
             of number.
     """
     read = tomllib.loads(text)
+    setups = read.get("setups", {})
     places = {name: GpuMemory(**table) for name, table in read.get("gpus", {}).items()}
     for gpu in GPUS.values():
         places[gpu.name] = GpuMemory(
             gpu.display_name, gpu.total_bytes, gpu.context_bytes, gpu.compute_capability
         )
-    return [_measurement(table, places) for table in read["measurement"]]
+    return [_measurement(_whole(table, setups), places) for table in read["measurement"]]
+
+
+def _whole(table: dict[str, Any], setups: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A measurement with the fields of its setup, of which it may change some."""
+    if "setup" not in table:
+        return table
+    if table["setup"] not in setups:
+        raise ValueError(f"measurement {table.get('name')}: unknown setup {table['setup']}")
+    shared = setups[table["setup"]]
+    own = {key: value for key, value in table.items() if key != "setup"}
+    workload = shared.get("workload", {}) | table.get("workload", {})
+    return shared | own | ({"workload": workload} if workload else {})
 
 
 def _measurement(table: dict[str, Any], places: dict[str, GpuMemory]) -> Measurement:
@@ -152,8 +187,8 @@ def _measurement(table: dict[str, Any], places: dict[str, GpuMemory]) -> Measure
     measurement = Measurement(**table | {"gpu": places[table["gpu"]]})
     if (measurement.workload is None) is (not measurement.factory):
         raise ValueError(f"measurement {name}: give either a workload or a factory")
-    if measurement.ran is (measurement.published is None):
-        raise ValueError(f"measurement {name}: a number is published if and only if it ran")
+    if ("published" in table) is ("ran" in table):
+        raise ValueError(f"measurement {name}: give what was measured, or only whether it ran")
     return measurement
 
 
@@ -187,14 +222,15 @@ def question(comparison: Comparison) -> Question | None:
     They take whole steps of a model trained whole on one GPU; only those we predict are compared.
     """
     measured = comparison.measurement
-    part = measured.forward_only or measured.growth_from is not None
+    generates = measured.texts is not None
+    part = measured.forward_only or generates or measured.growth_from is not None
     if part or comparison.predicted is None:
         return None
     context = measured.context_bytes or measured.gpu.context_bytes
     counted_context = context if measured.counted == "device used" else 0
     unit = UNITS[measured.unit]
     workload = Workload.parse(measured.workload) if measured.workload else None
-    if workload and (workload.lora_rank is not None or workload.world_size > 1):
+    if set(measured.workload or ()) - _DESCRIBED:
         return None
     return Question(
         name=measured.name,
@@ -206,12 +242,20 @@ def question(comparison: Comparison) -> Question | None:
         image_size=workload.image_size if workload else 224,
         checkpointing=bool(workload and workload.gradient_checkpointing),
         total_bytes=measured.gpu.total_bytes - context,
-        measured_bytes=int((measured.published or 0) * unit) - counted_context,
+        measured_bytes=(
+            None if measured.published is None else int(measured.published * unit) - counted_context
+        ),
         left_out_bytes=measured.left_out_bytes,
         ran=measured.ran,
         ours_bytes=int(comparison.predicted * unit) - counted_context,
     )
 
+
+_DESCRIBED = {
+    "model", "config", "sequence_length", "image_size", "mode", "attention", "optimizer",
+    "precision", "gradient_accumulation", "gradient_checkpointing",
+}  # fmt: skip
+"""Fields of a workload that other estimators can be told, or that do not matter to them."""
 
 _MODULE = "benchmarks.vision_transformer:VisionTransformer"
 _PRECISIONS = {
@@ -228,18 +272,19 @@ def predictor() -> Predict:
     """Trace measurements to predict them; each step is traced once."""
     # torch takes seconds to load; --help and mistakes in the file must not wait for it.
     from engine.parallel.interconnect import nccl_bytes
+    from engine.prediction.generation import generation_traces
     from engine.prediction.probe import predict_memory
-    from engine.prediction.tracer import trace
+    from engine.prediction.tracer import TraceAt, trace
+    from engine.prediction.traces import trace_workload
     from engine.script.factory import Factory
     from engine.script.trace import trace_script
     from engine.tracing.lowering import cuda_behaviour
     from engine.tracing.trace import Trace
 
     @cache
-    def traced(fields: str, batch_size: int, capability: float, forward_only: bool) -> Trace:
+    def traces(fields: str, capability: float) -> TraceAt:
         workload = Workload.parse(json.loads(fields))
-        behaviour = cuda_behaviour(capability)
-        return trace(workload, batch_size, behaviour, forward_only=forward_only)
+        return trace_workload(workload, cuda_behaviour(capability), lambda event: None)
 
     def step_of(measurement: Measurement, batch_size: int) -> Trace:
         capability = measurement.gpu.compute_capability
@@ -247,8 +292,14 @@ def predictor() -> Predict:
             return trace_script(
                 Factory.of(measurement.factory), batch_size, cuda_behaviour(capability)
             )
-        fields = json.dumps(measurement.workload)
-        return traced(fields, batch_size, capability, measurement.forward_only)
+        if measurement.texts is not None:
+            workload, texts = Workload.parse(measurement.workload or {}), Texts(**measurement.texts)
+            behaviour = cuda_behaviour(capability)
+            return generation_traces(workload, texts, behaviour, alone=True)(batch_size)
+        if measurement.forward_only:
+            workload = Workload.parse(measurement.workload or {})
+            return trace(workload, batch_size, cuda_behaviour(capability), forward_only=True)
+        return traces(json.dumps(measurement.workload), capability)(batch_size)
 
     def predict(measurement: Measurement, batch_size: int) -> Trial:
         place = measurement.gpu
@@ -256,7 +307,12 @@ def predictor() -> Predict:
         gpus = (measurement.workload or {}).get("world_size", 1)
         usable = place.total_bytes - context - nccl_bytes(gpus)
         facts = GpuFacts(place.display_name, place.total_bytes, usable)
-        return predict_memory(facts, step_of(measurement, batch_size))
+        step = step_of(measurement, batch_size)
+        trial = predict_memory(facts, step)
+        if measurement.kept_bytes:
+            room = replace(facts, usable_bytes=usable - measurement.kept_bytes)
+            trial = replace(trial, fits=predict_memory(room, step).fits)
+        return trial
 
     return predict
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.results.documents import fill_all
-from benchmarks.results.files import COMMANDS, NoResult, run, write
+from benchmarks.results.files import COMMANDS, NoResult, read, run, write
+from benchmarks.results.new_rows import renewed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", help=f"any of {', '.join(COMMANDS)}; default all")
     parser.add_argument("--tables", action="store_true", help="run nothing, only fill the tables")
+    parser.add_argument(
+        "--new-rows",
+        nargs="*",
+        metavar="WORDS",
+        help="of accuracy, predict only published measurements that are new or have changed, and "
+        "those with these words in their name",
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.new_rows is not None:
+        for result in renewed(read("accuracy"), chosen.new_rows):
+            write("accuracy", result)  # each time, so that an interruption loses one row
+        chosen.tables = True
     if unknown := [name for name in chosen.names if name not in COMMANDS]:
         parser.error(f"no result is called {', '.join(unknown)}; choose from {', '.join(COMMANDS)}")
     names = [] if chosen.tables else chosen.names or list(COMMANDS)

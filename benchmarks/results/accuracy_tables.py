@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks import estimators, xmem
+from benchmarks import estimators, ways, xmem
 from benchmarks.errors import Errors
 from benchmarks.results.cells import Read, load, percent, table
 
@@ -16,25 +16,31 @@ _CPU = ("cpu", "cpu-gpt2")
 def accuracy(read: Read) -> str:
     """Predicted vs. measured memory, with one row per kind of measurement."""
     summary, on_cpu = read("accuracy").figures["summary"], [read(name).figures for name in _CPU]
-    verdicts = f"{summary['false_safe']} of {summary['ran_out']}"
+    verdicts = [
+        f"{summary[wrong]} of {summary[all_of_them]}"
+        for wrong, all_of_them in (("false_safe", "ran_out"), ("false_alarm", "ran"))
+    ]
     real = Errors.of(one["error"] for checked in on_cpu for one in checked["comparisons"])
     fits = [fit for checked in on_cpu for fit in checked["fits"]]
     over = [fit["predicted"] for fit in fits if not fit["measured"]]
+    under = [not fit["predicted"] for fit in fits if fit["measured"]]
+    on_cpus = [f"{sum(over)} of {len(over)}", f"{sum(under)} of {len(under)}"]
+    none = ["", ""]
     rows = [
-        _errors_row("published GPU measurements, setup fully known", summary["known"], ""),
-        _errors_row("the same, nothing added for older software", summary["plain"], ""),
+        _errors_row("published GPU measurements, setup fully known", summary["known"], none),
+        _errors_row("the same, nothing added for older software", summary["plain"], none),
         _errors_row("all published GPU measurements", summary["every"], verdicts),
-        _errors_row("real steps on a CPU", asdict(real), f"{sum(over)} of {len(over)}"),
+        _errors_row("real steps on a CPU", asdict(real), on_cpus),
     ]
     times = read("step_time").figures["summary"]
-    rows.append(_errors_row("published step times, the model not fitted", times["unseen"], ""))
+    rows.append(_errors_row("published step times, the model not fitted", times["unseen"], none))
     headings = ["predicted vs.", "numbers", "median error", "95th percentile", "worst"]
-    return table([*headings, "false safe"], rows)
+    return table([*headings, "false safe", "false alarm"], rows)
 
 
-def _errors_row(name: str, errors: dict[str, Any], false_safe: str) -> list[str]:
+def _errors_row(name: str, errors: dict[str, Any], verdicts: list[str]) -> list[str]:
     shares = [percent(errors[figure]) for figure in ("median", "percentile_95", "worst")]
-    return [name, str(errors["compared"]), *shares, false_safe]
+    return [name, str(errors["compared"]), *shares, *verdicts]
 
 
 def published(read: Read) -> str:
@@ -56,16 +62,27 @@ def _published_row(one: dict[str, Any]) -> list[str]:
         known["name"] + star,
         known["gpu"]["display_name"].removeprefix("NVIDIA "),
         f"{growth}{known['counted']}",
-        "out of memory" if known["published"] is None else _in(known["published"], known["unit"]),
+        _measured(known),
         _in(one["predicted"], known["unit"]) + ("" if one["fits"] else ", does not fit"),
         right,
     ]
+
+
+def _measured(known: dict[str, Any]) -> str:
+    if known["published"] is None:
+        return "ran" if known["ran"] else "out of memory"
+    return _in(known["published"], known["unit"])
 
 
 def _in(value: float, unit: str) -> str:
     if unit == "B":
         return f"{value / 2**30:.2f} GiB"
     return f"{value:,.2f} {unit}" if unit in ("GiB", "GB") else f"{value:,.0f} {unit}"
+
+
+def by_way(read: Read) -> str:
+    """What is held against what, by the way of training."""
+    return table(ways.HEADINGS, ways.cells(read("accuracy").figures["comparisons"]))
 
 
 def others(read: Read) -> str:

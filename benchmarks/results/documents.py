@@ -21,6 +21,7 @@ from engine.prediction.past_errors import FILE as PAST_ERRORS
 BLOCKS: dict[str, Callable[[Read], str]] = {
     "accuracy": accuracy_tables.accuracy,
     "published": accuracy_tables.published,
+    "ways": accuracy_tables.by_way,
     "others": accuracy_tables.others,
     "asked": accuracy_tables.asked,
     "interval": accuracy_tables.interval,

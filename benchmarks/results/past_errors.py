@@ -66,7 +66,8 @@ def rows(read: Callable[[str], Result]) -> Iterator[Row]:
     figures = read("accuracy").figures
     for one in figures["comparisons"]:
         measured = one["measurement"]
-        part = measured["forward_only"] or measured["growth_from"] is not None
+        generates = measured.get("texts") is not None
+        part = measured["forward_only"] or generates or measured["growth_from"] is not None
         if part or one["error"] is None:
             continue
         workload = measured["workload"]

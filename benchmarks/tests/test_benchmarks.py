@@ -13,7 +13,14 @@ import pytest
 
 from benchmarks import accuracy, curve, published, search
 from benchmarks.errors import Errors
-from benchmarks.published import Comparison, GpuMemory, Measurement, compare, summarize
+from benchmarks.published import (
+    Comparison,
+    GpuMemory,
+    Measurement,
+    compare,
+    question,
+    summarize,
+)
 from benchmarks.search import Row
 from benchmarks.searchers import (
     SEARCHERS,
@@ -83,8 +90,9 @@ def test_every_published_measurement_has_a_source_and_can_be_predicted() -> None
         ("batch_size = 8", "batch = 8", "unknown or missing batch, batch_size"),
         ('workload = { model = "bert" }', "", "either a workload or a factory"),
         ("complete = true", 'complete = true\nfactory = "a:b"', "either a workload or a factory"),
-        ("published = 100", "", "if and only if it ran"),
-        ("published = 100", "published = 100\nran = false", "if and only if it ran"),
+        ("published = 100", "", "or only whether it ran"),
+        ("published = 100", "published = 100\nran = false", "or only whether it ran"),
+        ('name = "one"', 'name = "one"\nsetup = "two"', "unknown setup two"),
     ],
 )
 def test_a_mistake_in_the_measurements_is_named(old: str, new: str, message: str) -> None:
@@ -96,6 +104,26 @@ def test_a_gpu_outside_the_catalogue_can_be_described_beside_the_measurements() 
     own = "total_bytes = 2\ncontext_bytes = 1\ncompute_capability = 8.6"
     text = f'[gpus.own]\ndisplay_name = "Own"\n{own}\n{ONE.replace("a10", "own")}'
     assert published.read_measurements(text)[0].gpu == GpuMemory("Own", 2, 1, 8.6)
+
+
+def test_measurements_share_a_setup_and_change_what_differs() -> None:
+    setup = ONE.replace("[[measurement]]", "[setups.bert]").replace('name = "one"', "")
+    own = 'name = "two"\nsetup = "bert"\nbatch_size = 4\nworkload = { sequence_length = 64 }'
+    (found,) = published.read_measurements(f"{setup}\n[[measurement]]\n{own}")
+    assert (found.name, found.batch_size, found.published) == ("two", 4, 100)
+    assert found.workload == {"model": "bert", "sequence_length": 64}
+
+
+def test_a_batch_may_only_be_known_to_have_run() -> None:
+    (ran,) = published.read_measurements(ONE.replace("published = 100", "ran = true"))
+    right, wrong = compare(ran, _predict(100)), compare(ran, _predict(100, fits=False))
+    assert right.error is wrong.error is None
+    summary = summarize([right, wrong])
+    assert (summary.false_alarm, summary.ran, summary.ran_out) == (1, 2, 0)
+    assert summary.every.compared == 0
+    numbered, asked = question(compare(_measurement(), _predict(100))), question(right)
+    assert numbered is not None
+    assert asked == replace(numbered, measured_bytes=None)
 
 
 def test_a_prediction_is_converted_to_the_published_unit() -> None:
@@ -179,6 +207,17 @@ def test_accuracy_predicts_a_published_measurement(capsys: pytest.CaptureFixture
     assert answer["predicted_source"] == "predicted"
     assert accuracy.main(["--only", "forward only"]) == 0
     assert "493 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.torch
+def test_memory_kept_by_older_software_takes_room() -> None:
+    measurements = published.read_measurements(published.PUBLISHED.read_text(encoding="utf-8"))
+    (measured,) = [m for m in measurements if m.forward_only]
+    predict = published.predictor()
+    alone = predict(measured, 1)
+    beside = predict(replace(measured, kept_bytes=measured.gpu.total_bytes), 1)
+    assert alone.fits
+    assert beside == replace(alone, fits=False)
 
 
 @pytest.mark.slow

@@ -8,14 +8,17 @@ import socket
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from benchmarks.published import PUBLISHED, Comparison, Measurement, read_measurements
 from benchmarks.results import __main__ as results
-from benchmarks.results import documents, model_tables, past_errors
+from benchmarks.results import documents, model_tables, new_rows, past_errors
 from benchmarks.results.documents import BLOCKS, ROOT, filled
 from benchmarks.results.files import (
     COMMANDS,
@@ -179,9 +182,47 @@ def test_the_past_errors_are_those_that_the_benchmarks_print() -> None:
         for one in read("accuracy").figures["comparisons"]
         if one["error"] is not None
         and not one["measurement"]["forward_only"]
+        and one["measurement"].get("texts") is None
         and one["measurement"]["growth_from"] is None
     ]
     assert found["memory", "all", ""]["count"] == len(whole) + runs["every"]["compared"]
+
+
+def test_every_published_measurement_is_predicted_as_it_is_asked_now() -> None:
+    measurements = read_measurements(PUBLISHED.read_text(encoding="utf-8"))
+    known = new_rows.still_known(measurements, read("accuracy").figures["comparisons"])
+    unknown = [one.name for one in measurements if one.name not in known]
+    assert unknown == [], "run python -m benchmarks.results --new-rows"
+    assert all(one.predicted_on and one.versions["torch"] for one in known.values())
+
+
+def test_only_new_and_changed_measurements_are_predicted_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored = read("accuracy")
+    names = ["BERT base b8", "BERT base b16", "BERT base b288"]
+    wanted = [m for m in read_measurements(PUBLISHED.read_text("utf-8")) if m.name in names]
+    monkeypatch.setattr(new_rows, "read_measurements", lambda text: wanted)
+    kept, *rest = stored.figures["comparisons"]
+    changed = rest[1] | {"measurement": rest[1]["measurement"] | {"batch_size": 1}}
+    earlier = [kept, changed, *rest[2:]]
+    asked: list[str] = []
+
+    @contextmanager
+    def comparing(measurements: list[Measurement]) -> Iterator[Iterator[Comparison]]:
+        asked.extend(one.name for one in measurements)
+        yield (Comparison(one, 1.0, fits=True, predicted_on="2026-11-25") for one in measurements)
+
+    monkeypatch.setattr(new_rows, "comparing", comparing)
+    before = replace(stored, figures=stored.figures | {"comparisons": earlier})
+    *_, result = new_rows.renewed(before, ["BERT base b288"])
+    assert asked == ["BERT base b16", "BERT base b288"]
+    by_name = {one["measurement"]["name"]: one for one in result.figures["comparisons"]}
+    assert list(by_name) == names
+    assert by_name["BERT base b8"] == kept
+    assert by_name["BERT base b16"]["predicted_on"] == "2026-11-25"
+    assert result.figures["xmem"] == stored.figures["xmem"]
+    assert (result.made_on, result.exit_status) == (stored.made_on, 0)
 
 
 def test_every_published_run_has_the_right_verdict() -> None:
