@@ -2,13 +2,12 @@
 
 from analyses.models.analysis import (
     Analysis,
-    CountedSavings,
     Decided,
     FigureSource,
     LogLine,
     Trial,
 )
-from analyses.models.imports import IdempotencyKey, Push, Training, pushed_from
+from analyses.models.imports import IdempotencyKey, Push, SpentUnits, Training, pushed_from
 from analyses.models.jobs import (
     AT_WORK,
     FINAL_STATUSES,
@@ -23,7 +22,14 @@ from analyses.models.jobs import (
 )
 from analyses.models.lab import GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, ShareLink, Tag
-from analyses.models.notifications import Channel, Delivery, Notification, NotificationChoices
+from analyses.models.notifications import (
+    Channel,
+    Delivery,
+    Mention,
+    Notification,
+    NotificationChoices,
+)
+from analyses.models.savings import CountedSavings, RunSavings, SavingsChange
 
 __all__ = [
     "AT_WORK",
@@ -41,6 +47,7 @@ __all__ = [
     "JobKind",
     "LabSettings",
     "LogLine",
+    "Mention",
     "Node",
     "Note",
     "Notification",
@@ -49,8 +56,11 @@ __all__ = [
     "Query",
     "QueryKind",
     "QueryStatus",
+    "RunSavings",
     "SavedView",
+    "SavingsChange",
     "ShareLink",
+    "SpentUnits",
     "Status",
     "Tag",
     "Training",

@@ -1,4 +1,4 @@
-"""Analyses with their trials and log lines, and what they count as savings."""
+"""Analyses with their trials and log lines."""
 
 from __future__ import annotations
 
@@ -82,6 +82,10 @@ class Analysis(models.Model):
     ``request_hash`` is equal for analyses with the same answer; empty if the answer may differ.
     ``request_id`` is that of the web request that submitted it, to find its log lines.
     ``has_gain`` is whether ``speedup`` exceeds the noise; empty without a speedup.
+    ``goal`` is that of the request. ``longest_tokens`` is the longest text that fits, where texts
+    are the goal; ``result`` then holds the fields of ``engine.texts.TextResult``.
+    ``worst_tokens`` and ``padding`` are those of ``engine.result.BatchLengths``; empty where all
+    samples are of one length.
     ``workload_key`` is equal for analyses of the same workload on the same GPU.
     ``adopted_at`` is when ``adopted_by`` marked the recommendation as adopted.
     """
@@ -90,6 +94,7 @@ class Analysis(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="analyses"
     )
     request = models.JSONField()
+    goal = models.CharField(max_length=20, default="batch")
     assumed_by = models.JSONField(default=dict, blank=True)
     model = models.CharField(max_length=500)
     gpu = models.CharField(max_length=100)
@@ -130,6 +135,9 @@ class Analysis(models.Model):
     recommended_batch_size = models.PositiveIntegerField(null=True, blank=True)
     speedup = models.FloatField(null=True, blank=True)
     has_gain = models.BooleanField(null=True, blank=True)
+    longest_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    worst_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    padding = models.FloatField(null=True, blank=True)
     usd_per_year = models.FloatField(null=True, blank=True)
     gpu_hours_per_year = models.FloatField(null=True, blank=True)
     kwh_per_year = models.FloatField(null=True, blank=True)
@@ -145,7 +153,7 @@ class Analysis(models.Model):
         indexes = (
             models.Index(fields=("request_hash", "status")),
             models.Index(fields=("finished_at",)),  # to see whether the queue stands still
-            models.Index(fields=("status", "owner", "workload_key", "adopted_at")),
+            models.Index(fields=("workload_key", "status", "adopted_at")),
             models.Index(fields=("-id",), name="by_number"),  # short, to skip to the last page
             *(models.Index(fields=(*columns, "-id")) for columns in SORTED_BY),
             *(models.Index(fields=_listing(columns)) for columns in FILTERED_BY),
@@ -246,63 +254,3 @@ class LogLine(models.Model):
 
     def __str__(self) -> str:
         return self.message
-
-
-ADDED_UP_BY = (("owner",), ("model",), ("gpu", "measured_gpu"), ("month",))
-"""What totals are grouped by. Each has an index that covers the summed columns, so a group is read
-in one piece and nothing is sorted."""
-
-_ADDED_UP = (
-    "is_realised", "source", "usd_per_year", "gpu_hours_per_year", "kwh_per_year",
-    "kg_co2e_per_year",
-)  # fmt: skip
-
-
-class CountedSavings(models.Model):
-    """The savings of one owner's workload on one GPU, and the analysis they are taken from.
-
-    It repeats columns of the analysis, so that sums read these short rows and not those with JSON;
-    the constraint makes a workload count once per owner. Only :mod:`analyses.savings.aggregation`
-    writes it.
-
-    ``month`` is the first day (UTC) of the adoption's month, or of the answer's if nothing is
-    adopted. Without a speedup, savings of money and hours are 0, and those of energy empty, as they
-    are where the GPU's power is not known.
-    """
-
-    analysis = models.OneToOneField(
-        Analysis, on_delete=models.CASCADE, primary_key=True, related_name="counted_savings"
-    )
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
-    )
-    workload_key = models.CharField(max_length=64)
-    model = models.CharField(max_length=500)
-    gpu = models.CharField(max_length=100)
-    measured_gpu = models.CharField(max_length=200, blank=True)
-    month = models.DateField()
-    is_realised = models.BooleanField()
-    source = models.CharField(max_length=20, choices=FigureSource)
-    usd_per_year = models.FloatField()
-    gpu_hours_per_year = models.FloatField()
-    kwh_per_year = models.FloatField(null=True)
-    kg_co2e_per_year = models.FloatField(null=True)
-
-    class Meta:
-        constraints = (
-            models.UniqueConstraint(
-                fields=("owner", "workload_key"), name="a_workload_counts_once_for_its_owner"
-            ),
-        )
-        indexes = (
-            # Covers what the export reads, so that PostgreSQL need not sort them all.
-            models.Index(
-                fields=("-usd_per_year", "-analysis", "month", "is_realised"),
-                name="largest_savings",
-            ),
-            *(models.Index(fields=(*columns, *_ADDED_UP)) for columns in ADDED_UP_BY),
-        )
-        verbose_name_plural = "counted savings"
-
-    def __str__(self) -> str:
-        return f"savings of analysis {self.pk}"

@@ -45,7 +45,8 @@ class Training(models.Model):
     ``document_id``, ``digest`` and ``host`` are as in :class:`Push`.
 
     ``verifies`` is whether it trained as its analysis recommends; decided by
-    :mod:`analyses.training_runs.services` once both report and answer are there.
+    :mod:`analyses.training_runs.services` once both report and answer are there. ``gpu_hours`` is
+    the measured time in training steps, over all devices; 0 if none was timed.
     """
 
     owner = models.ForeignKey(
@@ -63,6 +64,7 @@ class Training(models.Model):
     peak_allocated_bytes = models.BigIntegerField(null=True, blank=True)
     peak_reserved_bytes = models.BigIntegerField(null=True, blank=True)
     device_name = models.CharField(max_length=500)
+    gpu_hours = models.FloatField(default=0.0)
     recorded_at = models.DateTimeField()
     received_at = models.DateTimeField(auto_now_add=True)
     verifies = models.BooleanField(default=False)
@@ -96,3 +98,18 @@ class IdempotencyKey(models.Model):
 
     def __str__(self) -> str:
         return f"key {self.key} of {self.member}"
+
+
+class SpentUnits(models.Model):
+    """When a member has all units of the API back; ``all_back`` is in seconds since 1970."""
+
+    member = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="+"
+    )
+    all_back = models.FloatField()
+
+    class Meta:
+        verbose_name_plural = "spent units"
+
+    def __str__(self) -> str:
+        return f"units of {self.member}"

@@ -128,6 +128,7 @@ class Query(models.Model):
     ``engine.events.Answer``, and ``failure`` a ``code``, a ``reason`` and messages by ``fields``.
     ``progress`` is the engine's last progress message, and ``rungs`` what it has found of a plan's
     ladder so far (``engine.answer.ladder.Rung``), as they came; the answer has them in order.
+    ``one_line`` is what :func:`analyses.jobs.one_line.one_line_changes` takes from a plan's answer.
 
     ``for_pages``: only pages have asked, so it is dropped when those pages are closed; ``asked_at``
     is when one last asked. ``status`` and ``node`` are those of its job.
@@ -146,6 +147,7 @@ class Query(models.Model):
     failure = models.JSONField(null=True, blank=True)
     progress = models.TextField(blank=True)
     rungs = models.JSONField(default=list, blank=True)
+    one_line = models.JSONField(default=list, blank=True)
 
     created_at = models.DateTimeField(db_default=Now())
     asked_at = models.DateTimeField(db_default=Now(), db_index=True)
@@ -176,7 +178,8 @@ class Node(models.Model):
 
     ``versions`` are those of its own software, ``environments`` those of others that it offers, by
     the name of the environment. A node that is ``draining`` takes no new work and
-    restarts when it has none left. ``problem`` is what keeps it from working, for admins to read.
+    restarts when it has none left. ``key`` is a fingerprint of its ``SECRET_KEY``; ``problem`` is
+    what a node of an earlier version reports instead.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -190,6 +193,7 @@ class Node(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField()
     draining = models.BooleanField(default=False)
+    key = models.CharField(max_length=16, blank=True, db_default="")
     problem = models.TextField(blank=True)
 
     class Meta:

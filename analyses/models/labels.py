@@ -42,7 +42,7 @@ class Note(models.Model):
 class SavedView(models.Model):
     """A name for a URL query of the history; only for its owner, or for all if ``is_shared``.
 
-    ``query`` is what :func:`analyses.pages.history.views.query_of` gives.
+    ``query`` is what :func:`analyses.pages.history.address.query_of` gives.
     """
 
     LONGEST_NAME = 60

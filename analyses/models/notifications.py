@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Now
 
 from analyses.models.analysis import Analysis
 
@@ -40,6 +41,28 @@ class NotificationChoices(models.Model):
         return f"notification choices of {self.member}"
 
 
+class Mention(models.Model):
+    """A member's pointing out to an analysis's owner what a change would save.
+
+    ``change`` and ``usd_per_year`` are what the page showed then.
+    """
+
+    LONGEST = 300
+
+    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="mentions")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    change = models.CharField(max_length=LONGEST)
+    usd_per_year = models.FloatField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = (models.Index(fields=("by", "at")),)
+
+    def __str__(self) -> str:
+        return f"mention of analysis {self.analysis_id} by {self.by}"
+
+
 class Delivery(models.TextChoices):
     """The states of a notification: those of its job, as the page names them."""
 
@@ -50,13 +73,17 @@ class Delivery(models.TextChoices):
 
 
 class Notification(models.Model):
-    """The message about an ended analysis by one channel.
+    """The message about an analysis that has ended, or that was mentioned, by one channel.
 
-    Written in the transaction of the final state, so that neither exists without the other.
-    ``status`` follows its job, which also has the time of the next try.
+    Written in the transaction of the final state or the mention, so that neither exists without the
+    other. ``mention`` is empty for one that has ended. ``status`` follows its job, which also
+    has the time of the next try.
     """
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="notifications")
+    mention = models.ForeignKey(
+        Mention, on_delete=models.CASCADE, null=True, blank=True, related_name="notifications"
+    )
     channel = models.CharField(max_length=20, choices=Channel)
     status = models.CharField(max_length=20, choices=Delivery, default=Delivery.WAITING)
     sent_at = models.DateTimeField(null=True, blank=True)
@@ -65,7 +92,14 @@ class Notification(models.Model):
     class Meta:
         ordering = ("-id",)
         constraints = (
-            models.UniqueConstraint(fields=("analysis", "channel"), name="told_once_by_a_channel"),
+            models.UniqueConstraint(
+                fields=("analysis", "channel"),
+                condition=models.Q(mention=None),
+                name="told_once_by_a_channel",
+            ),
+            models.UniqueConstraint(
+                fields=("mention", "channel"), name="mentioned_once_by_a_channel"
+            ),
         )
 
     def __str__(self) -> str:

@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain
+from datetime import timedelta
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import replace_url
 
-from analyses import services
-from analyses.formatting import gpu_of, model_name
+from analyses import changes, services
+from analyses.charts.accrual import (
+    accrual_bar,
+    accrual_chart,
+    accrual_description,
+    accrual_plot,
+)
 from analyses.models import Analysis, CountedSavings
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.ladder import ladder_of
+from analyses.pages.savings_export import analyses_csv, over_time_csv, totals_csv
 from analyses.permissions import may_change
+from analyses.savings.accrual import Ledger
 from analyses.savings.breakdown import (
+    CHUNK,
     DIMENSIONS,
-    KINDS,
-    CountedAnalysis,
+    MONTH,
     Row,
-    Total,
     counted_analyses,
     largest_first,
-    totals_by,
     totals_of,
-    verified,
 )
 from analyses.savings.estimate import estimate_of
-from analyses.savings.selection import Selection, label_of, value_of
-from analyses.selectors import savings_visible_to
+from analyses.savings.period import EARLIEST, Named, Period, month_of
+from analyses.savings.selected import Selected, selected_by
+from analyses.savings.selection import Selection, first_day, label_of, today_utc, value_of
 from analyses.stored_result import result_of
 from engine.errors import InvalidInput
-from memorymark_site.operations.csv_text import Cell, csv_lines
 
 SHOWN_ROWS = 50
 """Of members, models, GPUs or months; the CSV has them all."""
 
 PAGE_SIZE = 25
+
+REPORTED_MEMBERS = 12
+"""As many as fit on one sheet of paper."""
 
 
 class CountedPaginator(Paginator[CountedSavings]):
@@ -57,18 +63,22 @@ class CountedPaginator(Paginator[CountedSavings]):
 
 @require_safe
 def savings(request: MemberRequest) -> HttpResponse:
-    """The lab's totals, broken down, and the analyses behind them."""
-    selection, counted = _selected(request)
-    rows = totals_by(counted, selection.by)
+    """What was saved so far, what a year saves, broken down, and the analyses behind it."""
+    selected = _selected(request)
+    selection, period = selected.selection, selected.selection.days
+    rows = selected.rows()
     totals = totals_of(rows)
-    paginator = CountedPaginator(largest_first(counted), totals.workloads)
+    paginator = CountedPaginator(largest_first(selected.counted), totals.workloads)
     page = paginator.get_page(request.GET.get("page"))
     context = {
         "nav": "savings",
         "selection": selection,
+        "period": period,
+        "chosen_period": "" if selection.from_ or selection.to else selection.period or Named.YEAR,
+        "kept": selection.fields(without=("period", "from_", "to")),
+        "periods": [(named, selection.during(named)) for named in Named],
         "query": selection.query(),
         "totals": totals,
-        "realised_verified": verified(counted),
         "kinds": {
             "realised": selection.query(kind="realised"),
             "potential": selection.query(kind="potential"),
@@ -77,23 +87,79 @@ def savings(request: MemberRequest) -> HttpResponse:
         "rows": [_shown(selection, row) for row in rows[:SHOWN_ROWS]],
         "rows_are_cut": len(rows) > SHOWN_ROWS,
         "page": page,
-        "analyses": list(counted_analyses(page)),
+        "analyses": list(counted_analyses(page, period)),
+        "changes": changes.changes_worth_most(selected.counted),
+        **accrued(selected.ledger(), period),
     }
     return render(request, "savings/savings.html", context)
+
+
+def accrued(ledger: Ledger, period: Period) -> dict[str, object]:
+    """What pages show of a period; a projection only for one that has this year in whole."""
+    today = today_utc()
+    saved, points = ledger.during(period), ledger.points(period)
+    of_year = period.last == today and period.first <= today.replace(month=1, day=1)
+    projection = ledger.projected(today) if of_year else None
+    return {
+        "saved": saved,
+        "period_from": str(ledger.started(period)),
+        "bar": accrual_bar(saved),
+        "projection": projection,
+        "chart": accrual_chart(points, projection),
+        "chart_description": accrual_description(points),
+    }
+
+
+@require_safe
+def report(request: MemberRequest) -> HttpResponse:
+    """The lab's month on one page, to print."""
+    today, named = today_utc(), request.GET.get("month", "")
+    try:
+        selected = selected_by(request.user, {"by": "member"})
+        month = first_day(named) if named else today.replace(day=1)
+    except (InvalidInput, ValueError) as error:
+        raise Http404("Use the form 2026-03 for the month.") from error
+    if not EARLIEST <= month <= today:
+        raise Http404("The month must be this one or an earlier one.")
+    period, book = month_of(month, today), selected.ledger()
+    saved, points = book.during(period), book.points(period)
+    rows = selected.saved_by_member(period)
+    has_any = any(part.width for part in accrual_bar(saved))
+    context = {
+        "nav": "savings",
+        "period": period,
+        "saved": saved,
+        "bar": accrual_bar(saved),
+        "description": accrual_description(points),
+        "plot": accrual_plot(points) if has_any else None,
+        "rows": rows[:REPORTED_MEMBERS],
+        "rows_are_cut": len(rows) > REPORTED_MEMBERS,
+        "earlier": f"{month - timedelta(days=1):{MONTH}}" if month > EARLIEST else "",
+        "later": f"{period.last + timedelta(days=1):{MONTH}}" if period.last < today else "",
+    }
+    return render(request, "savings/report.html", context)
 
 
 @require_safe
 def totals_as_csv(request: MemberRequest) -> HttpResponseBase:
     """Every row of the table of totals."""
-    selection, counted = _selected(request)
-    return totals_csv(selection.by, totals_by(counted, selection.by))
+    selected = _selected(request)
+    return totals_csv(selected.selection.by, selected.rows())
 
 
 @require_safe
 def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
     """Every analysis behind the totals."""
-    _, counted = _selected(request)
-    return analyses_csv(counted_analyses(largest_first(counted).iterator()))
+    selected = _selected(request)
+    rows = largest_first(selected.counted).iterator(CHUNK)
+    return analyses_csv(counted_analyses(rows, selected.selection.days))
+
+
+@require_safe
+def over_time_as_csv(request: MemberRequest) -> HttpResponseBase:
+    """What was saved by the end of each day that the chart shows."""
+    selected = _selected(request)
+    return over_time_csv(selected.ledger().points(selected.selection.days))
 
 
 @require_safe
@@ -128,18 +194,32 @@ def adopt(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+def mention(request: MemberRequest, pk: int) -> HttpResponse:
+    """Point out a change to the owner of its analysis."""
+    analysis = find_analysis(request, pk)
+    try:
+        made = changes.mention(analysis, request.user)
+    except (changes.TooOften, LookupError) as error:
+        messages.warning(request, f"Not sent: {error}.")
+    else:
+        name = analysis.owner.get_username()
+        messages.success(request, f"Mentioned to {name}: {made.change}.")
+    page = "overview" if request.POST.get("from") == "overview" else "savings"
+    return redirect(f"{reverse(f'analyses:{page}')}#ask-title")
+
+
+@require_POST
 def undo_adoption(request: MemberRequest, pk: int) -> HttpResponse:
     if not services.undo_adoption(_adoptable(request, pk), request.user):
         messages.warning(request, f"Analysis {pk} was not adopted.")
     return redirect("analyses:detail", pk=pk)
 
 
-def _selected(request: MemberRequest) -> tuple[Selection, QuerySet[CountedSavings]]:
+def _selected(request: MemberRequest) -> Selected:
     try:
-        selection = Selection.parse(request.GET.dict())
+        return selected_by(request.user, request.GET.dict())
     except InvalidInput as error:
         raise Http404(f"These savings cannot be shown: {error}.") from error
-    return selection, selection.of(savings_visible_to(request.user))
 
 
 def _shown(selection: Selection, row: Row) -> dict[str, object]:
@@ -147,10 +227,11 @@ def _shown(selection: Selection, row: Row) -> dict[str, object]:
     value = value_of(selection.by, row.key)
     return {
         "label": label_of(selection.by, value),
+        "saved": row.saved,
         "all": selection.query(**{selection.by: value}),
         "kinds": [
             (total, selection.query(**{selection.by: value, "kind": kind}))
-            for kind, total in vars(row.totals).items()
+            for kind, total in row.totals.by_kind.items()
         ],
     }
 
@@ -160,59 +241,3 @@ def _adoptable(request: MemberRequest, pk: int) -> Analysis:
     if not may_change(request.user, analysis):
         raise PermissionDenied("Only the analysis's owner or an admin can mark it as adopted.")
     return analysis
-
-
-_TOTAL_COLUMNS = (
-    "usd_per_year", "gpu_hours_per_year", "kwh_per_year_predicted", "kg_co2e_per_year_predicted",
-    "workloads", "speedup_sources",
-)  # fmt: skip
-_ANALYSIS_COLUMNS = (
-    "analysis", "member", "model", "gpu", "month", "savings", "verified", "current_batch_size",
-    "recommended_batch_size", "speedup", "speedup_source", "hours_per_run_assumed",
-    "runs_per_year_assumed", "price_per_hour_usd_assumed", "gpu_hours_per_year", "usd_per_year",
-    "grid_co2e_grams_per_kwh_assumed", "kwh_per_year_predicted", "kg_co2e_per_year_predicted",
-)  # fmt: skip
-
-
-def totals_csv(dimension: str, rows: Iterable[Row]) -> StreamingHttpResponse:
-    head = [dimension, *(f"{kind}_{name}" for kind in KINDS for name in _TOTAL_COLUMNS)]
-    lines = (
-        [
-            label_of(dimension, value_of(dimension, row.key)),
-            *_cells(row.totals.realised),
-            *_cells(row.totals.potential),
-        ]
-        for row in rows
-    )
-    return _csv(f"savings-by-{dimension}.csv", head, lines)
-
-
-def analyses_csv(analyses: Iterable[CountedAnalysis]) -> StreamingHttpResponse:
-    return _csv("savings-analyses.csv", _ANALYSIS_COLUMNS, map(_line, analyses))
-
-
-def _cells(total: Total) -> list[Cell]:
-    sources = " and ".join(total.sources)
-    return [
-        total.usd_per_year, total.gpu_hours_per_year, total.kwh_per_year, total.kg_co2e_per_year,
-        total.workloads, sources,
-    ]  # fmt: skip
-
-
-def _line(counted: CountedAnalysis) -> list[Cell]:
-    analysis: Analysis = counted.analysis
-    return [
-        analysis.pk, analysis.owner.get_username(), model_name(analysis.model), gpu_of(analysis),
-        counted.month, counted.kind, "yes" if counted.is_verified else "no",
-        analysis.current_batch_size, analysis.recommended_batch_size,
-        analysis.speedup, analysis.source, counted.hours_per_run, counted.runs_per_year,
-        counted.price_per_hour_usd, analysis.gpu_hours_per_year or 0.0,
-        analysis.usd_per_year or 0.0, counted.grid_co2e_grams_per_kwh, analysis.kwh_per_year,
-        analysis.kg_co2e_per_year,
-    ]  # fmt: skip
-
-
-def _csv(name: str, head: Iterable[str], lines: Iterable[Iterable[Cell]]) -> StreamingHttpResponse:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    text = csv_lines(chain([head], lines))
-    return StreamingHttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)

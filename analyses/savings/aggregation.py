@@ -1,27 +1,32 @@
 """Which analyses count as savings: one row per workload, written whenever that may change.
 
-A workload on a GPU counts once for each owner: by the newest of their analyses of it that is
-adopted, else by the newest that succeeded. Everything that can change this runs within
-:func:`recounting`: an answer, an adoption and its undoing, a deletion. So adding up a lab's savings
-reads these short rows and not every analysis.
+A workload on a GPU counts once for the lab: by the newest analysis of it that is adopted, whoever
+ran it, else by the newest that succeeded. Its savings are those of the member who adopted it, else
+of the analysis's owner. Every training run that verifies an analysis of an adopted workload counts
+for itself. Everything that can change this runs within :func:`recounting`: an answer, an adoption
+and its undoing, a deletion, a report. So adding up a lab's savings reads these short rows and not
+every analysis.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import UTC
+from datetime import UTC, date, datetime
 from typing import Any
 
-from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, QuerySet
 from django.db.models.lookups import IsNull
 
-from analyses.models import Analysis, CountedSavings, Status
+from analyses.models import Analysis, CountedSavings, RunSavings, Status, Training
+from analyses.models.savings import NO_RUN_YET
+from analyses.savings import kept
+from analyses.savings.certainty import NOTHING, Counted, counted
+from engine.choices import Goal
 from engine.errors import InvalidInput
 from engine.gpus import canonical_name
 from engine.request import usual_values
@@ -63,51 +68,144 @@ def _kind(gpu: str) -> str:
         return gpu
 
 
-_REPEATED = ("owner_id", "workload_key", "model", "gpu", "measured_gpu", "source")
+_REPEATED = ("workload_key", "model", "gpu", "measured_gpu", "source")
+_COUNTED_BY = ("owner_id", "adopted_by_id", "has_gain", "result")
 _DATES = ("adopted_at", "finished_at", "queued_at")
 _SUMS = ("usd_per_year", "gpu_hours_per_year")
 _ENERGY = ("kwh_per_year", "kg_co2e_per_year")
 
+_LOCKS = 256
+"""More at once would need more of PostgreSQL's shared memory than it has by default."""
+
 
 @contextmanager
 def recounting(analyses: QuerySet[Analysis]) -> Iterator[None]:
-    """Change these analyses and recount their workloads, in one transaction.
+    """Change these analyses or their training runs and recount their workloads, in one transaction.
 
-    Their owners' rows are locked first. Of two transactions that change analyses of one workload,
-    the second waits and counts with what the first has written. Everything that locks both locks
-    owners before analyses, so there are no deadlocks. (SQLite has a single writer anyway.)
+    The workloads are locked first. Of two transactions that change analyses of one workload, the
+    second waits and counts with what the first has written. Everything that locks both locks
+    workloads before analyses, so there are no deadlocks.
     """
     with transaction.atomic():
-        changed = sorted(set(analyses.order_by().values_list("owner_id", "workload_key")))
-        owners = User.objects.filter(pk__in={owner for owner, _ in changed}).order_by("pk")
-        list(owners.select_for_update(no_key=True).values_list("pk"))
+        changed = dict(analyses.order_by().values_list("pk", "workload_key"))
+        keys = set(changed.values())
+        _lock(keys)
         yield
-        for owner, key in changed:
-            _recount(owner, key)
+        # An analysis of any GPU has another workload once its answer names one.
+        if len(changed) == 1:
+            moved = Analysis.objects.filter(pk__in=changed)
+            keys |= set(moved.values_list("workload_key", flat=True))
+        for key in sorted(keys):
+            _recount(key)
+        kept.forget()
 
 
-def _recount(owner: int, key: str) -> None:
+def _lock(keys: Collection[str]) -> None:
+    """Wait for other transactions that change these workloads; SQLite has a single writer."""
+    if connection.vendor != "postgresql":
+        return
+    numbers = sorted({int(hashlib.sha256(key.encode()).hexdigest(), 16) % _LOCKS for key in keys})
+    with connection.cursor() as cursor:
+        for number in numbers:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_SAVINGS_LOCK, number])
+
+
+_SAVINGS_LOCK = 20
+"""The first half of the number of each lock, so that no other use of such locks meets it."""
+
+
+def _recount(key: str) -> None:
     counting = (
-        Analysis.objects.filter(status=Status.SUCCEEDED, owner=owner, workload_key=key)
+        Analysis.objects.filter(status=Status.SUCCEEDED, goal=Goal.BATCH, workload_key=key)
         .exclude(current_batch_size=None)  # nothing is saved where there was no batch
         .order_by(IsNull(F("adopted_at"), True), "-pk")  # adopted ones first
-        .only(*_REPEATED, *_DATES, *_SUMS, *_ENERGY)
+        .only(*_REPEATED, *_COUNTED_BY, *_DATES, *_SUMS, *_ENERGY)
         .first()
     )
-    stored = CountedSavings.objects.filter(owner=owner, workload_key=key)
+    stored = CountedSavings.objects.filter(workload_key=key)
+    RunSavings.objects.filter(workload_key=key).delete()
     if counting is None:
         stored.delete()
-    elif not stored.update(**columns_of(counting)):
-        CountedSavings.objects.create(**columns_of(counting))
+        return
+    columns = columns_of(counting)
+    if counting.adopted_at is not None:
+        runs = list(_runs(columns, counting))
+        RunSavings.objects.bulk_create(runs)
+        columns |= _verified_by(runs)
+    if not stored.update(**columns):
+        CountedSavings.objects.create(**columns)
 
 
 def columns_of(analysis: Analysis) -> dict[str, Any]:
-    """The row of counted savings that this analysis stands for."""
-    since = analysis.adopted_at or analysis.finished_at or analysis.queued_at
+    """The row of counted savings that this analysis stands for, before any training run."""
+    since = _day(analysis.adopted_at or analysis.finished_at or analysis.queued_at)
+    factors = _factors(analysis)
+    usd, hours = (getattr(analysis, name) or 0.0 for name in _SUMS)
     return {
         "analysis_id": analysis.pk,
-        "month": since.astimezone(UTC).date().replace(day=1),
+        "member_id": (analysis.adopted_by_id if analysis.adopted_at else None) or analysis.owner_id,
+        "month": since.replace(day=1),
+        "since_day": since.toordinal(),
+        "assumed_until": NO_RUN_YET,
         "is_realised": analysis.adopted_at is not None,
-        **{name: getattr(analysis, name) for name in (*_REPEATED, *_ENERGY)},
-        **{name: getattr(analysis, name) or 0.0 for name in _SUMS},
+        "is_verified": False,
+        "at_low_end": factors.at_low_end,
+        "usd_per_year": usd * factors.value,
+        "usd_per_year_low": usd * factors.low,
+        "usd_per_year_high": usd * factors.high,
+        "gpu_hours_per_year": hours * factors.value,
+        **{name: getattr(analysis, name) for name in _REPEATED},
+        **{
+            name: None if value is None else value * factors.value
+            for name in _ENERGY
+            for value in [getattr(analysis, name)]
+        },
     }
+
+
+def _factors(analysis: Analysis) -> Counted:
+    return counted(analysis.source, analysis.result) if analysis.has_gain else NOTHING
+
+
+def _runs(columns: Mapping[str, Any], counting: Analysis) -> Iterator[RunSavings]:
+    """What each training run of an adopted workload saved, at the price that the workload has.
+
+    A run that took ``h`` GPU-hours in training steps would have taken ``h * s`` at the batch
+    before, so it saved ``h * (s - 1)``; ``s`` is the speedup of the analysis that it reported to.
+    """
+    of_workload = Training.objects.filter(
+        analysis__workload_key=counting.workload_key, verifies=True
+    )
+    reported_to = Analysis.objects.filter(pk__in=of_workload.values("analysis"))
+    factors = {row.pk: _factors(row) for row in reported_to.only("source", "has_gain", "result")}
+    price = _price(counting)
+    repeated = ("workload_key", "member_id", "model", "gpu", "measured_gpu", "month")
+    runs = Training.objects.filter(analysis__in=factors, verifies=True)
+    for run in runs.only("analysis_id", "gpu_hours", "recorded_at"):
+        factor = factors[run.analysis_id or 0]
+        yield RunSavings(
+            training_id=run.pk,
+            day=_day(run.recorded_at).toordinal(),
+            gpu_hours=run.gpu_hours * factor.per_gpu_hour,
+            usd=run.gpu_hours * price * factor.per_gpu_hour,
+            usd_low=run.gpu_hours * price * factor.per_gpu_hour_low,
+            usd_high=run.gpu_hours * price * factor.per_gpu_hour_high,
+            **{name: columns[name] for name in repeated},
+        )
+
+
+def _price(analysis: Analysis) -> float:
+    """USD per GPU-hour, as the analysis assumes; 0 where it saves nothing."""
+    savings = (analysis.result or {}).get("savings") or {}
+    return float(savings.get("price_per_hour_usd") or 0.0)
+
+
+def _verified_by(runs: Iterable[RunSavings]) -> dict[str, Any]:
+    first = min((run.day for run in runs), default=None)
+    if first is None:
+        return {}
+    return {"is_verified": True, "assumed_until": first - 1}
+
+
+def _day(moment: datetime) -> date:
+    return moment.astimezone(UTC).date()

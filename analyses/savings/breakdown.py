@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import fsum
+from types import MappingProxyType
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Exists, FloatField, OuterRef, QuerySet, Sum
+from django.db.models import Count, FloatField, QuerySet, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
-from analyses.models import Analysis, CountedSavings, FigureSource, Training
+from analyses.models import Analysis, CountedSavings, FigureSource
+from analyses.savings.accrual import NOTHING, Saved, saved_by_workload
+from analyses.savings.period import Period
 
 KINDS = {"realised": True, "potential": False}
 """Savings are realised where the recommendation is adopted, and potential until then."""
@@ -28,7 +31,7 @@ _ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd")
 _GRID = "grid_co2e_grams_per_kwh"
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
-    "member": ("owner",),
+    "member": ("member",),
     "model": ("model",),
     "gpu": ("gpu", "measured_gpu"),
     "month": ("month",),
@@ -44,6 +47,7 @@ class Total:
     """Savings of one kind.
 
     Attributes:
+        usd_per_year_low, usd_per_year_high: The ends of the speedups' intervals, added up.
         kwh_per_year, kg_co2e_per_year: Of the workloads whose GPU's power is known; ``None`` where
             there is none.
         measured_usd_per_year: The part of the money whose speedup was measured.
@@ -51,6 +55,8 @@ class Total:
     """
 
     usd_per_year: float
+    usd_per_year_low: float
+    usd_per_year_high: float
     gpu_hours_per_year: float
     kwh_per_year: float | None
     kg_co2e_per_year: float | None
@@ -61,14 +67,23 @@ class Total:
 
 @dataclass(frozen=True)
 class Totals:
-    """Realised and potential savings; they never overlap."""
+    """Realised and potential savings, which never overlap.
+
+    Attributes:
+        verified: The part of the realised ones that a recorded training run has verified.
+    """
 
     realised: Total
     potential: Total
+    verified: Total
 
     @property
     def usd_per_year(self) -> float:
         return self.realised.usd_per_year + self.potential.usd_per_year
+
+    @property
+    def by_kind(self) -> dict[str, Total]:
+        return {"realised": self.realised, "potential": self.potential}
 
     @property
     def workloads(self) -> int:
@@ -77,21 +92,38 @@ class Totals:
 
 @dataclass(frozen=True)
 class Row:
-    """The totals of one member, model, GPU or month; ``key`` has its columns."""
+    """The totals of one member, model, GPU or month, and what they saved in a period.
+
+    Attributes:
+        key: Its columns; a member by name.
+    """
 
     key: tuple[Any, ...]
     totals: Totals
+    saved: Saved = NOTHING
 
 
-def totals_by(counted: QuerySet[CountedSavings], dimension: str) -> list[Row]:
-    """A row for each member, model, GPU or month; the largest first, months newest first."""
+def totals_by(
+    counted: QuerySet[CountedSavings],
+    dimension: str,
+    saved: Mapping[tuple[Any, ...], Saved] = MappingProxyType({}),
+) -> list[Row]:
+    """A row for each member, model, GPU or month; the largest first, months newest first.
+
+    Args:
+        counted: What to add up.
+        dimension: One of :data:`DIMENSIONS`.
+        saved: By the dimension's columns, from :func:`~analyses.savings.accrual.saved_by`.
+    """
     columns = DIMENSIONS[dimension]
     parts: dict[tuple[Any, ...], list[_Sum]] = {}
     for part in _sums(counted, *columns):
         parts.setdefault(tuple(part[column] for column in columns), []).append(part)
-    if dimension == "member":
-        parts = _by_name(parts)
-    rows = [Row(key, _totals(found)) for key, found in sorted(parts.items())]
+    named = _names(parts) if dimension == "member" else {key: key for key in parts}
+    rows = [
+        Row(named[key], _totals(found), saved.get(key, NOTHING)) for key, found in parts.items()
+    ]
+    rows.sort(key=lambda row: row.key)
     if dimension == "month":
         return rows[::-1]
     return sorted(rows, key=lambda row: -row.totals.usd_per_year)
@@ -106,23 +138,27 @@ def totals_of(rows: Iterable[Row]) -> Totals:
     """The sums over rows, without another query."""
     found = [row.totals for row in rows]
     return Totals(
-        _added(totals.realised for totals in found), _added(totals.potential for totals in found)
+        realised=_added(totals.realised for totals in found),
+        potential=_added(totals.potential for totals in found),
+        verified=_added(totals.verified for totals in found),
     )
 
 
-def _by_name(parts: Mapping[tuple[Any, ...], list[_Sum]]) -> dict[tuple[Any, ...], list[_Sum]]:
-    """The same keyed by user name, looked up once per member instead of joined to every row."""
-    members = User.objects.in_bulk([owner for (owner,) in parts])
-    return {(members[owner].get_username(),): sums for (owner,), sums in parts.items()}
+def _names(keys: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[str]]:
+    """User names by member, looked up once per member instead of joined to every row."""
+    members = User.objects.in_bulk([member for (member,) in keys])
+    return {(pk,): (member.get_username(),) for pk, member in members.items()}
 
 
 def _sums(counted: QuerySet[CountedSavings], *columns: str) -> Iterable[_Sum]:
     """A sum for each value of the columns, kind and source."""
     sums: Iterable[_Sum] = (
         counted.order_by()
-        .values(*columns, "is_realised", "source")
+        .values(*columns, "is_realised", "is_verified", "source")
         .annotate(
             usd=Sum("usd_per_year"),
+            low=Sum("usd_per_year_low"),
+            high=Sum("usd_per_year_high"),
             hours=Sum("gpu_hours_per_year"),
             kwh=Sum("kwh_per_year"),
             kg_co2e=Sum("kg_co2e_per_year"),
@@ -135,10 +171,9 @@ def _sums(counted: QuerySet[CountedSavings], *columns: str) -> Iterable[_Sum]:
 def _totals(sums: Iterable[_Sum]) -> Totals:
     parts = list(sums)
     return Totals(
-        *(
-            _added(_total(part) for part in parts if part["is_realised"] is kind)
-            for kind in KINDS.values()
-        )
+        realised=_added(_total(part) for part in parts if part["is_realised"]),
+        potential=_added(_total(part) for part in parts if not part["is_realised"]),
+        verified=_added(_total(part) for part in parts if part["is_verified"]),
     )
 
 
@@ -146,6 +181,8 @@ def _total(part: _Sum) -> Total:
     usd = part["usd"]
     return Total(
         usd_per_year=usd,
+        usd_per_year_low=part["low"],
+        usd_per_year_high=part["high"],
         gpu_hours_per_year=part["hours"],
         kwh_per_year=part["kwh"],
         kg_co2e_per_year=part["kg_co2e"],
@@ -159,6 +196,8 @@ def _added(parts: Iterable[Total]) -> Total:
     found = list(parts)
     return Total(
         usd_per_year=fsum(part.usd_per_year for part in found),
+        usd_per_year_low=fsum(part.usd_per_year_low for part in found),
+        usd_per_year_high=fsum(part.usd_per_year_high for part in found),
         gpu_hours_per_year=fsum(part.gpu_hours_per_year for part in found),
         kwh_per_year=_sum_of_known(part.kwh_per_year for part in found),
         kg_co2e_per_year=_sum_of_known(part.kg_co2e_per_year for part in found),
@@ -174,61 +213,52 @@ def _sum_of_known(values: Iterable[float | None]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Verified:
-    """The realised savings that a recorded training run has verified."""
-
-    usd_per_year: float
-    workloads: int
-
-
-def verified(counted: QuerySet[CountedSavings]) -> Verified:
-    verifying = Training.objects.filter(verifies=True).values("analysis")
-    found = (
-        counted.filter(pk__in=verifying, is_realised=True)
-        .order_by()
-        .aggregate(usd=Sum("usd_per_year", default=0.0), count=Count("pk"))
-    )
-    return Verified(found["usd"], found["count"])
-
-
-@dataclass(frozen=True)
 class CountedAnalysis:
     """One analysis behind a total, and its assumptions; those are ``None`` without a speedup.
 
     Attributes:
-        kind: ``realised`` or ``potential``.
-        is_verified: Realised, and verified by a training run.
+        counted: Its row of counted savings.
+        saved: In the period.
         grid_co2e_grams_per_kwh: ``None`` too where the GPU's power is not known.
     """
 
     analysis: Analysis
-    kind: str
-    is_verified: bool
-    month: str
+    counted: CountedSavings
+    saved: Saved
     hours_per_run: float | None
     runs_per_year: float | None
     price_per_hour_usd: float | None
     grid_co2e_grams_per_kwh: float | None
 
+    @property
+    def kind(self) -> str:
+        return "realised" if self.counted.is_realised else "potential"
+
+    @property
+    def month(self) -> str:
+        return f"{self.counted.month:{MONTH}}"
+
 
 def largest_first(counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
     """Those that save most first, and the newest of those that save the same."""
-    return counted.order_by("-usd_per_year", "-analysis_id").only("month", "is_realised")
+    return counted.order_by("-usd_per_year", "-analysis_id").select_related("member")
 
 
-def counted_analyses(counted: Iterable[CountedSavings]) -> Iterator[CountedAnalysis]:
-    """The analyses of these rows, in the same order."""
+def counted_analyses(
+    counted: Iterable[CountedSavings], period: Period
+) -> Iterator[CountedAnalysis]:
+    """The analyses of these rows, in the same order, with what they saved in a period."""
     rows = iter(counted)
     while chunk := list(islice(rows, CHUNK)):
         analyses = _analyses().in_bulk([row.pk for row in chunk])
+        saved = saved_by_workload(chunk, period)
         for row in chunk:
             analysis: Any = analyses.get(row.pk)  # with the annotations
             if analysis:  # else it was deleted a moment ago
                 yield CountedAnalysis(
                     analysis=analysis,
-                    kind="realised" if row.is_realised else "potential",
-                    is_verified=row.is_realised and analysis.is_verified,
-                    month=f"{row.month:{MONTH}}",
+                    counted=row,
+                    saved=saved[row.workload_key],
                     **{name: getattr(analysis, f"assumed_{name}") for name in (*_ASSUMED, _GRID)},
                 )
 
@@ -238,6 +268,4 @@ def _analyses() -> QuerySet[Analysis, Any]:
         f"assumed_{name}": Cast(KT(f"result__savings__{name}"), FloatField()) for name in _ASSUMED
     }
     found[f"assumed_{_GRID}"] = Cast(KT(f"result__savings__energy__{_GRID}"), FloatField())
-    verifying = Training.objects.filter(analysis=OuterRef("pk"), verifies=True)
-    found["is_verified"] = Exists(verifying)
     return Analysis.objects.select_related("owner").annotate(**found).defer("request", "result")

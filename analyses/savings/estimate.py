@@ -81,13 +81,27 @@ def estimate_of(result: AnalysisResult, query: Mapping[str, str], *, adopted: bo
         values = asdict(tried)
         changed = {name: given[name] for name in labels if values[name] != stored[name]}
         result = with_assumptions(result, tried) if changed else result
+    figures = estimate_figures(result, adopted=adopted)
     return Estimate(
-        figures=estimate_figures(result, adopted=adopted),
+        figures=_supposed(figures) if changed else figures,
         fields=[
             Field(name, label, given[name], wrong.get(name, "")) for name, label in labels.items()
         ],
         query=urlencode(changed),
     )
+
+
+def _supposed(figures: list[Figure]) -> list[Figure]:
+    """The same as suppositions: they are neither realised nor potential, and never green."""
+    return [
+        replace(figure, label=f"{_WHAT_IF} {figure.label.split(maxsplit=1)[-1]}", tone="")
+        if figure.label.endswith("savings per year")
+        else replace(figure, tone="")
+        for figure in figures
+    ]
+
+
+_WHAT_IF = "What-if"
 
 
 def with_assumptions(result: AnalysisResult, assumptions: Assumptions) -> AnalysisResult:

@@ -1,34 +1,49 @@
-"""Which savings an address shows: filters and the dimension to break them down by."""
+"""Which savings an address shows: a period, filters and the dimension to break them down by."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime
-from typing import Any
+from datetime import UTC, date, datetime
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.db.models import QuerySet
 
 from analyses.formatting import gpu_name, local_gpu, model_name
-from analyses.models import CountedSavings
+from analyses.models import CountedSavings, RunSavings
 from analyses.savings.breakdown import DIMENSIONS, KINDS, MONTH
+from analyses.savings.period import Period, period_of
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
+
+Rows = TypeVar("Rows", CountedSavings, RunSavings)
+"""Both have the columns that are filtered by."""
+
+
+def today_utc() -> date:
+    return datetime.now(UTC).date()
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The filters and the dimension of the savings page; empty fields do not filter.
+    """The period, the filters and the dimension of the savings page; empty fields do not filter.
+
+    In addresses, ``from_`` is ``from``.
 
     Attributes:
-        member: The owner's user name.
+        period: ``month``, ``quarter``, ``year`` (the default) or ``all``.
+        from_, to: The first and the last day instead, such as ``2026-01-31``.
+        member: The user name of who adopted it, or else of its owner.
         gpu: A name of the catalogue, or ``local:NAME`` for one that was measured on.
         month: Such as ``2026-03``.
         kind: ``realised`` or ``potential``.
         by: ``member``, ``model``, ``gpu`` or ``month``.
     """
 
+    period: str = ""
+    from_: str = ""
+    to: str = ""
     member: str = ""
     model: str = ""
     gpu: str = ""
@@ -48,9 +63,13 @@ class Selection:
             wrong["kind"] = f"choose one of {', '.join(KINDS)}, or leave it out"
         if self.month:
             try:
-                _first_day(self.month)
+                first_day(self.month)
             except ValueError:
                 wrong["month"] = "use the form 2026-03"
+        try:
+            period_of(self.period, self.from_, self.to, today_utc())
+        except InvalidInput as error:
+            wrong = error.fields | wrong
         if wrong:
             raise InvalidInput(wrong)
 
@@ -61,28 +80,42 @@ class Selection:
         Raises:
             InvalidInput: With a message for each wrong field.
         """
-        given = {name: query[name] for name in cls.__dataclass_fields__ if query.get(name)}
-        return cls(**given)
+        names = {name: name.rstrip("_") for name in cls.__dataclass_fields__}
+        return cls(**{name: query[given] for name, given in names.items() if query.get(given)})
 
-    def of(self, counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
+    @property
+    def days(self) -> Period:
+        """The period as days, until today."""
+        return period_of(self.period, self.from_, self.to, today_utc())
+
+    def of(self, rows: QuerySet[Rows]) -> QuerySet[Rows]:
+        """Those of the filters, among counted savings or what runs have saved."""
         fields: dict[str, Any] = {}
         if self.member:
-            fields["owner__username"] = self.member
+            fields["member__username"] = self.member
         if self.model:
             fields["model"] = self.model
         if self.gpu:
             name, _, kind = self.gpu.partition(":")
             fields |= {"gpu": name, "measured_gpu": kind}
         if self.month:
-            fields["month"] = _first_day(self.month)
+            fields["month"] = first_day(self.month)
         if self.kind:
             fields["is_realised"] = KINDS[self.kind]
-        return counted.filter(**fields)
+        return rows.filter(**fields)
 
     def query(self, **changes: str) -> str:
         """The query string of this selection, with changes."""
-        fields = asdict(replace(self, **changes))
-        return "?" + urlencode({name: value for name, value in fields.items() if value})
+        return "?" + urlencode(replace(self, **changes).fields())
+
+    def fields(self, without: Collection[str] = ()) -> list[tuple[str, str]]:
+        """The fields of the address that are set, except some."""
+        given = asdict(self).items()
+        return [(name.rstrip("_"), text) for name, text in given if text and name not in without]
+
+    def during(self, period: str = "", from_: str = "", to: str = "") -> str:
+        """The query string of this selection in another period."""
+        return self.query(period=period, from_=from_, to=to)
 
     def chosen(self) -> list[tuple[str, str, str]]:
         """The filters that are set: the field, its value as text, and the query without it."""
@@ -100,7 +133,7 @@ class Selection:
         ]
 
 
-def _first_day(month: str) -> date:
+def first_day(month: str) -> date:
     return datetime.strptime(month, MONTH).date()  # noqa: DTZ007  # a month has no zone
 
 

@@ -8,7 +8,9 @@ from rest_framework.test import APIClient
 
 from analyses import services
 from analyses.models import Status
-from analyses.tests.factories import make_analysis, make_request, make_user
+from analyses.tests.factories import make_analysis, make_request, make_user, make_viewer
+
+pytestmark = pytest.mark.database
 
 URL = "/api/v1/savings/"
 
@@ -58,3 +60,49 @@ def test_an_invalid_selection_is_refused(api: APIClient, query: dict[str, str]) 
     response = api.get(URL, query)
     assert response.status_code == 400
     assert set(response.json()["errors"]) == set(query)
+
+
+CHANGES = f"{URL}changes/"
+
+
+def test_the_changes_worth_most_say_whom_to_ask(api: APIClient, lab: list[float]) -> None:
+    body = api.get(CHANGES).json()
+
+    assert body["usd_per_year"] == pytest.approx(lab[1])
+    (change,) = body["results"]
+    assert (change["owner"], change["change"]) == ("alan", "batch 16 to 128")
+    assert (change["model"], change["gpu"]) == ("bert", "NVIDIA A10")
+    assert change["mentioned"] is None
+
+
+def test_a_change_is_mentioned_once_a_week(api: APIClient, lab: list[float]) -> None:
+    (change,) = api.get(CHANGES).json()["results"]
+    address = f"/api/v1/analyses/{change['analysis']}/mention/"
+    made = api.post(address)
+
+    assert made.status_code == 201
+    assert made.json()["by"] == "grace"
+    assert made.json()["usd_per_year"] == pytest.approx(lab[1])
+    assert api.get(CHANGES).json()["results"][0]["mentioned"]["by"] == "grace"
+    again = api.post(address)
+    assert again.status_code == 409
+    assert "was mentioned in the last 7 days" in again.json()["detail"]
+
+
+def test_ones_own_and_adopted_analyses_cannot_be_mentioned(api: APIClient, member: User) -> None:
+    own = make_analysis(member, Status.SUCCEEDED)
+    theirs = make_analysis(
+        make_user("alan"), Status.SUCCEEDED, request=make_request(precision="tf32")
+    )
+    services.adopt(theirs, theirs.owner)
+
+    for analysis in (own, theirs):
+        assert api.post(f"/api/v1/analyses/{analysis.pk}/mention/").status_code == 409
+
+
+def test_a_viewer_reads_the_changes_but_mentions_none(lab: list[float]) -> None:
+    api = APIClient()
+    api.force_authenticate(make_viewer("vera"))
+    (change,) = api.get(CHANGES).json()["results"]
+
+    assert api.post(f"/api/v1/analyses/{change['analysis']}/mention/").status_code == 403

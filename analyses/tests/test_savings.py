@@ -19,6 +19,8 @@ from analyses.tests.factories import make_analysis, make_request, make_result, m
 from engine.errors import InvalidInput
 from engine.result import Source
 
+pytestmark = pytest.mark.database
+
 
 def succeeded(owner: User, usd: float | None, gpu_hours: float = 10.0, **fields: Any) -> Analysis:
     fields = {"usd_per_year": usd, "gpu_hours_per_year": gpu_hours} | fields
@@ -95,10 +97,18 @@ def test_undoing_an_adoption_makes_savings_potential_again(member: User) -> None
     assert (of_lab().realised.usd_per_year, of_lab().potential.usd_per_year) == (0.0, 100.0)
 
 
-def test_the_same_workload_of_two_members_counts_for_each(member: User) -> None:
+def test_the_same_workload_of_two_members_counts_once(member: User) -> None:
     for owner in (member, make_user("alan")):
         succeeded(owner, 10.0)
-    assert of_lab().potential.usd_per_year == 20.0
+    assert of_lab().potential.usd_per_year == 10.0
+    assert by("member") == {("alan",): (0.0, 10.0)}
+
+
+def test_a_shared_workload_counts_for_the_member_who_adopted_it(member: User) -> None:
+    boss = make_user("boss", is_staff=True)
+    services.adopt(succeeded(member, 10.0), boss)
+    succeeded(make_user("alan"), 30.0)
+    assert by("member") == {("boss",): (10.0, 0.0)}
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.FAILED, Status.CANCELLED])
@@ -155,8 +165,8 @@ def test_totals_are_broken_down_by_member_model_gpu_and_month(member: User) -> N
 def test_the_largest_part_comes_first_and_the_newest_month(member: User) -> None:
     march, may = datetime(2026, 3, 31, tzinfo=UTC), datetime(2026, 5, 1, tzinfo=UTC)
     succeeded(make_user("alan"), 5.0, finished_at=may)
-    succeeded(make_user("bob"), 1.0, finished_at=may)
-    succeeded(member, 7.0, finished_at=march)
+    succeeded(make_user("bob"), 1.0, finished_at=may, request=make_request(gpu="t4"))
+    succeeded(member, 7.0, finished_at=march, request=make_request(gpu="l4"))
     assert list(by("member")) == [("grace",), ("alan",), ("bob",)]
     assert list(by("month")) == [(date(2026, 5, 1),), (date(2026, 3, 1),)]
 
@@ -263,7 +273,8 @@ def test_each_total_links_to_its_analyses(page: Client, member: User, dimension:
     other = succeeded(
         make_user("alan"), 7.0, finished_at=march, request=make_request(model="gpt2", gpu="t4")
     )
-    table = html_of(page, f"?by={dimension}").split("<tbody>")[1].split("</tbody>")[0]
+    totals = html_of(page, f"?by={dimension}").split('id="totals-title"')[1]
+    table = totals.split("<tbody>")[1].split("</tbody>")[0]
     behind = []
     for row in table.split("<tr>")[1:]:
         link = row.split('href="')[1].split('"')[0].replace("&amp;", "&")
@@ -284,7 +295,7 @@ def test_a_long_table_is_truncated_and_says_so(
 ) -> None:
     monkeypatch.setattr(savings, "SHOWN_ROWS", 1)
     succeeded(member, 5.0)
-    succeeded(make_user("alan"), 7.0)
+    succeeded(make_user("alan"), 7.0, request=make_request(gpu="t4"))
     assert "Only the first 1 are shown" in html_of(page)
 
 
@@ -299,7 +310,8 @@ def lines(page: Client, name: str, query: str = "") -> list[dict[str, str]]:
 
 def test_the_csv_has_what_the_page_shows(page: Client, member: User) -> None:
     analysis = succeeded(member, 5.0, 2.5)
-    services.adopt(succeeded(make_user("alan"), 7.0), member)
+    alan = make_user("alan")
+    services.adopt(succeeded(alan, 7.0, request=make_request(gpu="t4")), alan)
     grace = {line["member"]: line for line in lines(page, "savings-totals-csv")}["grace"]
     assert (grace["potential_usd_per_year"], grace["realised_usd_per_year"]) == ("5.0", "0.0")
     (line,) = lines(page, "savings-analyses-csv", "?kind=potential")
@@ -313,3 +325,29 @@ def test_the_csv_has_no_formulas_from_members(page: Client) -> None:
     succeeded(make_user("@SUM(1)"), 5.0)
     assert [line["member"] for line in lines(page, "savings-totals-csv")] == ["'@SUM(1)"]
     assert lines(page, "savings-totals-csv", "?member=@SUM(1)")
+
+
+# The report of a month
+
+
+def test_the_report_has_the_savings_of_its_month(page: Client, member: User) -> None:
+    adopted_at = datetime(2026, 3, 1, tzinfo=UTC)
+    succeeded(member, 3650.0, adopted_at=adopted_at, adopted_by=member)
+    address = reverse("analyses:savings-report")
+    report = page.get(f"{address}?month=2026-03").content.decode()
+    assert "Savings in March 2026" in report
+    assert "$300" in report  # thirty days
+    assert "?month=2026-02" in report
+    assert "$0" in page.get(f"{address}?month=2026-02").content.decode()
+    for month in ("soon", "1999-01", "2999-01"):
+        assert page.get(f"{address}?month={month}").status_code == 404
+
+
+def test_an_empty_report_is_a_page_too(page: Client) -> None:
+    assert "$0" in page.get(reverse("analyses:savings-report")).content.decode()
+
+
+def test_the_csv_over_time_ends_with_the_total(page: Client, member: User) -> None:
+    succeeded(member, 365.0, adopted_at=datetime(2026, 3, 1, tzinfo=UTC), adopted_by=member)
+    rows = lines(page, "savings-over-time-csv", "?from=2026-03-01&to=2026-03-11")
+    assert (rows[-1]["by_end_of"], rows[-1]["saved_self_reported_usd"]) == ("2026-03-11", "10.0")

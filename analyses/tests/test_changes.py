@@ -1,0 +1,143 @@
+"""Changes of one line that would save most, and mentioning them to whom they belong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from analyses import changes, services
+from analyses.changes import TooOften, changes_worth_most, mention
+from analyses.jobs import notifications
+from analyses.jobs.one_line import one_line_changes
+from analyses.models import (
+    Analysis,
+    CountedSavings,
+    Mention,
+    Notification,
+    NotificationChoices,
+    Query,
+    QueryKind,
+    QueryStatus,
+    Status,
+)
+from analyses.notifications import channels
+from analyses.notifications.message import Message
+from analyses.queries import plan_request
+from analyses.tests.factories import make_analysis, make_request, make_user, make_viewer
+from memorymark_site.accounts.models import Action, AuditEntry
+
+
+@pytest.fixture
+def theirs(member: User) -> Analysis:
+    return make_analysis(make_user("alan"), Status.SUCCEEDED, usd_per_year=100.0)
+
+
+def found() -> changes.Changes:
+    return changes_worth_most(CountedSavings.objects.all())
+
+
+def test_the_largest_changes_are_grouped_by_owner(member: User, theirs: Analysis) -> None:
+    for number, gpu in enumerate(("t4", "l4", "h100", "a100-80gb", "rtx-4090", "l40s")):
+        request = make_request(gpu=gpu)
+        make_analysis(member, Status.SUCCEEDED, request=request, usd_per_year=10.0 + number)
+    shown = found()
+    assert [owner.username for owner, _ in shown.by_owner] == ["alan", "grace"]
+    assert shown.count == 5
+    assert shown.usd_per_year == pytest.approx(100 + 15 + 14 + 13 + 12)
+    assert shown.by_owner[0][1][0].change == "batch 16 to 128"
+
+
+def test_adopted_old_and_worthless_ones_are_left_out(member: User, theirs: Analysis) -> None:
+    services.adopt(theirs, theirs.owner)
+    old = timezone.now() - changes.RECENT - timedelta(days=1)
+    make_analysis(member, Status.SUCCEEDED, request=make_request(gpu="t4"), finished_at=old)
+    make_analysis(member, Status.SUCCEEDED, request=make_request(gpu="l4"), usd_per_year=0.0)
+    assert found().count == 0
+
+
+def test_a_better_rung_of_a_stored_ladder_takes_the_place_of_the_batch(theirs: Analysis) -> None:
+    asked = plan_request(theirs).to_dict()
+    best = [{"moves": ["bf16", "batch 256"], "speedup_low": 50.0}]
+    Query.objects.create(
+        kind=QueryKind.PLAN, request=asked, one_line=best,
+        status=QueryStatus.ANSWERED,
+    )  # fmt: skip
+    (change,) = found().by_owner[0][1]
+    assert change.change == "bf16, batch 256"
+    assert change.gpu_hours_per_year == pytest.approx(8 * 100 * (1 - 1 / 50))
+
+
+def test_only_sure_changes_of_one_line_that_train_the_same_are_kept() -> None:
+    rung = {
+        "moves": ["bf16"], "gpu": "", "effort": "one line", "learning": "numerics",
+        "speedup_low": 1.2,
+    }  # fmt: skip
+    others: tuple[dict[str, object], ...] = (
+        {"effort": "a few lines"}, {"learning": "what is trained"}, {"speedup_low": 0.9},
+        {"speedup_low": None}, {"moves": []}, {"gpu": "h100"},
+    )  # fmt: skip
+    ladder = [rung, *(rung | change for change in others)]
+    assert one_line_changes({"ladder": ladder}) == [{"moves": ["bf16"], "speedup_low": 1.2}]
+    assert one_line_changes({}) == []
+
+
+def test_a_mention_notifies_the_owner_and_is_audited(
+    member: User, theirs: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    NotificationChoices.objects.create(member=theirs.owner, by_email=True)
+    mention(theirs, member)
+    told = Notification.objects.get()
+    sent: list[Message] = []
+    monkeypatch.setattr(channels, "send", lambda message, *_: sent.append(message))
+    assert notifications.deliver(told.pk) is None
+    assert "grace mentions" in sent[0].subject
+    assert "batch 16 to 128 would save $100 per year" in sent[0].text
+    assert sent[0].payload["event"] == "analysis.mentioned"
+    assert AuditEntry.objects.get(action=Action.CHANGE_MENTIONED).actor == member
+
+
+def test_mentions_are_limited(
+    member: User, theirs: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mention(theirs, member)
+    with pytest.raises(TooOften, match="was mentioned"):
+        mention(theirs, make_user("eve"))
+    Mention.objects.update(at=timezone.now() - timedelta(days=8))
+    mention(theirs, member)
+    monkeypatch.setattr(changes, "MENTIONS_PER_DAY", 1)
+    other = make_analysis(theirs.owner, Status.SUCCEEDED, request=make_request(gpu="t4"))
+    with pytest.raises(TooOften, match="24 hours"):
+        mention(other, member)
+
+
+def test_nothing_is_mentioned_where_nothing_is_to_be_saved(member: User, theirs: Analysis) -> None:
+    with pytest.raises(LookupError):
+        mention(theirs, theirs.owner)
+    services.adopt(theirs, theirs.owner)
+    with pytest.raises(LookupError):
+        mention(theirs, member)
+
+
+def test_members_mention_from_the_page_and_the_owner_sees_it(
+    client: Client, member: User, theirs: Analysis
+) -> None:
+    client.force_login(member)
+    page = client.get("/savings/").content.decode()
+    assert "1 change of one line is worth $100 a year: whom to ask" in page
+    assert client.post(f"/{theirs.pk}/mention/").status_code == 302
+    assert "mentioned by grace" in client.get("/savings/").content.decode()
+    client.force_login(theirs.owner)
+    assert "Mentioned to you" in client.get("/notifications/").content.decode()
+
+
+def test_a_viewer_sees_whom_to_ask_but_does_not_mention(client: Client, theirs: Analysis) -> None:
+    client.force_login(make_viewer())
+    page = client.get("/savings/").content.decode()
+    assert "whom to ask" in page
+    assert "/mention/" not in page
+    assert client.post(f"/{theirs.pk}/mention/").status_code == 403
+    assert not Mention.objects.exists()
