@@ -18,10 +18,17 @@ from pytest_django import DjangoAssertNumQueries
 
 from analyses import selectors
 from analyses.models import Analysis, Status
-from analyses.pages.history import columns, labels, views
-from analyses.pages.history import columns as export
+from analyses.pages.history import columns, export, labels, views
 from analyses.pages.history.columns import COLUMNS
-from analyses.tests.factories import make_analysis, make_request, make_result, make_user
+from analyses.tests.factories import (
+    make_analysis,
+    make_lengths,
+    make_request,
+    make_result,
+    make_user,
+)
+
+pytestmark = pytest.mark.database
 
 HTMX = {"HX-Request": "true"}
 URL = "/api/v1/analyses/"
@@ -202,8 +209,8 @@ def test_date_filters_include_whole_days(page: Client, lab: dict[str, Analysis])
     ("query", "message"),
     [
         ({"date_from": "yesterday"}, "Enter a valid date."),
-        ({"status": "asleep"}, "Select a valid choice. asleep"),
-        ({"sort": "beauty"}, "Select a valid choice. beauty"),
+        ({"status": "asleep"}, "Choose one of queued, running, "),
+        ({"sort": "beauty"}, "Choose one of "),
         ({"q": "x" * 201}, "at most 200 characters"),
         ({"q": "\0"}, "Null characters"),
     ],
@@ -332,6 +339,14 @@ def test_csv_and_json_contain_what_is_shown(page: Client, member: User) -> None:
     assert list(in_csv[0]) == list(rows[0])
     assert [row["speedup"] for row in in_csv] == [repr(slow.speedup), repr(fast.speedup)]
     assert in_csv[0]["has_gain"] == "yes"
+
+
+def test_lengths_that_differ_are_shown_and_exported(page: Client, member: User) -> None:
+    make_analysis(member, Status.SUCCEEDED, make_result(lengths=make_lengths()))
+    html = html_of(page, columns=["lengths"])
+    assert 'data-label="Longest row">512<small>35% padding</small>' in html
+    (row,) = csv_rows(page, columns=["lengths"])
+    assert (row["worst_tokens"], row["padding_share"]) == ("512", "0.35")
 
 
 def test_unknown_values_are_empty(page: Client, member: User) -> None:

@@ -1,33 +1,41 @@
-"""The columns of the history: how each sorts, and what exports hold."""
+"""The columns of the history: how each sorts, and what an export holds of it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice
+from typing import Any
 
 from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
 
-from analyses.formatting import gpu_of, model_name
-from analyses.models import Analysis, pushed_from
-from analyses.pages.history.labels import note_of, with_labels
+from analyses.formatting import gpu_name, model_name
+from analyses.models import Analysis
 from engine.fields import Field
 from engine.request import FIELDS
-from memorymark_site.operations import csv_text
 
 Value = str | int | float | bool | list[str] | None
 """A cell of an export, never rounded."""
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True)
 class Cell:
-    """One column of an export; its name has the unit."""
+    """One column of an export.
+
+    Attributes:
+        name: Has the unit.
+        reads: The fields of an analysis that it shows; ``tags`` is the list of their names.
+        value: Makes the cell of these fields' values.
+    """
 
     name: str
-    value: Callable[[Analysis], Value]
+    reads: tuple[str, ...]
+    value: Callable[..., Value] = _itself
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,8 @@ def _time(at: datetime | None) -> str | None:
 
 
 _SORTABLE = {field.name for field in Analysis._meta.get_fields()}
-_GPU = Cell("gpu", gpu_of)
-_PRECISION = Cell("precision", lambda row: row.precision)
+_GPU = Cell("gpu", ("gpu", "measured_gpu"), lambda gpu, measured: measured or gpu_name(gpu))
+_PRECISION = Cell("precision", ("precision",))
 """What an export holds of the settings, which the table shows as chips."""
 
 
@@ -71,7 +79,7 @@ def _setting(described: Field) -> Column:
         name,
         described.label,
         (name,) if name in _SORTABLE else (),
-        (Cell(name, lambda row: row.request.get(name)),),
+        (Cell(name, ("request",), lambda request: request.get(name)),),
         is_number=described.is_number,
         is_usual=False,
         is_setting=True,
@@ -79,12 +87,12 @@ def _setting(described: Field) -> Column:
 
 
 COLUMNS = (
-    Column("id", "#", ("pk",), (Cell("id", lambda row: row.pk),), is_number=True, is_fixed=True),
+    Column("id", "#", ("pk",), (Cell("id", ("pk",)),), is_number=True, is_fixed=True),
     Column(
         "model",
         "Model",
         ("model",),
-        (Cell("model", lambda row: model_name(row.model)),),
+        (Cell("model", ("model",), model_name),),
         is_fixed=True,
     ),
     Column("settings", "Settings", (), (_GPU, _PRECISION)),
@@ -95,8 +103,8 @@ COLUMNS = (
         "Batch",
         ("recommended_batch_size",),
         (
-            Cell("current_batch_size", lambda row: row.current_batch_size),
-            Cell("recommended_batch_size", lambda row: row.recommended_batch_size),
+            Cell("current_batch_size", ("current_batch_size",)),
+            Cell("recommended_batch_size", ("recommended_batch_size",)),
         ),
         note="current → recommended",
         is_number=True,
@@ -105,7 +113,19 @@ COLUMNS = (
         "largest",
         "Largest batch",
         ("largest_batch_size",),
-        (Cell("largest_batch_size", lambda row: row.largest_batch_size),),
+        (Cell("largest_batch_size", ("largest_batch_size",)),),
+        is_number=True,
+        is_usual=False,
+    ),
+    Column(
+        "longest",
+        "Longest text",
+        (),
+        (
+            Cell("goal", ("goal",)),
+            Cell("longest_tokens", ("longest_tokens",)),
+        ),
+        note="tokens that fit",
         is_number=True,
         is_usual=False,
     ),
@@ -113,48 +133,58 @@ COLUMNS = (
         "speedup",
         "Speedup",
         ("speedup",),
-        (Cell("speedup", lambda row: row.speedup), Cell("has_gain", lambda row: row.has_gain)),
+        (Cell("speedup", ("speedup",)), Cell("has_gain", ("has_gain",))),
         is_number=True,
+    ),
+    Column(
+        "lengths",
+        "Longest row",
+        (),
+        (
+            Cell("worst_tokens", ("worst_tokens",)),
+            Cell("padding_share", ("padding",)),
+        ),
+        note="tokens; share of padding",
+        is_number=True,
+        is_usual=False,
     ),
     Column(
         "savings",
         "Savings per year",
         ("usd_per_year",),
-        (Cell("savings_usd_per_year_at_assumed_prices", lambda row: row.usd_per_year),),
+        (Cell("savings_usd_per_year_at_assumed_prices", ("usd_per_year",)),),
         note="at assumed prices",
         is_number=True,
     ),
-    Column(
-        "source", "Source", ("source",), (Cell("source", lambda row: row.source),), is_fixed=True
-    ),
-    Column("status", "Status", ("status",), (Cell("status", lambda row: row.status),)),
+    Column("source", "Source", ("source",), (Cell("source", ("source",)),), is_fixed=True),
+    Column("status", "Status", ("status",), (Cell("status", ("status",)),)),
     Column(
         "member",
         "Member",
         ("owner__username",),
-        (Cell("member", lambda row: row.owner.get_username()),),
+        (Cell("member", ("owner__username",)),),
     ),
     Column(
         "adopted",
         "Adopted",
         (),
-        (Cell("adopted_at", lambda row: _time(row.adopted_at)),),
+        (Cell("adopted_at", ("adopted_at",), _time),),
         is_usual=False,
     ),
     Column(
         "pushed",
         "Imported from",
         (),
-        (Cell("pushed_from", lambda row: pushed_from(row)),),
+        (Cell("pushed_from", ("push__host",)),),
         is_usual=False,
     ),
-    Column("tags", "Tags", (), (Cell("tags", lambda row: [tag.name for tag in row.tags.all()]),)),
-    Column("note", "Note", (), (Cell("note", note_of),), is_usual=False),
+    Column("tags", "Tags", (), (Cell("tags", ("tags",)),)),
+    Column("note", "Note", (), (Cell("note", ("note__text",)),), is_usual=False),
     Column(
         "when",
         "When",
         ("queued_at",),
-        (Cell("queued_at", lambda row: _time(row.queued_at)),),
+        (Cell("queued_at", ("queued_at",), _time),),
     ),
 )
 
@@ -193,57 +223,3 @@ def in_order(analyses: QuerySet[Analysis], sort: str) -> QuerySet[Analysis]:
 def _by(field: str, falls: bool) -> OrderBy:
     last = True if field in _EMPTY_WITHOUT_ANSWER else None
     return F(field).desc(nulls_last=last) if falls else F(field).asc(nulls_last=last)
-
-
-CHUNK = 200
-"""Rows read at a time, so that a long export starts at once and is never whole in memory."""
-
-
-def csv_of(analyses: QuerySet[Analysis], columns: Iterable[Column]) -> Iterator[str]:
-    """A header line, then one line per analysis."""
-    cells = _cells(columns)
-    names: list[list[csv_text.Cell]] = [[cell.name for cell in cells]]
-    values = ([_plain(cell.value(row)) for cell in cells] for row in _rows(analyses))
-    return csv_text.csv_lines(chain(names, values))
-
-
-def json_of(analyses: QuerySet[Analysis], columns: Iterable[Column]) -> Iterator[str]:
-    """A JSON array with an object per analysis."""
-    cells = _cells(columns)
-    before = "[\n"
-    for row in _rows(analyses):
-        yield before + json.dumps({cell.name: cell.value(row) for cell in cells})
-        before = ",\n"
-    yield "[]\n" if before == "[\n" else "\n]\n"
-
-
-def _cells(columns: Iterable[Column]) -> Sequence[Cell]:
-    """Each cell once: two columns may show the same setting."""
-    return list({cell.name: cell for column in columns for cell in column.cells}.values())
-
-
-def _rows(analyses: QuerySet[Analysis]) -> Iterator[Analysis]:
-    """First the ids, from an index alone, so that no database sorts or copies the long rows."""
-    ids = _ids(analyses)
-    rows = with_labels(Analysis.objects.all()).defer("result")
-    while chunk := list(islice(ids, CHUNK)):
-        found = rows.in_bulk(chunk)
-        yield from (found[pk] for pk in chunk if pk in found)
-
-
-def _ids(analyses: QuerySet[Analysis]) -> Iterator[int]:
-    """Each id once; the first chunk by itself, since PostgreSQL finds all before it sends any.
-
-    (Its cursor outlives the transaction, so none stays open for the length of a download.)
-    """
-    ids = analyses.values_list("pk", flat=True)
-    first = list(ids[:CHUNK])
-    yield from first
-    if len(first) == CHUNK:
-        yield from ids.exclude(pk__in=first).iterator(chunk_size=CHUNK)
-
-
-def _plain(value: Value) -> csv_text.Cell:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else value

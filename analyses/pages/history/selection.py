@@ -17,8 +17,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
 from analyses.pages.access import MemberRequest
+from analyses.pages.history.address import query_of
 from analyses.pages.history.labels import TAGGINGS, TagsField, add_tags, remove_tags
-from analyses.pages.history.views import query_of
 from analyses.permissions import may_change
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to

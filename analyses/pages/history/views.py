@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict, StreamingHttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -21,18 +22,21 @@ from django_htmx.http import push_url
 
 from analyses.models import Analysis, SavedView
 from analyses.pages.access import MemberRequest
-from analyses.pages.history.columns import COLUMNS, Column, csv_of, json_of, shown
-from analyses.pages.history.filters import HistoryFilter, offer_choices
+from analyses.pages.history.address import Search, query_of, with_one_search
+from analyses.pages.history.columns import COLUMNS, Column, shown
+from analyses.pages.history.export import csv_of, json_of
+from analyses.pages.history.filters import HistoryFilter, offer_choices, offered
 from analyses.pages.history.labels import with_labels
+from analyses.pages.history.search import suggestions
+from analyses.pages.history.selection import BadSelection, ids_from
 from analyses.permissions import may_delete_view, may_see_lab
 from analyses.selectors import Count, count_of, visible_to
+from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 25
 LAST_PAGE = 1_000_000
 
 Writer = Callable[[QuerySet[Analysis], Iterable[Column]], Iterator[str]]
-
-_USUAL = [column.key for column in COLUMNS if column.is_usual and not column.is_fixed]
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class Page:
     count: Count
 
     @property
+    def ids(self) -> list[int]:
+        return [row.pk for row in self.rows]
+
+    @property
     def version(self) -> str:
         """Changes whenever the browser has to be sent the rows again."""
         return "-".join(f"{row.pk}{row.status}" for row in self.rows)
@@ -75,20 +83,22 @@ class SaveViewForm(forms.Form):
 @vary_on_headers("HX-Request", "HX-Target")
 def history(request: MemberRequest) -> HttpResponse:
     """The page; for htmx its results, its rows, or 204 where the rows have not changed."""
-    filters = _filters(request)
-    page = page_of(_found(filters), page_number(request.GET.get("page", "")))
+    given = with_one_search(request.GET)
+    filters = HistoryFilter(given, queryset=visible_to(request.user))
+    page = page_of(_found(filters), page_number(given.get("page", "")))
     is_polling = request.htmx and "seen" in request.GET
     if is_polling and request.GET["seen"] == page.version:
         return HttpResponse(status=204)
-    query = query_of(request.GET)
+    query = query_of(given)
     columns = columns_of(filters)
-    context = {
+    context: dict[str, Any] = {
         "page": page,
         "columns": columns,
         "shown": {column.key for column in columns},
         "query": query,
         "version": page.version,
         "refresh": any(not row.is_final for row in page.rows),
+        "ticked": ticked_in(given),
         "nav": "list",
     }
     if is_polling:
@@ -96,15 +106,15 @@ def history(request: MemberRequest) -> HttpResponse:
     context["saved_views"] = [
         (view, may_delete_view(request.user, view)) for view in views_of(request.user)
     ]
-    context["heads"] = heads(request.GET, columns)
+    context["heads"] = heads(given, columns)
+    context |= {"search": Search.of(given), "form": filters.form}
     if request.htmx.target == "results":
-        response = render(request, "history/_results.html", context)
+        response = render(request, "history/_results.html", context | {"is_update": True})
         return push_url(response, f"{request.path}?{query}" if query else request.path)
     offer_choices(filters.form)
-    context["form"] = filters.form
+    context["suggestions"] = suggestions(offered(filters.form))
     context["choosable"] = [column for column in COLUMNS if not column.is_fixed]
     context["is_empty_lab"] = not (page.rows or query or visible_to(request.user).exists())
-    context["is_filtered"] = bool(query_of(request.GET, sort="", columns=""))
     return render(request, "history/list.html", context)
 
 
@@ -181,6 +191,13 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
     )
 
 
+def ticked_in(given: QueryDict) -> list[int]:
+    """The analyses that an address ticks, as a link to choose more does; none if it is wrong."""
+    with suppress(BadSelection):
+        return ids_from(given.get("tick", ""))
+    return []
+
+
 def page_number(text: str) -> int:
     """The page number in an address; 1 where it is none."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
@@ -189,24 +206,6 @@ def page_number(text: str) -> int:
 
 def columns_of(filters: HistoryFilter) -> list[Column]:
     return shown(filters.form.cleaned_data.get("columns", []) if filters.form.is_valid() else [])
-
-
-def query_of(given: QueryDict, **changes: str | int) -> str:
-    """The filters, sorting and columns of an address as one canonical query string.
-
-    Args:
-        given: The fields of the address; all others, such as the page, are left out, and so are
-            empty ones and the usual columns.
-        changes: Fields to set, or to leave out where empty.
-    """
-    fields: dict[str, list[str]] = {
-        name: [value for value in given.getlist(name) if value]
-        for name in HistoryFilter.base_filters
-    }
-    if sorted(fields["columns"]) == sorted(_USUAL):
-        fields["columns"] = []
-    fields |= {name: [str(value)] if value else [] for name, value in changes.items()}
-    return urlencode({name: values for name, values in fields.items() if values}, doseq=True)
 
 
 def heads(given: QueryDict, columns: list[Column]) -> list[Head]:
@@ -224,18 +223,11 @@ def _head(given: QueryDict, column: Column, sort: str) -> Head:
 
 
 def _export(request: MemberRequest, write: Writer, kind: str, ending: str) -> HttpResponseBase:
-    filters = _filters(request)
+    filters = HistoryFilter(request.GET, queryset=visible_to(request.user))
     if not filters.form.is_valid():
         return HttpResponse(filters.form.errors.as_text(), status=400, content_type="text/plain")
     pieces = write(filters.qs, columns_of(filters))
-    disposition = f'attachment; filename="analyses.{ending}"'
-    return StreamingHttpResponse(
-        pieces, content_type=kind, headers={"Content-Disposition": disposition}
-    )
-
-
-def _filters(request: MemberRequest) -> HistoryFilter:
-    return HistoryFilter(request.GET, queryset=visible_to(request.user))
+    return download(pieces, kind=kind, name=f"analyses.{ending}")
 
 
 def _found(filters: HistoryFilter) -> QuerySet[Analysis]:

@@ -1,0 +1,158 @@
+"""What the terms of a search find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime, time
+from functools import reduce
+from operator import or_
+
+from django import forms
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from analyses.formatting import model_name
+from analyses.models import Analysis, Note, Status
+from analyses.pages.history import in_use
+from analyses.pages.history.labels import TAGGINGS
+from analyses.pages.history.terms import (
+    PERIODS,
+    Key,
+    Switch,
+    Term,
+    UnknownTerm,
+    days_of,
+    parse,
+)
+
+NOTHING = Q(pk__in=[])
+
+
+class SearchField(forms.CharField):
+    """A text of terms."""
+
+    def validate(self, value: str) -> None:
+        """Refuse terms that cannot be understood, with what can be."""
+        super().validate(value)
+        try:
+            terms = parse(value)
+        except UnknownTerm as error:
+            raise ValidationError(str(error)) from error
+        unknown = {term.value for term in terms if term.key is Key.STATUS} - set(Status.values)
+        if unknown:
+            known = ", ".join(Status.values)
+            raise ValidationError(f"There is no status “{unknown.pop()}”. Use {known}.")
+
+
+def suggestions(values: Mapping[Key, Iterable[str]]) -> list[str]:
+    """Terms for the browser to complete.
+
+    Args:
+        values: Those that find something in this lab.
+    """
+    terms = (Term(key, one, " " in one) for key, found in values.items() for one in found)
+    return [*map(str, terms), *Switch, *PERIODS]
+
+
+def matching(analyses: QuerySet[Analysis], text: str) -> QuerySet[Analysis]:
+    """Those that match every term.
+
+    Raises:
+        UnknownTerm: A term cannot be understood.
+    """
+    for term in parse(text):
+        found = _condition(term)
+        analyses = analyses.filter(~found if term.is_without else found)
+    return analyses
+
+
+def since(day: date) -> Q:
+    """Those submitted on that day (UTC) or later."""
+    return Q(queued_at__gte=datetime.combine(day, time.min, UTC))
+
+
+def until(day: date) -> Q:
+    """Those submitted on that day (UTC) or earlier."""
+    return Q(queued_at__lte=datetime.combine(day, time.max, UTC))
+
+
+def _condition(term: Term) -> Q:
+    if term.is_period:
+        first, last = days_of(term.value, timezone.now().date())
+        return since(first) & until(last)
+    if term.switch:
+        return _SWITCHES[term.switch]
+    return (_FINDERS[term.key] if term.key else _with_word)(term.value)
+
+
+_SWITCHES = {
+    Switch.ADOPTED: Q(adopted_at__isnull=False),
+    Switch.IMPORTED: Q(push__isnull=False),
+    Switch.GAIN: Q(has_gain=True),
+}
+
+
+def _with_word(word: str) -> Q:
+    """Where a word occurs; places without it are left out, so that the database scans less."""
+    tagged = TAGGINGS.filter(tag__name__icontains=word)
+    noted = Note.objects.filter(text__icontains=word)
+    places = [_with_model(word), _with_member(word), _with_gpu(word)]
+    places += [Q(pk__in=rows.values("analysis")) for rows in (tagged, noted) if rows.exists()]
+    number = word.removeprefix("#")
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        places.append(Q(pk=int(number)))
+    return _any_of(place for place in places if place != NOTHING)
+
+
+def _with_model(word: str) -> Q:
+    models = [one for one in in_use.models() if word in f"{one} {model_name(one)}".lower()]
+    return Q(model__in=models) if models else NOTHING
+
+
+def _with_member(word: str) -> Q:
+    members = list(User.objects.filter(username__icontains=word).values_list("pk", flat=True))
+    return Q(owner__in=members) if members else NOTHING
+
+
+def _with_gpu(word: str) -> Q:
+    return _any_of(
+        Q(gpu=gpu, measured_gpu=measured)
+        for gpu, measured in in_use.gpus()
+        if word == gpu or word in in_use.gpu_title(gpu, measured).lower()
+    )
+
+
+def _any_of(places: Iterable[Q]) -> Q:
+    return reduce(or_, places, NOTHING)
+
+
+def _with_precision(word: str) -> Q:
+    return Q(precision__in=[name for name in in_use.precisions() if word in name])
+
+
+def _with_software(word: str) -> Q:
+    return Q(software__in=[name for name in in_use.software() if word in name])
+
+
+def _with_tag(word: str) -> Q:
+    return Q(pk__in=TAGGINGS.filter(tag__name__icontains=word).values("analysis"))
+
+
+def _with_note(word: str) -> Q:
+    return Q(pk__in=Note.objects.filter(text__icontains=word).values("analysis"))
+
+
+_FINDERS: dict[Key, Callable[[str], Q]] = {
+    Key.MODEL: _with_model,
+    Key.MEMBER: _with_member,
+    Key.GPU: _with_gpu,
+    Key.STATUS: lambda word: Q(status=word),
+    Key.PRECISION: _with_precision,
+    Key.SOFTWARE: _with_software,
+    Key.TAG: _with_tag,
+    Key.NOTE: _with_note,
+    Key.AFTER: lambda word: ~until(date.fromisoformat(word)),
+    Key.BEFORE: lambda word: ~since(date.fromisoformat(word)),
+}

@@ -1,0 +1,144 @@
+"""The terms of a search, such as ``model:vit member:maria adopted last-month``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from enum import StrEnum
+
+PERIODS = (
+    "today", "yesterday", "last-7-days", "last-30-days", "this-week", "last-week", "this-month",
+    "last-month", "this-quarter", "last-quarter", "this-year", "last-year",
+)  # fmt: skip
+"""Words for the days on which an analysis was submitted."""
+
+
+class Key(StrEnum):
+    """What a term looks at; the value follows a colon."""
+
+    MODEL = "model"
+    MEMBER = "member"
+    GPU = "gpu"
+    STATUS = "status"
+    PRECISION = "precision"
+    SOFTWARE = "software"
+    TAG = "tag"
+    NOTE = "note"
+    AFTER = "after"
+    BEFORE = "before"
+
+
+class Switch(StrEnum):
+    """Words that stand for what an analysis is."""
+
+    ADOPTED = "adopted"
+    IMPORTED = "imported"
+    GAIN = "gain"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of a search.
+
+    Attributes:
+        key: What it looks at; ``None`` for a plain word, a switch or a period.
+        value: In lower case.
+        is_quoted: Whether its value is just a word, even if it is spelled like a switch.
+        is_without: Whether it leaves out what it finds, as in ``-adopted``.
+    """
+
+    key: Key | None
+    value: str
+    is_quoted: bool = False
+    is_without: bool = False
+
+    @property
+    def switch(self) -> Switch | None:
+        is_one = self.key is None and not self.is_quoted and self.value in list(Switch)
+        return Switch(self.value) if is_one else None
+
+    @property
+    def is_period(self) -> bool:
+        return self.key is None and not self.is_quoted and self.value in PERIODS
+
+    def __str__(self) -> str:
+        """The term as it is typed."""
+        value = f'"{self.value}"' if self.is_quoted else self.value
+        return f"{'-' if self.is_without else ''}{f'{self.key}:' if self.key else ''}{value}"
+
+
+class UnknownTerm(ValueError):
+    """A term cannot be understood; the message says what can be."""
+
+
+_TERM = re.compile(r'(?P<minus>-?)(?:(?P<key>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<plain>\S*))')
+
+
+def parse(text: str) -> list[Term]:
+    """The terms of a text, each once.
+
+    Raises:
+        UnknownTerm: It names something that is not searched, or a day that does not exist.
+    """
+    terms = (_term(match) for match in _TERM.finditer(text.lower()) if match[0].strip("-"))
+    return list(dict.fromkeys(terms))
+
+
+def joined(terms: Iterable[Term]) -> str:
+    """The text of several terms; :func:`parse` gives them back."""
+    return " ".join(map(str, terms))
+
+
+def days_of(period: str, today: date) -> tuple[date, date]:
+    """The first and the last day of one of :data:`PERIODS`; weeks begin on Monday."""
+    if period == "today":
+        return today, today
+    if period == "yesterday":
+        return (yesterday := today - timedelta(days=1)), yesterday
+    which, unit, *is_span = period.split("-")
+    if is_span:  # last-7-days
+        return today - timedelta(days=int(unit) - 1), today
+    first = _first_day(unit, today)
+    if which == "this":
+        return first, today
+    last = first - timedelta(days=1)
+    return _first_day(unit, last), last
+
+
+def _first_day(unit: str, day: date) -> date:
+    match unit:
+        case "week":
+            return day - timedelta(days=day.weekday())
+        case "month":
+            return day.replace(day=1)
+        case "quarter":
+            return day.replace(month=day.month - (day.month - 1) % 3, day=1)
+        case _:
+            return day.replace(month=1, day=1)
+
+
+def _term(match: re.Match[str]) -> Term:
+    is_quoted = match["quoted"] is not None
+    value = (match["quoted"] or "") if is_quoted else match["plain"]
+    term = Term(None, value, is_quoted, is_without=bool(match["minus"]))
+    if match["key"] is None:
+        return term
+    if match["key"] not in list(Key):
+        raise UnknownTerm(
+            f"“{match['key']}:” is not searched. Use {', '.join(Key)}, or put the words in quotes."
+        )
+    if not value:
+        raise UnknownTerm(f"Enter a value after “{match['key']}:”.")
+    key = Key(match["key"])
+    if key in (Key.AFTER, Key.BEFORE):
+        _check_day(key, value)
+    return replace(term, key=key, is_quoted=is_quoted and " " in value)
+
+
+def _check_day(key: Key, value: str) -> None:
+    try:
+        date.fromisoformat(value)
+    except ValueError:
+        raise UnknownTerm(f"Enter a day as in {key}:2026-03-31.") from None
