@@ -34,6 +34,7 @@ def test_two_analyses_side_by_side(api: APIClient, two: list[Analysis]) -> None:
     body = api.get(URL, {"ids": f"{one.pk},{other.pk}", "base": str(other.pk)}).json()
 
     assert body["base"] == other.pk
+    assert "cheaper per sample than" in body["verdict"]
     assert [(column["id"], column["label"]) for column in body["analyses"]] == [
         (one.pk, "NVIDIA A10"),
         (other.pk, GPUS["h100"].display_name),
@@ -50,6 +51,11 @@ def test_two_analyses_side_by_side(api: APIClient, two: list[Analysis]) -> None:
     assert _row(body, "device_used_bytes")["unit"] == "bytes"
     settings = {row["label"]: [cell["text"] for cell in row["cells"]] for row in body["asked"]}
     assert settings["Model"] == ["BERT base", "BERT base"]
+
+
+def test_the_best_of_a_row_is_marked(api: APIClient, two: list[Analysis]) -> None:
+    body = api.get(URL, {"ids": ",".join(str(one.pk) for one in two)}).json()
+    assert [cell["best"] for cell in _row(body, "largest_batch_size")["cells"]] == ["", "best"]
 
 
 def test_equal_rows_can_be_left_out(api: APIClient, two: list[Analysis]) -> None:

@@ -1,26 +1,32 @@
-"""The charts of a comparison: curves over batch size, and bars for a slide.
-
-The bars are an SVG of our own, so that they can be downloaded without JavaScript. It has attributes
-only, since the content security policy allows no style sheet in it, and it is light in every
-theme, as most slides are.
-"""
+"""The charts of a comparison: memory and speed over batch size, and cost against speed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from dataclasses import replace
+from html import escape
 
 from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
-from analyses.formatting import significant, whole
-from analyses.pages.compare.columns import Column, title_of
+from analyses.pages.compare.colours import colour, dash
+from analyses.pages.compare.columns import Column
+from analyses.pages.compare.figures import FIGURE, Cell
 from engine.gpus import GIB
-from engine.result import AnalysisResult, Source, Trial
+from engine.result import AnalysisResult, Trial
 
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-_COLOURS = 5
 _MANY_TIMES = 6
-"""From this ratio between the largest batches on, the batch axis is logarithmic."""
+"""From this ratio between its values on, an axis is logarithmic."""
+
+_FEWEST_DOTS = 2
+
+
+_UNNAMED: PlotlyDict = {"showlegend": False, "hoverinfo": "skip", "hovertemplate": None}
+"""A mark on a line, which the line's own tooltip tells of."""
+
+_SPIKE: PlotlyDict = {
+    "spikecolor": "var(--muted)",
+    "spikethickness": 1,
+    "spikedash": "solid",
+}
 
 
 def memory_chart(columns: Sequence[Column]) -> PlotlyDict:
@@ -48,8 +54,8 @@ def speed_chart(columns: Sequence[Column]) -> PlotlyDict:
         at = column.recommended
         if at and at.samples_per_second:
             marked = _trace(column, number, [(at.batch_size, at.samples_per_second)], "samples/s")
-            diamond = {"color": _colour(number), "size": 11, "symbol": "diamond"}
-            traces.append(marked | {"mode": "markers", "marker": diamond, "showlegend": False})
+            diamond = {"color": colour(number), "size": 11, "symbol": "diamond"}
+            traces.append(marked | {"mode": "markers", "marker": diamond} | _UNNAMED)
     return {
         "data": [trace for trace in traces if trace["x"]],
         "layout": _layout(shown, "Samples/s"),
@@ -57,12 +63,8 @@ def speed_chart(columns: Sequence[Column]) -> PlotlyDict:
 
 
 def _with_result(columns: Sequence[Column]) -> list[tuple[int, Column, list[Trial]]]:
-    """The columns with a result: their number, which sets their colour, and their points."""
-    return [
-        (number, column, _points(column.result))
-        for number, column in enumerate(columns)
-        if column.result
-    ]
+    """The columns with a result: their place, which sets their colour, and their points."""
+    return [(column.place, column, _points(column.result)) for column in columns if column.result]
 
 
 def _limits(shown: Sequence[tuple[int, Column, list[Trial]]]) -> dict[int, str]:
@@ -87,29 +89,23 @@ def _memory_gib(trial: Trial) -> float | None:
     return None if used is None else round(used / GIB, 4)
 
 
-def _colour(number: int) -> str:
-    return f"var(--series-{number % _COLOURS})"
-
-
 def _trace(
     column: Column, number: int, points: Sequence[tuple[int, float]], unit: str
 ) -> PlotlyDict:
-    decimals = ",.2f" if unit == "GiB" else ",.3~s"
-    source = column.result.source if column.result else ""
+    decimals = ",.2f" if unit == "GiB" else ",.3~r"
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": f"{column.label} ({source})",
+        "name": column.label,
         "legendgroup": str(column.pk),
         "x": [batch for batch, _ in points],
         "y": [y for _, y in points],
         "line": {
-            "color": _colour(number),
+            "color": colour(number),
             "width": 2,
-            "dash": _DASHES[number // _COLOURS * 2 % len(_DASHES)],
+            "dash": dash(number),
         },
-        "hovertemplate": f"batch %{{x:,}}: %{{y:{decimals}}} {unit}"
-        f"<extra>{column.label}, {source}</extra>",
+        "hovertemplate": f"%{{y:{decimals}}} {unit} at batch %{{x:,}}",
     }
 
 
@@ -121,153 +117,82 @@ def _layout(shown: Sequence[tuple[int, Column, list[Trial]]], title: str) -> Plo
         batch_axis |= {"type": "log", "dtick": "D2", "title": {"text": "Batch size, log scale"}}
     return plain_layout(height=420) | {
         "showlegend": True,
-        "xaxis": batch_axis,
+        "hovermode": "x unified",
+        "hoverdistance": -1,
+        "xaxis": batch_axis | _SPIKE,
         "yaxis": axis(title, ",~g"),
     }
 
 
-WIDTH = 1280
-_MARGIN = 48
-_LABELS = 330
-_TOP = 148
-_ROW = 46
-_BAR = 24
-_BOTTOM = 62
-_GAP = 40
-_VALUE = 150
-"""Room to the right of the longest bar for its number, in the SVG's units."""
+def cost_chart(columns: Sequence[Column]) -> PlotlyDict | None:
+    """What a million tokens or samples cost against their speed, with the ranges of both.
 
-_LONGEST_LABEL = 34
-_FONT = "Inter, Helvetica, Arial, sans-serif"
-_TEXT, _MUTED, _EDGE = "#161817", "#5e6562", "#dfe1e0"
-_BASE, _OTHER = "#8f9592", "#009a56"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar; ``value`` is ``None`` where it is not known."""
-
-    value: float | None
-    text: str
-    source: Source | None
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One of the two charts."""
-
-    title: str
-    bars: list[Bar]
-
-
-def bars_svg(columns: Sequence[Column], base: int | None) -> str:
-    """The picture.
-
-    Args:
-        columns: One bar per column in each panel, from top to bottom.
-        base: The analysis whose bars are grey; the others are green.
+    Tokens where all analyses have them, so that lengths compare; ``None`` with fewer than two dots.
     """
-    panels = [
-        Panel("Samples per second at the recommended batch", [_speed(c) for c in columns]),
-        Panel("Largest batch that fits", [_largest(c) for c in columns]),
-    ]
-    height = _TOP + _ROW * len(columns) + _BOTTOM
-    title = title_of(columns)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" font-family={quoteattr(_FONT)} role="img" '
-        f"aria-label={quoteattr(bars_description(columns))}>",
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        _text(_MARGIN, 62, title, size=30, weight=650),
-    ]
-    for number, column in enumerate(columns):
-        label = column.label
-        if len(label) > _LONGEST_LABEL:
-            label = f"{label[: _LONGEST_LABEL - 1]}…"
-        parts.append(_text(_MARGIN, _middle(number) + 6, label, size=17))
-    width = (WIDTH - 2 * _MARGIN - _LABELS - _GAP) // 2
-    for place, panel in enumerate(panels):
-        left = _MARGIN + _LABELS + place * (width + _GAP)
-        is_base = [column.pk == base for column in columns]
-        parts += _panel(panel, left, width, is_base)
-    parts.append(_text(_MARGIN, height - 26, _footer(panels), size=14, fill=_MUTED))
-    return "\n".join([*parts, "</svg>"])
-
-
-def bars_description(columns: Sequence[Column]) -> str:
-    """The picture as text."""
-    parts = []
-    for column in columns:
-        speed, largest = _speed(column), _largest(column)
-        parts.append(
-            f"{column.label}: {speed.text} samples per second, largest batch {largest.text}"
-        )
-    return f"{title_of(columns)}. {'; '.join(parts)}."
-
-
-def _panel(panel: Panel, left: int, width: int, is_base: Sequence[bool]) -> list[str]:
-    longest = max((bar.value or 0 for bar in panel.bars), default=0)
-    parts = [
-        _text(left, _TOP - 28, panel.title, size=16, weight=600),
-        f'<line x1="{left}" y1="{_TOP - 10}" x2="{left}" '
-        f'y2="{_TOP + _ROW * len(panel.bars) - 6}" stroke="{_EDGE}" stroke-width="1"/>',
-    ]
-    for number, bar in enumerate(panel.bars):
-        length = (width - _VALUE) * (bar.value or 0) / longest if longest else 0
-        colour = _BASE if is_base[number] else _OTHER
-        middle = _middle(number)
-        parts.append(
-            f'<rect x="{left}" y="{middle - _BAR // 2}" width="{length:.1f}" height="{_BAR}" '
-            f'fill="{colour}"/>'
-        )
-        parts.append(_figure(round(left + length + 10), middle + 6, bar))
-    return parts
-
-
-def _middle(number: int) -> int:
-    return _TOP + _ROW * number + _ROW // 2 - 8
-
-
-def _figure(x: int, y: int, bar: Bar) -> str:
-    """The number at the end of a bar, with its source."""
-    source = f'<tspan dx="8" font-size="13" font-weight="400" fill="{_MUTED}">{bar.source}</tspan>'
-    return (
-        f'<text x="{x}" y="{y}" font-size="17" font-weight="600" fill="{_TEXT}">'
-        f"{escape(bar.text)}{source if bar.source else ''}</text>"
-    )
-
-
-def _text(x: int, y: int, text: str, *, size: int, weight: int = 400, fill: str = _TEXT) -> str:
-    return (
-        f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{fill}">'
-        f"{escape(text)}</text>"
-    )
-
-
-def _unknown(column: Column) -> Bar:
-    return Bar(None, "no answer" if column.result is None else "not known", None)
-
-
-def _speed(column: Column) -> Bar:
-    trial = column.recommended
-    if trial is None or trial.samples_per_second is None:
-        return _unknown(column)
-    return Bar(trial.samples_per_second, significant(trial.samples_per_second), trial.source)
-
-
-def _largest(column: Column) -> Bar:
-    result = column.result
-    if result is None:
-        return _unknown(column)
-    return Bar(result.largest_batch_size, whole(result.largest_batch_size), result.source)
-
-
-def _footer(panels: Sequence[Panel]) -> str:
-    meanings = {
-        Source.PREDICTED: "predicted: computed from a trace of the training step, nothing was run",
-        Source.COMPUTED: "computed: in part by formulas beside a trace, nothing was run",
-        Source.MEASURED: "measured: real training steps on the GPU",
+    costs = [FIGURE["usd_per_million_samples"](column) for column in columns]
+    speeds = [FIGURE["samples_per_second"](column) for column in columns]
+    tokens = [FIGURE["tokens_per_second"](column) for column in columns]
+    known = [number for number, cost in enumerate(costs) if cost.value and speeds[number].value]
+    if len(known) < _FEWEST_DOTS:
+        return None
+    of_tokens = all(tokens[number].value for number in known)
+    unit = "tokens" if of_tokens else "samples"
+    dots = []
+    for number in known:
+        cost, speed = costs[number], speeds[number]
+        if of_tokens:  # a sample of a text is so many tokens, at any speed
+            per_sample = (tokens[number].value or 0) / (speed.value or 1)
+            cost, speed = _scaled(cost, 1 / per_sample), tokens[number]
+        dots.append(_dot(columns[number], columns[number].place, speed, cost, unit))
+    layout = plain_layout(height=420) | {
+        "showlegend": True,
+        "hoverdistance": -1,
+        "xaxis": _spread(f"{unit.capitalize()}/s", [dot["x"][0] for dot in dots], "~s"),
+        "yaxis": _spread(f"USD per million {unit}", [dot["y"][0] for dot in dots], "$,~g"),
     }
-    used = {bar.source for panel in panels for bar in panel.bars}
-    used_meanings = [meaning for source, meaning in meanings.items() if source in used]
-    return " · ".join(["MemoryMark", "grey: the baseline", *used_meanings])
+    return {"data": dots, "layout": layout}
+
+
+def _dot(column: Column, number: int, speed: Cell, cost: Cell, unit: str) -> PlotlyDict:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": column.label,
+        "x": [speed.value],
+        "y": [cost.value],
+        "error_x": _range(speed, number),
+        "error_y": _range(cost, number),
+        "marker": {"color": colour(number), "size": 12},
+        "hovertemplate": f"<b>{escape(column.label)}</b><br>%{{x:,.3~r}} {unit}/s<br>"
+        f"%{{y:$,.3~r}} per million {unit}<extra></extra>",
+    }
+
+
+def _range(cell: Cell, number: int) -> PlotlyDict:
+    """The interval of a number as a thin bar in its colour."""
+    if cell.value is None or cell.low is None or cell.high is None:
+        return {"visible": False}
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [cell.high - cell.value],
+        "arrayminus": [cell.value - cell.low],
+        "color": colour(number),
+        "thickness": 1,
+        "width": 3,
+    }
+
+
+def _scaled(cell: Cell, factor: float) -> Cell:
+    value, low, high = (
+        None if number is None else number * factor for number in (cell.value, cell.low, cell.high)
+    )
+    return replace(cell, value=value, low=low, high=high)
+
+
+def _spread(title: str, values: Sequence[float], tick_format: str) -> PlotlyDict:
+    """An axis, logarithmic where its values are far apart."""
+    made = axis(title, tick_format)
+    if max(values) < _MANY_TIMES * min(values):
+        return made
+    return made | {"type": "log", "dtick": "D2", "title": {"text": f"{title}, log scale"}}

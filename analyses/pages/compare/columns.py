@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import urlencode
 
 from django.http import QueryDict
 from django.urls import reverse
@@ -22,11 +23,13 @@ class Column:
     Attributes:
         label: A few words that tell it apart from the others.
         result: ``None`` while it has no answer, or none that can be read.
+        place: Decides its colour; stays as it is when another analysis is removed.
     """
 
     analysis: Analysis
     label: str
     result: AnalysisResult | None
+    place: int
 
     @property
     def pk(self) -> int:
@@ -44,13 +47,20 @@ class Column:
         return source_at(result, result.recommended_batch_size) if result else None
 
 
-def columns_of(analyses: Sequence[Analysis]) -> list[Column]:
-    """A column for each analysis, in this order."""
+def columns_of(analyses: Sequence[Analysis], places: Sequence[int] = ()) -> list[Column]:
+    """A column for each analysis, in this order; its place is its number if none are given."""
     labels = _labels(analyses)
+    places = places or range(len(analyses))
     return [
-        Column(analysis, label, result_of(analysis))
-        for analysis, label in zip(analyses, labels, strict=True)
+        Column(analysis, label, result_of(analysis), place)
+        for analysis, label, place in zip(analyses, labels, places, strict=True)
     ]
+
+
+def source_of(columns: Sequence[Column]) -> Source | None:
+    """The source that all results have in common; ``None`` where they have several, or none."""
+    used = {column.result.source for column in columns if column.result}
+    return used.pop() if len(used) == 1 else None
 
 
 def title_of(columns: Sequence[Column]) -> str:
@@ -76,12 +86,16 @@ def _labels(analyses: Sequence[Analysis]) -> list[str]:
     ]
 
 
-def _parts(analysis: Analysis) -> list[str]:
-    """Model, GPU, the other chips and the current batch."""
+def parts_of(analysis: Analysis) -> list[str]:
+    """Model, GPU and the other chips."""
     *others, gpu = chips(analysis)
+    return [model_name(analysis.model), gpu, *others]
+
+
+def _parts(analysis: Analysis) -> list[str]:
+    """The same with the current batch."""
     size = analysis.current_batch_size
-    batch = "from no batch" if size is None else f"from batch {size:,}"
-    return [model_name(analysis.model), gpu, *others, batch]
+    return [*parts_of(analysis), "from no batch" if size is None else f"from batch {size:,}"]
 
 
 FEWEST = 2
@@ -98,14 +112,16 @@ class Choice:
 
     Attributes:
         ids: The analyses, in the order of their columns.
+        places: The place of each in the address, where removed ones leave a gap: ``45,,47``.
         base: The baseline; always one of ``ids`` if there are any.
-        only_differences: Whether identical rows are hidden.
+        all_rows: Whether rows that are identical are shown too.
         problems: What is wrong with the address, a sentence each.
     """
 
     ids: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
     base: int | None = None
-    only_differences: bool = False
+    all_rows: bool = False
     problems: tuple[str, ...] = ()
 
     @classmethod
@@ -116,9 +132,12 @@ class Choice:
         send it.
         """
         words = [word.strip() for part in query.getlist("ids") for word in part.split(",")]
-        wanted = list(dict.fromkeys(word for word in words if word))
-        wrong = [word for word in wanted if not _is_id(word)]
-        ids = list(dict.fromkeys(int(word) for word in wanted if _is_id(word)))
+        wrong = [word for word in dict.fromkeys(words) if word and not _is_id(word)]
+        places: dict[int, int] = {}
+        for place, word in enumerate(words):
+            if _is_id(word):
+                places.setdefault(int(word), place)
+        ids = list(places)
         problems = []
         if wrong:
             problems.append(f"Not an analysis number: {', '.join(map(_cut, wrong))}.")
@@ -127,7 +146,15 @@ class Choice:
                 f"You can compare at most {MOST} analyses. Left out: {_listed(ids[MOST:])}."
             )
         base = query.get("base", "").strip()
-        choice = cls(tuple(ids[:MOST]), None, query.get("diff") == "1", tuple(problems))
+        kept = ids[:MOST]
+        has_room = all(places[pk] < MOST for pk in kept)
+        choice = cls(
+            tuple(kept),
+            tuple(places[pk] if has_room else number for number, pk in enumerate(kept)),
+            None,
+            query.get("all") == "1",
+            tuple(problems),
+        )
         return choice.with_base(int(base) if _is_id(base) else None, named=_cut(base))
 
     def of_those_found(self, found: Iterable[int]) -> Choice:
@@ -138,9 +165,7 @@ class Choice:
             return self
         none = "There is no analysis" if len(missing) == 1 else "There are no analyses"
         problems = (*self.problems, f"{none} {_listed(missing)}.")
-        ids = tuple(pk for pk in self.ids if pk in there)
-        base = self.base if self.base in there else next(iter(ids), None)
-        return replace(self, ids=ids, base=base, problems=problems)
+        return replace(self._only(there), problems=problems)
 
     def with_base(self, base: int | None, named: str = "") -> Choice:
         """The choice with another baseline, or with the first analysis if that is none of them."""
@@ -155,14 +180,34 @@ class Choice:
         )
 
     def without(self, pk: int) -> Choice:
-        ids = tuple(other for other in self.ids if other != pk)
-        return replace(self, ids=ids, base=self.base if pk != self.base else next(iter(ids), None))
+        return self._only(set(self.ids) - {pk})
+
+    def _only(self, kept: set[int]) -> Choice:
+        """The choice of those, each at its place."""
+        placed = {pk: at for pk, at in zip(self.ids, self.places, strict=True) if pk in kept}
+        base = self.base if self.base in kept else next(iter(placed), None)
+        return replace(self, ids=tuple(placed), places=tuple(placed.values()), base=base)
 
     def address(self, name: str = "analyses:compare") -> str:
         if not self.ids:
             return reverse(name)
-        query = f"ids={','.join(map(str, self.ids))}&base={self.base}"
-        return f"{reverse(name)}?{query}{'&diff=1' * self.only_differences}"
+        words = [""] * (max(self.places) + 1)
+        for pk, place in zip(self.ids, self.places, strict=True):
+            words[place] = str(pk)
+        query = f"ids={','.join(words)}&base={self.base}"
+        return f"{reverse(name)}?{query}{'&all=1' * self.all_rows}"
+
+
+def history_address(columns: Sequence[Column]) -> str:
+    """The history with the analyses of these columns ticked.
+
+    It shows those of their model, if they have one in common: these are mostly what is compared.
+    """
+    models = {column.analysis.model for column in columns}
+    fields = {"model": models.pop()} if len(models) == 1 else {}
+    if columns:
+        fields["tick"] = ",".join(str(column.pk) for column in columns)
+    return f"{reverse('analyses:list')}{'?' if fields else ''}{urlencode(fields, safe=',')}"
 
 
 def _is_id(word: str) -> bool:

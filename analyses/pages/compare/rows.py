@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from analyses.formatting import (
-    UNKNOWN,
-    gib_with_unit,
-    gpu_of,
-    milliseconds,
-    percent,
-    significant,
-    times,
-    usd,
-    whole,
-)
+from analyses.formatting import UNKNOWN, gpu_of, times
 from analyses.pages.compare.columns import Column
+from analyses.pages.compare.figures import FIGURES, NOTHING, Cell
 from analyses.pages.settings import settings_of
-from analyses.savings.estimate import has_gain, has_probable_gain
-from analyses.stored_result import tokens_in
-from engine.answer.economics import usd_per_million_samples
-from engine.gpus import GPUS
 from engine.models.tasks import SIZES
 from engine.result import Source
 
@@ -29,27 +16,6 @@ _FEW_TIMES = 2
 """From this ratio on, a difference is shown as a multiple instead of a percentage."""
 
 _MINUS = "\N{MINUS SIGN}"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of one analysis.
-
-    Attributes:
-        value: For the difference; ``None`` where there is none.
-        low, high: Its interval, where it has one.
-        delta: The difference from the baseline as text; empty where there is none.
-        tone: Whether the difference is ``better``, ``worse`` or neither (empty).
-    """
-
-    text: str
-    sources: tuple[Source, ...] = ()
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    note: str = ""
-    delta: str = ""
-    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,28 +33,14 @@ class Row:
     unit: str = ""
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of all its numbers where they have them in common, to say them once."""
+        used = {cell.sources for cell in self.cells if cell.sources}
+        return used.pop() if len(used) == 1 else ()
+
+    @property
     def differs(self) -> bool:
         return len({(cell.text, cell.note, cell.sources) for cell in self.cells}) > 1
-
-
-@dataclass(frozen=True)
-class _Figure:
-    """How a row of results is computed.
-
-    Attributes:
-        better: 1 for more, -1 for less, 0 for neither.
-        is_optional: Whether it is left out where no analysis has it.
-    """
-
-    key: str
-    label: str
-    cell: Callable[[Column], Cell]
-    better: int = 0
-    unit: str = ""
-    is_optional: bool = False
-
-
-NOTHING = Cell(UNKNOWN)
 
 
 def setting_rows(columns: Sequence[Column]) -> list[Row]:
@@ -106,26 +58,48 @@ def setting_rows(columns: Sequence[Column]) -> list[Row]:
 def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
     """A row per number of the results, each with its difference from the baseline."""
     baseline = next((column for column in columns if column.pk == base), None)
+    alike = all(same_work(column, columns[0]) for column in columns)
     rows = []
-    for figure in _FIGURES:
+    for figure in FIGURES:
         held_against = figure.cell(baseline) if baseline else NOTHING
         cells = []
         for column in columns:
             cell = figure.cell(column)
             if baseline and column is not baseline:
-                better = figure.better if _same_work(column, baseline) else 0
+                better = figure.better if same_work(column, baseline) else 0
                 cell = _with_delta(cell, held_against, better)
             cells.append(cell)
         if not figure.is_optional or any(cell.value is not None for cell in cells):
+            cells = with_best(cells, figure.better) if alike else cells
             rows.append(Row(figure.label, cells, figure.key, figure.unit))
     return rows
 
 
-def _same_work(one: Column, other: Column) -> bool:
+def same_work(one: Column, other: Column) -> bool:
     """Whether a sample is the same work for both; otherwise neither can be better at it."""
     names = ("model", "config", "task", *SIZES)
     first, second = one.analysis.request, other.analysis.request
     return all(first.get(name) == second.get(name) for name in names)
+
+
+def with_best(cells: list[Cell], better: int) -> list[Cell]:
+    """The cells of a row with the best of them marked, unless all are equal.
+
+    Args:
+        cells: Of one row, whose values are the same work.
+        better: 1 where more is better, -1 where less is, 0 where neither is.
+    """
+    values = {cell.value for cell in cells if cell.value is not None}
+    if not better or len(values) < 2:
+        return cells
+    top = max(values, key=lambda value: better * value)
+    return [
+        replace(cell, best=_sureness(cell, cells)) if cell.value == top else cell for cell in cells
+    ]
+
+
+def _sureness(best: Cell, cells: Iterable[Cell]) -> str:
+    return "probably best" if any(overlap(best, cell) for cell in cells) else "best"
 
 
 def _in_common_order(columns: Iterable[dict[str, str]]) -> list[str]:
@@ -149,9 +123,9 @@ def _with_delta(cell: Cell, base: Cell, better: int) -> Cell:
     direction = better * ((ratio > 1) - (ratio < 1))
     tone = {1: "better", -1: "worse"}.get(direction, "")
     delta = difference(ratio)
-    if _overlap(cell, base):
+    if overlap(cell, base):
         delta, tone = f"{delta}; the ranges overlap", ""
-    return Cell(**vars(cell) | {"delta": delta, "tone": tone})
+    return replace(cell, delta=delta, tone=tone)
 
 
 def difference(ratio: float) -> str:
@@ -164,211 +138,10 @@ def difference(ratio: float) -> str:
     return f"+{change}%" if change > 0 else f"{_MINUS}{-change}%"
 
 
-def _overlap(one: Cell, other: Cell) -> bool:
+def overlap(one: Cell, other: Cell) -> bool:
+    """Whether the intervals of two different values have numbers in common."""
     ends = (one.low, one.high, other.low, other.high)
     low, high, other_low, other_high = ends
     if low is None or high is None or other_low is None or other_high is None:
         return False
     return low <= other_high and other_low <= high and one.value != other.value
-
-
-# The numbers
-
-
-def _largest(column: Column) -> Cell:
-    result = column.result
-    if result is None:
-        return NOTHING
-    note = "" if result.next_batch_size_fails else "the search ended here"
-    return Cell(
-        whole(result.largest_batch_size), (result.source,), result.largest_batch_size, note=note
-    )
-
-
-def _recommended(column: Column) -> Cell:
-    result, source = column.result, column.recommended_source
-    if result is None or source is None:
-        return NOTHING
-    return Cell(whole(result.recommended_batch_size), (source,), result.recommended_batch_size)
-
-
-def _speedup(column: Column) -> Cell:
-    result = column.result
-    if result is None or result.speedup is None:
-        return NOTHING
-    source = result.savings.source if result.savings else result.source
-    if has_probable_gain(result):
-        return Cell(f"probably {times(result.speedup)}", (source,))
-    if not has_gain(result):
-        return Cell("no gain", (source,))
-    return Cell(times(result.speedup), (source,), result.speedup)
-
-
-def _samples_per_second(column: Column) -> Cell:
-    trial = column.recommended
-    speed = trial.samples_per_second if trial else None
-    if trial is None or speed is None:
-        return NOTHING
-    if not (trial.step_seconds and trial.step_seconds_low and trial.step_seconds_high):
-        return Cell(significant(speed), (trial.source,), speed)
-    samples = speed * trial.step_seconds
-    low, high = samples / trial.step_seconds_high, samples / trial.step_seconds_low
-    note = f"{significant(low)}\N{EN DASH}{significant(high)}"
-    return Cell(significant(speed), (trial.source,), speed, low, high, note)
-
-
-def _tokens_per_second(column: Column) -> Cell:
-    samples, tokens = _samples_per_second(column), tokens_in(column.analysis)
-    speed = tokens.per_second(samples.value) if tokens else None
-    if tokens is None or speed is None:
-        return NOTHING
-    low, high = tokens.per_second(samples.low), tokens.per_second(samples.high)
-    ends = "" if low is None else f"{significant(low)}\N{EN DASH}{significant(high)} "
-    return Cell(significant(speed), samples.sources, speed, low, high, f"{ends}{tokens.unit}")
-
-
-def _step_time(column: Column) -> Cell:
-    trial = column.recommended
-    if trial is None or trial.step_seconds is None:
-        return NOTHING
-    return Cell(f"{milliseconds(trial.step_seconds)} ms", (trial.source,), trial.step_seconds)
-
-
-def _memory(name: str) -> Callable[[Column], Cell]:
-    def cell(column: Column) -> Cell:
-        trial = column.recommended
-        size = getattr(trial, name) if trial else None
-        if trial is None or size is None:
-            return NOTHING
-        note = ""
-        if name == "device_used_bytes" and column.result:
-            note = f"{percent(size, column.result.gpu.total_bytes)} of the GPU"
-        return Cell(gib_with_unit(size), (trial.source,), size, note=note)
-
-    return cell
-
-
-def _usd_per_million(column: Column) -> Cell:
-    """The cost of a million samples, which compares across GPUs as hours do not."""
-    trial, price = column.recommended, _price_per_hour(column)
-    if trial is None or not trial.samples_per_second or price is None:
-        return NOTHING
-    gpus = column.analysis.request.get("world_size") or 1
-    cost = usd_per_million_samples(price * gpus, trial.samples_per_second)
-    return Cell(usd(cost), (trial.source, Source.ASSUMED), cost)
-
-
-def _price_per_hour(column: Column) -> float | None:
-    """Of one GPU: the result's, else the request's, else the catalogue's."""
-    result, analysis = column.result, column.analysis
-    if result and result.savings:
-        return result.savings.price_per_hour_usd
-    own: float | None = analysis.request.get("price_per_hour_usd")
-    if own is not None or analysis.gpu not in GPUS:
-        return own
-    return GPUS[analysis.gpu].price_per_hour_usd
-
-
-def _current_usd_per_run(column: Column) -> Cell:
-    """Hours times price, both assumed."""
-    savings = column.result.savings if column.result else None
-    if savings is None:
-        return NOTHING
-    return Cell(usd(savings.current_usd_per_run), (Source.ASSUMED,), savings.current_usd_per_run)
-
-
-def _of_savings(name: str, text: Callable[[float], str]) -> Callable[[Column], Cell]:
-    def cell(column: Column) -> Cell:
-        savings = column.result.savings if column.result else None
-        if savings is None:
-            return NOTHING
-        value = getattr(savings, name)
-        return Cell(text(value), (savings.source, Source.ASSUMED), value)
-
-    return cell
-
-
-def _of_energy(name: str) -> Callable[[Column], Cell]:
-    """The energy of the GPUs: their power is predicted, also where speeds were measured."""
-
-    def cell(column: Column) -> Cell:
-        savings = column.result.savings if column.result else None
-        if savings is None or savings.energy is None:
-            return NOTHING
-        value = getattr(savings.energy, name)
-        return Cell(significant(value), (Source.PREDICTED, Source.ASSUMED), value)
-
-    return cell
-
-
-def _per_year(name: str, text: Callable[[float], str]) -> Callable[[Column], Cell]:
-    """Savings per year, realised or potential."""
-    of_savings = _of_savings(name, text)
-
-    def cell(column: Column) -> Cell:
-        found = of_savings(column)
-        if found is NOTHING:
-            return found
-        return replace(found, note="realised" if column.analysis.adopted_at else "potential")
-
-    return cell
-
-
-_FIGURES = (
-    _Figure("largest_batch_size", "Largest batch that fits", _largest, better=1),
-    _Figure("recommended_batch_size", "Recommended batch", _recommended),
-    _Figure("speedup", "Speedup over the current batch", _speedup),
-    _Figure(
-        "samples_per_second",
-        "Samples per second at the recommended batch",
-        _samples_per_second,
-        better=1,
-        unit="samples/s",
-    ),
-    _Figure(
-        "tokens_per_second",
-        "Tokens per second at the recommended batch",
-        _tokens_per_second,
-        better=1,
-        unit="tokens/s",
-        is_optional=True,
-    ),
-    _Figure("step_seconds", "Step time at the recommended batch", _step_time, unit="seconds"),
-    *(
-        _Figure(name, f"{label} at the recommended batch", _memory(name), unit="bytes")
-        for name, label in (
-            ("peak_allocated_bytes", "Peak allocated"),
-            ("peak_reserved_bytes", "Peak reserved"),
-            ("device_used_bytes", "Device used"),
-        )
-    ),
-    _Figure(
-        "usd_per_million_samples",
-        "Cost of a million samples",
-        _usd_per_million,
-        better=-1,
-        unit="USD",
-    ),
-    _Figure("current_usd_per_run", "Cost per run, current batch", _current_usd_per_run, unit="USD"),
-    _Figure(
-        "recommended_usd_per_run",
-        "Cost per run, recommended batch",
-        _of_savings("recommended_usd_per_run", usd),
-        unit="USD",
-    ),
-    _Figure("usd_per_year", "Savings per year", _per_year("usd_per_year", usd), unit="USD"),
-    _Figure(
-        "gpu_hours_per_year",
-        "GPU-hours saved per year",
-        _per_year("gpu_hours_per_year", significant),
-        unit="GPU-hours",
-    ),
-    *(
-        _Figure(name, label, _of_energy(name), unit=unit, is_optional=True)
-        for name, label, unit in (
-            ("recommended_kwh_per_run", "GPU energy per run, recommended batch, kWh", "kWh"),
-            ("kwh_per_year", "GPU energy saved per year, kWh", "kWh"),
-            ("kg_co2e_per_year", "CO2e saved per year, kg", "kg"),
-        )
-    ),
-)

@@ -6,20 +6,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib import messages
 from django.http import Http404, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
+from django_htmx.http import HttpResponseClientRedirect
 
 from analyses.models import FINAL_STATUSES, Analysis, Status
 from analyses.pages.access import MemberRequest
-from analyses.pages.compare.charts import bars_description, bars_svg, memory_chart, speed_chart
-from analyses.pages.compare.columns import FEWEST, MOST, Choice, Column, columns_of, title_of
+from analyses.pages.compare.bars import bars_description, bars_svg
+from analyses.pages.compare.charts import cost_chart, memory_chart, speed_chart
+from analyses.pages.compare.colours import dash, series
+from analyses.pages.compare.columns import (
+    FEWEST,
+    Choice,
+    Column,
+    columns_of,
+    history_address,
+    source_of,
+    title_of,
+)
+from analyses.pages.compare.export import csv_of, markdown_of
 from analyses.pages.compare.rows import Row, answer_rows, setting_rows
+from analyses.pages.compare.verdict import verdict
 from analyses.pages.hearing import hear
 from analyses.selectors import visible_to
-
-OFFERED = 30
-"""Analyses offered to choose from; others can be chosen by number."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Progress:
 
 @require_safe
 def compare(request: MemberRequest) -> HttpResponse:
-    """Analyses side by side; with fewer than two, a list to choose from.
+    """Analyses side by side; fewer than two are chosen in the history.
 
     For htmx the changing part, as soon as it changes; 204 if it does not for a while.
     """
@@ -63,14 +74,13 @@ def compare(request: MemberRequest) -> HttpResponse:
         return HttpResponse(status=204)
     choice, columns = _chosen(request)
     if len(columns) < FEWEST:
-        context = {"choice": choice, "columns": columns, **_to_add(request, columns)}
-        return render(request, "compare/choose.html", context)
+        return _to_history(request, choice, columns)
     context = _side_by_side(choice, columns)
     if request.htmx:
         answered = str(context["progress"]).count(Status.SUCCEEDED)
         context |= {"is_update": True, "new_answers": answered > seen.count(Status.SUCCEEDED)}
         return render(request, "compare/_live.html", context)
-    return render(request, "compare/compare.html", context | _to_add(request, columns))
+    return render(request, "compare/compare.html", context)
 
 
 def _progress(request: MemberRequest) -> str:
@@ -80,23 +90,38 @@ def _progress(request: MemberRequest) -> str:
     return str(Progress.of(found[pk] for pk in chosen if pk in found))
 
 
-def _to_add(request: MemberRequest, columns: list[Column]) -> dict[str, Any]:
-    """What the list of other analyses shows."""
-    return {"offered": _offered(request, columns), "most": MOST, "nav": "compare"}
+def _to_history(request: MemberRequest, choice: Choice, columns: list[Column]) -> HttpResponse:
+    """The history, with what is chosen so far ticked and a message what to do there."""
+    for problem in choice.problems:
+        messages.warning(request, problem)
+    wanted = f"the analyses to compare with #{columns[0].pk}" if columns else "two or more analyses"
+    messages.info(request, f"Tick {wanted}, then select Compare below the table.")
+    address = history_address(columns)
+    return HttpResponseClientRedirect(address) if request.htmx else redirect(address)
 
 
 def _side_by_side(choice: Choice, columns: list[Column]) -> dict[str, Any]:
     """What the columns and their charts show."""
+    groups = _groups(choice, columns)
+    said = verdict(columns, choice.base)
     return {
+        "nav": "list",
         "choice": choice,
         "columns": columns,
+        "to_add": history_address(columns),
         "progress": Progress.of(column.analysis for column in columns),
         "answered": sum(column.result is not None for column in columns),
         "title": title_of(columns),
-        "groups": _groups(choice, columns),
+        "page_source": source_of(columns),
+        "verdict": said,
+        "groups": groups,
+        "markdown": markdown_of(title_of(columns), said, columns, choice.base, groups),
+        "markdown_address": choice.address("analyses:compare-markdown"),
+        "csv_address": choice.address("analyses:compare-csv"),
         "heads": [_head(choice, column) for column in columns],
         "memory_chart": memory_chart(columns),
         "speed_chart": speed_chart(columns),
+        "cost_chart": cost_chart(columns),
         "bars_description": bars_description(columns),
         "bars_address": choice.address("analyses:compare-bars"),
         "file_name": _file_name(choice),
@@ -106,13 +131,45 @@ def _side_by_side(choice: Choice, columns: list[Column]) -> dict[str, Any]:
 @require_safe
 def bars(request: MemberRequest) -> HttpResponse:
     """The bars as an SVG; a file to save with ``download=1``."""
-    choice, columns = _chosen(request)
-    if len(columns) < FEWEST:
-        raise Http404("Choose at least two analyses, for example ?ids=3,5")
+    choice, columns = _two_or_more(request)
     response = HttpResponse(bars_svg(columns, choice.base), content_type="image/svg+xml")
     if request.GET.get("download") == "1":
         response["Content-Disposition"] = f'attachment; filename="{_file_name(choice)}.svg"'
     return response
+
+
+@require_safe
+def table_as_markdown(request: MemberRequest) -> HttpResponse:
+    """The verdict and the table as text to paste."""
+    choice, columns = _two_or_more(request)
+    text = markdown_of(
+        title_of(columns),
+        verdict(columns, choice.base),
+        columns,
+        choice.base,
+        _groups(choice, columns),
+    )
+    return HttpResponse(text, content_type="text/markdown; charset=utf-8")
+
+
+@require_safe
+def table_as_csv(request: MemberRequest) -> HttpResponse:
+    """The table's numbers, unrounded."""
+    choice, columns = _two_or_more(request)
+    lines = csv_of(columns, _groups(choice, columns))
+    disposition = f'attachment; filename="{_file_name(choice)}.csv"'
+    return HttpResponse(
+        lines,
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": disposition},
+    )
+
+
+def _two_or_more(request: MemberRequest) -> tuple[Choice, list[Column]]:
+    choice, columns = _chosen(request)
+    if len(columns) < FEWEST:
+        raise Http404("Choose at least two analyses, for example ?ids=3,5")
+    return choice, columns
 
 
 def _groups(choice: Choice, columns: list[Column]) -> list[tuple[str, list[Row]]]:
@@ -122,7 +179,7 @@ def _groups(choice: Choice, columns: list[Column]) -> list[tuple[str, list[Row]]
         "Results": answer_rows(columns, choice.base),
     }
     shown = {
-        name: [row for row in rows if row.differs or not choice.only_differences]
+        name: [row for row in rows if row.differs or choice.all_rows]
         for name, rows in groups.items()
     }
     return [(name, rows) for name, rows in shown.items() if rows]
@@ -134,30 +191,15 @@ def _chosen(request: MemberRequest) -> tuple[Choice, list[Column]]:
         analysis.pk: analysis for analysis in visible_to(request.user).filter(pk__in=choice.ids)
     }
     choice = choice.of_those_found(found)
-    return choice, columns_of([found[pk] for pk in choice.ids])
-
-
-def _offered(request: MemberRequest, columns: list[Column]) -> list[Analysis]:
-    """The newest successful analyses, those of the models already chosen first.
-
-    In two queries, each of which stops once it has enough; sorting by model would read them all.
-    """
-    models = {column.analysis.model for column in columns}
-    answered = (
-        visible_to(request.user)
-        .filter(status=Status.SUCCEEDED)
-        .exclude(pk__in=[column.pk for column in columns])
-        .defer("result")
-        .order_by("-pk")
-    )
-    alike, others = answered.filter(model__in=models), answered.exclude(model__in=models)
-    return [*alike[:OFFERED], *others[:OFFERED]][:OFFERED]
+    return choice, columns_of([found[pk] for pk in choice.ids], choice.places)
 
 
 def _head(choice: Choice, column: Column) -> dict[str, object]:
-    """The heading of a column, with its links."""
+    """The heading of a column, with its colour and its links."""
     return {
         "column": column,
+        "series": series(column.place),
+        "dash": dash(column.place),
         "is_base": column.pk == choice.base,
         "as_base": choice.with_base(column.pk).address(),
         "without": choice.without(column.pk).address(),

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
-from itertools import product
 from types import MappingProxyType
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.files.uploadedfile import InMemoryUploadedFile, UploadedFile
-from django.core.files.uploadhandler import FileUploadHandler
 from django.db import transaction
-from django.http import QueryDict
-from django.utils.datastructures import MultiValueDict
 
 from analyses import services
-from analyses.formatting import exact, plain_number
-from analyses.lab import LAB_DEFAULTS, lab_assumptions, lab_settings
+from analyses.formatting import plain_number
+from analyses.lab import LAB_DEFAULTS, lab_settings
 from analyses.models import Analysis
 from analyses.pages.history.labels import add_tags
 from analyses.pages.new.combinations import combinations
 from analyses.pages.new.questions import USUAL_PRECISION, Question, usual_precision
+from analyses.pages.new.sweep import BATCHES, INPUTS, Sweep, words_of
 from analyses.pages.new.widgets import (
     OTHER_MODEL,
     ModelSelect,
@@ -44,27 +38,20 @@ from analyses.pages.new.widgets import (
     ticks,
     timm_names,
 )
+from engine.choices import Goal
 from engine.errors import InvalidInput
-from engine.fields import Field, Group
+from engine.fields import Group
+from engine.goals import TEXTS, counts
 from engine.gpus import ANY, GPUS, LOCAL
-from engine.models.config import LARGEST_CONFIG_BYTES
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
-from engine.request import DEFAULTS, FIELDS, AnalysisRequest, usual_values
-from engine.workload import OWN_CONFIG, Workload
-
-CONFIG_FILE = "config_file"
-"""The file input beside the field ``config``; an uploaded file becomes that field's text."""
-
-KEPT_BYTES = LARGEST_CONFIG_BYTES + 1
-"""One more than allowed, so that the engine sees that a file is too large."""
-
-_LONGEST_LINKED = 500
-"""Characters of a value in a link to the form."""
-
+from engine.request import DEFAULTS, FIELDS
 
 BATCH_TO_CHECK = "batch_to_check"
-"""Stands for the current batch where the question is whether it fits."""
+"""Stands for the current batch where the question is whether it fits, or the longest sequence."""
+
+TEXTS_AT_ONCE = "texts_at_once"
+"""Stands for the current batch where texts are generated."""
 
 _TRAINED = (
     "precision", "optimizer", *SIZES, "lora_rank", "quantization", "gradient_checkpointing",
@@ -76,20 +63,34 @@ _LIMITS = ("most_usd_per_hour", "most_hours_per_million")
 _WHERE = ("gpu", BATCH_TO_CHECK, "current_batch_size", NO_BATCH, *_LIMITS)
 """The fields that are always in sight; the others are folded."""
 
+BATCH_OF = {
+    Question.FIT: BATCH_TO_CHECK,
+    Question.LENGTH: BATCH_TO_CHECK,
+    Question.GENERATION: TEXTS_AT_ONCE,
+}
+"""The input of the batch, where it is not the current one's."""
+
 _OF_ONE_GPU = ("price_per_hour_usd", "memory_limit_bytes")
 
 _USUALLY = "Usual is bf16-mixed where the GPU has bf16, else fp16-mixed."
 
-MOST_COMPARED = 24
-
 
 @dataclass(frozen=True)
 class FieldGroup:
-    """Fields under a title."""
+    """Fields under a title.
+
+    Attributes:
+        summary: What is set other than by default; empty if nothing is.
+        is_open: Whether the page shows them at once: something is set, or wrong.
+        left_out: The classes of questions that none of them belongs to.
+    """
 
     key: Group
     title: str
     fields: list[forms.BoundField]
+    summary: str = ""
+    is_open: bool = False
+    left_out: str = ""
 
 
 class AnalysisForm(forms.Form):
@@ -105,7 +106,7 @@ class AnalysisForm(forms.Form):
         self.asks_hub: bool = settings.ASKS_HUB
         self.fields |= self._model_inputs()
         for name, described in FIELDS.items():
-            if described.group is not Group.MODEL:
+            if described.group is not Group.MODEL and name != "goal":  # the question has it
                 self.fields[name] = input_for(described)
         gpu = FIELDS["gpu"]
         self.fields["gpu"] = select(gpu.label, gpu_choices(), gpu.described.help)
@@ -118,9 +119,8 @@ class AnalysisForm(forms.Form):
         self._usual = {name: str(value) for name, value in DEFAULTS.items()}
         for name in LAB_DEFAULTS:
             self._usual[name] = plain_number(getattr(lab, name))
-            value = exact(getattr(lab, name))
-            self.fields[name].help_text += f" Your lab's default: {value}."
-            self.fields[name].widget.attrs["placeholder"] = value
+        for name in self.fields.keys() & FIELDS.keys():
+            self.fields[name].left_out = _left_out(name)  # type: ignore[attr-defined]  # template's
 
     def _question_inputs(self) -> dict[str, forms.Field]:
         precision, current = FIELDS["precision"], FIELDS["current_batch_size"]
@@ -132,6 +132,7 @@ class AnalysisForm(forms.Form):
                 widget=forms.RadioSelect(choices=[(one, one.label) for one in Question]),
             ),
             BATCH_TO_CHECK: number("Batch to check (samples)", "Samples per step, per GPU.", "16"),
+            TEXTS_AT_ONCE: number("Texts at once", "Generated together, as one batch.", "1"),
             current.name: number(
                 current.label_with_unit, current.described.help, current.default_text
             ),
@@ -147,6 +148,11 @@ class AnalysisForm(forms.Form):
             "compared_models": ticks("Models", preset_choices(), one_each),
             "compared_precisions": ticks(
                 "Precisions", [(value, value) for value, _ in precisions], one_each
+            ),
+            BATCHES: number(
+                "Batches (samples)",
+                "Current batch sizes, comma-separated. Leave blank to use the one above.",
+                "8, 16, 32",
             ),
             "compared_gpus": ticks(
                 "GPUs", [(gpu.name, gpu.display_name) for gpu in GPUS.values()], one_each
@@ -193,28 +199,25 @@ class AnalysisForm(forms.Form):
             self.add_messages(error)
             return []
 
+    def sweep(self) -> Sweep:
+        return Sweep.of(self.cleaned_data)
+
     def _submit_compared(self, owner: User) -> list[Analysis]:
-        """Submit one analysis for each model, precision and GPU, all or none.
+        """Submit one analysis for each model, precision, batch and GPU, all or none.
 
         Raises:
             InvalidInput: With the messages of the first that is wrong, and which one that is.
         """
-        varied = {
-            name: self.cleaned_data[f"compared_{name}s"] or [self.cleaned_data[name]]
-            for name in ("model", "precision", "gpu")
-        }
-        each = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
-        if not 2 <= len(each) <= MOST_COMPARED:
-            counts = " × ".join(str(len(values)) for values in varied.values())
-            message = f"{counts} (models × precisions × GPUs) make {len(each)}; choose 2 to"
-            raise InvalidInput({"compared_gpus": f"{message} {MOST_COMPARED}"})
+        sweep = self.sweep()
+        if sweep.problem:
+            raise InvalidInput({"compared_gpus": sweep.problem})
         analyses = []
         with transaction.atomic():
-            for changes in each:
+            for changes in sweep.each():
                 try:
                     analyses.append(services.submit(owner, self.raw_fields(changes)))
                 except InvalidInput as error:
-                    which = " · ".join(changes.values())
+                    which = words_of(changes)
                     wrong = {name: f"{which}: {text}" for name, text in error.fields.items()}
                     raise InvalidInput(wrong) from error
             add_tags(analyses, [f"comparison-{analyses[0].pk}"])
@@ -234,33 +237,38 @@ class AnalysisForm(forms.Form):
             changes: Instead of what was typed.
         """
         given = {**self.cleaned_data, **changes}
-        given = {name: given[name] for name in (*FIELDS, "other_model", BATCH_TO_CHECK, NO_BATCH)}
-        other_model, config = given.pop("other_model"), given.pop("config")
-        checked, has_none = given.pop(BATCH_TO_CHECK), given.pop(NO_BATCH)
+        goal, checked, at_once = self.question.goal, given[BATCH_TO_CHECK], given[TEXTS_AT_ONCE]
+        other_model, config = given["other_model"], given["config"]
+        has_none = given[NO_BATCH] and "current_batch_size" not in changes
+        given |= {"goal": goal}
+        given = {name: given[name] for name in FIELDS if name != "config" and counts(name, goal)}
         if self.question is Question.GPU:
             given |= dict.fromkeys(_OF_ONE_GPU, "") | {"gpu": ANY}
         else:
-            given |= dict.fromkeys(_LIMITS, "")
-        if self.question is Question.FIT:
+            given = {name: value for name, value in given.items() if name not in _LIMITS}
+        if self.question in (Question.FIT, Question.LENGTH):
             given["current_batch_size"] = checked
+        elif self.question is Question.GENERATION:
+            given["current_batch_size"] = at_once or "1"
         elif has_none or self.question is Question.GPU:  # each GPU has its own best batch
             given["current_batch_size"] = None
         if given["precision"] == USUAL_PRECISION:
             given["precision"] = usual_precision(given["gpu"])
         if not given["gpu"].startswith(LOCAL):
-            del given["compile"]
+            given.pop("compile", None)
         if given["model"] == OTHER_MODEL:
             return given | {"model": other_model, "config": config}
         preset = PRESETS.get(given["model"])
         for name in SIZES:
             if preset and preset.limits_for_any(name) is None:
-                del given[name]
+                given.pop(name, None)
         return given
 
     def _place_of(self, name: str) -> str | None:
         """The input that shows the messages of an engine's field; ``None``: above the form."""
-        if name == "current_batch_size" and self.question is Question.FIT:
-            return BATCH_TO_CHECK
+        if name == "current_batch_size":
+            is_swept = self.question is Question.COMPARE and self.cleaned_data[BATCHES]
+            return BATCHES if is_swept else BATCH_OF.get(self.question, name)
         if name == "model" and self.cleaned_data["model"] == OTHER_MODEL:
             return "other_model"
         return name if name in self.fields else None
@@ -280,23 +288,40 @@ class AnalysisForm(forms.Form):
     def where(self) -> list[forms.BoundField]:
         return [self[name] for name in _WHERE]
 
+    def texts(self) -> list[forms.BoundField]:
+        return [self[name] for name in (TEXTS_AT_ONCE, *TEXTS)]
+
     def compared(self) -> list[forms.BoundField]:
-        return [self[f"compared_{name}"] for name in ("models", "precisions", "gpus")]
+        return [self[name] for name in INPUTS.values()]
 
     def advanced(self) -> list[FieldGroup]:
-        """The fields that are rarely changed, in their groups."""
-        groups: dict[Group, list[forms.BoundField]] = {}
-        for name, described in FIELDS.items():
-            if described.group is not Group.MODEL and name not in (*_TRAINED, *_WHERE):
-                groups.setdefault(described.group, []).append(self[name])
-        return [FieldGroup(key, key.label, fields) for key, fields in groups.items()]
+        """The fields that are rarely changed, in their groups.
 
-    def advanced_is_open(self) -> bool:
-        """Whether a folded field has an error, or a value other than its default."""
-        shown = [field for group in self.advanced() for field in group.fields]
-        return any(
-            field.errors or (field.value() or "") not in ("", self._usual[field.name])
-            for field in shown
+        What a year costs is the lab's to set, and What if? on an answer tries other numbers: here
+        it is only shown where an earlier analysis or such a try brings its own.
+        """
+        groups: dict[Group, list[forms.BoundField]] = {}
+        in_sight = (*_TRAINED, *_WHERE)
+        for name, described in FIELDS.items():
+            if described.group not in (Group.MODEL, Group.TEXTS) and name not in in_sight:
+                groups.setdefault(described.group, []).append(self[name])
+        shown = [self._group(key, fields) for key, fields in groups.items()]
+        return [group for group in shown if group.key is not Group.COST or group.is_open]
+
+    def _group(self, key: Group, fields: list[forms.BoundField]) -> FieldGroup:
+        for field in fields:
+            field.field.widget.attrs["data-default"] = self._usual[field.name]
+        changed = [
+            field for field in fields if (field.value() or "") not in ("", self._usual[field.name])
+        ]
+        left_out = set.intersection(*(set(_left_out(field.name).split()) for field in fields))
+        return FieldGroup(
+            key,
+            key.label,
+            fields,
+            summary=", ".join(f"{field.label}: {_shown(field)}" for field in changed),
+            is_open=bool(changed) or any(field.errors for field in fields),
+            left_out=" ".join(sorted(left_out)),
         )
 
     def focus_first_error(self) -> None:
@@ -306,107 +331,16 @@ class AnalysisForm(forms.Form):
                 return
 
 
-# The values that the form starts with
+def _left_out(name: str) -> str:
+    """The classes of the questions about texts that a field does not belong to."""
+    about_texts = (Goal.GENERATION, Goal.LENGTH)
+    return " ".join(f"not-{goal}" for goal in about_texts if not counts(name, goal))
 
 
-def default_values() -> dict[str, str]:
-    """The values of an empty form: BERT on an A10 in its usual precision, the lab's defaults."""
-    request = AnalysisRequest(Workload("bert"), gpu="a10", assumptions=lab_assumptions())
-    values = values_of(request.to_dict())
-    return values | {"sequence_length": "", "batch_multiple": "", "precision": USUAL_PRECISION}
-
-
-def values_of(request: Mapping[str, Any]) -> dict[str, str]:
-    """A stored request as the text of the fields; rare ones are empty at their defaults."""
-    usual = usual_values(request)
-    asked = Question.GPU if request.get("gpu") == ANY else Question.BATCH
-    values = {"other_model": "", "ask": str(asked)}
-    values[NO_BATCH] = "on" if request.get("current_batch_size", 1) is None else ""
-    for name, described in FIELDS.items():
-        value = request.get(name)
-        is_usual = described.group.is_rare and value == usual.get(name)
-        values[name] = "" if is_usual else _typed(value, described)
-    if request["model"] in PRESETS:
-        return values
-    config = request.get("config")
-    return values | {
-        "model": OTHER_MODEL,
-        "other_model": "" if request["model"] == OWN_CONFIG else request["model"],
-        "config": json.dumps(config, indent=2) if config else "",
-    }
-
-
-def with_changes(values: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """The values with those in a link, except what a field cannot show."""
-    if not changes:
-        return dict(values)
-    form = AnalysisForm()
-    changed = {
-        name: typed
-        for name, typed in changes.items()
-        if name in form.fields and _can_show(form.fields[name], typed)
-    }
-    if changed.get("current_batch_size"):
-        changed.setdefault(NO_BATCH, "")
-    return {**values, **changed}
-
-
-def _can_show(field: forms.Field, typed: str) -> bool:
-    if isinstance(field, forms.BooleanField):
-        return typed in ("", "on")
-    if isinstance(field.widget, forms.Select | forms.RadioSelect):
-        return typed in _offered(field.widget.choices)
-    return len(typed) <= _LONGEST_LINKED
-
-
-def _offered(choices: Iterable[Any]) -> Iterator[str]:
-    for value, label in choices:
-        if isinstance(label, list | tuple):
-            yield from _offered(label)
-        else:
-            yield str(value)
-
-
-def _typed(value: object, described: Field) -> str:
-    if described.is_switch and described.choices and value is not None:
-        return str(value).lower()
-    if value is None or value is False:
-        return ""
-    if value is True:
+def _shown(field: forms.BoundField) -> str:
+    """The value of a field as its input shows it."""
+    value, widget = str(field.value()), field.field.widget
+    if isinstance(field.field, forms.BooleanField):
         return "on"
-    return plain_number(value) if isinstance(value, float) else str(value)
-
-
-# An uploaded config
-
-
-def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes]]) -> QueryDict:
-    """The fields as sent, with the text of an uploaded config as the field ``config``.
-
-    So it survives an invalid form: a browser does not send the file again.
-    """
-    upload = files.get(CONFIG_FILE)
-    if upload is None:
-        return fields
-    filled = fields.copy()
-    filled["config"] = upload.read().decode(errors="replace")
-    return filled
-
-
-class ConfigUploadHandler(FileUploadHandler):
-    """Keeps the beginning of each file in memory and drops the rest."""
-
-    def new_file(self, *args: Any, **kwargs: Any) -> None:
-        super().new_file(*args, **kwargs)
-        self.kept = BytesIO()
-
-    def receive_data_chunk(self, raw_data: bytes, _start: int) -> None:
-        self.kept.write(raw_data[: KEPT_BYTES - self.kept.tell()])
-
-    def file_complete(self, _file_size: int) -> UploadedFile[bytes]:
-        size = self.kept.tell()
-        self.kept.seek(0)
-        return InMemoryUploadedFile(
-            self.kept, self.field_name, self.file_name or "", self.content_type or "", size,
-            self.charset, self.content_type_extra,
-        )  # fmt: skip
+    choices = widget.choices if isinstance(widget, forms.Select) else ()
+    return next((str(label) for one, label in choices if str(one) == value), value)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.choices import Optimizer, Precision, Quantization
+from engine.choices import Goal, Optimizer, Precision, Quantization
 from engine.fields import Choice
 from engine.gpus import ANY, GPUS, LOCAL, catalogue_name
 from engine.models.presets import PRESETS
@@ -20,10 +20,17 @@ class Question(Choice):
     FIT = "fit", "Does it fit?"
     GPU = "gpu", "Which GPU?"
     COMPARE = "compare", "Compare settings"
+    GENERATION = "generation", "Generating text?"
+    LENGTH = "length", "Longest sequence?"
 
     @property
     def button(self) -> str:
         return _BUTTONS[self]
+
+    @property
+    def goal(self) -> Goal:
+        """That of the analyses that answer it."""
+        return next((goal for goal in Goal if goal.value == self.value), Goal.BATCH)
 
     @property
     def about(self) -> str:
@@ -35,12 +42,18 @@ _BUTTONS = {
     Question.FIT: "Check this batch",
     Question.GPU: "Find the GPU",
     Question.COMPARE: "Compare",
+    Question.GENERATION: "Find the limits",
+    Question.LENGTH: "Find the longest",
 }
 _ABOUT = {
     Question.BATCH: "Which batch size to train with on one GPU, and what that saves.",
     Question.FIT: "Whether one batch size fits on one GPU, and what would make it fit.",
-    Question.GPU: "Which GPU of the catalogue trains it at the lowest cost. One analysis.",
-    Question.COMPARE: "Models, precisions and GPUs side by side. One analysis for each.",
+    Question.GPU: "Which catalogue GPU trains it at the lowest cost. One analysis.",
+    Question.COMPARE: "Models, precisions, batches and GPUs side by side. One analysis for each, "
+    "up to 24.",
+    Question.GENERATION: "How many texts can be generated at once on one GPU, how long they may "
+    "be, and what sets the limits.",
+    Question.LENGTH: "The longest sequence that fits in training at one batch size, on one GPU.",
 }
 
 USUAL_PRECISION = "usual"

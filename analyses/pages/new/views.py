@@ -18,15 +18,11 @@ from analyses.formatting import local_gpu
 from analyses.lab import PRICE
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.new.form import (
-    AnalysisForm,
-    default_values,
-    values_of,
-    with_changes,
-    with_upload,
-)
+from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.preview import Preview, preview_of
 from analyses.pages.new.questions import TRAINING_PRESETS, Question, with_preset
+from analyses.pages.new.upload import with_upload
+from analyses.pages.new.values import default_values, values_of, with_changes
 from analyses.queries import predictable
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL
@@ -103,6 +99,8 @@ def preview(request: MemberRequest) -> HttpResponse:
     """Show what the settings in the form need, or what is wrong with them."""
     form = AnalysisForm(with_upload(request.POST, request.FILES))
     form.is_valid()  # its inputs are all text; the engine checks them
+    if form.question is Question.COMPARE:
+        return render(request, "new/_sweep.html", {"sweep": form.sweep()})
     if form.question not in (Question.BATCH, Question.FIT):
         return _panel(request, Preview(headline=NOT_ONE_GPU))
     fields = form.raw_fields()

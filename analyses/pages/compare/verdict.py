@@ -1,0 +1,185 @@
+"""What a comparison says, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyses.formatting import gpu_of, times
+from analyses.pages.compare.columns import Column, parts_of
+from analyses.pages.compare.figures import FIGURE, Cell
+from analyses.pages.compare.rows import overlap, same_work, setting_rows
+from engine.request import FIELDS
+from engine.result import Source
+
+_FEW_TIMES = 2
+"""From this ratio on, a gain is said as a multiple instead of a percentage."""
+
+_SMALLEST = 0.005
+"""A difference below this share is none."""
+
+_FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the analyses are held against each other by.
+
+    Attributes:
+        key: The API's name of the number.
+        what: As in "no clear difference in …".
+        better: 1 where more is better, -1 where less is.
+    """
+
+    key: str
+    what: str
+    better: int
+
+    def gain(self, ratio: float) -> str:
+        """How much better the winner is, up to the name of the other.
+
+        Args:
+            ratio: At least 1: of the larger value to the smaller one.
+        """
+        if self.better < 0:
+            cheaper = times(ratio) if ratio >= _FEW_TIMES else f"{1 - 1 / ratio:.0%}"
+            return f"is {cheaper} cheaper per sample than"
+        if ratio >= _FEW_TIMES:
+            return f"trains {times(ratio)} as many {self.what} as"
+        return f"trains {ratio - 1:.0%} more {self.what} than"
+
+
+COST = Measure("usd_per_million_samples", "cost per sample", -1)
+TOKENS = Measure("tokens_per_second", "tokens per second", 1)
+SAMPLES = Measure("samples_per_second", "samples per second", 1)
+AT_CURRENT = Measure("current_samples_per_second", "samples per second", 1)
+COST_AT_CURRENT = Measure("current_usd_per_million_samples", "cost per sample", -1)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One analysis, by its number in the measure.
+
+    Attributes:
+        name: Tells it apart from all others.
+        parts: What it is, such as its GPU and precision, to tell it apart from one other.
+    """
+
+    name: str
+    cell: Cell
+    is_base: bool = False
+    parts: tuple[str, ...] = ()
+
+
+def verdict(columns: Sequence[Column], base: int | None) -> str:
+    """The best of the analyses and how much better it is than the baseline.
+
+    If the baseline is the best, it is held against the next best. GPUs are compared by cost,
+    settings on one GPU by speed, and where batches differ, at those that were chosen.
+
+    Returns:
+        Empty while fewer than two have an answer, or where no speed is known.
+    """
+    answered = [column for column in columns if column.result]
+    if len(answered) < _FEWEST:
+        return ""
+    fitting = [column for column in answered if column.result and column.result.largest_batch_size]
+    if not fitting:
+        return "No batch size fits in any of these analyses."
+    if len(fitting) == 1:
+        return f"Only {fitting[0].label} fits; no batch size of the others does."
+    if not all(same_work(column, fitting[0]) for column in fitting):
+        return "Models or sizes of samples differ, so none is faster or cheaper than another."
+    measure = measure_of(fitting)
+    contenders = [
+        Contender(
+            _name(column, measure),
+            FIGURE[measure.key](column),
+            column.pk == base,
+            _parts(column, measure),
+        )
+        for column in fitting
+    ]
+    return sentence(measure, contenders)
+
+
+def measure_of(columns: Sequence[Column]) -> Measure:
+    """What tells the analyses apart decides what they are compared by."""
+    hardware = {(gpu_of(one.analysis), one.analysis.request.get("world_size")) for one in columns}
+    batches = {column.analysis.current_batch_size for column in columns}
+    if len(hardware) > 1 and all(FIGURE[COST.key](column).value for column in columns):
+        # A sweep over batches compares these, not the one recommended for all of them.
+        by_gpu = {(gpu_of(one.analysis), one.analysis.current_batch_size) for one in columns}
+        is_sweep = len(by_gpu) > len(hardware) and len(batches) > 1 and None not in batches
+        return COST_AT_CURRENT if is_sweep else COST
+    differing = {row.label for row in setting_rows(columns) if row.differs}
+    if differing == {FIELDS["current_batch_size"].label}:
+        return AT_CURRENT
+    has_tokens = all(FIGURE[TOKENS.key](column).value for column in columns)
+    return TOKENS if has_tokens else SAMPLES
+
+
+def sentence(measure: Measure, contenders: Sequence[Contender]) -> str:
+    """The verdict on contenders whose samples are the same work."""
+    ranked = sorted(
+        (one for one in contenders if one.cell.value),
+        key=lambda one: -measure.better * (one.cell.value or 0),
+    )
+    if len(ranked) < _FEWEST:
+        return ""
+    best = ranked[0]
+    rivals = [one for one in ranked if one.cell.value != best.cell.value]
+    if not rivals:
+        return f"No difference in {measure.what} ({_sources(ranked)})."
+    other = next((one for one in rivals if one.is_base), rivals[0])
+    first, second = best.cell.value or 0, other.cell.value or 0
+    ratio = max(first, second) / min(first, second)
+    names, shared = _told_apart(best, other, contenders)
+    said = "; ".join(filter(None, [shared, _sources([best, other])]))
+    if overlap(best.cell, other.cell) or ratio - 1 < _SMALLEST:
+        why = ": the ranges overlap" if overlap(best.cell, other.cell) else ""
+        both = " and ".join(names)
+        return f"No clear difference in {measure.what} between {both}{why} ({said})."
+    return f"{_capital(names[0])} {measure.gain(ratio)} {names[1]} ({said})."
+
+
+def _told_apart(
+    best: Contender, other: Contender, contenders: Sequence[Contender]
+) -> tuple[tuple[str, str], str]:
+    """The names of two by what they differ in, and what only these two have in common."""
+    first = [part for part in best.parts if part not in other.parts]
+    second = [part for part in other.parts if part not in best.parts]
+    if not (first and second):
+        return (best.name, other.name), ""
+    shared = [
+        part
+        for part in best.parts
+        if part in other.parts and not all(part in one.parts for one in contenders)
+    ]
+    names = " · ".join(first), " · ".join(second)
+    return names, f"both {', '.join(shared)}" if shared else ""
+
+
+def _name(column: Column, measure: Measure) -> str:
+    size = column.analysis.current_batch_size
+    return f"batch {size:,}" if measure is AT_CURRENT and size else column.label
+
+
+def _parts(column: Column, measure: Measure) -> tuple[str, ...]:
+    if measure is AT_CURRENT:
+        return ()
+    size = column.analysis.current_batch_size
+    batch = [f"batch {size:,}"] if measure is COST_AT_CURRENT else []
+    return (*parts_of(column.analysis), *batch)
+
+
+def _capital(name: str) -> str:
+    return f"Batch{name[5:]}" if name.startswith("batch ") else name
+
+
+def _sources(contenders: Sequence[Contender]) -> str:
+    """Where the numbers come from; what is assumed in a cost is the price."""
+    used = {source for one in contenders for source in one.cell.sources}
+    known = [str(source) for source in Source if source in used and source is not Source.ASSUMED]
+    assumed = ["assumed prices"] if Source.ASSUMED in used else []
+    return ", ".join([" and ".join(known), *assumed])

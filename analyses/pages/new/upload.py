@@ -1,0 +1,51 @@
+"""A config.json that is uploaded with the form."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from django.core.files.uploadedfile import InMemoryUploadedFile, UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
+from django.http import QueryDict
+from django.utils.datastructures import MultiValueDict
+
+from engine.models.config import LARGEST_CONFIG_BYTES
+
+CONFIG_FILE = "config_file"
+"""The file input beside the field ``config``; an uploaded file becomes that field's text."""
+
+KEPT_BYTES = LARGEST_CONFIG_BYTES + 1
+"""One more than allowed, so that the engine sees that a file is too large."""
+
+
+def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes]]) -> QueryDict:
+    """The fields as sent, with the text of an uploaded config as the field ``config``.
+
+    So it survives an invalid form: a browser does not send the file again.
+    """
+    upload = files.get(CONFIG_FILE)
+    if upload is None:
+        return fields
+    filled = fields.copy()
+    filled["config"] = upload.read().decode(errors="replace")
+    return filled
+
+
+class ConfigUploadHandler(FileUploadHandler):
+    """Keeps the beginning of each file in memory and drops the rest."""
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        self.kept = BytesIO()
+
+    def receive_data_chunk(self, raw_data: bytes, _start: int) -> None:
+        self.kept.write(raw_data[: KEPT_BYTES - self.kept.tell()])
+
+    def file_complete(self, _file_size: int) -> UploadedFile[bytes]:
+        size = self.kept.tell()
+        self.kept.seek(0)
+        return InMemoryUploadedFile(
+            self.kept, self.field_name, self.file_name or "", self.content_type or "", size,
+            self.charset, self.content_type_extra,
+        )  # fmt: skip
