@@ -25,7 +25,10 @@ CATEGORIES = {
         "Cached, unused",
         "cached by PyTorch's allocator (reserved \N{MINUS SIGN} allocated)",
     ),
-    "context": ("CUDA context", "driver and libraries (device used \N{MINUS SIGN} reserved)"),
+    "context": (
+        "CUDA context",
+        "driver, libraries and a vLLM beside them (device used \N{MINUS SIGN} reserved)",
+    ),
     "free": ("Free", "headroom"),
 }
 """Category to its name and meaning, in the order in which a bar stacks them."""

@@ -6,8 +6,8 @@ goes through the same points; each has its figures as text, so that nothing is a
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
@@ -56,13 +56,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Point:
-    """One batch size as text, for the line under the picture.
+    """One batch size, or one length, as text, for the line under the picture.
 
     Attributes:
+        at: Which one.
         sizes: GiB by category.
     """
 
-    batch: str
+    at: str
     fit: Fit
     source: str
     used: str
@@ -73,9 +74,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Bar:
-    """One batch size; ``x``, ``width`` and ``middle`` in percent of the picture's width."""
+    """One batch size or length; ``x``, ``width`` and ``middle`` in percent of the width."""
 
-    batch_size: int
+    size: int
     x: float
     width: float
     middle: float
@@ -87,7 +88,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """A batch size with a name; ``x`` in percent, ``y`` in pixels."""
+    """A batch size or length with a name; ``x`` in percent, ``y`` in pixels."""
 
     name: str
     role: str
@@ -111,12 +112,17 @@ class Picture:
     """The whole picture.
 
     Attributes:
-        start: The index of the bar that the slider starts at, the recommended batch's.
+        title: Its heading.
+        name, label: What the bars differ in: before a value of it, and alone.
+        start: The index of the bar that the slider starts at.
         categories: Of all bars and of what is free, with their names, from the top.
         limit_y: Where the GPU's memory ends.
         description: The picture as text.
     """
 
+    title: str
+    name: str
+    label: str
     bars: list[Bar]
     marks: list[Mark]
     speed: list[Segment]
@@ -148,37 +154,75 @@ def picture_of(result: AnalysisResult, tokens: Tokens | None) -> Picture | None:
     trials = _trials(result)
     if not trials:
         return None
-    total = result.gpu.total_bytes
+
+    def text(trial: Trial, categories: Collection[str]) -> Point:
+        speed = trial.samples_per_second if trial.fits else None
+        point = point_of(trial, trial.batch_size, result.gpu.total_bytes, categories)
+        return replace(point, speed=_speed(speed, tokens), cost=_cost(speed, result))
+
+    bars, limit_y, categories = bars_of(
+        [(trial.batch_size, trial) for trial in trials], result.gpu.total_bytes, text
+    )
+    names: dict[int, list[str]] = {}
+    for name, size in (
+        ("current", result.current_batch_size),
+        ("recommended", result.recommended_batch_size),
+        ("fastest", result.fastest_batch_size),
+        ("largest", result.largest_batch_size),
+    ):
+        if size is not None:
+            names.setdefault(size, []).append(name)
+    return Picture(
+        title="Memory and speed by batch",
+        name="Batch",
+        label="Batch size",
+        bars=bars,
+        marks=marks_of(names, bars),
+        speed=_speed_line(trials, bars),
+        categories=categories,
+        limit_y=limit_y,
+        limit=f"{gib(result.gpu.total_bytes)} GiB",
+        start=[bar.size for bar in bars].index(result.recommended_batch_size),
+        description=_description(result),
+    )
+
+
+def bars_of(
+    sized: Sequence[tuple[int, Trial]], total: int, text: Callable[[Trial, Collection[str]], Point]
+) -> tuple[list[Bar], float, list[tuple[str, str]]]:
+    """The bars of trials, growing.
+
+    Args:
+        sized: Each with what the bars differ in, such as its batch size.
+        total: The GPU's memory.
+        text: The point of a trial, with its sizes in these categories.
+
+    Returns:
+        The bars, the height of the GPU's memory in pixels from the top, and the categories of all
+        bars and of what is free, with their names, from the top.
+    """
+    trials = [trial for _, trial in sized]
     highest = max(used_bytes(trial) or 0 for trial in trials)
     scale = (HEIGHT - TOP - BOTTOM) / min(max(highest, total), HIGHEST * total)
     width = 100 / len(trials)
     found = {category for trial in trials for category in memory_sizes(trial, total)}
     bars = [
         Bar(
-            batch_size=trial.batch_size,
+            size=size,
             x=round(width * (index + _GAP / 2), 3),
             width=round(width * (1 - _GAP), 3),
             middle=round(width * (index + 0.5), 3),
             parts=_parts(trial, total, scale),
             fit=fit_of(trial, total),
-            label=whole(trial.batch_size) if _is_labelled(index, len(trials)) else "",
-            point=_point(trial, result, tokens, found),
+            label=whole(size) if _is_labelled(index, len(trials)) else "",
+            point=text(trial, found),
         )
-        for index, trial in enumerate(trials)
+        for index, (size, trial) in enumerate(sized)
     ]
-    sizes = [bar.batch_size for bar in bars]
-    return Picture(
-        bars=bars,
-        marks=_marks(result, bars),
-        speed=_speed_line(trials, bars),
-        categories=[
-            (name, CATEGORIES[name][0]) for name in ("free", *reversed(STACKED)) if name in found
-        ],
-        limit_y=round(HEIGHT - BOTTOM - scale * total, 1),
-        limit=f"{gib(total)} GiB",
-        start=sizes.index(result.recommended_batch_size),
-        description=_description(result),
-    )
+    categories = [
+        (name, CATEGORIES[name][0]) for name in ("free", *reversed(STACKED)) if name in found
+    ]
+    return bars, round(HEIGHT - BOTTOM - scale * total, 1), categories
 
 
 def fit_of(trial: Trial, total_bytes: int) -> Fit:
@@ -215,23 +259,21 @@ def _is_labelled(index: int, count: int) -> bool:
     return index % every == 0
 
 
-def _point(
-    trial: Trial, result: AnalysisResult, tokens: Tokens | None, categories: Collection[str]
-) -> Point:
-    total, used = result.gpu.total_bytes, used_bytes(trial)
+def point_of(trial: Trial, size: int, total: int, categories: Collection[str]) -> Point:
+    """The text of one bar, without a speed."""
+    used = used_bytes(trial)
     text = f"{gib(used)} of {gib_with_unit(total)}"
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
     if low is not None and high is not None:
         text += f" ({gib(low)} to {gib(high)})"
-    speed = trial.samples_per_second if trial.fits else None
     sizes = memory_sizes(trial, total)
     return Point(
-        batch=whole(trial.batch_size),
+        at=whole(size),
         fit=fit_of(trial, total),
         source=trial.source,
         used=text,
-        speed=_speed(speed, tokens),
-        cost=_cost(speed, result),
+        speed="",
+        cost="",
         sizes={category: gib(sizes.get(category, 0)) for category in categories},
     )
 
@@ -253,18 +295,9 @@ def _cost(samples_per_second: float | None, result: AnalysisResult) -> str:
     return f"{usd(cost)} per million samples"
 
 
-def _marks(result: AnalysisResult, bars: list[Bar]) -> list[Mark]:
-    """The batch sizes with a name, each on a line of its own, so that no two names overlap."""
-    names: dict[int, list[str]] = {}
-    for name, size in (
-        ("current", result.current_batch_size),
-        ("recommended", result.recommended_batch_size),
-        ("fastest", result.fastest_batch_size),
-        ("largest", result.largest_batch_size),
-    ):
-        if size is not None:
-            names.setdefault(size, []).append(name)
-    middles = {bar.batch_size: bar.middle for bar in bars}
+def marks_of(names: Mapping[int, Sequence[str]], bars: list[Bar]) -> list[Mark]:
+    """The sizes with names, each on a line of its own, so that no two overlap."""
+    middles = {bar.size: bar.middle for bar in bars}
     shown = [(size, roles) for size, roles in names.items() if size in middles]
     return [
         Mark(

@@ -136,7 +136,7 @@ def _map(
         frontier=[Segment(*one, *other) for one, other in pairwise(line)],
         ticks_x=[Tick(across(value), significant(value)) for value in across.ticks()],
         ticks_y=[Tick(down(value), usd(value)) for value in down.ticks()],
-        missing=[Missing(_short(row.name), why) for row in rows if (why := _why_missing(row))],
+        missing=[Missing(short_name(row.name), why) for row in rows if (why := _why_missing(row))],
         description=_description(prices, best),
     )
 
@@ -201,7 +201,7 @@ def _dots(
         dots.append(
             Dot(
                 name=row.name,
-                label=_short(row.name) if has_room else "",
+                label=short_name(row.name) if has_room else "",
                 title=_title(row),
                 x=x,
                 y=y,
@@ -214,7 +214,8 @@ def _dots(
     return dots
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """A GPU's name for a label: without the vendor and the socket."""
     return _NOT_IN_LABELS.sub("", name)
 
 
@@ -230,6 +231,5 @@ def _title(row: OnGpu) -> str:
 def _description(prices: Prices, best: Sequence[OnGpu]) -> str:
     names = ", ".join(row.name for row in best)
     return (
-        f"Cost per million samples at {prices} prices against speed. None beats these in "
-        f"both: {names}."
+        f"Cost per million samples at {prices} prices vs. speed. None beats these in both: {names}."
     )

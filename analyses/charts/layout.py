@@ -9,6 +9,9 @@ from engine.gpus import GIB
 PlotlyDict = dict[str, Any]
 """A plotly figure, or a part of one."""
 
+SPIKE: PlotlyDict = {"spikecolor": "var(--muted)", "spikethickness": 1, "spikedash": "solid"}
+"""Of an axis with unified tooltips: the line at what they tell of."""
+
 
 def plain_layout(height: int, legend_y: float = 1.02) -> PlotlyDict:
     """Margins, fonts, colours and the legend.
@@ -23,7 +26,7 @@ def plain_layout(height: int, legend_y: float = 1.02) -> PlotlyDict:
         "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": "var(--muted)", "family": "var(--font-mono)", "size": 12},
+        "font": {"color": "var(--muted)", "family": "var(--font)", "size": 12},
         "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--text)"}},
         "hovermode": "closest",
         "dragmode": False,
@@ -32,7 +35,6 @@ def plain_layout(height: int, legend_y: float = 1.02) -> PlotlyDict:
             "x": 0,
             "y": legend_y,
             "yanchor": "bottom",
-            "font": {"family": "var(--font)"},
         },
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from analyses.charts.breakdown import CATEGORIES, category_name
-from analyses.charts.layout import PlotlyDict, axis, plain_layout
+from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
 from analyses.formatting import gib_with_unit, whole
 from engine.gpus import GIB
 from engine.result import AnalysisResult, TimelinePoint
@@ -99,9 +99,7 @@ def _layout(points: Sequence[TimelinePoint]) -> PlotlyDict:
             "fixedrange": True,
             "gridcolor": "var(--grid)",
             "zeroline": False,
-            "spikecolor": "var(--muted)",
-            "spikethickness": 1,
-            "spikedash": "solid",
+            **SPIKE,
             "automargin": True,
         },
         "yaxis": axis("Tensors, GiB", ",~g"),

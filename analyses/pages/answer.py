@@ -9,10 +9,11 @@ from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, m
 from analyses.charts.by_batch import Picture, picture_of
 from analyses.charts.layout import PlotlyDict
 from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
-from analyses.formatting import SOURCE_MEANINGS, whole
+from analyses.formatting import whole
 from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
 from analyses.pages.settings import command_of, settings_of
+from analyses.pages.texts import text_answer_of
 from analyses.stored_result import result_of, source_at, tokens_in, tried_batch
 from engine.answer.certificate import measured_on_rows
 from engine.result import AnalysisResult, Source
@@ -85,11 +86,14 @@ def _software_warning(result: AnalysisResult) -> str:
 
 def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
     """The template variables that a share link shows too: no names, no log, no nodes."""
+    texts = text_answer_of(analysis) if verdict is None else None
+    answered = verdict or texts
     rows = analysis.trials.all()
     trials = verdict.result.trials if verdict else [tried_batch(row) for row in rows]
     return {
         "verdict": verdict,
-        "page_source": verdict and verdict.result.source,
+        "texts": texts,
+        "page_source": answered.result.source if answered else None,
         # In the order they ran while one watches; by size, around the limit, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
         "tokens": tokens_in(analysis),
@@ -99,7 +103,6 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
         ),
         "settings": settings_of(analysis.request, analysis.assumed_by),
         "command": command_of(analysis.request),
-        "source_meanings": SOURCE_MEANINGS,
     }
 
 

@@ -108,7 +108,7 @@ def _sureness(result: AnalysisResult) -> str:
         return (
             f"Measured, in {count} interleaved rounds{_interval(result)}." if count else "Measured."
         )
-    ranges = [] if chosen is None else [_memory_range(chosen), _speed_range(chosen)]
+    ranges = [] if chosen is None else [memory_range(chosen), _speed_range(chosen)]
     off = ", ".join(filter(None, ranges))
     source = result.source.capitalize()
     return f"{source}; {off}{_interval(result)}." if off else f"{source}{_interval(result)}."
@@ -123,7 +123,8 @@ def _interval(result: AnalysisResult) -> str:
     return f"; the gain is {kind} ({significant(low)} to {times(high)})"
 
 
-def _memory_range(trial: Trial) -> str:
+def memory_range(trial: Trial) -> str:
+    """How far off the predicted memory may be; empty if that is not known."""
     return _range(
         "memory", trial.device_used_bytes, trial.device_used_low_bytes, trial.device_used_high_bytes
     )

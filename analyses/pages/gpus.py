@@ -11,10 +11,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from analyses.jobs import lab_state, timeouts
+from analyses.jobs.keys import problem_of
 from analyses.lab import kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, Node
 from analyses.pages.access import MemberRequest
 from engine.gpus import GPUS
+from memorymark_site.environment import START_SITE, START_WORKER
 
 
 @dataclass(frozen=True)
@@ -30,21 +32,29 @@ class NodeRow:
     seconds_silent: float
     at_work: Iterable[Analysis]
 
+    @property
+    def problem(self) -> str:
+        """Why it cannot be counted on, empty if it can."""
+        return problem_of(self.node)
+
 
 @require_safe
 def gpus(request: MemberRequest) -> HttpResponse:
     """The whole page; for htmx the nodes alone."""
     if request.htmx:
-        return render(request, "analyses/_nodes.html", {"nodes": _node_rows()})
+        return render(request, "analyses/_nodes.html", _nodes())
     others = kinds_outside_the_catalogue()
     held = prices([*GPUS, *others])
-    context = {
-        "nodes": _node_rows(),
+    context = _nodes() | {
         "catalogue": [(gpu, held[gpu.name]) for gpu in GPUS.values()],
         "others": [held[kind] for kind in others],
         "nav": "gpus",
     }
     return render(request, "analyses/gpus.html", context)
+
+
+def _nodes() -> dict[str, object]:
+    return {"nodes": _node_rows(), "start_site": START_SITE, "start_worker": START_WORKER}
 
 
 def _node_rows() -> list[NodeRow]:
@@ -60,6 +70,6 @@ def _node_rows() -> list[NodeRow]:
 def _state(node: Node, seconds_silent: float) -> str:
     if seconds_silent > timeouts.STALE_AFTER.total_seconds():
         return "offline"
-    if node.problem:
+    if problem_of(node):
         return "problem"
     return "draining" if node.draining else "online"

@@ -23,7 +23,6 @@ from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from memorymark_site.accounts.roles import Role, needs
 
-SHOWN_CHANGES = 20
 _PRICE = "lab/_price.html"
 _PRICE_FORM = "lab/_price_form.html"
 
@@ -31,7 +30,7 @@ _PRICE_FORM = "lab/_price_form.html"
 @needs(Role.ADMIN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_settings(request: MemberRequest) -> HttpResponse:
-    """The lab's settings, and the latest price changes."""
+    """The lab's settings."""
     stored = lab.lab_settings()
     form = LabForm(request.POST) if request.method == "POST" else LabForm.showing(stored)
     if form.is_bound and form.is_valid() and form.save(request.user):
@@ -40,7 +39,6 @@ def edit_settings(request: MemberRequest) -> HttpResponse:
     context = {
         "form": form,
         "stored": stored,
-        "changes": lab.changes()[:SHOWN_CHANGES],
         "nav": "lab",
     }
     return render(request, "lab/lab.html", context)

@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from analyses.jobs.kinds import NOTIFICATION_PAUSES
-from analyses.models import Notification, NotificationChoices
+from analyses.models import Mention, Notification, NotificationChoices
 from analyses.models.notifications import LONGEST_URL
 from analyses.notifications import channels, message
 from analyses.notifications.address import WrongAddress, parse, resolve
@@ -24,6 +24,7 @@ from memorymark_site.accounts.mail import sends_email
 from memorymark_site.accounts.roles import Role, needs
 
 SHOWN_NOTIFICATIONS = 20
+SHOWN_MENTIONS = 10
 
 
 @needs(Role.VIEWER)  # a former member can still turn notifications off
@@ -37,12 +38,15 @@ def choose(request: MemberRequest) -> HttpResponse:
         messages.success(request, "Saved.")
         return redirect("analyses:notifications")
     mine = Notification.objects.filter(analysis__owner=request.user).select_related(
-        "analysis", "job"
+        "analysis", "job", "mention__by"
     )
     context = {
         "form": form,
         "chosen": channels.choices_of(request.user),
         "notifications": mine.defer("analysis__request", "analysis__result")[:SHOWN_NOTIFICATIONS],
+        "mentions": Mention.objects.filter(analysis__owner=request.user).select_related(
+            "analysis", "by"
+        )[:SHOWN_MENTIONS],
         "most_tries": len(NOTIFICATION_PAUSES) + 1,
         "nav": "notifications",
     }

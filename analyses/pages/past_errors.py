@@ -5,18 +5,14 @@ All members' measurements count, since the page tells no more of them than how m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import OuterRef, Q, Subquery
-
-from analyses.models import Analysis, FigureSource, Training, Trial
-from analyses.training_runs.services import why_not_comparable
-from engine.errors import InvalidInput
+from analyses.formatting import fine_share
+from analyses.models import Analysis, FigureSource, Training
+from analyses.prediction_errors import Compared, measured_trials, step_times_of, training_runs_of
 from engine.gpus import GPUS, catalogue_name
 from engine.prediction.past_errors import ALL, Errors, Group, Predicted, groups_like
-from engine.recording import TrainingRecord
-from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
 
 _MOST_TRIALS, _MOST_RUNS = 200, 50
@@ -38,13 +34,13 @@ class ErrorRow:
 
     @property
     def median(self) -> str:
-        return _percent(self.errors.median)
+        return fine_share(self.errors.median)
 
     @property
     def percentile_90(self) -> str:
         """Empty where there are too few."""
         most = self.errors.percentile_90
-        return "" if most is None else f"±{_percent(most)}"
+        return "" if most is None else f"±{fine_share(most)}"
 
 
 @dataclass(frozen=True)
@@ -58,21 +54,23 @@ class PastErrors:
 def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErrors]:
     """Those of memory and of step times, by the name of the tab that shows them."""
     gpu = catalogue_name(result.gpu.name) or ""
-    runs = list(_runs(analysis.model))
-    memory = [(run.gpu, run.memory_error) for run in runs if run.memory_error is not None]
-    times = [(run.gpu, run.time_error) for run in runs if run.time_error is not None]
+    runs = Training.objects.filter(analysis__model=analysis.model)
+    measured = Analysis.objects.filter(model=analysis.model, source=FigureSource.MEASURED)
+    # Each has trials: so many analyses are enough, and are found by an index.
+    newest = measured.order_by("-pk").values("pk")[:_MOST_TRIALS]
+    trials = measured_trials().filter(analysis__in=newest)[:_MOST_TRIALS]
+    here = [*training_runs_of(runs, _MOST_RUNS), *step_times_of(trials)]
     model_type = _type_of(result)
     return {
-        "memory": _past(Predicted.MEMORY, memory, model_type, gpu),
-        "speed": _past(Predicted.STEP_TIME, [*times, *_trials(analysis.model)], model_type, gpu),
+        "memory": _past(Predicted.MEMORY, here, model_type, gpu),
+        "speed": _past(Predicted.STEP_TIME, here, model_type, gpu),
     }
 
 
-def _past(
-    of: Predicted, here: Sequence[tuple[str, float]], model_type: str, gpu: str
-) -> PastErrors:
-    on_gpu = [error for place, error in here if gpu and place == gpu]
-    own = Errors.of(on_gpu or [error for _, error in here])
+def _past(of: Predicted, here: Sequence[Compared], model_type: str, gpu: str) -> PastErrors:
+    compared = [one for one in here if one.of is of]
+    on_gpu = [one for one in compared if gpu and one.gpu == gpu]
+    own = Errors.of(one.error for one in on_gpu or compared)
     rows = []
     if own is not None:
         rows.append(ErrorRow("This model", f"{_name(gpu if on_gpu else '')}, your lab", own))
@@ -81,10 +79,6 @@ def _past(
         for group in groups_like(of, model_type, gpu)
     ]
     return PastErrors(rows, own is not None)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
 
 
 def _name(gpu: str) -> str:
@@ -103,60 +97,3 @@ def _type_of(result: AnalysisResult) -> str:
     except LookupError:
         return ""
     return str(config.get("model_type", ""))
-
-
-def _trials(model: str) -> Iterator[tuple[str, float]]:
-    """The GPU and the step time's error of each of a model's measured trials."""
-    measured = Trial.objects.filter(
-        source=FigureSource.MEASURED, operations_seconds__isnull=False, analysis__model=model
-    ).order_by("-pk")
-    figures = measured.values_list("analysis__measured_gpu", "operations_seconds", "step_seconds")
-    for device, predicted, seconds in figures[:_MOST_TRIALS]:
-        if (error := _error(predicted, seconds)) is not None:
-            yield catalogue_name(device) or "", error
-
-
-@dataclass(frozen=True)
-class _Run:
-    """A training run beside what was predicted for its batch; the errors where both are known."""
-
-    gpu: str
-    memory_error: float | None
-    time_error: float | None
-
-
-def _runs(model: str) -> Iterator[_Run]:
-    """The last training runs that trained what an analysis of the model predicts."""
-    predicted = Trial.objects.filter(
-        analysis=OuterRef("analysis"),
-        batch_size=OuterRef("batch_size"),
-        source__in=(FigureSource.PREDICTED, FigureSource.COMPUTED),
-    ).order_by("-pk")
-    runs = (
-        Training.objects.filter(analysis__model=model)
-        .select_related("analysis")
-        .defer("analysis__result")  # large, and not read
-        .annotate(
-            predicted_bytes=Subquery(predicted.values("peak_reserved_bytes")[:1]),
-            predicted_seconds=Subquery(predicted.values("step_seconds")[:1]),
-        )
-        .filter(Q(predicted_bytes__isnull=False) | Q(predicted_seconds__isnull=False))
-    )
-    for run in runs[:_MOST_RUNS]:
-        if run.analysis is None:
-            continue
-        try:
-            request = AnalysisRequest.parse(run.analysis.request)
-            record = TrainingRecord.parse(run.record)
-        except InvalidInput:  # of another version of MemoryMark
-            continue
-        if not why_not_comparable(request, run.analysis.measured_gpu, record):
-            yield _Run(
-                catalogue_name(run.device_name) or "",
-                _error(run.predicted_bytes, run.peak_reserved_bytes),
-                _error(run.predicted_seconds, record.step_seconds),
-            )
-
-
-def _error(predicted: float | None, measured: float | None) -> float | None:
-    return predicted / measured - 1 if predicted and measured else None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from analyses.formatting import exact, gib_with_unit, gpu_name, model_name, usd, whole
 from analyses.models import Analysis
+from engine.choices import Goal
 from engine.fields import Field, Group
+from engine.goals import TEXTS, command_line, counts, goal_of
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
-from engine.request import FIELDS, as_flags, usual_values
+from engine.request import FIELDS, usual_values
 
 Request = Mapping[str, Any]
 """The stored fields of a request; older versions lack some."""
@@ -32,10 +33,12 @@ def settings_of(
         ("Hub ID", preset.hub_id if preset else ""),
         ("Architecture", _architecture(request)),
     ]
-    shown = _worth_showing(request)
+    shown, goal = _worth_showing(request), goal_of(request)
     for name, described in FIELDS.items():
         label = described.label
         if described.group is Group.COST:
+            if not counts(name, goal):
+                continue
             value = _assumed(described, request.get(name), (assumed_by or {}).get(name, ""))
             rows.append((f"{label} (assumed)", value))
         elif described.group is not Group.MODEL and name in shown:
@@ -51,13 +54,19 @@ def setting(analysis: Analysis, name: str) -> str:
 
 def _worth_showing(request: Request) -> dict[str, Any]:
     """The values of the request, without rare fields at their usual values."""
-    usual = usual_values(request)
+    usual, goal = usual_values(request), goal_of(request)
     return {
         name: request[name]
         for name, described in FIELDS.items()
-        if (request.get(name) is not None or (described.takes_none and name in request))
-        and not (described.group.is_rare and request[name] == usual.get(name))
+        if counts(name, goal)
+        and (request.get(name) is not None or (described.takes_none and name in request))
+        and not (_is_rare(described, goal) and request[name] == usual.get(name))
     }
+
+
+def _is_rare(described: Field, goal: Goal) -> bool:
+    """Whether a field is not worth showing at its usual value."""
+    return described.group.is_rare and (goal is not Goal.GENERATION or described.name not in TEXTS)
 
 
 def _value(described: Field, value: object) -> str:
@@ -90,8 +99,7 @@ def input_size(request: Request) -> str:
 
 def command_of(request: Request) -> str:
     """The command line of the same analysis; its config is a separate file."""
-    words = ["memorymark", "analyze", str(request["model"])]
-    return shlex.join([*words, *as_flags(_worth_showing(request))])
+    return command_line(goal_of(request), str(request["model"]), _worth_showing(request))
 
 
 def _architecture(request: Request) -> str:

@@ -35,7 +35,7 @@ from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.answer import answer_parts, verdict_of
 from analyses.permissions import may_change
 from analyses.savings.estimate import estimate_of
-from analyses.stored_result import result_of
+from analyses.stored_result import result_of, text_result_of
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.links import passed_on
 from memorymark_site.accounts.models import Action
@@ -68,7 +68,7 @@ def share(request: MemberRequest, pk: int) -> HttpResponse:
     """Create a link, and show its address this once."""
     analysis = _sharable(request, pk)
     form = ShareForm(request.POST)
-    if not can_be_shared(analysis) or result_of(analysis) is None:
+    if not (can_be_shared(analysis) and (result_of(analysis) or text_result_of(analysis))):
         messages.warning(request, f"Analysis {pk} has no answer to share.")
     elif not form.is_valid():
         messages.warning(request, "No link was created. Choose when it expires.")
@@ -183,14 +183,16 @@ def _answer(link: ShareLink) -> dict[str, object] | None:
     """The template variables; the analysis itself is not among them, since it names its owner."""
     analysis = link.analysis
     verdict = verdict_of(analysis)
-    if verdict is None:
+    parts = answer_parts(analysis, verdict)
+    if verdict is None and parts["texts"] is None:
         return None
     return {
-        **answer_parts(analysis, verdict),
+        **parts,
         "model": model_name(analysis.model),
         "chips": chips(analysis),
         "name": name_of(analysis),
-        "estimate": estimate_of(verdict.result, {}, adopted=analysis.adopted_at is not None),
+        "estimate": verdict
+        and estimate_of(verdict.result, {}, adopted=analysis.adopted_at is not None),
         "answered_at": analysis.finished_at,
         "expires_at": link.expires_at,
     }

@@ -69,10 +69,13 @@ def stages_of(analysis: Analysis, has_ladder: bool) -> list[ShownStage]:
 def _usual(analysis: Analysis) -> dict[str, float]:
     """How many seconds each stage has taken, in the median of the last analyses alike.
 
-    Alike are those of the same model that are measured, or predicted, as this one is.
+    Alike are those of the same model and goal that are measured, or predicted, as this one is.
     """
     alike = Analysis.objects.filter(
-        model=analysis.model, status=Status.SUCCEEDED, measured_gpu=analysis.measured_gpu
+        model=analysis.model,
+        goal=analysis.goal,
+        status=Status.SUCCEEDED,
+        measured_gpu=analysis.measured_gpu,
     )
     lines = LogLine.objects.filter(
         level=LogLine.STAGE, analysis__in=alike.order_by("-id").values("pk")[:_EARLIER]

@@ -1,0 +1,58 @@
+"""Memory by length: a bar for each length of a batch of texts, beside the GPU's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from analyses.charts.breakdown import used_bytes
+from analyses.charts.by_batch import Picture, Point, bars_of, marks_of, point_of
+from analyses.formatting import gib, gib_with_unit, whole
+from engine.result import GpuFacts, Trial
+from engine.texts import LengthTrial, TextResult
+
+
+def picture_of_lengths(
+    result: TextResult, lengths: list[LengthTrial], gpu: GpuFacts, asked: int | None
+) -> Picture | None:
+    """The picture of a result; ``None`` where the memory of no length is known.
+
+    Args:
+        result: About texts.
+        lengths: With their trials, growing.
+        gpu: Where.
+        asked: The length of the request, if it has one.
+    """
+    known = [one for one in lengths if used_bytes(one.trial) is not None]
+    if not known:
+        return None
+    of_trial = {id(one.trial): one.length for one in known}
+
+    def text(trial: Trial, categories: Collection[str]) -> Point:
+        return point_of(trial, of_trial[id(trial)], gpu.total_bytes, categories)
+
+    bars, limit_y, categories = bars_of(
+        [(one.length, one.trial) for one in known], gpu.total_bytes, text
+    )
+    names: dict[int, list[str]] = {}
+    for name, length in (("requested", asked), ("longest", result.longest_tokens)):
+        if length:
+            names.setdefault(length, []).append(name)
+    shown = [bar.size for bar in bars]
+    at = result.longest_tokens if result.longest_tokens in shown else shown[0]
+    return Picture(
+        title="Memory by length",
+        name="Length",
+        label="Length in tokens",
+        bars=bars,
+        marks=marks_of(names, bars),
+        speed=[],
+        categories=categories,
+        limit_y=limit_y,
+        limit=f"{gib(gpu.total_bytes)} GiB",
+        start=shown.index(at),
+        description=(
+            f"Memory by length in tokens for {result.model_name} on {gpu.name}, which has "
+            f"{gib_with_unit(gpu.total_bytes)}. {whole(result.longest_tokens)} tokens are the "
+            "longest that fit."
+        ),
+    )

@@ -1,0 +1,61 @@
+"""How far off our predictions were on what this lab has measured itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+
+from analyses.models import Training
+from analyses.permissions import may_see_lab
+from analyses.prediction_errors import (
+    Compared,
+    measured_trials,
+    peaks_of,
+    step_times_of,
+    training_runs_of,
+)
+from engine.prediction.past_errors import Errors, Predicted, groups_like
+
+COUNTED_TRIALS, COUNTED_RUNS = 100, 50
+"""So many of the last measured trials count, and so many training runs."""
+
+_CURVES = 20
+"""Peaks of trials are compared for so many of the last measured analyses."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The lab's own measurements of one kind.
+
+    Attributes:
+        own: ``None`` if there are none.
+        published: Of measurements that others have published, for comparison.
+    """
+
+    of: Predicted
+    compared: Sequence[Compared]
+    own: Errors | None
+    published: Errors | None
+
+
+def accuracy_of(user: User) -> list[Accuracy]:
+    """Of memory and of step times, as far as this user may see the lab; four queries at most."""
+    found: list[Compared] = []
+    if may_see_lab(user):
+        trials = measured_trials()[:COUNTED_TRIALS]
+        found += peaks_of(trials, _CURVES)
+        found += step_times_of(trials)
+        found += training_runs_of(Training.objects.all(), COUNTED_RUNS)
+    return [_accuracy(of, [one for one in found if one.of is of]) for of in Predicted]
+
+
+def _accuracy(of: Predicted, compared: Sequence[Compared]) -> Accuracy:
+    published = next(iter(groups_like(of, "", "")), None)
+    return Accuracy(
+        of,
+        compared,
+        Errors.of(one.error for one in compared),
+        published.errors if published else None,
+    )

@@ -1,0 +1,85 @@
+"""What waits for somebody to decide: recommendations, failed analyses, and whom to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+from django.db.models import Max, QuerySet
+from django.utils import timezone
+
+from analyses.changes import Changes, changes_worth_most
+from analyses.models import Analysis, CountedSavings, Status
+from analyses.permissions import may_administer, may_work
+from analyses.selectors import savings_visible_to, visible_to
+
+SHOWN = 4
+RECENT_FAILURES = timedelta(days=30)
+_LOOKED_THROUGH = 12
+"""Of the last failed ones, so many are looked through for those that nobody has run again."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What waits for a decision.
+
+    Attributes:
+        own: Recommendations to this member that are not adopted; those that save most first.
+        failed: Analyses that failed lately, and none of their workload has succeeded since.
+        changes: Whom else to ask, about which changes.
+    """
+
+    own: Sequence[CountedSavings]
+    failed: Sequence[Analysis]
+    changes: Changes
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.own or self.failed or self.changes.count)
+
+
+def decisions_of(user: User) -> Decisions:
+    """What waits for this user: their own, and what they may mention to others."""
+    counted = savings_visible_to(user)
+    return Decisions(
+        own=_own(counted, user),
+        failed=_failed(user),
+        changes=changes_worth_most(counted.exclude(member=user)),
+    )
+
+
+def _own(counted: QuerySet[CountedSavings], user: User) -> list[CountedSavings]:
+    potential = counted.filter(member=user, is_realised=False, usd_per_year__gt=0)
+    # First only their numbers, which an index has.
+    largest = list(potential.order_by("-usd_per_year").values_list("pk", flat=True)[:SHOWN])
+    rows = CountedSavings.objects.filter(pk__in=largest).select_related("analysis")
+    return list(rows.defer("analysis__result").order_by("-usd_per_year", "-pk"))
+
+
+def _failed(user: User) -> list[Analysis]:
+    """Of the last that failed, those to whose workload nothing has happened since.
+
+    A member's are their own. Admins, who may run anything again, and viewers, who have none, see
+    those of all.
+    """
+    failed = Analysis.objects.filter(
+        status__in=(Status.FAILED, Status.LOST), queued_at__gte=timezone.now() - RECENT_FAILURES
+    )
+    if may_work(user) and not may_administer(user):
+        failed = failed.filter(owner=user)
+    # As above; another order would sort all that have ever failed.
+    last = list(failed.order_by("-pk").values_list("pk", flat=True)[:_LOOKED_THROUGH])
+    analyses = list(visible_to(user).filter(pk__in=last).defer("result"))
+    answered = dict(
+        Analysis.objects.filter(
+            workload_key__in={analysis.workload_key for analysis in analyses},
+            status=Status.SUCCEEDED,
+        )
+        .order_by()
+        .values_list("workload_key")
+        .annotate(Max("pk"))
+    )
+    open_ones = [row for row in analyses if row.pk > answered.get(row.workload_key, 0)]
+    return open_ones[:SHOWN]

@@ -1,0 +1,153 @@
+"""An answer about texts: how many can be generated, or how long they may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, memory_bar
+from analyses.charts.by_batch import Fit, Picture, fit_of
+from analyses.charts.by_length import picture_of_lengths
+from analyses.formatting import gib_with_unit, percent, significant, whole
+from analyses.models import Analysis
+from analyses.pages.decision import Fact, memory_range
+from analyses.stored_result import text_result_of
+from engine.result import GpuFacts, Trial
+from engine.software import in_words
+from engine.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+
+
+@dataclass(frozen=True)
+class Row:
+    """One length or one number of texts.
+
+    Attributes:
+        value: Which one.
+        is_limit: Whether it is the largest that fits.
+    """
+
+    value: int
+    trial: Trial
+    fit: Fit
+    is_limit: bool
+
+    @property
+    def tone(self) -> str:
+        return {Fit.FITS: "good", Fit.UNCERTAIN: "warn", Fit.FAILS: "bad"}[self.fit]
+
+
+@dataclass(frozen=True)
+class TextAnswer:
+    """The answer of an analysis about texts that succeeded.
+
+    Attributes:
+        tone: Of the decision: ``change``, or ``problem`` where the requested batch does not fit.
+        sureness: Where the numbers come from, and how far off they may be.
+        software: The versions it is for, in words.
+        batches: By the number of texts; empty for training.
+    """
+
+    result: TextResult
+    tone: str
+    sureness: str
+    software: str
+    facts: list[Fact]
+    picture: Picture | None
+    bars: list[MemoryBar]
+    breakdown: list[BreakdownRow]
+    lengths: list[Row]
+    batches: list[Row]
+
+
+def text_answer_of(analysis: Analysis) -> TextAnswer | None:
+    """The answer of an analysis; ``None`` without a result about texts that can be read."""
+    result = text_result_of(analysis)
+    if result is None:
+        return None
+    if result.generation is not None:
+        return _of_generation(result, result.generation, analysis)
+    return _of_longest(result, result.longest) if result.longest else None
+
+
+def _of_generation(result: TextResult, found: GenerationAnswer, analysis: Analysis) -> TextAnswer:
+    gpu, batch = found.gpu, whole(found.trial.batch_size)
+    asked = analysis.request["prompt_length"] + analysis.request["new_tokens"]
+    ends = "all that the model takes" if found.longest_is_the_models else "longer run out of memory"
+    safe = _surely([(one.batch_size, one) for one in found.batches], gpu)
+    facts = [
+        Fact(
+            "Texts at once",
+            whole(found.largest_batch_size),
+            f"{safe}{whole(found.largest_batch_size + 1)} run out of memory",
+        ),
+        Fact(f"Longest at batch {batch}", whole(found.longest_length), f"tokens; {ends}"),
+        _free(f"Free at batch {batch}", found.trial, gpu),
+    ]
+    if found.tokens_per_second:
+        low, high = found.tokens_per_second_low, found.tokens_per_second_high
+        span = f"new tokens/s of all texts, {significant(low)} to {significant(high)}"
+        speed = significant(found.tokens_per_second)
+        facts.append(Fact(f"Speed at batch {batch}", speed, span))
+    largest = next((t for t in found.batches if t.batch_size == found.largest_batch_size), None)
+    both = [found.trial, *([largest] if largest and largest != found.trial else [])]
+    bars = [memory_bar("recommended", "Texts at once", trial, gpu.total_bytes) for trial in both]
+    return _answer(result, found.trial, gpu, facts, bars, found.lengths, found.batches, asked)
+
+
+def _of_longest(result: TextResult, found: LongestThatFits) -> TextAnswer | None:
+    if found.trial is None:
+        return None
+    ends = (
+        "the model takes no longer ones"
+        if found.next_length is None
+        else f"{whole(found.next_length)} run out of memory"
+    )
+    safe = _surely([(one.length, one.trial) for one in found.lengths], found.gpu)
+    facts = [
+        Fact("Longest sequence", whole(found.length), f"tokens; {safe}{ends}"),
+        _free(f"Free at {whole(found.length)} tokens", found.trial, found.gpu),
+    ]
+    bars = [memory_bar("recommended", "Batch", found.trial, found.gpu.total_bytes)]
+    return _answer(result, found.trial, found.gpu, facts, bars, found.lengths, [], None)
+
+
+def _answer(
+    result: TextResult,
+    trial: Trial,
+    gpu: GpuFacts,
+    facts: list[Fact],
+    bars: list[MemoryBar],
+    lengths: list[LengthTrial],
+    batches: list[Trial],
+    asked: int | None,
+) -> TextAnswer:
+    generation, off = result.generation, memory_range(trial)
+    most = generation.largest_batch_size if generation else 0
+    return TextAnswer(
+        result=result,
+        tone="change" if trial.fits else "problem",
+        sureness=f"{result.source.capitalize()}{f'; {off}' if off else ''}.",
+        software=in_words(result.software),
+        facts=facts,
+        picture=picture_of_lengths(result, lengths, gpu, asked),
+        bars=bars,
+        breakdown=breakdown_rows(bars),
+        lengths=[_row(one.length, one.trial, gpu, result.longest_tokens) for one in lengths],
+        batches=[_row(one.batch_size, one, gpu, most) for one in batches],
+    )
+
+
+def _surely(sized: list[tuple[int, Trial]], gpu: GpuFacts) -> str:
+    """The most, of what was looked at, that fits even at the high end of the prediction."""
+    sure = [size for size, trial in sized if fit_of(trial, gpu.total_bytes) is Fit.FITS]
+    return f"{whole(max(sure))} surely fit; " if sure else "none is certain to fit; "
+
+
+def _row(value: int, trial: Trial, gpu: GpuFacts, largest: int) -> Row:
+    return Row(value, trial, fit_of(trial, gpu.total_bytes), value == largest)
+
+
+def _free(name: str, trial: Trial, gpu: GpuFacts) -> Fact:
+    free = gpu.total_bytes - (trial.device_used_bytes or gpu.total_bytes)
+    if free < 0:
+        return Fact(name, "none", "it does not fit")
+    return Fact(name, gib_with_unit(free), f"{percent(free, gpu.total_bytes)} of the GPU")

@@ -1,0 +1,147 @@
+"""What the lab has measured beside what was predicted for it: in trials, and in training runs.
+
+All members' measurements count, since pages tell no more of them than how far off predictions were.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+
+from analyses.models import Analysis, FigureSource, Training, Trial
+from analyses.training_runs.services import why_not_comparable
+from engine.errors import InvalidInput
+from engine.gpus import catalogue_name
+from engine.prediction.past_errors import Predicted
+from engine.recording import TrainingRecord
+from engine.request import AnalysisRequest
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One measurement beside its prediction.
+
+    Attributes:
+        of: What was predicted: peak reserved memory in bytes, or the step time in seconds.
+        gpu: A name of the catalogue; empty for another.
+    """
+
+    of: Predicted
+    gpu: str
+    analysis_id: int
+    model: str
+    batch_size: int
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Signed, as a share of what was measured: below 0, the prediction was too low."""
+        return self.predicted / self.measured - 1
+
+
+def measured_trials() -> QuerySet[Trial]:
+    """The measured trials whose step time was predicted too, newest first."""
+    return Trial.objects.filter(
+        source=FigureSource.MEASURED, operations_seconds__isnull=False
+    ).order_by("-pk")
+
+
+def step_times_of(trials: QuerySet[Trial]) -> Iterator[Compared]:
+    """The step times of measured trials; one query."""
+    columns = trials.values_list(
+        "analysis__measured_gpu", "analysis_id", "analysis__model", "batch_size",
+        "operations_seconds", "step_seconds",
+    )  # fmt: skip
+    for device, analysis, model, batch_size, predicted, measured in columns:
+        which = (catalogue_name(device) or "", analysis, model, batch_size)
+        yield from _compared(Predicted.STEP_TIME, *which, predicted, measured)
+
+
+def peaks_of(trials: QuerySet[Trial], analyses: int) -> Iterator[Compared]:
+    """The peak memory of measured trials, beside the predicted curve of their analyses.
+
+    Args:
+        trials: Newest first.
+        analyses: Of so many of them at most, since the curves are read from stored results.
+    """
+    columns = trials.values_list(
+        "analysis__measured_gpu", "analysis_id", "analysis__model", "batch_size",
+        "peak_reserved_bytes",
+    )  # fmt: skip
+    rows = [row for row in columns if row[-1]]
+    newest = list(dict.fromkeys(analysis for _, analysis, *_ in rows))[:analyses]
+    curves = dict(Analysis.objects.filter(pk__in=newest).values_list("pk", "result__curve"))
+    for device, analysis, model, batch_size, measured in rows:
+        known = {
+            point["batch_size"]: point["peak_reserved_bytes"]
+            for point in curves.get(analysis) or ()
+            if point["source"] == FigureSource.PREDICTED and point.get("peak_reserved_bytes")
+        }
+        predicted = between(known, batch_size)
+        which = (catalogue_name(device) or "", analysis, model, batch_size)
+        yield from _compared(Predicted.MEMORY, *which, predicted, measured)
+
+
+def between(known: Mapping[int, float], batch_size: int) -> float | None:
+    """The value at a batch size, on a line between those that are known; ``None`` beyond them."""
+    if batch_size in known:
+        return known[batch_size]
+    sizes = sorted(known)
+    after = bisect_left(sizes, batch_size)
+    if after in (0, len(sizes)):
+        return None
+    low, high = sizes[after - 1], sizes[after]
+    share = (batch_size - low) / (high - low)
+    return known[low] + share * (known[high] - known[low])
+
+
+def training_runs_of(runs: QuerySet[Training], most: int) -> Iterator[Compared]:
+    """The last training runs that trained what their analysis predicts; memory and step time."""
+    predicted = Trial.objects.filter(
+        analysis=OuterRef("analysis"),
+        batch_size=OuterRef("batch_size"),
+        source__in=(FigureSource.PREDICTED, FigureSource.COMPUTED),
+    ).order_by("-pk")
+    found = (
+        runs.select_related("analysis")
+        .defer("analysis__result")  # large, and not read
+        .annotate(
+            predicted_bytes=Subquery(predicted.values("peak_reserved_bytes")[:1]),
+            predicted_seconds=Subquery(predicted.values("step_seconds")[:1]),
+        )
+        .filter(Q(predicted_bytes__isnull=False) | Q(predicted_seconds__isnull=False))
+    )
+    for run in found[:most]:
+        if run.analysis is None:
+            continue
+        try:
+            request = AnalysisRequest.parse(run.analysis.request)
+            record = TrainingRecord.parse(run.record)
+        except InvalidInput:  # of another version of MemoryMark
+            continue
+        if why_not_comparable(request, run.analysis.measured_gpu, record):
+            continue
+        gpu = catalogue_name(run.device_name) or ""
+        which = (gpu, run.analysis.pk, run.analysis.model, run.batch_size)
+        yield from _compared(Predicted.MEMORY, *which, run.predicted_bytes, run.peak_reserved_bytes)
+        yield from _compared(
+            Predicted.STEP_TIME, *which, run.predicted_seconds, record.step_seconds
+        )
+
+
+def _compared(
+    of: Predicted,
+    gpu: str,
+    analysis_id: int,
+    model: str,
+    batch_size: int,
+    predicted: float | None,
+    measured: float | None,
+) -> Iterator[Compared]:
+    """One, if both figures are known."""
+    if predicted and measured:
+        yield Compared(of, gpu, analysis_id, model, batch_size, predicted, measured)
