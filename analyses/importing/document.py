@@ -10,32 +10,38 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from analyses.bodies import LONGEST_NAME, STORABLE, Id, JsonObject, Moment, Name, Stored
-from analyses.stored_result import read_result
+from analyses.importing.checks import (
+    MOST_TRIALS,
+    kind_of,
+    of_a_trial,
+    of_the_goal,
+    of_the_gpu,
+    of_the_workload,
+    rises,
+)
+from analyses.importing.texts import contradictions_of_texts
+from analyses.stored_result import Result, read_result
 from engine.answer.economics import speedup_in_turn
 from engine.border import read_body
+from engine.choices import Goal
 from engine.errors import InvalidInput
-from engine.gpus import GPUS, LOCAL
+from engine.gpus import LOCAL
 from engine.parsing import shown
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest
+from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
+from engine.texts import TextResult
 
 SCHEMA_VERSION = 1
 MOST_VERSIONS = 32
-MOST_TRIALS = 500
 MOST_POINTS = 2_000
 _TOLERANCE = 1e-6
 """JSON keeps floats exactly; only the order of two divisions may differ."""
-
-_SETTLED_LATER = {"config", "gradient_accumulation", "task", "label_count"}
-"""The engine fills these in once it has a model's config, or a global batch to keep."""
-
-_LIMITED = " limited to "
 
 _MAY_BE_NEGATIVE = "kwh_per_year_low"
 """A faster batch may draw so much more power that it saves no energy."""
@@ -91,14 +97,14 @@ class DocumentBody(BaseModel):
     id: Id
     request: Annotated[
         JsonObject,
-        Stored(AnalysisRequest),
+        Stored((AnalysisRequest,)),
         Field(description="Its settings; gpu is local for a measurement."),
     ]
     result: Annotated[
         JsonObject,
         AfterValidator(_no_negatives),
-        Stored(AnalysisResult),
-        Field(description="Its result, with every trial."),
+        Stored((AnalysisResult, TextResult)),
+        Field(description="Its result, with every trial; another one where the goal is texts."),
     ]
     started_at: Moment
     finished_at: Moment
@@ -124,7 +130,7 @@ class Document:
     body: DocumentBody
     digest: str
     request: AnalysisRequest
-    result: AnalysisResult
+    result: Result
     measured_gpu: str
 
 
@@ -139,7 +145,11 @@ def read_document(given: Mapping[str, Any]) -> Document:
     request = _request(body.request, wrong)
     result = _result(body.result, wrong)
     if request and result:
-        wrong |= contradictions(request, result)
+        wrong |= (
+            contradictions(request, result)
+            if isinstance(result, AnalysisResult)
+            else contradictions_of_texts(request, result)
+        )
     if body.finished_at < body.started_at:
         wrong["finished_at"] = "it is before started_at"
     if wrong or not (request and result):
@@ -157,7 +167,7 @@ def _request(given: Mapping[str, object], wrong: dict[str, str]) -> AnalysisRequ
         return None
 
 
-def _result(given: Mapping[str, Any], wrong: dict[str, str]) -> AnalysisResult | None:
+def _result(given: Mapping[str, Any], wrong: dict[str, str]) -> Result | None:
     try:
         return read_result(given)
     except InvalidInput as error:
@@ -169,8 +179,9 @@ def contradictions(request: AnalysisRequest, result: AnalysisResult) -> dict[str
     """What is inconsistent, by field; empty if nothing is."""
     wrong: dict[str, str] = {}
     for name, problem in (
-        ("result.workload", _of_the_workload(request, result)),
-        ("result.gpu", _of_the_gpu(request, result)),
+        ("result.goal", of_the_goal(request, Goal.BATCH)),
+        ("result.workload", of_the_workload(request, result.workload)),
+        ("result.gpu", of_the_gpu(request, result.gpu)),
         ("result.source", _of_the_source(request, result)),
         ("result.trials", _of_the_trials(result)),
         ("result.largest_batch_size", _of_the_limit(result)),
@@ -183,36 +194,11 @@ def contradictions(request: AnalysisRequest, result: AnalysisResult) -> dict[str
     return wrong
 
 
-def measured_gpu_of(request: AnalysisRequest, result: AnalysisResult) -> str:
+def measured_gpu_of(request: AnalysisRequest, result: Result) -> str:
     """The kind of GPU that was measured on; empty for a prediction."""
-    return result.gpu.name.partition(_LIMITED)[0] if request.gpu == LOCAL else ""
-
-
-def _of_the_workload(request: AnalysisRequest, result: AnalysisResult) -> str:
-    if result.workload is None:
-        return "it is of a custom step, which the lab does not store"
-    answered = asdict(result.workload)
-    different = [
-        name
-        for name, value in asdict(request.workload).items()
-        if name not in _SETTLED_LATER and value is not None and value != answered[name]
-    ]
-    return f"it differs from the request: {', '.join(different)}" if different else ""
-
-
-def _of_the_gpu(request: AnalysisRequest, result: AnalysisResult) -> str:
-    if result.gpu.usable_bytes > result.gpu.total_bytes:
-        return "more of its memory is usable than it has"
-    if not (0 < len(result.gpu.name) <= 200 and result.gpu.name.isprintable()):
-        return "enter its name, of at most 200 characters"
-    if request.gpu != LOCAL and result.gpu.name.partition(_LIMITED)[0] != (
-        GPUS[request.gpu].display_name
-    ):
-        return f"it is not {GPUS[request.gpu].display_name}, as in the request"
-    limit = request.memory_limit_bytes
-    if limit is not None and result.gpu.total_bytes > limit:
-        return "it has more memory than the limit in the request"
-    return ""
+    if request.gpu != LOCAL or not isinstance(result, AnalysisResult):
+        return ""
+    return kind_of(result.gpu)
 
 
 def _of_the_source(request: AnalysisRequest, result: AnalysisResult) -> str:
@@ -237,28 +223,9 @@ def _of_the_trials(result: AnalysisResult) -> str:
     if len(set(sizes)) < len(sizes):
         return "a batch size is there twice"
     for trial in [*result.trials, *result.curve]:
-        if problem := next(_of_a_trial(trial), ""):
+        if problem := next(of_a_trial(trial), ""):
             return f"batch {trial.batch_size:,}: {problem}"
     return ""
-
-
-def _of_a_trial(trial: Trial) -> Iterator[str]:
-    if not 0 < trial.batch_size <= 2 * LARGEST_BATCH_SIZE:  # the one beyond the limit is a multiple
-        yield f"enter a batch size from 1 to {LARGEST_BATCH_SIZE:,}"
-    if trial.source is Source.ASSUMED:
-        yield "a trial is measured, predicted or computed"
-    if trial.fits and trial.failure:
-        yield "it fits but has a failure"
-    if not _rises(trial.peak_allocated_bytes, trial.peak_reserved_bytes, trial.device_used_bytes):
-        yield "device used is at least peak reserved, and that at least peak allocated"
-    if not _rises(
-        trial.device_used_low_bytes, trial.device_used_bytes, trial.device_used_high_bytes
-    ):
-        yield "device used lies within its interval"
-    if not _rises(trial.step_seconds_low, trial.step_seconds, trial.step_seconds_high):
-        yield "step time lies within its interval"
-    if trial.breakdown and sum(trial.breakdown.values()) != trial.peak_allocated_bytes:
-        yield "the breakdown does not add up to peak allocated"
 
 
 def _of_the_limit(result: AnalysisResult) -> str:
@@ -306,7 +273,7 @@ def _of_the_speedup(result: AnalysisResult) -> str:
         return "" if low is None and high is None else "there is an interval without a speedup"
     if current is None or recommended is None or not current.fits:
         return "there is no speedup without a current batch that fits"
-    if low is None or high is None or not _rises(low, ratio, high):
+    if low is None or high is None or not rises(low, ratio, high):
         return "it lies within its interval"
     if compared := result.comparison:
         rounds = (compared.current_samples_per_second, compared.recommended_samples_per_second)
@@ -324,12 +291,6 @@ def _of_the_speedup(result: AnalysisResult) -> str:
 
 def _trial(result: AnalysisResult, batch_size: int | None) -> Trial | None:
     return next((trial for trial in result.trials if trial.batch_size == batch_size), None)
-
-
-def _rises(*values: float | None) -> bool:
-    """Whether the known values are in ascending order."""
-    known = [value for value in values if value is not None]
-    return known == sorted(known)
 
 
 def _same(given: Iterable[float], computed: Iterable[float]) -> bool:

@@ -49,7 +49,10 @@ def store_imported(member: User, document: Document) -> tuple[Analysis, bool]:
 def _create(member: User, document: Document) -> Analysis:
     body, origin = document.body, document.body.origin
     settled = settle(document.request, body.request, document.measured_gpu)
-    result = _counted_by(settled, document.result)
+    result = document.result
+    trials = result.trials if isinstance(result, AnalysisResult) else []
+    if isinstance(result, AnalysisResult):
+        result = _counted_by(settled, result)
     columns = request_columns(settled, document.measured_gpu)
     columns |= {
         # Its result is never reused: only its owner relies on an engine outside the lab.
@@ -64,9 +67,7 @@ def _create(member: User, document: Document) -> Analysis:
         host=origin.host,
         ran=origin.ran,
     )
-    Trial.objects.bulk_create(
-        Trial(analysis=analysis, **asdict(trial)) for trial in document.result.trials
-    )
+    Trial.objects.bulk_create(Trial(analysis=analysis, **asdict(trial)) for trial in trials)
     LogLine.objects.create(
         analysis=analysis,
         message=f"This ran on {origin.host} by {origin.ran}, and was imported from there.",

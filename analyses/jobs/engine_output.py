@@ -17,6 +17,7 @@ from engine.border import read_json
 from engine.errors import InvalidInput
 from engine.events import Answer, Log, Stage
 from engine.result import AnalysisResult, Trial
+from engine.texts import TextResult
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,10 @@ LONGEST_LOG_LINE = 4096
 MOST_LOG_LINES = 5000
 MOST_TRIALS = 5000
 MOST_RUNGS = 100
+
+
+KILLED = "killed"
+"""The failure of an engine that something outside has killed; it is tried once more."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Failure:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-Event = Log | Stage | Trial | Rung | AnalysisResult | Answer | Failure
+Event = Log | Stage | Trial | Rung | AnalysisResult | TextResult | Answer | Failure
 
 
 def parse(line: str) -> Event | None:
@@ -88,7 +93,7 @@ class EngineOutput:
 
     trials: list[Trial] = field(default_factory=list)
     lines: list[Log] = field(default_factory=list)
-    outcome: AnalysisResult | Failure | None = None
+    outcome: AnalysisResult | TextResult | Failure | None = None
     line_count: int = 0
     trial_count: int = 0
 
@@ -100,7 +105,7 @@ class EngineOutput:
         match event:
             case Trial():
                 self._try(event)
-            case AnalysisResult() | Failure():
+            case AnalysisResult() | TextResult() | Failure():
                 self.outcome = event
             case Log():
                 self._say(event)

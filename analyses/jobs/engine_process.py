@@ -111,6 +111,7 @@ class EngineProcess:
         self._splitters = {"stdout": LineSplitter(), "stderr": LineSplitter()}
         self._open = set(self._splitters)
         self._unsent = b""
+        self._had_to_be_killed = False
         os.set_blocking(self._pipe("stdin").fileno(), False)
         for name in self._splitters:
             pipe = self._pipe(name)
@@ -128,6 +129,11 @@ class EngineProcess:
     def returncode(self) -> int | None:
         """Its exit status, negative for a signal; ``None`` while it runs."""
         return self._process.poll()
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether something else ended it with KILL, such as a kernel that is out of memory."""
+        return self.returncode == -signal.SIGKILL and not self._had_to_be_killed
 
     @property
     def stderr_tail(self) -> str:
@@ -178,6 +184,7 @@ class EngineProcess:
             try:
                 self._process.wait(TERM_GRACE_SECONDS)
             except subprocess.TimeoutExpired:
+                self._had_to_be_killed = True
                 self._signal(signal.SIGKILL)
         self._signal(signal.SIGKILL)  # children it left behind
         self._process.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from threading import Event
@@ -14,7 +13,7 @@ from django.conf import settings
 
 from analyses.jobs import lease as leases
 from analyses.jobs import timeouts
-from analyses.jobs.engine_output import EngineOutput, Failure, QueryOutput
+from analyses.jobs.engine_output import KILLED, EngineOutput, Failure, QueryOutput
 from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.lease import Cancelled, Interrupted, Lease, Outcome, Renewal
 from analyses.jobs.measured_steps import measured_steps
@@ -23,6 +22,7 @@ from analyses.models import Analysis, JobKind, Query
 from analyses.stored_result import tried_batch
 from engine.events import Answer
 from engine.result import AnalysisResult
+from engine.texts import TextResult
 
 logger = logging.getLogger(__name__)
 
@@ -113,8 +113,8 @@ def follow(renewal: Renewal, engine: EngineProcess, asked: Asked, stopping: Even
 def has_answered(outcome: Outcome) -> bool:
     """Whether the engine itself reported the outcome, and waits for the next request."""
     if isinstance(outcome, Failure):
-        return outcome.code not in (DEADLINE, CRASHED)
-    return isinstance(outcome, (AnalysisResult, Answer))
+        return outcome.code not in (DEADLINE, CRASHED, KILLED)
+    return isinstance(outcome, (AnalysisResult, TextResult, Answer))
 
 
 def _listen(
@@ -168,7 +168,8 @@ def death_of(engine: EngineProcess) -> Failure:
     engine.end()
     status = engine.returncode or 0
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    if status == -signal.SIGKILL:
+    if engine.was_killed:
         how += " (this machine may have run out of memory)"
     said = f" Its last words:\n{engine.stderr_tail}" if engine.stderr_tail else ""
-    return Failure(code=CRASHED, message=f"The engine {how} before it had an answer.{said}")
+    code = KILLED if engine.was_killed else CRASHED
+    return Failure(code, f"The engine {how} before it had an answer.{said}")

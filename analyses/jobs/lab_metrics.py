@@ -28,9 +28,21 @@ def metrics_of(state: LabState) -> Iterator[Metric]:
         "How long the oldest queued analysis has waited; 0 where none is queued",
         state.oldest_wait_seconds,
     )
+    yield _by(
+        "lane_oldest_wait_seconds",
+        "How long the oldest job that is due has waited, by lane; none where none waits",
+        "lane",
+        state.lane_wait_seconds,
+    )
     ended = state.ended
     yield _by(
         "last_hour_ended", "Analyses ended in the last hour, by status", "status", ended.by_status
+    )
+    yield _by(
+        "last_hour_failures",
+        "Analyses that failed or were lost in the last hour, by reason",
+        "reason",
+        ended.failures,
     )
     yield _one("last_hour_worked_on", "Those of them that a worker has worked on", ended.worked_on)
     yield _one(
@@ -54,7 +66,7 @@ def _one(name: str, meaning: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, meaning, value=value)
 
 
-def _by(name: str, meaning: str, label: str, values: Mapping[str, int]) -> Metric:
+def _by(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(PREFIX + name, meaning, labels=[label])
     for word, value in values.items():
         family.add_metric([word], value)

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from analyses.jobs import timeouts
+from analyses.jobs.keys import has_our_key, problem_of
 from analyses.models import (
     AT_WORK,
     Analysis,
@@ -37,10 +38,11 @@ NODE_STATES = ("online", "draining", "problem", "offline")
 
 @dataclass(frozen=True)
 class Ended:
-    """The analyses that have ended within :data:`WINDOW`.
+    """The lab's own analyses that have ended within :data:`WINDOW`; imported ones ran elsewhere.
 
     Attributes:
         by_status: How many, by their final status.
+        failures: How many failed or were lost, by the code of the reason.
         worked_on: How many of them a worker ran; the others reused a stored result, or were
             cancelled before.
         wait_seconds: Sum of their times from queueing to the last worker's claim.
@@ -48,6 +50,7 @@ class Ended:
     """
 
     by_status: Mapping[str, int]
+    failures: Mapping[str, int]
     worked_on: int
     wait_seconds: float
     run_seconds: float
@@ -60,6 +63,7 @@ class LabState:
     Attributes:
         analyses: Counts by status, as in the other counts below.
         oldest_wait_seconds: Wait of the oldest queued analysis; 0 if none is queued.
+        lane_wait_seconds: Wait of the oldest job that is due, by lane; only lanes where one waits.
         ended: Recently ended analyses.
         nodes: By the states of :data:`NODE_STATES`.
         gpus: The GPUs of nodes that are alive.
@@ -70,6 +74,7 @@ class LabState:
 
     analyses: Mapping[str, int]
     oldest_wait_seconds: float
+    lane_wait_seconds: Mapping[str, float]
     ended: Ended
     nodes: Mapping[str, int]
     gpus: int
@@ -86,6 +91,7 @@ def lab_state() -> LabState:
     return LabState(
         analyses=analyses,
         oldest_wait_seconds=(timezone.now() - oldest).total_seconds() if oldest else 0.0,
+        lane_wait_seconds=_lane_waits(),
         ended=_ended(),
         nodes=nodes,
         gpus=len(gpus),
@@ -114,11 +120,19 @@ def _analyses() -> tuple[dict[str, int], datetime | None]:
     return _all_of(Status, ((row["status"], row["count"]) for row in rows)), oldest
 
 
+def _lane_waits() -> dict[str, float]:
+    """From when each job was due: a retry waits on purpose before."""
+    due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now()).order_by()
+    oldest = due.values_list("lane").annotate(Min("not_before"))
+    now = timezone.now()
+    return {lane: max(0.0, (now - since).total_seconds()) for lane, since in oldest}
+
+
 def _ended() -> Ended:
     rows = list(
-        Analysis.objects.filter(finished_at__gte=Now() - WINDOW)
+        Analysis.objects.filter(finished_at__gte=Now() - WINDOW, push=None)
         .order_by()
-        .values("status")
+        .values("status", "failure_code")
         .annotate(
             count=Count("pk"),
             started=Count("started_at"),
@@ -126,8 +140,15 @@ def _ended() -> Ended:
             ran=Sum(_between("started_at", "finished_at")),
         )
     )
+    by_status: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    for row in rows:
+        by_status[row["status"]] += row["count"]
+        if row["status"] in (Status.FAILED, Status.LOST):
+            failures[row["failure_code"]] += row["count"]
     return Ended(
-        {row["status"]: row["count"] for row in rows},
+        by_status,
+        failures,
         sum(row["started"] for row in rows),
         sum(row["waited"].total_seconds() for row in rows if row["waited"]),
         sum(row["ran"].total_seconds() for row in rows if row["ran"]),
@@ -147,7 +168,7 @@ def _nodes() -> tuple[dict[str, int], set[str]]:
         if not node.is_alive:
             states["offline"] += 1
             continue
-        states["problem" if node.problem else "draining" if node.draining else "online"] += 1
+        states["problem" if problem_of(node) else "draining" if node.draining else "online"] += 1
         if node.gpu_uuid:
             gpus.add(node.gpu_uuid)
     return dict(states), gpus
@@ -166,9 +187,14 @@ def queue_stands_still() -> bool:
     return waiting.exists() and not moving.exists()
 
 
-def nodes_online() -> QuerySet[Node]:
+def nodes_alive() -> QuerySet[Node]:
     """The nodes with a live worker."""
     return Node.objects.filter(heartbeat_at__gte=Now() - timeouts.STALE_AFTER)
+
+
+def nodes_online() -> QuerySet[Node]:
+    """Those of them that can be counted on: with the site's ``SECRET_KEY``."""
+    return nodes_alive().filter(has_our_key())
 
 
 def nodes() -> list[tuple[Node, list[Analysis]]]:
@@ -176,8 +202,8 @@ def nodes() -> list[tuple[Node, list[Analysis]]]:
     at_work: dict[str, list[Analysis]] = {}
     for analysis in Analysis.objects.filter(status__in=AT_WORK).select_related("owner"):
         at_work.setdefault(analysis.node, []).append(analysis)
-    online = set(nodes_online().values_list("pk", flat=True))
-    every = sorted(Node.objects.all(), key=lambda node: (node.pk not in online, node.name))
+    alive = set(nodes_alive().values_list("pk", flat=True))
+    every = sorted(Node.objects.all(), key=lambda node: (node.pk not in alive, node.name))
     return [(node, at_work.get(node.name, [])) for node in every]
 
 

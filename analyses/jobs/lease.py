@@ -20,9 +20,10 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from analyses.jobs import lifecycle, timeouts
-from analyses.jobs.engine_output import Failure
+from analyses.jobs.engine_output import KILLED, Failure
 from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
+from analyses.jobs.one_line import one_line_changes
 from analyses.jobs.request_columns import chosen_columns
 from analyses.models import AT_WORK, Job, LogLine, Query, Status, Trial
 from analyses.stored_result import result_columns
@@ -30,6 +31,7 @@ from engine.answer.ladder import Rung
 from engine.events import Answer, Log
 from engine.result import AnalysisResult
 from engine.result import Trial as TriedBatch
+from engine.texts import TextResult
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Interrupted:
     """The worker must stop; another one continues."""
 
 
-Outcome = AnalysisResult | Answer | Sent | Failure | Cancelled | Interrupted
+Outcome = AnalysisResult | TextResult | Answer | Sent | Failure | Cancelled | Interrupted
 
 
 def claim(
@@ -153,12 +155,14 @@ def finish(lease: Lease, outcome: Outcome) -> None:
 def _end(held: QuerySet[Job], outcome: Outcome, lease: Lease) -> bool:
     columns: dict[str, object]
     match outcome:
-        case AnalysisResult():
+        case AnalysisResult() | TextResult():
             columns = result_columns(outcome) | chosen_columns(lease.subject_id, outcome)
         case Answer(body):
-            columns = {"answer": body, "rungs": []}
+            columns = {"answer": body, "rungs": [], "one_line": one_line_changes(body)}
         case Sent():
             columns = {"sent_at": Now(), "last_error": ""}
+        case Failure(code=code) if code == KILLED:
+            return _was_killed(held, outcome)
         case Failure():
             return lifecycle.fail(held, outcome) is not None
         case Cancelled():
@@ -166,6 +170,18 @@ def _end(held: QuerySet[Job], outcome: Outcome, lease: Lease) -> bool:
         case Interrupted():
             return _give_back(held)
     return bool(move(held, Status.RUNNING, Status.SUCCEEDED, subject=columns))
+
+
+def _was_killed(held: QuerySet[Job], failure: Failure) -> bool:
+    """Queue the job again, or fail it if that has happened before; its log has the reason."""
+    with transaction.atomic():
+        job = held.filter(state=Status.RUNNING).select_for_update().first()
+        if job is None:
+            return False
+        if lifecycle.is_retried(job, Status.FAILED, failure.code):
+            KINDS[job.kind].say(job.subject_id, f"{failure.message} It is tried once more.")
+        lifecycle.fail(held, failure)
+    return True
 
 
 def _give_back(held: QuerySet[Job]) -> bool:

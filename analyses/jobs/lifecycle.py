@@ -22,7 +22,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from analyses.jobs.engine_output import Failure
+from analyses.jobs.engine_output import KILLED, Failure
 from analyses.jobs.kinds import KINDS, Columns
 from analyses.models import FINAL_STATUSES, Analysis, Job, Status
 from analyses.savings.aggregation import recounting
@@ -105,7 +105,7 @@ def fail(held: QuerySet[Job], failure: Failure, end: Status = Status.FAILED) -> 
     if job is None:
         return None
     kind = KINDS[job.kind]
-    if not is_retried(job, end):
+    if not is_retried(job, end, failure.code):
         losses = F("losses") + int(end == Status.LOST)
         moved = move(held, Status.RUNNING, end, losses=losses, subject=kind.failed(failure))
     else:
@@ -120,10 +120,11 @@ def fail(held: QuerySet[Job], failure: Failure, end: Status = Status.FAILED) -> 
     return job if moved else None
 
 
-def is_retried(job: Job, end: Status) -> bool:
-    """Whether a running job is retried if it ends like this."""
+def is_retried(job: Job, end: Status, code: str = "") -> bool:
+    """Whether a running job is retried if it ends like this, with a failure of this code."""
     kind = KINDS[job.kind]
-    return (end == Status.LOST or kind.retries_failures) and job.losses < len(kind.pauses)
+    comes_from_outside = end == Status.LOST or code == KILLED
+    return (comes_from_outside or kind.retries_failures) and job.losses < len(kind.pauses)
 
 
 def _times(end: Status) -> dict[str, object]:
@@ -136,7 +137,7 @@ def _times(end: Status) -> dict[str, object]:
 
 @contextmanager
 def _savings_counted(jobs: QuerySet[Job], end: Status) -> Iterator[None]:
-    """Only a result changes savings; owners are locked before jobs and analyses, as everywhere."""
+    """Only a result changes savings; workloads are locked before jobs, as everywhere."""
     if end != Status.SUCCEEDED:
         yield
         return

@@ -7,13 +7,13 @@ members' count, since an answer tells no more of them than how many there are.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import chain
 
 from django.db.models import Max, QuerySet
 
 from analyses.models import Analysis, FigureSource, Training, Trial
+from analyses.prediction_errors import between
 from analyses.stored_result import result_of
 from analyses.training_runs.services import why_not_comparable
 from engine.errors import InvalidInput
@@ -31,13 +31,13 @@ MOST = 200
 
 
 def measured_steps(gpu: str) -> list[Residual]:
-    """The last steps measured on a GPU of the catalogue, or on any, each beside its prediction."""
+    """The last steps measured on a catalogue GPU, or on any, each beside its prediction."""
     found = chain(map(_of_trial, _trials(gpu)[:MOST]), map(_of_run, _training_runs(gpu)[:MOST]))
     return [residual for residual in found if residual is not None]
 
 
 def newest(gpu: str) -> str:
-    """Another text once another step has been measured on a GPU of the catalogue."""
+    """Another text once another step has been measured on a catalogue GPU."""
     last = (rows.order_by().aggregate(last=Max("pk"))["last"] for rows in _rows(gpu))
     return " ".join(map(str, last))
 
@@ -62,7 +62,7 @@ def _training_runs(gpu: str) -> QuerySet[Training]:
 
 
 def _those_of(gpu: str, names: Iterable[str]) -> list[str]:
-    """Drivers' names of a GPU of the catalogue, or of any."""
+    """Drivers' names of a catalogue GPU, or of any."""
     return [name for name in names if gpu in (catalogue_name(name), ANY)]
 
 
@@ -124,12 +124,4 @@ def _operations_seconds(result: AnalysisResult, batch_size: int) -> float | None
         for trial in [*result.curve, *result.trials]
         if trial.operations_seconds is not None
     }
-    if batch_size in known:
-        return known[batch_size]
-    sizes = sorted(known)
-    after = bisect_left(sizes, batch_size)
-    if after in (0, len(sizes)):
-        return None
-    low, high = sizes[after - 1], sizes[after]
-    share = (batch_size - low) / (high - low)
-    return known[low] + share * (known[high] - known[low])
+    return between(known, batch_size)

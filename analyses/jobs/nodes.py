@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from analyses.jobs import environments
+from analyses.jobs.keys import key_fingerprint
 from analyses.models import Node
 from engine.prediction.fingerprint import fingerprint
 from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
@@ -114,6 +115,7 @@ def register() -> None:
             "started_at": Now(),
             "heartbeat_at": Now(),
             "draining": False,
+            "key": key_fingerprint(),
             "problem": "",
         },
     )

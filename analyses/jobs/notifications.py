@@ -50,13 +50,15 @@ NOT_DELIVERED = "not_delivered"
 
 def deliver(pk: int) -> Failure | None:
     """Send a notification on its channel; returns the reason if that failed."""
-    notification = Notification.objects.select_related("analysis__owner__notification_choices").get(
-        pk=pk
-    )
+    notification = Notification.objects.select_related(
+        "analysis__owner__notification_choices", "mention__by", "mention__analysis"
+    ).get(pk=pk)
     analysis = notification.analysis
     choices = analysis.owner.notification_choices
     try:
-        channels.send(message.of_ended(analysis), notification.channel, choices)
+        told = notification.mention
+        text = message.of_mention(told) if told else message.of_ended(analysis)
+        channels.send(text, notification.channel, choices)
     except NotDelivered as error:
         return Failure(NOT_DELIVERED, str(error))
     return None

@@ -13,20 +13,19 @@ import logging
 from collections import Counter
 from collections.abc import Collection
 from datetime import timedelta
-from functools import cache
 from time import monotonic, sleep
 from uuid import uuid4
 
 from django import db
-from django.db.models import QuerySet
+from django.db.models import Min, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.crypto import salted_hmac
 from django_q.brokers import Broker
 from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
 from analyses.jobs import environments, nodes, supervisor, timeouts
+from analyses.jobs.keys import key_fingerprint
 from analyses.models import AT_WORK, Analysis, Job, JobKind, Node, Notification, Query, Status
 
 logger = logging.getLogger(__name__)
@@ -49,9 +48,9 @@ HANDED_OVER = timedelta(seconds=5)
 Package = tuple[int, str]
 """No number to acknowledge, and a signed task."""
 
-WRONG_KEY = (
-    "a job was queued with another SECRET_KEY; give this worker the site's SECRET_KEY, or the same "
-    "MEMORYMARK_DATA_DIR"
+ANOTHER_KEY = (
+    "a job was queued with another SECRET_KEY than this worker's; if the page GPUs says that this "
+    "node's is not the site's, give it the site's, or the same MEMORYMARK_DATA_DIR"
 )
 
 
@@ -75,12 +74,6 @@ def enqueue(subject: Analysis | Query | Notification) -> Job:
         job.software = subject.request.get("software") or ""
     job.save()
     return job
-
-
-@cache
-def key_fingerprint() -> str:
-    """Distinguishes one ``SECRET_KEY`` from another without revealing it."""
-    return salted_hmac("analyses.jobs.queue", "key").hexdigest()[:16]
 
 
 def lanes_of(pool: str, here: nodes.Here) -> dict[str, int]:
@@ -120,6 +113,7 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         self._handed: int | None = None
         self._handed_at = self._sent_at = monotonic()
         self._complained = False
+        self._turns: dict[tuple[str, int], float] = {}
 
     def ping(self) -> bool:
         return True
@@ -155,13 +149,34 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         if not free or Node.objects.filter(name=here.name, draining=True).exists():
             return None
         offered = {software for _, software in waiting}
-        due = due.filter(lane__in=free, software__in=offered)
-        job = due.order_by("-priority", "pk").first()
+        job = self._next_of(due.filter(lane__in=free, software__in=offered))
         if job is None or not due.filter(pk=job.pk).update(not_before=Now() + HANDED_OVER):
             return None  # another node was faster
         self._handed, self._handed_at = job.pk, monotonic()
-        self._compare_key(job.key)
+        if job.analysis:
+            self._turns[job.lane, job.analysis.owner_id] = self._handed_at
+        self._compare_key(job)
         return _package(f"job-{job.pk}", RUN_JOB, job.pk)
+
+    def _next_of(self, due: QuerySet[Job]) -> Job | None:
+        """The first of the most urgent jobs; of analyses, that of the member whose turn it is.
+
+        That is who has the fewest running, then whose last turn on this node is longest ago: many
+        or long analyses of one member do not hold up the others'.
+        """
+        first = due.order_by("-priority", "pk").select_related("analysis").first()
+        if first is None or first.analysis is None:
+            return first
+        alike = Job.objects.filter(lane=first.lane, kind=JobKind.ANALYSIS)
+        oldest = due.filter(pk__in=alike, priority=first.priority).order_by()
+        waiting = dict(oldest.values_list("analysis__owner").annotate(Min("pk")))
+        if len(waiting) < 2:
+            return first
+        running = alike.filter(state__in=AT_WORK)
+        busy = Counter(running.values_list("analysis__owner", flat=True))
+        turns = {owner: self._turns.get((first.lane, owner), 0.0) for owner in waiting}
+        owner = min(waiting, key=lambda owner: (busy[owner], turns[owner], waiting[owner]))
+        return due.select_related("analysis").get(pk=waiting[owner])
 
     def _is_being_taken(self) -> bool:
         """Whether a worker has not yet claimed its job, so that it does not count as busy."""
@@ -195,12 +210,13 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
             return None  # it would wait behind a job, which shows as much
         return _package("heartbeat", supervisor.HEARTBEAT_TASK)
 
-    def _compare_key(self, key: str) -> None:
-        if key in ("", key_fingerprint()) or self._complained:
+    def _compare_key(self, job: Job) -> None:
+        """Log once that a key differs; the site, which has the right one, tells whose is wrong."""
+        queued_by_a_node = job.kind == JobKind.NOTIFICATION
+        if queued_by_a_node or job.key in ("", key_fingerprint()) or self._complained:
             return
         self._complained = True
-        logger.error(WRONG_KEY)
-        Node.objects.filter(name=nodes.here().name).update(problem=WRONG_KEY)
+        logger.error(ANOTHER_KEY)
 
 
 def _is_measured_on(device: str) -> bool:

@@ -10,6 +10,7 @@ from analyses.jobs.nodes import engine_version
 from analyses.lab import Settled, settle
 from analyses.models import Analysis
 from analyses.savings.aggregation import workload_key
+from analyses.stored_result import Result
 from engine.gpus import ANY, LOCAL, catalogue_name
 from engine.models.presets import PRESETS
 from engine.request import AnalysisRequest
@@ -22,6 +23,7 @@ def request_columns(settled: Settled, measured_gpu: str = "") -> dict[str, objec
     workload, stored = request.workload, request.to_dict()
     return {
         "request": stored,
+        "goal": request.goal,
         "assumed_by": settled.assumed_by,
         "model": workload.model,
         "gpu": request.gpu,
@@ -39,7 +41,7 @@ def request_hash(request: AnalysisRequest, ask: str = "") -> str:
     """A hash that is equal for requests with equal answers; empty if that cannot be known.
 
     Args:
-        request: On a GPU of the catalogue.
+        request: On a catalogue GPU.
         ask: The kind of query, if it is not an analysis.
     """
     workload = request.workload
@@ -51,7 +53,7 @@ def request_hash(request: AnalysisRequest, ask: str = "") -> str:
     return hashlib.sha256(basis.encode()).hexdigest()
 
 
-def chosen_columns(number: int, result: AnalysisResult) -> dict[str, object]:
+def chosen_columns(number: int, result: Result) -> dict[str, object]:
     """The columns of an analysis that asked for any GPU, once its result names one.
 
     From then on it is an analysis of that GPU, at the lab's price.
@@ -60,6 +62,8 @@ def chosen_columns(number: int, result: AnalysisResult) -> dict[str, object]:
         number: Of the analysis.
         result: Its result.
     """
+    if not isinstance(result, AnalysisResult):
+        return {}
     row = Analysis.objects.filter(pk=number, gpu=ANY).only("request").first()
     gpu = catalogue_name(result.gpu.name)
     if row is None or gpu is None:

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 LONGEST_PAUSE_SECONDS = 30.0
 
 STOP_SECONDS = 4.0
-"""For work in hand to be given back; honcho kills everything after 5 seconds."""
+"""For work in hand to be given back; who started us kills everything after 5 seconds."""
 
 LIFELINE = "MEMORYMARK_LIFELINE"
 """Names the pipe whose end means that the node process has gone."""
@@ -117,7 +117,7 @@ class ChildProcess:
         os.set_blocking(self._heartbeat, False)
         os.set_blocking(report, False)  # an unread report must not block a worker
         self._process = subprocess.Popen(
-            [sys.executable, "manage.py", *command],
+            [sys.executable, "-m", "django", *command],
             cwd=settings.BASE_DIR,
             env=os.environ | {LIFELINE: str(lifeline), HEARTBEAT_PIPE: str(report)},
             pass_fds=(lifeline, report),

@@ -32,6 +32,8 @@ from analyses.tests.factories import (
 )
 from engine.events import Answer, Log
 
+pytestmark = pytest.mark.database
+
 WRITES: list[Callable[[Lease], None]] = [
     lease.renew,
     lambda claim: lease.record(claim, [make_trial(16)], [Log("hello")]),

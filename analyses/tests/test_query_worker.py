@@ -19,6 +19,8 @@ from analyses.jobs.environments import OWN
 from analyses.models import Job, Query, QueryKind, QueryStatus
 from engine.request import AnalysisRequest
 
+pytestmark = pytest.mark.database
+
 Behave = Callable[[str], list[str]]
 
 
@@ -77,7 +79,7 @@ def test_the_engine_s_reason_is_stored_and_the_engine_kept(
 
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
-    [("crash", "ended with status 3"), ("killed", "signal 9"), ("dead", "cannot start")],
+    [("crash", "ended with status 3"), ("dead", "cannot start")],
 )
 def test_a_dead_engine_fails_its_query_and_the_next_gets_a_new_engine(
     member: User, fake_engine: Behave, behaviour: str, reason: str
@@ -90,6 +92,17 @@ def test_a_dead_engine_fails_its_query_and_the_next_gets_a_new_engine(
     worker.engines.close()
     fake_engine("query")
     assert work(submit(member)).status == QueryStatus.ANSWERED
+
+
+def test_a_query_whose_engine_is_killed_is_tried_once_more(
+    member: User, fake_engine: Behave
+) -> None:
+    fake_engine("killed")
+    query = work(submit(member))
+    assert query.status == QueryStatus.WAITING
+    failure = failure_of(work(query))
+    assert failure["code"] == "killed"
+    assert "signal 9" in failure["reason"]
 
 
 def test_a_query_that_takes_too_long_fails_and_its_engine_is_ended(

@@ -20,6 +20,8 @@ from analyses.jobs.environments import OWN
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_trial, make_analysis, make_trial
 
+pytestmark = pytest.mark.database
+
 Behave = Callable[[str], list[str]]
 
 
@@ -89,7 +91,6 @@ def test_a_success_is_stored_completely(member: User, fake_engine: Behave) -> No
         ("error", "does_not_fit", "batch 1 needs 30 GiB"),
         ("invalid", "invalid_input", "model: unknown"),
         ("crash", "crashed", "ended with status 3.*RuntimeError: boom"),
-        ("killed", "crashed", "signal 9.*out of memory"),
         ("silent", "crashed", "ended with status 0"),
         ("dead", "crashed", "ended with status 1.*cannot start"),
         ("no_line_end", "crashed", "ended with status 0"),
@@ -105,6 +106,29 @@ def test_every_other_outcome_is_a_failure_with_a_reason(
     assert analysis.failure_code == code
     assert re.search(reason, analysis.failure_reason, re.DOTALL)
     assert analysis.finished_at is not None
+
+
+def test_a_killed_engine_is_tried_once_more(member: User, fake_engine: Behave) -> None:
+    """By the kernel, say, for memory that another process took."""
+    fake_engine("killed")
+    analysis = _run(member)
+    assert (analysis.status, analysis.failure_code) == (Status.QUEUED, "")
+    assert re.search("signal 9.*out of memory.*tried once more", "\n".join(_messages(analysis)))
+
+    fake_engine("success")
+    worker.engines.close()  # one like the first was kept warm
+    worker.run(analysis.job.pk)
+    analysis.refresh_from_db()
+    assert (analysis.status, analysis.attempt) == (Status.SUCCEEDED, 2)
+
+
+def test_an_engine_killed_twice_fails_with_the_reason(member: User, fake_engine: Behave) -> None:
+    fake_engine("killed")
+    analysis = _run(member)
+    worker.run(analysis.job.pk)
+    analysis.refresh_from_db()
+    assert (analysis.status, analysis.failure_code) == (Status.FAILED, "killed")
+    assert "signal 9" in analysis.failure_reason
 
 
 def test_output_that_is_not_an_event_goes_to_the_log(member: User, fake_engine: Behave) -> None:

@@ -23,6 +23,8 @@ from analyses.models import (
 from analyses.tests.factories import lease_on, make_analysis
 from analyses.tests.queueing import CRASHED, Clock, Enqueue, next_job, submit_query
 
+pytestmark = pytest.mark.database
+
 
 def test_a_heartbeat_task_is_sent_while_a_worker_is_free(
     here: nodes.Here, member: User, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,8 @@ from analyses.models import Analysis, Job, Status
 from analyses.tests.factories import add_trial, make_analysis, make_trial
 from analyses.tests.fake_engine import GO
 
+pytestmark = pytest.mark.database
+
 Behave = Callable[[str], list[str]]
 
 

@@ -12,6 +12,7 @@ from django_q.conf import Conf
 
 from analyses.jobs import nodes, queue
 from analyses.jobs.supervisor import LIFELINE, end_with_node_process
+from memorymark_site.environment import MANAGE
 
 INTERACTIVE_POLL_SECONDS = 0.05
 """Short, since a person waits while typing."""
@@ -28,7 +29,7 @@ class Command(BaseCommand):
     def handle(self, *, pool: str, **_options: object) -> None:
         """Start one worker for each job that may run in this pool at the same time."""
         if LIFELINE not in os.environ:
-            raise CommandError("start the workers with: python manage.py cluster")
+            raise CommandError(f"start the workers with: {MANAGE} cluster")
         end_with_node_process()
         Conf.CLUSTER_NAME = pool
         Conf.WORKERS = queue.workers_of(pool, nodes.here())

@@ -1,0 +1,82 @@
+"""What a result and its request have to agree on, and what holds of every trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from engine.choices import Goal
+from engine.gpus import GPUS, LOCAL
+from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest
+from engine.result import GpuFacts, Source, Trial
+from engine.workload import Workload
+
+MOST_TRIALS = 500
+
+_SETTLED_LATER = {"config", "gradient_accumulation", "task", "label_count"}
+"""The engine fills these in once it has a model's config, or a global batch to keep."""
+
+_LIMITED = " limited to "
+
+
+def of_the_goal(request: AnalysisRequest, goal: Goal) -> str:
+    """What is wrong with the goal that a result answers; empty if nothing is."""
+    return "" if request.goal is goal else f"it is not {request.goal}, as in the request"
+
+
+def of_the_workload(request: AnalysisRequest, workload: Workload | None) -> str:
+    """What is wrong with the workload of a result; empty if nothing is."""
+    if workload is None:
+        return "it is of a custom step, which the lab does not store"
+    answered = asdict(workload)
+    different = [
+        name
+        for name, value in asdict(request.workload).items()
+        if name not in _SETTLED_LATER and value is not None and value != answered[name]
+    ]
+    return f"it differs from the request: {', '.join(different)}" if different else ""
+
+
+def kind_of(gpu: GpuFacts) -> str:
+    """The kind of a GPU, without its limit."""
+    return gpu.name.partition(_LIMITED)[0]
+
+
+def of_the_gpu(request: AnalysisRequest, gpu: GpuFacts) -> str:
+    """What is wrong with the GPU of a result; empty if nothing is."""
+    if gpu.usable_bytes > gpu.total_bytes:
+        return "more of its memory is usable than it has"
+    if not (0 < len(gpu.name) <= 200 and gpu.name.isprintable()):
+        return "enter its name, of at most 200 characters"
+    if request.gpu != LOCAL and kind_of(gpu) != (GPUS[request.gpu].display_name):
+        return f"it is not {GPUS[request.gpu].display_name}, as in the request"
+    limit = request.memory_limit_bytes
+    if limit is not None and gpu.total_bytes > limit:
+        return "it has more memory than the limit in the request"
+    return ""
+
+
+def of_a_trial(trial: Trial) -> Iterator[str]:
+    """What is inconsistent in a trial."""
+    if not 0 < trial.batch_size <= 2 * LARGEST_BATCH_SIZE:  # the one beyond the limit is a multiple
+        yield f"enter a batch size from 1 to {LARGEST_BATCH_SIZE:,}"
+    if trial.source is Source.ASSUMED:
+        yield "a trial is measured, predicted or computed"
+    if trial.fits and trial.failure:
+        yield "it fits but has a failure"
+    if not rises(trial.peak_allocated_bytes, trial.peak_reserved_bytes, trial.device_used_bytes):
+        yield "device used is at least peak reserved, and that at least peak allocated"
+    if not rises(
+        trial.device_used_low_bytes, trial.device_used_bytes, trial.device_used_high_bytes
+    ):
+        yield "device used lies within its interval"
+    if not rises(trial.step_seconds_low, trial.step_seconds, trial.step_seconds_high):
+        yield "step time lies within its interval"
+    if trial.breakdown and sum(trial.breakdown.values()) != trial.peak_allocated_bytes:
+        yield "the breakdown does not add up to peak allocated"
+
+
+def rises(*values: float | None) -> bool:
+    """Whether the known values are in ascending order."""
+    known = [value for value in values if value is not None]
+    return known == sorted(known)

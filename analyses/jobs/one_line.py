@@ -1,0 +1,28 @@
+"""What a plan says that one line would change, in short: its ladder has whole results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.answer.ladder import Effort, Learning
+
+
+def one_line_changes(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rungs of a plan that change one line, train the same, and are surely faster.
+
+    Args:
+        answer: The body of a plan's ``engine.events.Answer``.
+
+    Returns:
+        The moves of each, and the low end of its speedup's interval.
+    """
+    return [
+        {"moves": rung["moves"], "speedup_low": rung["speedup_low"]}
+        for rung in answer.get("ladder") or ()
+        if rung["moves"]
+        and not rung["gpu"]
+        and rung["effort"] == Effort.ONE_LINE
+        and rung["learning"] != Learning.TRAINED
+        and (rung["speedup_low"] or 0) > 1
+    ]
