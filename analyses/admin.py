@@ -96,6 +96,11 @@ class TrainingAdmin(ReadOnlyAdmin[Training]):
     list_select_related = ("owner", "analysis")
     list_filter = ("verifies",)
 
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Training]) -> None:
+        """Delete them and recount the savings without them."""
+        with recounting(Analysis.objects.filter(trainings__in=queryset)):
+            super().delete_queryset(request, queryset)
+
     def note_deletion(self, admin: User, one: Training) -> None:
         of = f" of analysis {one.analysis_id}" if one.analysis_id else ""
         was = f"{one} by {one.owner.get_username()}"

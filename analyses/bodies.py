@@ -30,9 +30,9 @@ class IdTaken(Exception):
 
 @dataclass(frozen=True)
 class Stored:
-    """Metadata of a field that holds the JSON of a data class, for the API's schema."""
+    """Metadata of a field that holds the JSON of one of some data classes, for the API's schema."""
 
-    kind: type
+    kinds: tuple[type, ...]
 
 
 def _uuid(value: object) -> UUID:

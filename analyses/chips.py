@@ -11,7 +11,9 @@ from typing import Any
 
 from analyses.formatting import gib_with_unit, gpu_of, model_name
 from analyses.models import Analysis
+from engine.choices import Goal
 from engine.errors import InvalidInput
+from engine.goals import counts, goal_of
 from engine.models.tasks import SIZES
 from engine.request import usual_values
 from engine.software import in_words, parse
@@ -25,6 +27,11 @@ def _software(stored: str) -> str:
 
 
 _WORDS: dict[str, Callable[[Any], str]] = {
+    "goal": {Goal.GENERATION: "generation", Goal.LENGTH: "longest sequence"}.__getitem__,
+    "prompt_length": lambda count: f"prompts of {count:,} tokens",
+    "new_tokens": lambda count: f"{count:,} new tokens",
+    "num_beams": lambda count: f"{count:,} beams",
+    "cache_format": lambda kind: f"{kind} cache",
     "precision": str,
     "sequence_length": lambda count: f"{count:,} tokens",
     "image_size": lambda side: f"{side:,} px",
@@ -36,11 +43,15 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "method": str.upper,
     "completion_length": lambda count: f"answers of {count:,} tokens",
     "teacher": lambda name: f"teacher {name}",
+    "reward_model": lambda name: f"reward model {name}",
     "kl_reference": lambda _: "KL penalty",
     "rollout": lambda where: f"completions: {where}",
+    "vllm_share": lambda share: f"vLLM has {share}%",
+    "vllm_sleep": lambda _: "vLLM sleeps",
     "steps_per_generation": lambda count: f"{count:,} batches per generation",
     "precomputed_reference": lambda _: "reference scored beforehand",
     "optimizer": str,
+    "optimizer_rank": lambda rank: f"projection rank {rank:,}",
     "optimizer_in_backward": lambda _: "optimizer in backward",
     "lora_rank": lambda rank: f"LoRA {rank}",
     "adapter": lambda _: "DoRA",
@@ -58,6 +69,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "global_batch_size": lambda size: f"global batch {size:,}",
     "attention": lambda kind: f"{kind} attention",
     "eval_batch_size": lambda size: f"evaluation batch {size:,}",
+    "eval_num_beams": lambda count: f"{count:,} beams in evaluation",
     "eval_samples": lambda count: f"metrics over {count:,} samples",
     "eval_accumulation_steps": lambda count: f"evaluation accumulation {count:,}",
     "mode": lambda mode: f"{mode} mode",
@@ -67,9 +79,15 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "reduce_dtype": lambda kind: f"reduced in {kind}",
     "cpu_offload": lambda _: "shards offloaded",
     "reduce_bucket_size": lambda count: f"buckets of {count:,}",
+    "overlap_comm": lambda _: "overlapped",
     "shard_size": lambda count: f"sharded among {count:,}",
     "tensor_parallel": lambda count: f"layers split among {count:,}",
     "pipeline_parallel": lambda count: f"{count:,} pipeline stages",
+    "context_parallel": lambda count: f"sequences split among {count:,}",
+    "context_rotation": lambda way: f"{way} of keys and values",
+    "expert_parallel": lambda count: f"experts split among {count:,}",
+    "expert_load": lambda load: f"{load:,}% of the mean tokens",
+    "stage_layers": lambda layers: f"stages of {layers} layers",
     "sequence_parallel": lambda _: "sequence parallel",
     "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
     "software": _software,
@@ -86,12 +104,14 @@ def chips_of(request: Mapping[str, Any], gpu: str) -> list[str]:
         request: Its stored fields; an older version lacks some.
         gpu: The name of its GPU, as it is shown.
     """
-    usual = usual_values(request)
+    usual, goal = usual_values(request), goal_of(request)
     return [
         *(
             say(request[name])
             for name, say in _WORDS.items()
-            if request.get(name) and (name in _ALWAYS or request[name] != usual.get(name))
+            if request.get(name)
+            and (name in _ALWAYS or request[name] != usual.get(name))
+            and counts(name, goal)
         ),
         gpu,
     ]

@@ -10,7 +10,8 @@ from engine.answer.ladder import Rung
 
 RESULT_COLUMNS = (
     "result", "source", "largest_batch_size", "recommended_batch_size", "speedup", "has_gain",
-    "usd_per_year", "gpu_hours_per_year", "kwh_per_year", "kg_co2e_per_year",
+    "usd_per_year", "gpu_hours_per_year", "kwh_per_year", "kg_co2e_per_year", "worst_tokens",
+    "padding", "longest_tokens",
 )  # fmt: skip
 """What :func:`~analyses.stored_result.result_columns` fills."""
 

@@ -55,6 +55,16 @@ def gib_with_unit(value: int | None) -> str:
     return UNKNOWN if value is None else f"{gib(value)} GiB"
 
 
+def share(value: float) -> str:
+    """A part of a whole in percent: ``0.35`` is ``35%``."""
+    return f"{value:.0%}"
+
+
+def fine_share(value: float) -> str:
+    """The same with one decimal: ``0.0349`` is ``3.5%``."""
+    return f"{100 * value:.1f}%"
+
+
 def scaled(value: float, power: int) -> str:
     """A rate in units of a power of ten: ``scaled(125e12, 12)`` is ``125``."""
     return significant(value / 10**power)

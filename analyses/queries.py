@@ -23,6 +23,7 @@ from analyses.services import check_software, check_storable, measured_gpu, spli
 from engine.answer.ladder import Rung, in_order
 from engine.assumptions import Assumptions
 from engine.border import read_json
+from engine.choices import Goal
 from engine.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
 from engine.request import AnalysisRequest
@@ -140,7 +141,7 @@ def ladder_of(query: Query) -> list[Rung]:
 
 
 def predictable(fields: Mapping[str, object]) -> AnalysisRequest:
-    """The request for flat, untrusted fields, on a GPU of the catalogue.
+    """The request for flat, untrusted fields, on a catalogue GPU.
 
     ``local`` and ``local:NAME``, the lab's GPUs, become that kind of GPU in the catalogue.
 
@@ -151,6 +152,8 @@ def predictable(fields: Mapping[str, object]) -> AnalysisRequest:
     request = AnalysisRequest.parse(given)
     check_storable(request.workload.config)
     check_software(request.workload.software)
+    if request.goal is not Goal.BATCH:
+        raise InvalidInput({"goal": "only an analysis has another goal than batch; submit one"})
     if request.gpu != LOCAL:
         return request
     return AnalysisRequest.parse({**given, "gpu": catalogue_gpu(measured_gpu(wanted))})
@@ -176,7 +179,7 @@ def query_hash(kind: QueryKind, request: AnalysisRequest) -> str:
 
 
 def plan_request(analysis: Analysis) -> AnalysisRequest:
-    """The request for the plan of an analysis, on a GPU of the catalogue.
+    """The request for the plan of an analysis, on a catalogue GPU.
 
     Raises:
         InvalidInput: It cannot be predicted.
@@ -186,6 +189,7 @@ def plan_request(analysis: Analysis) -> AnalysisRequest:
 
 
 def has_advice(analysis: Analysis) -> bool:
-    """Whether it can have a plan: it is wanted, on a GPU that the catalogue has."""
+    """Whether it can have a plan: it is about a batch, wanted, and of a known GPU."""
     known = analysis.gpu != LOCAL or catalogue_name(analysis.measured_gpu) is not None
-    return analysis.status not in (Status.CANCELLED, Status.CANCELLING) and known
+    is_wanted = analysis.status not in (Status.CANCELLED, Status.CANCELLING)
+    return is_wanted and known and analysis.goal == Goal.BATCH

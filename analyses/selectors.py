@@ -8,7 +8,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.models import User as Member
 from django.db.models import QuerySet
 
-from analyses.models import Analysis, CountedSavings, Status
+from analyses.models import Analysis, CountedSavings, RunSavings, Status
 from analyses.permissions import may_see_lab
 
 COUNTED = 10_000
@@ -36,6 +36,10 @@ def count_of(analyses: QuerySet[Analysis]) -> Count:
 
 def savings_visible_to(user: Member | AnonymousUser) -> QuerySet[CountedSavings]:
     return CountedSavings.objects.all() if may_see_lab(user) else CountedSavings.objects.none()
+
+
+def run_savings_visible_to(user: Member | AnonymousUser) -> QuerySet[RunSavings]:
+    return RunSavings.objects.all() if may_see_lab(user) else RunSavings.objects.none()
 
 
 def can_be_adopted(analysis: Analysis) -> bool:

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Mapping
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
@@ -20,7 +21,7 @@ from analyses.jobs import lab_state, queue, timeouts
 from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
 from analyses.lab import settle
-from analyses.models import Analysis, Job, Status
+from analyses.models import AT_WORK, Analysis, Job, Status
 from analyses.savings.aggregation import recounting
 from engine import software
 from engine.answer.ladder import Rung
@@ -29,6 +30,7 @@ from engine.gpus import LOCAL
 from engine.request import AnalysisRequest
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
+from memorymark_site.environment import MANAGE
 from memorymark_site.operations import log
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,18 @@ NO_GPU = (
 CANCELLED = "cancelled"
 
 
+class QueueFull(InvalidInput):
+    """A member has as many analyses waiting and running as one may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            {
+                "queue": f"one member may have {most:,} waiting or running, and you have as many; "
+                "wait until some have finished, or cancel some"
+            }
+        )
+
+
 def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> Analysis:
     """Store and queue a new analysis in one transaction, or answer it from a stored result.
 
@@ -49,6 +63,7 @@ def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> 
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
+        QueueFull: The same, if the member has too many already.
     """
     given, wanted_gpu = split_gpu(fields)
     request = AnalysisRequest.parse(given)
@@ -57,15 +72,24 @@ def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> 
     check_software(request.workload.software, kind)
     settled = settle(request, given, kind)
     with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=owner.pk)  # counts one after the other
         analysis = Analysis.objects.create(
             owner=owner, request_id=log.request_id(), **request_columns(settled, kind)
         )
         queue.enqueue(analysis)
-        if reuse:
-            store.answer(analysis)
+        if not (reuse and store.answer(analysis)):
+            _check_room(owner)
     with log.of_analysis(analysis.pk, analysis.request_id):
         logger.info("submitted by member %d: %s on %s", owner.pk, analysis.model, analysis.gpu)
     return analysis
+
+
+def _check_room(owner: User) -> None:
+    """Refuse what exceeds ``QUEUED_PER_MEMBER``; the analysis in question counts."""
+    most = settings.QUEUED_PER_MEMBER
+    unfinished = Analysis.objects.filter(owner=owner, status__in=(Status.QUEUED, *AT_WORK))
+    if most and unfinished.count() > most:
+        raise QueueFull(most)
 
 
 def run_again(analysis: Analysis, member: User) -> Analysis:
@@ -122,7 +146,7 @@ def check_software(wanted: str, gpu_name: str = "") -> None:
         raise InvalidInput(
             {
                 "software": f"no machine online has {software.in_words(pins)}; choose {choices}, "
-                "or ask an admin to add it (manage.py environment add)"
+                f"or ask an admin to add it ({MANAGE} environment add)"
             }
         )
 

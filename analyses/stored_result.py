@@ -16,19 +16,27 @@ from analyses.savings.estimate import has_gain
 from engine.border import read_json
 from engine.errors import InvalidInput
 from engine.result import AnalysisResult, Source, Trial
+from engine.texts import TextResult
 from engine.tokens import Tokens, tokens_of
 
 logger = logging.getLogger(__name__)
 
 
-def result_columns(result: AnalysisResult) -> dict[str, object]:
+Result = AnalysisResult | TextResult
+
+
+def result_columns(result: Result) -> dict[str, object]:
     """The columns that a result fills."""
+    if isinstance(result, TextResult):
+        return _text_columns(result)
     energy = result.savings and result.savings.energy
     return {
         "result": result.to_dict(),
         "source": result.source,
         "largest_batch_size": result.largest_batch_size,
         "recommended_batch_size": result.recommended_batch_size,
+        "worst_tokens": result.lengths and result.lengths.worst_tokens,
+        "padding": result.lengths and result.lengths.padding,
         "speedup": result.speedup,
         "has_gain": None if result.speedup is None else has_gain(result),
         "usd_per_year": result.savings and result.savings.usd_per_year,
@@ -38,13 +46,23 @@ def result_columns(result: AnalysisResult) -> dict[str, object]:
     }
 
 
-def read_result(stored: Mapping[str, Any]) -> AnalysisResult:
-    """The result that ``AnalysisResult.to_dict`` wrote.
+def _text_columns(result: TextResult) -> dict[str, object]:
+    return {
+        "result": result.to_dict(),
+        "source": result.source,
+        "largest_batch_size": result.generation and result.generation.largest_batch_size,
+        "longest_tokens": result.longest_tokens,
+    }
+
+
+def read_result(stored: Mapping[str, Any]) -> Result:
+    """The result that ``to_dict`` wrote; only one about texts has a goal.
 
     Raises:
         InvalidInput: An incompatible version of MemoryMark wrote it.
     """
-    return read_json(AnalysisResult, stored)
+    is_about_texts = isinstance(stored, Mapping) and "goal" in stored
+    return read_json(TextResult, stored) if is_about_texts else read_json(AnalysisResult, stored)
 
 
 def read_trial(stored: Mapping[str, Any]) -> Trial:
@@ -52,7 +70,18 @@ def read_trial(stored: Mapping[str, Any]) -> Trial:
 
 
 def result_of(analysis: models.Analysis) -> AnalysisResult | None:
-    """The result of an analysis; ``None`` if there is none, or none that can be read."""
+    """The result of an analysis; ``None`` if there is none about batches that can be read."""
+    result = _read(analysis)
+    return result if isinstance(result, AnalysisResult) else None
+
+
+def text_result_of(analysis: models.Analysis) -> TextResult | None:
+    """The result of an analysis; ``None`` if there is none about texts that can be read."""
+    result = _read(analysis)
+    return result if isinstance(result, TextResult) else None
+
+
+def _read(analysis: models.Analysis) -> Result | None:
     if analysis.result is None:
         return None
     try:

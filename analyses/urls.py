@@ -9,6 +9,7 @@ from analyses.pages import (
     lab,
     models,
     notifications,
+    overview,
     savings,
     sharing,
 )
@@ -16,17 +17,19 @@ from analyses.pages.compare import views as compare
 from analyses.pages.history import labels, selection
 from analyses.pages.history import views as history
 from analyses.pages.new import views as new
-from analyses.pages.overview import overview
 
 app_name = "analyses"
 
 urlpatterns = [
-    path("", overview, name="overview"),
+    path("", overview.overview, name="overview"),
+    path("overview/<str:chart>.csv", overview.as_csv, name="overview-csv"),
     path("history/", history.history, name="list"),
     path("history/export.csv", history.export_csv, name="export-csv"),
     path("history/export.json", history.export_json, name="export-json"),
     path("compare/", compare.compare, name="compare"),
     path("compare/bars.svg", compare.bars, name="compare-bars"),
+    path("compare/table.md", compare.table_as_markdown, name="compare-markdown"),
+    path("compare/table.csv", compare.table_as_csv, name="compare-csv"),
     path("gpus/", gpus.gpus, name="gpus"),
     path("gpus/price/", lab.price, name="gpu-price"),
     path("lab/", lab.edit_settings, name="lab"),
@@ -38,11 +41,14 @@ urlpatterns = [
     path("notifications/secret/", notifications.renew_secret, name="notifications-secret"),
     path("notifications/test/", notifications.send_test, name="notifications-test"),
     path("savings/", savings.savings, name="savings"),
+    path("savings/report/", savings.report, name="savings-report"),
     path("savings/totals.csv", savings.totals_as_csv, name="savings-totals-csv"),
+    path("savings/over-time.csv", savings.over_time_as_csv, name="savings-over-time-csv"),
     path("savings/analyses.csv", savings.analyses_as_csv, name="savings-analyses-csv"),
     path("<int:pk>/", analysis.detail, name="detail"),
     path("<int:pk>/advice/", advice.advice, name="advice"),
     path("<int:pk>/adopt/", savings.adopt, name="adopt"),
+    path("<int:pk>/mention/", savings.mention, name="mention"),
     path("history/selection/", selection.choose, name="selection"),
     path("history/tag/", selection.tag, name="tag"),
     path("history/delete/", selection.delete, name="delete"),

@@ -1,4 +1,4 @@
-"""Analyses: submitting, importing, listing, reading, labelling, cancelling, adopting, deleting."""
+"""Analyses: submitting, importing, listing, reading, labelling, adopting, mentioning, deleting."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED, HTTP_204_NO_CONTENT
 from rest_framework.viewsets import ViewSetMixin
 
-from analyses import selectors, services
+from analyses import changes, selectors, services
 from analyses.api import events
+from analyses.api.changes import MentionSerializer
 from analyses.api.idempotency import KEY, key_of, submit_once
 from analyses.api.labels import IF_MATCH, LABELLED, LabelsBody, etag_of, labels_seen
 from analyses.api.limits import ENGINE_COST
-from analyses.api.problems import Changed, Conflict
+from analyses.api.problems import Changed, Conflict, QueueIsFull
 from analyses.api.schema import WAIT, described, results_of
 from analyses.api.serializers import (
     EXAMPLE,
@@ -70,6 +71,7 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
             "list": AnalysisSummarySerializer,
             "trials": TrialSerializer,
             "follow": events.EventsSerializer,
+            "mention": MentionSerializer,
         }
     )
     lookup_value_converter = "int"
@@ -121,6 +123,8 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
                 analysis = services.submit(member, fields)
             else:
                 analysis, is_new = submit_once(member, key, fields)
+        except services.QueueFull as error:
+            raise QueueIsFull(f"Not queued: {error.fields['queue']}.") from error
         except InvalidInput as error:
             raise refusal(error) from error
         wait_until(lambda: _is_final(analysis.pk), seconds)
@@ -226,6 +230,20 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         if not services.undo_adoption(self._changeable("undo its adoption"), member_of(request)):
             raise Conflict(f"Analysis {pk} is not adopted.")
         return self._now()
+
+    @described(request=None, responses={201: MentionSerializer, 409: None})
+    @action(detail=True, methods=["post"])
+    def mention(self, request: Request, pk: int) -> Response:
+        """Mention to its owner what a change would save; they are notified as they have chosen.
+
+        Once a week for an analysis, and 20 times a day for a member. 409 if it is your own, if
+        nothing would be saved, or if it is too soon.
+        """
+        try:
+            made = changes.mention(self.get_object(), member_of(request))
+        except (changes.TooOften, LookupError) as error:
+            raise Conflict(f"{error}.") from error
+        return Response(self.get_serializer(made).data, HTTP_201_CREATED)
 
     @described(responses=results_of(TrialSerializer, "Trials"))
     @action(detail=True)

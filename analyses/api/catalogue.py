@@ -97,7 +97,7 @@ class GpuList(ApiView[Any]):
 def _gpu_facts(gpu: Gpu, price: lab.HeldPrice) -> dict[str, Any]:
     facts = asdict(gpu)
     if price.is_the_labs:
-        facts["sources"]["price_per_hour_usd"] = "assumed: set by an admin of the lab"
+        facts["sources"]["price_per_hour_usd"] = "assumed: set by a lab admin"
     return facts | {
         "price_per_hour_usd": price.usd,
         "catalogue_price_per_hour_usd": price.catalogue_usd,

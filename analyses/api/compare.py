@@ -18,7 +18,9 @@ from analyses.api.schema import described
 from analyses.api.serializers import serializer_of
 from analyses.api.views import ApiView, member_of
 from analyses.pages.compare.columns import FEWEST, MOST, Choice, Column, columns_of
-from analyses.pages.compare.rows import Cell, answer_rows, setting_rows
+from analyses.pages.compare.figures import Cell
+from analyses.pages.compare.rows import answer_rows, setting_rows
+from analyses.pages.compare.verdict import verdict
 
 CellSerializer = serializer_of(Cell)
 
@@ -47,6 +49,10 @@ class ComparedSerializer(serializers.Serializer[Any]):
     """Two to 24 analyses with their settings and results."""
 
     base = serializers.IntegerField(help_text="The baseline.")
+    verdict = serializers.CharField(
+        help_text="The best of them and its lead in one sentence; empty while fewer than two have "
+        "an answer."
+    )
     analyses = ColumnSerializer(many=True)
     asked = ComparedRowSerializer(many=True, help_text="The settings.")
     answered = ComparedRowSerializer(many=True, help_text="The results.")
@@ -82,18 +88,20 @@ class Compare(ApiView[Any]):
         """Compare two to 24 analyses; each number with its source and difference."""
         choice, columns = self._chosen(request)
         asked, answered = setting_rows(columns), answer_rows(columns, choice.base)
+        only_differences = request.query_params.get("diff") == "1"
         body = {
             "base": choice.base,
+            "verdict": verdict(columns, choice.base),
             "analyses": [_head(column, request) for column in columns],
-            "asked": [row for row in asked if row.differs or not choice.only_differences],
-            "answered": [row for row in answered if row.differs or not choice.only_differences],
+            "asked": [row for row in asked if row.differs or not only_differences],
+            "answered": [row for row in answered if row.differs or not only_differences],
         }
         return Response(self.get_serializer(body).data)
 
     def _chosen(self, request: Request) -> tuple[Choice, list[Column]]:
         """What the query selects; unlike on the page, every problem is an error."""
         query = request.query_params
-        choice = Choice.read(_only(query, "ids", "diff"))
+        choice = Choice.read(_only(query, "ids"))
         visible = selectors.visible_to(member_of(request))
         found = visible.select_related("owner").in_bulk(choice.ids)
         choice = choice.of_those_found(found)
@@ -102,7 +110,7 @@ class Compare(ApiView[Any]):
             problems = [f"select {FEWEST} to {MOST} analyses, such as ids=3,5"]
         if problems:
             raise ValidationError({"ids": problems})
-        based = Choice.read(_only(query, "ids", "diff", "base"))
+        based = Choice.read(_only(query, "ids", "base"))
         if based.problems:
             raise ValidationError({"base": list(based.problems)})
         if query.get("diff", "") not in ("", "0", "1"):

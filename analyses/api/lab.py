@@ -22,16 +22,18 @@ from analyses.api.serializers import serializer_of
 from analyses.api.views import PAGE, ApiView, Pages, body_of, member_of, refusal
 from analyses.models import LabSettings
 from analyses.permissions import may_administer
-from analyses.savings.breakdown import DIMENSIONS, KINDS, Total, Totals, totals_by, totals_of
-from analyses.savings.selection import Selection, label_of, value_of
-from analyses.selectors import savings_visible_to
+from analyses.savings.accrual import Amount
+from analyses.savings.breakdown import DIMENSIONS, KINDS, Total, Totals, totals_of
+from analyses.savings.period import Named
+from analyses.savings.selected import selected_by
+from analyses.savings.selection import label_of, today_utc, value_of
 from engine.border import read_body
 from engine.errors import InvalidInput
 from memorymark_site.accounts.roles import Role, stored_role
 
 
 class MemberSerializer(serializers.ModelSerializer[User]):
-    """A member of the lab."""
+    """A lab member."""
 
     name = serializers.CharField(source="username")
     role = serializers.SerializerMethodField()
@@ -159,6 +161,42 @@ _TEXT = {"type": "string", "pattern": r"^[^\x00]*$"}
 """A database cannot search for a NUL."""
 
 
+AmountSerializer = serializer_of(Amount)
+
+
+class SavedSerializer(serializers.Serializer[Any]):
+    """What was saved in a period, and what could have been."""
+
+    verified = AmountSerializer(help_text="By recorded training runs.")
+    self_reported = AmountSerializer(
+        help_text="By the assumed runs of adopted workloads without recorded ones."
+    )
+    realised = AmountSerializer(help_text="Both together.")
+    potential = AmountSerializer(help_text="What workloads that are not adopted would have saved.")
+    runs = serializers.IntegerField(help_text="The recorded training runs behind it.")
+
+
+class SavedByDaySerializer(SavedSerializer):
+    """What was saved from the first day of the period to the end of this one."""
+
+    day = serializers.DateField(help_text="UTC.")
+
+
+class PeriodSerializer(serializers.Serializer[Any]):
+    """The days of a period (UTC), both included."""
+
+    first = serializers.DateField()
+    last = serializers.DateField()
+
+
+class ProjectionSerializer(serializers.Serializer[Any]):
+    """What is likely to be saved by the end of the year; nothing of it is measured."""
+
+    until = serializers.DateField(help_text="The last day of the year.")
+    realised = AmountSerializer(help_text="Saved in this year until then.")
+    to_come = AmountSerializer(help_text="The part of it that is yet to come.")
+
+
 class SavingsRowSerializer(serializers.Serializer[Any]):
     """The totals of one member, model, GPU or month."""
 
@@ -166,15 +204,21 @@ class SavingsRowSerializer(serializers.Serializer[Any]):
     label = serializers.CharField(  # type: ignore[assignment]  # a field, not its label
         help_text="As pages show it."
     )
+    saved = SavedSerializer(help_text="In the period.")
     realised = TotalSerializer()
     potential = TotalSerializer()
+    verified = TotalSerializer(help_text="The part of the realised ones that a run has verified.")
 
 
 class LabSavingsSerializer(serializers.Serializer[Any]):
     """The totals and their breakdown; the hours, runs and prices in them are assumed."""
 
     by = serializers.ChoiceField(list(DIMENSIONS))
-    totals = serializer_of(Totals)(help_text="Realised and potential savings; they never overlap.")
+    period = PeriodSerializer()
+    saved = SavedSerializer(help_text="In the period, until today.")
+    over_time = SavedByDaySerializer(many=True, help_text="As the page's chart has it.")
+    projection = ProjectionSerializer()
+    totals = serializer_of(Totals)(help_text="Per year; realised and potential never overlap.")
     count = serializers.IntegerField(help_text="Of the rows, over all pages.")
     next = serializers.URLField(allow_null=True)
     previous = serializers.URLField(allow_null=True)
@@ -182,15 +226,25 @@ class LabSavingsSerializer(serializers.Serializer[Any]):
 
 
 class Savings(ApiView[Any]):
-    """What the recommendations save in a year."""
+    """What the lab has saved so far, and what a year saves."""
 
     serializer_class = LabSavingsSerializer
 
     @described(
         parameters=[
             OpenApiParameter("by", OpenApiTypes.STR, enum=list(DIMENSIONS), default="member"),
+            OpenApiParameter(
+                "period",
+                OpenApiTypes.STR,
+                enum=list(Named),
+                description="This one, until today; this year by default.",
+            ),
+            OpenApiParameter("from", OpenApiTypes.DATE, description="Instead of `period`."),
+            OpenApiParameter("to", OpenApiTypes.DATE, description="Instead of `period`."),
             OpenApiParameter("kind", OpenApiTypes.STR, enum=list(KINDS)),
-            OpenApiParameter("member", _TEXT, description="The owner's name."),
+            OpenApiParameter(
+                "member", _TEXT, description="The name of who adopted it, or else of its owner."
+            ),
             OpenApiParameter("model", _TEXT),
             OpenApiParameter(
                 "gpu", _TEXT, description="In the catalogue, or `local:NAME` of a node."
@@ -206,16 +260,31 @@ class Savings(ApiView[Any]):
     def get(self, request: Request) -> Response:
         """Add up the selected savings, in total and by member, model, GPU or month."""
         try:
-            selection = Selection.parse(request.query_params.dict())
+            selected = selected_by(member_of(request), request.query_params.dict())
         except InvalidInput as error:
             raise refusal(error) from error
-        counted = selection.of(savings_visible_to(member_of(request)))
-        rows, pages = totals_by(counted, selection.by), Pages()
+        selection, period, ledger = selected.selection, selected.selection.days, selected.ledger()
+        rows, pages = selected.rows(), Pages()
         shown = [
-            {"value": value, "label": label_of(selection.by, value), **vars(row.totals)}
+            {
+                "value": value,
+                "label": label_of(selection.by, value),
+                "saved": row.saved,
+                **vars(row.totals),
+            }
             for row in pages.paginate_queryset(rows, request) or []
             for value in [value_of(selection.by, row.key)]
         ]
         body = pages.get_paginated_response(shown).data
-        body |= {"by": selection.by, "totals": totals_of(rows)}
+        body |= {
+            "by": selection.by,
+            "period": period,
+            "saved": ledger.during(period),
+            "over_time": [
+                {"day": day, "realised": saved.realised, **vars(saved)}
+                for day, saved in ledger.points(period)
+            ],
+            "projection": ledger.projected(today_utc()),
+            "totals": totals_of(rows),
+        }
         return Response(self.get_serializer(body).data)

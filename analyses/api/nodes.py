@@ -1,7 +1,7 @@
 """The lab's nodes, and ``/health``: whether an analysis submitted now would be worked on.
 
-``/health`` needs no login and shows no secrets. :mod:`memorymark_site.probes` tells whether this
-one process can serve.
+``/health`` needs no login, and tells those without a token states and counts only.
+:mod:`memorymark_site.probes` tells whether this one process can serve.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from django.utils.cache import add_never_cache_headers
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from rest_framework import serializers
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -28,7 +29,11 @@ from rest_framework.views import APIView
 from analyses.api.schema import described, results_of
 from analyses.api.views import ApiView
 from analyses.jobs import lab_state
+from analyses.jobs.keys import WRONG_KEY, problem_of
 from analyses.models import Analysis, Node, Status
+from memorymark_site.accounts.tokens import TokenAuthentication
+from memorymark_site.environment import START_WORKER
+from memorymark_site.operations.prometheus import has_metrics_token
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +87,7 @@ def _node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
         "versions": node.versions,
         "environments": node.environments,
         "draining": node.draining,
-        "problem": node.problem,
+        "problem": problem_of(node),
         "analyses": [analysis.pk for analysis in at_work],
     }
 
@@ -106,7 +111,15 @@ class HealthSerializer(serializers.Serializer[Any]):
     time = serializers.DateTimeField(help_text="Of the server.")
     database = serializers.ChoiceField(["ok", "down"])
     queue = QueueSerializer(required=False)
-    nodes = NodeSerializer(many=True, required=False, help_text="Those online.")
+    nodes_online = serializers.IntegerField(
+        required=False, help_text="Nodes with a live worker and the site's SECRET_KEY."
+    )
+    nodes_with_wrong_key = serializers.IntegerField(
+        required=False, help_text="Nodes with a live worker and another SECRET_KEY."
+    )
+    nodes = NodeSerializer(
+        many=True, required=False, help_text="Both; only with a token, as GPU and memory."
+    )
     nodes_with_gpu = serializers.IntegerField(required=False)
     gpu_available = serializers.BooleanField(
         required=False, help_text="Whether something can be measured on a GPU now."
@@ -123,8 +136,8 @@ class HealthSerializer(serializers.Serializer[Any]):
 @login_not_required
 @never_cache
 @require_safe
-def health(_request: HttpRequest) -> JsonResponse:
-    body, status = _report()
+def health(request: HttpRequest) -> JsonResponse:
+    body, status = _report(request)
     return JsonResponse(body, status=status)
 
 
@@ -136,41 +149,65 @@ class Health(APIView):
     throttle_classes = ()
 
     @described(responses={200: HealthSerializer, 503: HealthSerializer}, auth=[])
-    def get(self, _request: Request) -> Response:
+    def get(self, request: Request) -> Response:
         """Report whether an analysis submitted now would be worked on. No token is needed.
 
-        With 503, `problems` says what is missing.
+        With 503, `problems` says what is missing. With a member's token, or the one for metrics,
+        it also has the nodes and the GPU.
         """
-        body, status = _report()
+        body, status = _report(request._request)
         response = Response(body, status)
         add_never_cache_headers(response)
         return response
 
 
-def _report() -> tuple[dict[str, Any], int]:
+def _report(request: HttpRequest) -> tuple[dict[str, Any], int]:
     problems: list[str] = []
     body: dict[str, Any] = {"time": timezone.now().isoformat(), "database": "ok"}
     try:
-        body |= _lab()
+        body |= _lab(is_trusted=_is_trusted(request))
     except db.Error:
         logger.exception("health: the database does not respond")
         connection.close()
         body["database"] = "down"
         problems.append("the database does not respond")
     else:
-        if not body["nodes"]:
-            problems.append("no worker is online; start one with: make worker")
+        if not body["nodes_online"]:
+            problems.append(_why_none(body))
         elif body["queue"]["stands_still"]:
             problems.append("no worker takes waiting work; if this lasts a minute, restart them")
     body = {"status": "failing" if problems else "ok", "problems": problems} | body
     return body, 503 if problems else 200
 
 
-def _lab() -> dict[str, Any]:
+def _why_none(body: dict[str, Any]) -> str:
+    """Why no node can be counted on; names are for those with a token."""
+    if not body["nodes_with_wrong_key"]:
+        return f"no worker is online; start one with: {START_WORKER}"
+    named = [node["name"] for node in body.get("nodes", ()) if node["problem"] == WRONG_KEY]
+    who = f": {', '.join(named)}" if named else ""
+    return f"no worker with the site's SECRET_KEY is online, but one with another is{who}"
+
+
+def _is_trusted(request: HttpRequest) -> bool:
+    """Whether a token came along, of a member or for metrics; no session is read for this."""
+    try:
+        return has_metrics_token(request) or bool(TokenAuthentication().authenticate(request))
+    except AuthenticationFailed:
+        return False
+
+
+def _lab(*, is_trusted: bool) -> dict[str, Any]:
     waiting = Analysis.objects.filter(status=Status.QUEUED)
     oldest: datetime | None = waiting.aggregate(oldest=Min("queued_at"))["oldest"]
-    nodes = [_node_facts(node) for node in lab_state.nodes_online()]
-    gpus = [node["gpu"] for node in nodes if node["gpu"] is not None]
+    nodes = [_node_facts(node) for node in lab_state.nodes_alive()]
+    online = [node for node in nodes if node["problem"] != WRONG_KEY]
+    gpus = [node["gpu"] for node in online if node["gpu"] is not None]
+    named = {
+        "nodes": nodes,
+        "gpu_name": gpus[0]["name"] if gpus else None,
+        "gpu_total_bytes": gpus[0]["total_bytes"] if gpus else None,
+    }
     return {
         "queue": {
             "waiting": waiting.count(),
@@ -178,10 +215,10 @@ def _lab() -> dict[str, Any]:
             "oldest_waiting_seconds": (timezone.now() - oldest).total_seconds() if oldest else None,
             "stands_still": lab_state.queue_stands_still(),
         },
-        "nodes": nodes,
+        "nodes_online": len(online),
+        "nodes_with_wrong_key": len(nodes) - len(online),
         "nodes_with_gpu": len(gpus),
         "gpu_available": bool(gpus),
-        "gpu_name": gpus[0]["name"] if gpus else None,
-        "gpu_total_bytes": gpus[0]["total_bytes"] if gpus else None,
         "device": "cuda" if gpus else "cpu",
+        **(named if is_trusted else {}),
     }

@@ -10,7 +10,7 @@ from typing import Any
 from django import db
 from django.core.exceptions import RequestDataTooBig
 from django.core.signals import got_request_exception
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -22,6 +22,8 @@ MEDIA_TYPE = "application/problem+json"
 KINDS_ADDRESS = "/api/docs/problems/"
 RETRY_SECONDS = 5
 """When to try again after the database did not respond."""
+QUEUE_SECONDS = 30
+"""When to try again if too much of a member is in the queue."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,14 @@ class TooLarge(exceptions.APIException):
     default_code = "too_large"
 
 
+class QueueIsFull(exceptions.APIException):
+    """The member has too many analyses waiting and running."""
+
+    status_code = status.HTTP_429_TOO_MANY_REQUESTS
+    default_code = "queue_full"
+    wait = QUEUE_SECONDS
+
+
 class Away(exceptions.APIException):
     """The database does not respond."""
 
@@ -118,6 +128,8 @@ def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
     request = context["request"]
     if isinstance(error, RequestDataTooBig):
         error = TooLarge()
+    elif isinstance(error, Http404):  # Django's text names a class and a query
+        error = exceptions.NotFound(KINDS[404].meaning)
     elif isinstance(error, db.OperationalError | db.InterfaceError):
         logger.error("the database does not respond", exc_info=error)
         error = Away()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -142,9 +143,14 @@ class BodyExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call
         for name, field in self.target.model_fields.items():
             for stored in field.metadata:
                 if isinstance(stored, Stored):
-                    serializer = stored_serializer(stored.kind)
-                    ref = auto_schema.resolve_serializer(serializer, direction).ref
-                    schema["properties"][name] = {"allOf": [ref], "description": field.description}
+                    refs = [
+                        auto_schema.resolve_serializer(stored_serializer(kind), direction).ref
+                        for kind in stored.kinds
+                    ]
+                    schema["properties"][name] = {
+                        "allOf" if len(refs) == 1 else "anyOf": refs,
+                        "description": field.description,
+                    }
         return schema
 
 
@@ -164,6 +170,45 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
         }
 
 
+SELECTED = "Selected"
+"""Ends the name of a component with any of the fields of another."""
+
+
+def with_selected_fields(result: dict[str, Any], **_: object) -> dict[str, Any]:
+    """Describe what ``?fields=`` answers: any of the fields; a hook of drf-spectacular."""
+    schemas = result["components"]["schemas"]
+    for operations in result["paths"].values():
+        operation = operations.get("get", {})
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] == "fields":
+                known = frozenset(parameter["schema"]["items"]["enum"])
+                for media in operation["responses"]["200"]["content"].values():
+                    selected = _selected(media["schema"], known, schemas)
+                    media["schema"] = {"anyOf": [media["schema"], selected]}
+    return result
+
+
+def _selected(
+    whole: dict[str, str], known: frozenset[str], schemas: dict[str, Any]
+) -> dict[str, str]:
+    """A reference to a copy of a component that requires none of the known fields.
+
+    In a list they are those of its rows; where rows are of several kinds, those of each kind.
+    """
+    name = whole["$ref"].rpartition("/")[2] + SELECTED
+    if name not in schemas:
+        copy = schemas[name] = deepcopy(schemas[name.removesuffix(SELECTED)])
+        properties = copy.get("properties", {})
+        if rows := None if known <= properties.keys() else properties.get("results"):
+            rows["items"] = _selected(rows["items"], known, schemas)
+        elif "oneOf" in copy:
+            copy["oneOf"] = [_selected(kind, known, schemas) for kind in copy["oneOf"]]
+            copy.pop("discriminator", None)
+        else:
+            copy.pop("required", None)
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 def with_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
     """Add the possible problems to each operation; a hook of drf-spectacular."""
     result["components"]["schemas"][PROBLEM] = _problem_schema()
@@ -171,6 +216,8 @@ def with_problems(result: dict[str, Any], **_: object) -> dict[str, Any]:
     for name, schema in result["components"]["schemas"].items():
         if name.endswith("Request"):  # unknown fields are refused
             schema["additionalProperties"] = False
+        if "oneOf" in schema:  # one stored by another version may lack what tells them apart
+            schema["anyOf"] = schema.pop("oneOf")
     for path, operations in result["paths"].items():
         for method, operation in operations.items():
             _add_problems(path, method, operation)

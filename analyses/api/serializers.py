@@ -15,7 +15,12 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
+from drf_spectacular.utils import (
+    OpenApiExample,
+    PolymorphicProxySerializer,
+    extend_schema_field,
+    extend_schema_serializer,
+)
 from rest_framework import serializers
 
 from analyses.decided import decided_moves
@@ -27,6 +32,7 @@ from engine.fields import Field as DescribedField
 from engine.fields import described_fields
 from engine.request import FIELDS, AnalysisRequest
 from engine.result import AnalysisResult, Source, Trial
+from engine.texts import TextResult
 
 Field = serializers.Field[Any, Any, Any, Any]
 
@@ -191,9 +197,9 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
             "software", "measured_gpu", "current_batch_size", "queued_at", "started_at",
             "finished_at", "node", "attempt", "answered_from", "pushed_from", "source",
-            "largest_batch_size", "recommended_batch_size", "speedup", "usd_per_year",
-            "gpu_hours_per_year", "kwh_per_year", "kg_co2e_per_year", "adopted_at", "adopted_by",
-            "failure", "tags",
+            "goal", "largest_batch_size", "longest_tokens", "recommended_batch_size",
+            "worst_tokens", "padding", "speedup", "usd_per_year", "gpu_hours_per_year",
+            "kwh_per_year", "kg_co2e_per_year", "adopted_at", "adopted_by", "failure", "tags",
         )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
@@ -202,6 +208,16 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "attempt": {"help_text": "How many workers have started it so far."},
             "answered_from": {"help_text": "The earlier analysis whose result was reused, if any."},
             "current_batch_size": {"help_text": "Null where the member had no batch yet."},
+            "goal": {"help_text": "batch, generation or length."},
+            "longest_tokens": {
+                "help_text": "The longest text that fits at the current batch; null where the goal "
+                "is a batch."
+            },
+            "worst_tokens": {
+                "help_text": "Tokens of the longest row of a batch that comes in a run; null where "
+                "all samples are of one length."
+            },
+            "padding": {"help_text": "Share of all tokens that is padding; null as above."},
             "speedup": {
                 "help_text": "Samples per second at the recommended batch over those at the "
                 "current batch; null without one that fits."
@@ -232,9 +248,15 @@ class RequestField(serializers.JSONField):
     """The settings as they are stored."""
 
 
-@extend_schema_field(stored_serializer(AnalysisResult))
+@extend_schema_field(
+    PolymorphicProxySerializer(
+        component_name="AnyResult",
+        serializers=[stored_serializer(AnalysisResult), stored_serializer(TextResult)],
+        resource_type_field_name=None,
+    )
+)
 class ResultField(serializers.JSONField):
-    """A result as it is stored."""
+    """A result as it is stored: about batches, or about texts where the goal is."""
 
 
 class AnalysisSerializer(AnalysisSummarySerializer):

@@ -13,7 +13,17 @@ from rest_framework.request import Request
 from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 
-from analyses.api import analyses, catalogue, compare, lab, nodes, queries, schema, training_runs
+from analyses.api import (
+    analyses,
+    catalogue,
+    changes,
+    compare,
+    lab,
+    nodes,
+    queries,
+    schema,
+    training_runs,
+)
 
 
 class _PermanentRedirect(HttpResponsePermanentRedirect):
@@ -63,6 +73,7 @@ urlpatterns = [
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),
     path("gpus/<path:gpu>/price/", catalogue.Price.as_view(), name="gpu-price"),
     path("compare/", compare.Compare.as_view(), name="compare"),
+    path("savings/changes/", changes.Changes.as_view(), name="changes"),
     path("savings/", lab.Savings.as_view(), name="savings"),
     path("lab/", lab.Lab.as_view(), name="lab"),
     path("schema/", schema.SchemaFile.as_view(), name="schema"),

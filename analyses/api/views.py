@@ -168,6 +168,7 @@ class Pages(PageNumberPagination):
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 200
+    invalid_page_message = "There is no such page; read it without page to see how many rows are."
 
     def get_page_size(self, request: Request) -> int | None:
         text = request.query_params.get("page_size")

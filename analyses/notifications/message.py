@@ -12,14 +12,14 @@ from django.conf import settings
 from django.urls import reverse
 
 from analyses.chips import chips, name_of
-from analyses.formatting import duration, model_name
-from analyses.models import Analysis, Status
+from analyses.formatting import duration, model_name, usd
+from analyses.models import Analysis, Mention, Status
 
 VERSION = 1
 """Version of the JSON: incremented when a field changes its meaning or is removed, not when one is
 added."""
 
-ENDED, TEST = "analysis.ended", "test"
+ENDED, MENTIONED, TEST = "analysis.ended", "analysis.mentioned", "test"
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,26 @@ def of_ended(analysis: Analysis) -> Message:
         "duration_seconds": round(_seconds(analysis), 3),
     }
     return Message(f"analysis-{analysis.pk}", f"[MemoryMark] {headline}", "\n".join(lines), payload)
+
+
+def of_mention(mention: Mention) -> Message:
+    """The message about an analysis whose change somebody mentioned."""
+    analysis, by = mention.analysis, mention.by.get_username()
+    url = public_url("analyses:detail", analysis.pk)
+    worth = f"{usd(mention.usd_per_year)} per year at assumed hours and prices"
+    headline = _one_line(f"{by} mentions {name_of(analysis)}: {mention.change}")
+    text = f"{mention.change} would save {worth}."
+    lines = [f"{text} Mentioned by {by}.", "", url, "", f"Settings: {' · '.join(chips(analysis))}"]
+    payload = of_test().payload | {
+        "event": MENTIONED,
+        "text": _one_line(f"{headline}. {text}"),
+        "id": analysis.pk,
+        "url": url,
+        "status": analysis.status,
+        "model": analysis.model,
+        "gpu": analysis.measured_gpu or analysis.gpu,
+    }
+    return Message(f"mention-{mention.pk}", f"[MemoryMark] {headline}", "\n".join(lines), payload)
 
 
 def of_test() -> Message:

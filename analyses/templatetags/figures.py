@@ -17,11 +17,13 @@ register = template.Library()
 for _filter in (
     formatting.batch_today,
     formatting.exact,
+    formatting.fine_share,
     formatting.gib,
     formatting.gib_with_unit,
     formatting.milliseconds,
     formatting.parameter_count,
     formatting.scaled,
+    formatting.share,
     formatting.significant,
     formatting.speedup,
     formatting.times,

@@ -15,6 +15,7 @@ from rest_framework.test import APIClient
 from analyses.jobs import nodes, queue, timeouts
 from analyses.models import Analysis
 from analyses.pages import hearing
+from analyses.tests.compared import make_three
 from analyses.tests.factories import make_analysis, make_result, make_user
 from analyses.tests.queueing import Clock, Enqueue
 
@@ -30,6 +31,12 @@ def never_held(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def member(db: None) -> User:
     return make_user("grace")
+
+
+@pytest.fixture
+def three(member: User) -> list[Analysis]:
+    """Analyses to compare."""
+    return make_three(member)
 
 
 @pytest.fixture

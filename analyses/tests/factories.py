@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
@@ -24,18 +25,23 @@ from analyses.models import (
     Notification,
     Query,
     Status,
+    Training,
     Trial,
 )
 from analyses.savings.aggregation import recounting, workload_key
 from analyses.stored_result import result_columns
+from analyses.training_runs.services import step_gpu_hours
 from engine import result as engine_result
 from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.assumptions import Assumptions
+from engine.choices import Goal
 from engine.gpus import GIB, GPUS
+from engine.recording import Loop, TrainingRecord
 from engine.request import AnalysisRequest
 from engine.result import (
     AnalysisResult,
+    BatchLengths,
     GlobalBatch,
     GpuFacts,
     LargeTensor,
@@ -43,6 +49,7 @@ from engine.result import (
     Source,
     TimelinePoint,
 )
+from engine.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
 from engine.workload import Workload
 from memorymark_site.accounts.models import Viewer
 
@@ -58,25 +65,26 @@ _RANGE = 0.06
 NEW_IN_RESULTS = (
     "decision", "fastest_batch_size",
     "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
-    "speedup_low", "speedup_high", "comparison", "measured_on",
+    "speedup_low", "speedup_high", "comparison", "measured_on", "lengths",
 )  # fmt: skip
 NEW_IN_TRIALS = (
     "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",
     "operations_seconds",
 )  # fmt: skip
 NEW_IN_WORKLOADS = (
-    "method", "completion_length", "teacher", "kl_reference", "rollout",
-    "steps_per_generation", "precomputed_reference",
+    "method", "completion_length", "teacher", "reward_model", "kl_reference", "rollout",
+    "vllm_share", "vllm_sleep", "steps_per_generation", "precomputed_reference",
     "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
     "cross_entropy", "recompute", "optimizer_in_backward", "activation_offload",
     "optimizer_offload",
     "gradient_accumulation", "batching", "sample_lengths", "run_batches",
     "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",
-    "eval_batch_size", "eval_samples", "eval_accumulation_steps",
+    "eval_batch_size", "eval_samples", "eval_accumulation_steps", "eval_num_beams",
     "frozen_backbone", "compile", "parallelism", "world_size",
     "gradient_as_bucket_view", "reshard_after_forward", "reduce_dtype", "shard_size",
     "cpu_offload", "tensor_parallel", "sequence_parallel", "pipeline_parallel",
-    "reduce_bucket_size", "config",
+    "context_parallel", "context_rotation", "expert_parallel", "expert_load",
+    "stage_layers", "reduce_bucket_size", "overlap_comm", "config",
 )  # fmt: skip
 """What the first version of MemoryMark did not store."""
 
@@ -229,6 +237,10 @@ def make_timeline(batch_size: int) -> list[TimelinePoint]:
     ]
 
 
+def make_lengths(padding: float = 0.35) -> BatchLengths:
+    return BatchLengths(128, 512, 0.99, 10_000, 401.5, padding)
+
+
 def make_global_batch(size: int = 512, accumulation: int = 4, kept: int = 512) -> GlobalBatch:
     return GlobalBatch(size, accumulation, kept, "Without it the learning rate is to be tuned.")
 
@@ -244,6 +256,57 @@ def of_first_version(result: AnalysisResult) -> dict[str, Any]:
         for name in NEW_IN_TRIALS:
             del trial[name]
     return stored
+
+
+def make_text_result(goal: Goal = Goal.GENERATION) -> TextResult:
+    """A result about texts, from the trials of :func:`make_trial`."""
+    largest = bisect_left(range(1, 4097), True, key=lambda size: not make_trial(size).fits)
+    gpu = GpuFacts(GPUS["a10"].display_name, GPUS["a10"].total_bytes, GPUS["a10"].usable_bytes)
+    lengths = [
+        LengthTrial(128 * size, replace(make_trial(size), batch_size=8))
+        for size in (10, largest, largest + 1)
+    ]
+    longest, above = lengths[1], lengths[2]
+    generation = GenerationAnswer(
+        gpu=gpu,
+        trial=make_trial(8),
+        largest_batch_size=largest,
+        longest_length=longest.length,
+        longest_is_the_models=False,
+        lengths=lengths,
+        batches=[make_trial(size) for size in (8, largest, largest + 1)],
+    )
+    fits = LongestThatFits(
+        gpu, 8, longest.length, above.length, longest.trial, above.trial, lengths
+    )
+    is_generation = goal is Goal.GENERATION
+    decision = f"Generate up to {largest:,} texts at once." if is_generation else "Train longer."
+    return TextResult(
+        goal=goal,
+        model_name="GPT-2",
+        workload=Workload("gpt2"),
+        source=Source.PREDICTED,
+        decision=decision,
+        verdict=f"{decision} (Predicted)",
+        limited_by="Weights are 60%, keys and values are 40%.",
+        caveats=["Nothing was run."],
+        generation=generation if is_generation else None,
+        longest=None if is_generation else fits,
+    )
+
+
+def make_text_analysis(owner: User, goal: Goal = Goal.GENERATION) -> Analysis:
+    """An analysis about texts that succeeded."""
+    lengths = {"prompt_length": 512} if goal is Goal.GENERATION else {}
+    request = make_request(model="gpt2", goal=str(goal), current_batch_size=8, **lengths)
+    analysis = make_analysis(owner, Status.RUNNING, request=request, goal=goal)
+    Job.objects.filter(analysis=analysis).update(state=Status.SUCCEEDED)
+    Analysis.objects.filter(pk=analysis.pk).update(
+        status=Status.SUCCEEDED,
+        finished_at=timezone.now(),
+        **result_columns(make_text_result(goal)),
+    )
+    return Analysis.objects.get(pk=analysis.pk)
 
 
 def make_analysis(
@@ -316,6 +379,44 @@ def recount(analyses: QuerySet[Analysis]) -> None:
     """Count the savings of analyses that no service has stored."""
     with recounting(analyses):
         pass
+
+
+def make_training(analysis: Analysis, hours: float = 2.0, **fields: Any) -> Training:
+    """A recorded training run of so many GPU-hours that verifies its analysis, reported now."""
+    now = timezone.now()
+    record = TrainingRecord(
+        batch_size=128,
+        steps=100,
+        samples=round(hours * 3600 * 100),
+        warm_up_steps=5,
+        timed_steps=95,
+        device="cuda",
+        device_name="NVIDIA A10",
+        device_total_bytes=GPUS["a10"].total_bytes,
+        started_at=(now - timedelta(hours=hours + 1)).isoformat(),
+        ended_at=now.isoformat(),
+        loop=Loop.TRAINER,
+        step_seconds=1.28,
+        step_seconds_low=1.2,
+        step_seconds_high=1.3,
+        samples_per_second=100.0,
+        analysis_id=analysis.pk,
+    )
+    columns = {
+        "document_id": uuid4(),
+        "digest": "",
+        "host": "node-1",
+        "record": record.to_dict(),
+        "batch_size": 128,
+        "samples_per_second": record.samples_per_second,
+        "device_name": record.device_name,
+        "gpu_hours": step_gpu_hours(record),
+        "recorded_at": now,
+        "verifies": True,
+    }
+    training = Training.objects.create(owner=analysis.owner, analysis=analysis, **columns | fields)
+    recount(Analysis.objects.filter(pk=analysis.pk))
+    return training
 
 
 def add_trial(analysis: Analysis, trial: engine_result.Trial) -> Trial:

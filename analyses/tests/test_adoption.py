@@ -11,6 +11,8 @@ from analyses import services
 from analyses.models import Analysis, Status
 from analyses.tests.factories import make_analysis, make_user
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def page(client: Client, member: User) -> Client:

@@ -26,7 +26,8 @@ from analyses import services
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.lease import Outcome
-from analyses.models import Analysis, CountedSavings, Status
+from analyses.models import Analysis, CountedSavings, RunSavings, Status, Training
+from analyses.models.savings import NO_RUN_YET
 from analyses.pages.history.selection import delete_analyses
 from analyses.savings.aggregation import columns_of, recounting, workload_key
 from analyses.tests.factories import (
@@ -34,9 +35,13 @@ from analyses.tests.factories import (
     make_analysis,
     make_request,
     make_result,
+    make_training,
     make_user,
+    recount,
 )
 from engine.result import Source
+
+pytestmark = pytest.mark.database
 
 
 @pytest.mark.parametrize(
@@ -124,13 +129,14 @@ def test_a_migration_gives_earlier_analyses_their_savings_columns(member: User) 
 INSTALLED_APPS = django_settings.INSTALLED_APPS
 """Named, the tables may be emptied in any order after a test that has committed."""
 
-Counted = dict[tuple[int, str], tuple[int, bool, date, float, float]]
+Counted = dict[str, tuple[int, int, bool, date, float, float]]
 
 
 def stored() -> Counted:
     return {
-        (row.owner_id, row.workload_key): (
-            row.pk, row.is_realised, row.month, row.usd_per_year, row.gpu_hours_per_year,
+        row.workload_key: (
+            row.pk, row.member_id, row.is_realised, row.month, row.usd_per_year,
+            row.gpu_hours_per_year,
         )
         for row in CountedSavings.objects.all()
     }  # fmt: skip
@@ -141,14 +147,14 @@ def computed() -> Counted:
     one_each = (
         Analysis.objects.filter(status=Status.SUCCEEDED)
         .order_by()
-        .values("owner", "workload_key")
+        .values("workload_key")
         .annotate(counted=Coalesce(Max("pk", filter=Q(adopted_at__isnull=False)), Max("pk")))
     )
     since = Coalesce("adopted_at", "finished_at", "queued_at", output_field=DateTimeField())
     return {
-        (row.owner_id, row.workload_key): (
-            row.pk, row.adopted_at is not None, row.month.date(),
-            row.usd_per_year or 0.0, row.gpu_hours_per_year or 0.0,
+        row.workload_key: (
+            row.pk, row.adopted_by_id or row.owner_id, row.adopted_at is not None,
+            row.month.date(), row.usd_per_year or 0.0, row.gpu_hours_per_year or 0.0,
         )
         for row in Analysis.objects.filter(pk__in=one_each.values("counted")).annotate(
             month=TruncMonth(since)
@@ -287,15 +293,21 @@ def test_a_row_copies_the_columns_it_is_counted_by(member: User) -> None:
     )
     assert columns_of(analysis) == {
         "analysis_id": 7,
+        "member_id": member.pk,
         "month": date(2026, 1, 1),
+        "since_day": date(2026, 1, 15).toordinal(),
+        "assumed_until": NO_RUN_YET,
         "is_realised": False,
-        "owner_id": member.pk,
+        "is_verified": False,
+        "at_low_end": False,
         "workload_key": "key",
         "model": "bert",
         "gpu": "local",
         "measured_gpu": "NVIDIA A10",
         "source": "measured",
         "usd_per_year": 2.5,
+        "usd_per_year_low": 2.5,
+        "usd_per_year_high": 2.5,
         "gpu_hours_per_year": 0.0,
         "kwh_per_year": None,
         "kg_co2e_per_year": None,
@@ -321,16 +333,19 @@ def test_where_there_was_no_batch_nothing_is_saved(member: User) -> None:
     assert (newer.adopted_by, newer.usd_per_year) == (member, None)
 
 
-def test_each_owner_and_workload_is_recounted(member: User) -> None:
-    for owner in (member, make_user("alan")):
+def test_each_workload_is_recounted(member: User) -> None:
+    alan = make_user("alan")
+    for owner in (alan, member):
         for model in ("bert", "gpt2"):
             make_analysis(owner, Status.SUCCEEDED, request=make_request(model=model))
     with recounting(Analysis.objects.all()):
-        Analysis.objects.update(usd_per_year=1.0)
-    assert list(CountedSavings.objects.values_list("usd_per_year", flat=True)) == [1.0] * 4
+        Analysis.objects.update(usd_per_year=1.0, has_gain=False)
+    assert (
+        list(CountedSavings.objects.values_list("usd_per_year", "member")) == [(1.0, member.pk)] * 2
+    )
     with recounting(Analysis.objects.filter(owner=member)):
         Analysis.objects.filter(owner=member).update(status=Status.FAILED)
-    assert {row.owner.username for row in CountedSavings.objects.all()} == {"alan"}
+    assert {row.member for row in CountedSavings.objects.all()} == {alan}
 
 
 # Each way on its own
@@ -359,19 +374,39 @@ def test_a_failed_change_leaves_the_savings_unchanged(member: User) -> None:
     assert stored() == before == computed()
 
 
-def test_earlier_analyses_count_after_the_migration(member: User) -> None:
+def test_earlier_analyses_and_runs_count_after_the_migration(member: User) -> None:
     for owner in (member, make_user("alan")):
-        make_analysis(owner, Status.SUCCEEDED, adopted_at=timezone.now())
+        adopted = make_analysis(
+            owner, Status.SUCCEEDED, adopted_at=timezone.now(), adopted_by=member
+        )
+        make_training(adopted)
         make_analysis(owner, Status.SUCCEEDED)
         large = make_request(model="gpt2", current_batch_size=384)
         make_analysis(owner, Status.SUCCEEDED, make_result(current=384), request=large)
         make_analysis(owner, Status.FAILED, request=make_request(gpu="t4"))
-    expected = stored()
-    CountedSavings.objects.all().delete()
-    name = "analyses.migrations.0014_counted_savings"
-    importlib.import_module(name).fill(apps, None)
-    assert len(expected) == 4
-    assert stored() == expected == computed()
+    outlier = make_result(gpu="h100", speedup=5.0, speedup_low=4.0, speedup_high=6.0)
+    make_analysis(member, Status.SUCCEEDED, outlier, request=make_request(gpu="h100"))
+    recount(Analysis.objects.all())
+    tables = (CountedSavings, RunSavings)
+    expected = [sorted(table.objects.values_list()) for table in tables]
+    for table in tables:
+        table.objects.all().delete()
+    Training.objects.update(gpu_hours=0)
+    migration = importlib.import_module("analyses.migrations.0034_savings_of_the_lab")
+    migration.time_runs(apps, None)
+    migration.fill(apps, None)
+    assert [len(rows) for rows in expected] == [3, 2]
+    counted = [sorted(table.objects.values_list()) for table in tables]
+    for found, rows in zip(counted, expected, strict=True):
+        assert all(_close(one, other) for one, other in zip(found, rows, strict=True))
+
+
+def _close(found: tuple[object, ...], expected: tuple[object, ...]) -> bool:
+    """Equal, but for the last digits of numbers that a database has read from JSON."""
+    return all(
+        one == pytest.approx(other) if isinstance(other, float) else one == other
+        for one, other in zip(found, expected, strict=True)
+    )
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")

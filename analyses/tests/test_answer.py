@@ -16,7 +16,13 @@ from analyses.models import Analysis, Status
 from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
 from analyses.pages.answer import environment_rows, global_batch_advice, verdict_of
 from analyses.savings.estimate import estimate_figures, has_gain
-from analyses.tests.factories import make_analysis, make_global_batch, make_request, make_result
+from analyses.tests.factories import (
+    make_analysis,
+    make_global_batch,
+    make_lengths,
+    make_request,
+    make_result,
+)
 from engine.choices import Parallelism
 from engine.result import AnalysisResult, MeasuredOn, Savings, Source
 from engine.workload import Workload
@@ -112,6 +118,18 @@ def test_energy_is_not_shown_where_the_power_is_not_known() -> None:
     unknown = replace(result, savings=replace(assumed(result), energy=None))
     labels = [figure.label for figure in estimate_figures(unknown)]
     assert labels == ["Speedup", "Cost per run", "Potential savings per year"]
+
+
+def test_the_lengths_of_a_batch_are_shown_and_sent(client: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED, make_result(lengths=make_lengths()))
+    client.force_login(member)
+    html = " ".join(client.get(f"/{analysis.pk}/").content.decode().split())
+    assert "Lengths in a batch of 128" in html
+    for shown in ("512", "99%", "that none of 10,000 batches has a longer one", "402", "35%"):
+        assert shown in html.split("Lengths in a batch of 128")[1].split("</section>")[0]
+    body = client.get(f"/api/v1/analyses/{analysis.pk}/").json()
+    assert (body["worst_tokens"], body["padding"]) == (512, 0.35)
+    assert body["result"]["lengths"]["probability"] == 0.99
 
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -18,6 +18,8 @@ from engine.result import Trial
 from engine.workload import Workload
 from memorymark_site.accounts.models import ApiToken
 
+pytestmark = pytest.mark.database
+
 URL = "/api/v1/analyses/"
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
 GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}

@@ -13,6 +13,8 @@ from analyses.api import events, views
 from analyses.models import Analysis, Status
 from analyses.tests.factories import add_log, add_trial, make_analysis, make_trial, make_user
 
+pytestmark = pytest.mark.database
+
 URL = "/api/v1/analyses/"
 
 

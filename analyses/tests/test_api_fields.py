@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import yaml
 from django.contrib.auth.models import User
+from jsonschema_rs import Draft4Validator
 from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
@@ -26,6 +28,26 @@ def test_only_the_requested_fields_are_sent(api: APIClient, member: User) -> Non
     assert one == {"id": analysis.pk, "status": "succeeded"}
     assert (listed["count"], listed["results"]) == (1, [one])
     assert set(api.get("/api/v1/gpus/?fields=name").json()["results"][0]) == {"name"}
+
+
+def test_an_answer_with_selected_fields_is_what_the_schema_says(
+    api: APIClient, member: User
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED)
+    described = yaml.safe_load(api.get("/api/v1/schema/").content)
+    for address, path in (
+        (f"{URL}{analysis.pk}/", f"{URL}{{id}}/"),
+        (URL, URL),
+        ("/api/v1/gpus/", "/api/v1/gpus/"),
+    ):
+        fields = "name" if "gpus" in address else "id,status"
+        answer = api.get(f"{address}?fields={fields}").json()
+        answer = {name: value for name, value in answer.items() if name not in ("next", "previous")}
+        content = described["paths"][path]["get"]["responses"]["200"]["content"]
+        whole, selected = content["application/json"]["schema"]["anyOf"]
+        components = {"components": described["components"]}
+        assert not Draft4Validator(whole | components).is_valid(answer)
+        Draft4Validator(selected | components).validate(answer)
 
 
 def test_columns_not_requested_are_not_read(

@@ -24,6 +24,7 @@ from analyses.tests.factories import add_log, make_analysis, make_user, make_vie
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.wsgi import application
 
+pytest_plugins = ["schemathesis.pytest.plugin"]
 pytestmark = pytest.mark.slow
 
 _POSITIVE = (checks.positive_data_acceptance,)
@@ -31,6 +32,7 @@ _BOTH = (checks.positive_data_acceptance, checks.negative_data_rejection)
 JUDGED: dict[str, tuple[Any, ...]] = {
     "GET /api/v1/analyses/{id}/events/": _POSITIVE,
     "GET /api/v1/compare/": _POSITIVE,
+    "GET /api/v1/savings/": _POSITIVE,
     "PATCH /api/v1/analyses/{id}/": _BOTH,
     "POST /api/v1/analyses/": _BOTH,
     "POST /api/v1/analyses/import/": _BOTH,
@@ -39,8 +41,8 @@ JUDGED: dict[str, tuple[Any, ...]] = {
     "POST /api/v1/trainings/": _BOTH,
 }
 """Checks of what a description cannot say: which settings go together, that their numbers may be
-text, what follows from trials, that a cursor is one that was given, which analyses there are, which
-version of one, how long a tag is without its spaces."""
+text, what follows from trials, which days are a period, that a cursor is one that was given, which
+analyses there are, which version of one, how long a tag is without its spaces."""
 
 THERE: list[int] = []
 """The numbers of the analyses; none while examples are collected, when no database is at hand."""
@@ -72,7 +74,13 @@ def _one_connection(db: None) -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
-@pytest.fixture(params=["viewer", "member", "admin", "nobody"])
+@pytest.fixture(
+    params=[
+        *(pytest.param(role, marks=pytest.mark.full) for role in ("viewer", "admin")),
+        "member",
+        "nobody",
+    ]
+)
 def token(
     request: pytest.FixtureRequest, _one_connection: None, monkeypatch: pytest.MonkeyPatch
 ) -> str:

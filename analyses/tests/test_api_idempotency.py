@@ -15,6 +15,8 @@ from rest_framework.test import APIClient
 from analyses.models import Analysis, IdempotencyKey
 from analyses.tests.factories import make_user
 
+pytestmark = pytest.mark.database
+
 URL = "/api/v1/analyses/"
 GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
 

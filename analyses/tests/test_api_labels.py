@@ -16,6 +16,8 @@ from analyses.models import Analysis, Note, Status, Tag
 from analyses.pages.history.labels import Labels, labels_of, write_labels
 from analyses.tests.factories import add_trial, make_analysis, make_trial, make_user
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def analysis(member: User) -> Analysis:

@@ -58,6 +58,33 @@ def test_each_invalid_field_has_its_messages(api: APIClient) -> None:
     assert "gpu: unknown gpu" in body["detail"]
 
 
+@pytest.mark.parametrize(
+    ("address", "status", "words"),
+    [
+        (f"{URL}?status=odd", 400, "Choose one of queued, running"),
+        (f"{URL}?page=x", 404, "There is no such page"),
+        (f"{URL}4711/", 404, "It was deleted, you have no access to it"),
+    ],
+)
+def test_a_librarys_error_is_put_in_words(
+    api: APIClient, address: str, status: int, words: str
+) -> None:
+    response = api.get(address)
+    assert (response.status_code, words in response.json()["detail"]) == (status, True)
+
+
+def test_a_body_that_is_no_json_and_a_number_out_of_bounds_are_put_in_words(
+    api: APIClient,
+) -> None:
+    cut = api.post(URL, '{"model": ', content_type="application/json").json()["detail"]
+    assert cut == "The body is not JSON: Expecting value: line 1 column 11 (char 10)."
+    api.force_authenticate(make_user("root", is_staff=True))
+    low = api.patch("/api/v1/lab/", {"hours_per_run": -1}, format="json").json()
+    high = api.patch("/api/v1/lab/", {"hours_per_run": 1e9}, format="json").json()
+    assert low["errors"] == {"hours_per_run": ["enter at least 0"]}
+    assert high["errors"] == {"hours_per_run": ["enter at most 100,000"]}
+
+
 def test_an_internal_error_reveals_no_internals(
     api: APIClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

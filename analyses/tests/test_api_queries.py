@@ -15,6 +15,8 @@ from analyses.models import Query, QueryKind
 from analyses.tests.factories import make_user
 from analyses.tests.query_answers import answer_next, make_plan, make_prediction, take_next
 
+pytestmark = pytest.mark.database
+
 PREDICT, PLAN = "/api/v1/predict/", "/api/v1/plan/"
 GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
 

@@ -18,6 +18,7 @@ from rest_framework.test import APIClient
 from analyses.api.problems import KINDS
 from engine.assumptions import Assumptions
 from engine.request import AnalysisRequest
+from engine.texts import Texts
 from engine.workload import Workload
 
 CHECKED_IN = Path(settings.BASE_DIR) / "docs" / "openapi.yaml"
@@ -56,10 +57,12 @@ def test_every_kind_of_problem_is_listed(schema: dict[str, Any]) -> None:
 
 def test_the_request_has_every_field_of_the_engine(schema: dict[str, Any]) -> None:
     known = {
-        field.name for kind in (Workload, AnalysisRequest, Assumptions) for field in fields(kind)
+        field.name
+        for kind in (Workload, AnalysisRequest, Texts, Assumptions)
+        for field in fields(kind)
     }
     question = schema["components"]["schemas"]["QuestionRequest"]["properties"]
-    assert question.keys() == known - {"workload", "assumptions"}
+    assert question.keys() == known - {"workload", "texts", "assumptions"}
     assert question["sequence_length"]["description"].startswith("Tokens per sample")
 
 

@@ -19,7 +19,7 @@ from engine.errors import InvalidInput
 from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken, AuditEntry
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 
 @pytest.fixture

@@ -49,14 +49,14 @@ def test_every_bar_stays_within_the_picture(current: int, recommended: int) -> N
         assert 0 <= bar.x <= bar.x + bar.width <= 100
         for part in bar.parts:
             assert TOP - 0.1 <= part.y <= part.y + part.height <= HEIGHT + 0.1
-    sizes = [bar.batch_size for bar in picture.bars]
+    sizes = [bar.size for bar in picture.bars]
     assert sizes == sorted(set(sizes))
     assert sizes[picture.start] == recommended
 
 
 def test_the_slider_starts_at_the_recommended_batch() -> None:
     first = shown(make_result(recommended=128)).first
-    assert (first.batch, first.fit) == ("128", Fit.FITS)
+    assert (first.at, first.fit) == ("128", Fit.FITS)
     assert "GiB" in first.used
     assert "samples/s" in first.speed
     assert "tokens/s" in first.speed
@@ -65,7 +65,7 @@ def test_the_slider_starts_at_the_recommended_batch() -> None:
 
 def test_a_batch_that_does_not_fit_has_memory_and_no_speed() -> None:
     result = make_result()
-    points = {bar.batch_size: bar.point for bar in shown(result).bars}
+    points = {bar.size: bar.point for bar in shown(result).bars}
     failing = points[result.next_batch_size]
     assert failing.fit is Fit.FAILS
     assert (failing.speed, failing.cost) == ("", "")
@@ -86,14 +86,14 @@ def test_a_batch_that_may_not_fit_is_uncertain() -> None:
 
 def test_a_measured_batch_counts_before_its_prediction() -> None:
     result = make_result(source=Source.MEASURED)
-    sources = {bar.batch_size: bar.point.source for bar in shown(result).bars}
+    sources = {bar.size: bar.point.source for bar in shown(result).bars}
     assert sources[128] == Source.MEASURED
     assert Source.PREDICTED in sources.values()
 
 
 def test_a_batch_far_beyond_the_limit_does_not_squeeze_the_others() -> None:
     picture = shown(make_result(current=4000, curve=make_result().curve))
-    assert picture.bars[-1].batch_size < 1000
+    assert picture.bars[-1].size < 1000
 
 
 def test_the_points_are_json_and_the_text_names_the_picture() -> None:

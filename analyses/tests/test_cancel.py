@@ -12,6 +12,8 @@ from rest_framework.test import APIClient
 from analyses.models import FINAL_STATUSES, Status
 from analyses.tests.factories import make_analysis, make_user
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def page(client: Client, member: User) -> Client:

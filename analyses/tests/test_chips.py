@@ -82,7 +82,6 @@ def test_chips_stand_wherever_an_analysis_is_named(client: Client, member: User)
         reverse("analyses:labels", args=[analysis.pk]),
         reverse("analyses:list"),
         reverse("analyses:compare") + both,
-        reverse("analyses:compare"),
         reverse("analyses:overview"),
         reverse("analyses:selection") + f"{both}&action=tag",
         reverse("analyses:shared", args=[token]),

@@ -13,6 +13,8 @@ from engine.client import Changed, Lab, NotAllowed, NotFinished, NotFound, Refus
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import ApiToken, Scope
 
+pytestmark = pytest.mark.database
+
 
 def _lab(live_server: LiveServer, member: User, scope: Scope = Scope.WRITE) -> Lab:
     return Lab(live_server.url, tokens.create(member, "a script", scope, 7)[1])

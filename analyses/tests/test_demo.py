@@ -12,12 +12,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from analyses.models import Analysis, LogLine, Notification, Status, Trial
+from analyses.models import Analysis, LogLine, Notification, Query, QueryKind, Status, Trial
+from analyses.tests.factories import make_analysis, make_request
 from demo import filling, plan
 from demo.command import main
-from demo.filling import EngineGone, fill
+from demo.filling import EngineGone, ask_for_plans, fill
 from demo.plan import ANALYSES, DAYS, Planned, year_until
 from engine.request import AnalysisRequest
+
+pytestmark = pytest.mark.database
 
 LAST_DAY = date(2026, 3, 1)
 Behave = Callable[[str], list[str]]
@@ -150,6 +153,18 @@ def test_the_demos_members_cannot_sign_in(fake_engine: Behave) -> None:
     assert not any(member.has_usable_password() for member in User.objects.all())
 
 
+@pytest.mark.django_db
+def test_plans_of_the_largest_recent_savings_are_queued_once(member: User) -> None:
+    for gpu, usd in (("a10", 50.0), ("t4", 200.0), ("l4", 100.0)):
+        request = make_request(gpu=gpu)
+        make_analysis(member, Status.SUCCEEDED, request=request, usd_per_year=usd)
+    for _ in range(2):
+        assert ask_for_plans() == 2
+    plans = Query.objects.filter(kind=QueryKind.PLAN, for_pages=False)
+    assert {plan.request["gpu"] for plan in plans} == {"t4", "l4"}
+    assert plans.count() == 2
+
+
 # The command
 
 
@@ -218,6 +233,6 @@ def test_every_page_of_a_demo_says_so(
     settings.IS_DEMO = is_demo
     pages: list[Any] = [client.get("/login/", follow=True)]
     client.force_login(member)
-    pages += [client.get(path) for path in ("/", "/new/", "/gpus/", "/compare/", "/no/such/page/")]
+    pages += [client.get(path) for path in ("/", "/new/", "/gpus/", "/savings/", "/no/such/page/")]
     for page in pages:
         assert ('class="demo-note"' in page.content.decode()) == is_demo

@@ -30,6 +30,8 @@ from engine import software
 from engine.environments import Environment
 from engine.errors import EngineError, InvalidInput
 
+pytestmark = pytest.mark.database
+
 OLD = "transformers=4.51.3"
 VERSIONS = {"transformers": "4.51.3", "torch": "2.13.0+cpu"}
 

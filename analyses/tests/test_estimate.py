@@ -350,8 +350,8 @@ def test_the_page_uses_the_assumptions_in_its_address(page: Client, analysis: An
     html = page.get(address + "?runs_per_year=1000").content.decode()
     assert "over 100 runs per year" in before
     assert "over 1,000 runs per year" in html
-    assert "You changed the assumptions" not in before
-    assert "You changed the assumptions" in html
+    assert "These numbers use your assumptions" not in before
+    assert "These numbers use your assumptions" in html
     stored = Analysis.objects.get()
     assert (stored.usd_per_year, stored.result) == (analysis.usd_per_year, analysis.result)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,8 @@ from pytest_django import Settings
 
 from analyses.models import Analysis, Node
 from analyses.pages.new.combinations import combinations
-from analyses.pages.new.form import AnalysisForm, default_values, values_of
+from analyses.pages.new.form import AnalysisForm
+from analyses.pages.new.values import default_values, values_of
 from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
 from engine.choices import Optimizer
@@ -65,9 +67,10 @@ def test_every_setting_has_a_help_text(page: Client) -> None:
 
 def test_the_form_has_an_input_for_every_field_of_a_request(page: Client) -> None:
     form = page.get(NEW).context["form"]
-    own = {"other_model", "ask", "batch_to_check", "no_batch"}
+    own = {"other_model", "ask", "batch_to_check", "no_batch", "texts_at_once"}
     own |= {f"compared_{name}s" for name in ("model", "precision", "gpu")}
-    assert form.fields.keys() == FIELDS.keys() | own
+    own.add("compared_batches")
+    assert form.fields.keys() == FIELDS.keys() - {"goal"} | own  # the question has the goal
     optimizers = [value for value, _ in form.fields["optimizer"].widget.choices]
     assert optimizers == list(Optimizer)
 
@@ -230,24 +233,32 @@ def test_a_request_survives_the_form_unchanged(db: None, given: dict[str, object
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_open"),
+    ("changes", "unfolded"),
     [
-        ({}, False),
-        ({"mode": "train", "attention": "sdpa", "parallelism": "none", "world_size": "1"}, False),
-        ({"gradient_checkpointing": "on", "lora_rank": "8"}, False),  # always in sight
-        ({"memory_limit_bytes": "12"}, True),
-        ({"parallelism": "ddp"}, True),
-        ({"hours_per_run": "9"}, True),
-        ({"task": "token-classification"}, True),
+        ({}, {}),
+        ({"mode": "train", "attention": "sdpa", "parallelism": "none", "world_size": "1"}, {}),
+        ({"gradient_checkpointing": "on", "lora_rank": "8"}, {}),  # always in sight
+        ({"memory_limit_bytes": "12"}, {"limit": "Memory limit: 12"}),
+        ({"parallelism": "ddp"}, {"several": "Parallelism: DDP: a whole copy on each GPU"}),
+        ({"hours_per_run": "9"}, {"cost": ": 9"}),
+        ({"task": "token-classification"}, {"task": "Task: token classification"}),
+        ({"cpu_offload": "on"}, {"several": "on"}),
     ],
 )
 def test_rare_settings_are_folded_unless_one_has_an_error_or_a_value(
-    page: Client, changes: dict[str, str], is_open: bool
+    page: Client, changes: dict[str, str], unfolded: dict[str, str]
 ) -> None:
     response = page.post(NEW, default_values() | {"current_batch_size": "0"} | changes)
-    html = response.content.decode()
-    assert html.count("<details") == 1
-    assert ('<details class="card advanced" open>' in html) == is_open
+    groups = re.findall(
+        r'<details class="advanced-group advanced-(\w+)[^"]*"( open)? data-group>\s*<summary>.*?'
+        r"<small data-set>(.*?)</small>",
+        response.content.decode(),
+    )
+    assert len(groups) > 8
+    assert {key for key, is_open, _ in groups if is_open} == unfolded.keys()
+    for key, _, summary in groups:
+        assert unfolded.get(key, "") in summary
+        assert bool(summary) is (key in unfolded)
 
 
 def test_rare_settings_reach_the_engine(page: Client) -> None:

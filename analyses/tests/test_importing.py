@@ -23,12 +23,15 @@ from analyses.models import (
 )
 from analyses.savings.breakdown import totals
 from analyses.selectors import savings_visible_to
-from analyses.tests.factories import make_analysis, make_result, make_user
+from analyses.tests.factories import make_analysis, make_result, make_text_result, make_user
+from engine.choices import Goal
 from engine.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source
 from memorymark_site.accounts.models import ApiToken
+
+pytestmark = pytest.mark.database
 
 URL = "/api/v1/analyses/import/"
 HOUR, LATER = "2026-03-01T12:00:00+00:00", "2026-03-01T12:01:30+00:00"
@@ -101,6 +104,54 @@ def test_a_pushed_analysis_is_in_the_history(api: APIClient, member: User) -> No
     assert answer.json()["pushed_from"] == "laptop-7"
 
 
+def _about_texts(goal: Goal) -> dict[str, Any]:
+    """A document as ``memorymark generate`` or ``memorymark longest`` pushes it."""
+    lengths: dict[str, Any] = {"prompt_length": 512} if goal is Goal.GENERATION else {}
+    document = _document(model="gpt2", goal=str(goal), current_batch_size=8, **lengths)
+    document["result"] = json.loads(json.dumps(make_text_result(goal).to_dict()))
+    return document
+
+
+@pytest.mark.parametrize("goal", [Goal.GENERATION, Goal.LENGTH])
+def test_an_answer_about_texts_is_pushed_too(api: APIClient, goal: Goal) -> None:
+    answer = api.post(URL, _about_texts(goal), format="json")
+
+    assert answer.status_code == 201, answer.json()
+    analysis = Analysis.objects.get()
+    assert (analysis.goal, analysis.status) == (goal, Status.SUCCEEDED)
+    assert analysis.longest_tokens == make_text_result(goal).longest_tokens
+    assert not CountedSavings.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda sent: sent["result"].update(goal="length"), "result.goal"),
+        (lambda sent: sent["result"].update(generation=None), "result"),
+        (
+            lambda sent: sent["result"]["generation"].update(largest_batch_size=4000),
+            "result.generation",
+        ),
+        (
+            lambda sent: sent["result"]["generation"].update(longest_length=9),
+            "result.generation",
+        ),
+        (
+            lambda sent: sent["result"]["generation"]["trial"].update(source="measured"),
+            "result.source",
+        ),
+    ],
+)
+def test_an_inconsistent_answer_about_texts_is_refused(
+    api: APIClient, change: Change, field: str
+) -> None:
+    sent = _about_texts(Goal.GENERATION)
+    change(sent)
+    answer = api.post(URL, sent, format="json")
+    assert answer.status_code == 400
+    assert field in answer.json()["errors"]
+
+
 def test_the_pages_say_where_it_ran(client: Client, api: APIClient, member: User) -> None:
     pk = api.post(URL, _measured(), format="json").json()["id"]
     make_analysis(member, Status.SUCCEEDED)
@@ -110,10 +161,10 @@ def test_the_pages_say_where_it_ran(client: Client, api: APIClient, member: User
     assert "imported from laptop-7 (<code>memorymark analyze</code>)" in page
     assert "torch 2.13.0" in page
     assert "badge-measured" in page
-    listed = client.get("/history/?pushed=yes&columns=pushed").content.decode()
+    listed = client.get("/history/?q=imported&columns=pushed").content.decode()
     assert "laptop-7" in listed
     assert listed.count('<input type="checkbox" name="ids"') == 1
-    assert "laptop-7" not in client.get("/history/?pushed=no&columns=pushed").content.decode()
+    assert "laptop-7" not in client.get("/history/?q=-imported&columns=pushed").content.decode()
     assert "laptop-7" in "".join(
         part.decode()
         for part in client.get("/history/export.csv?columns=pushed").streaming_content  # type: ignore[attr-defined]  # of a streaming response, which the client's type leaves out

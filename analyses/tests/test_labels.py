@@ -29,6 +29,8 @@ from analyses.pages.history.labels import (
 from analyses.tests.factories import make_analysis, make_user
 from drills.lab import until
 
+pytestmark = pytest.mark.database
+
 HOSTILE = "<script>alert(1)</script>"
 
 

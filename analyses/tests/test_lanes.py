@@ -21,6 +21,8 @@ from analyses.models import (
 from analyses.tests.factories import lease_on, make_analysis, make_notification
 from analyses.tests.queueing import CRASHED, Enqueue, next_job, submit_query
 
+pytestmark = pytest.mark.database
+
 
 def test_queries_have_their_own_lanes(here: nodes.Here, enqueue: Enqueue, member: User) -> None:
     analysis, plan = enqueue(), submit_query(member, QueryKind.PLAN)

@@ -17,6 +17,8 @@ from analyses.jobs.kinds import NOTIFICATION_PAUSES
 from analyses.models import AT_WORK, FINAL_STATUSES, Analysis, Delivery, Job, Status
 from analyses.tests.factories import make_analysis, make_notification
 
+pytestmark = pytest.mark.database
+
 ALLOWED = [(start, end) for start, ends in lifecycle.NEXT.items() for end in sorted(ends)]
 FORBIDDEN = [pair for pair in product(Status, Status) if pair not in ALLOWED]
 

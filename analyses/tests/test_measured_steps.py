@@ -30,7 +30,7 @@ from engine.request import AnalysisRequest
 from engine.result import Source
 from engine.workload import Workload
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 ASKED = {"model": "bert", "gpu": "a10", "current_batch_size": "16"}
 HERE = {STEP_PREDICTOR: step_predictor()}

@@ -35,7 +35,7 @@ def html_of(page: Client, address: str) -> str:
     return response.content.decode()
 
 
-@pytest.mark.parametrize("address", ["/", "/history/", "/compare/", "/savings/"])
+@pytest.mark.parametrize("address", ["/", "/history/", "/savings/"])
 def test_lists_say_none_yet(page: Client, analysis: Analysis, address: str) -> None:
     html = html_of(page, address)
     assert ("none yet → " in html) == (address != "/savings/")  # which counts it for nothing

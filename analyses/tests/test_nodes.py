@@ -11,6 +11,8 @@ from django.utils import timezone
 from analyses.jobs import lab_state, nodes, queue
 from analyses.models import Node
 
+pytestmark = pytest.mark.database
+
 A10 = nodes.LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
 
 

@@ -27,6 +27,8 @@ from analyses.notifications.webhook import NotDelivered
 from analyses.tests.factories import lease_on, make_analysis, make_result, make_user
 from memorymark_site.accounts.mail import NO_BACKEND
 
+pytestmark = pytest.mark.database
+
 Send = Callable[[], list[str]]
 CHOSEN = {"by_email": True, "by_webhook": True, "webhook_url": "https://hook.example/"}
 

@@ -202,10 +202,10 @@ def test_a_get_request_changes_nothing(page: Client, name: str) -> None:
     assert page.get(reverse(f"analyses:{name}")).status_code == 405
 
 
-def test_the_page_documents_what_is_sent(member: User) -> None:
+def test_the_docs_say_what_is_sent(member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
-    page = Path(site.BASE_DIR, "templates/notifications/_webhook.html").read_text()
-    example, check = re.findall(r'<pre [^>]*tabindex="0">(.*?)</pre>', page, re.DOTALL)
+    docs = Path(site.BASE_DIR, "docs/pages.md").read_text().split("### Webhook format")[1]
+    example, check = re.findall(r"```(?:json|python)\n(.*?)\n```", docs, re.DOTALL)
     assert list(json.loads(example)) == list(message.of_ended(analysis).payload)
     assert set(json.loads(example)) == set(message.of_test().payload)
 

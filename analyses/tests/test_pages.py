@@ -179,7 +179,7 @@ def test_a_verdict_has_all_its_parts(page: Client, member: User) -> None:
         "GPU-hours",
         "Memory at the peak, by category",
         "Optimizer state",
-        "What the labels mean",
+        "Caveats",
         "Settings",
         "done",
         result.caveats[0].replace("'", "&#x27;"),
@@ -260,10 +260,9 @@ def test_the_trials_of_a_verdict_are_in_order_of_size(page: Client, member: User
 def test_one_label_says_where_the_numbers_come_from_and_others_have_their_own(
     page: Client, member: User, source: Source
 ) -> None:
-    """The second label of the page's own source is in the explanation of the labels."""
     analysis = make_analysis(member, Status.SUCCEEDED, make_result(source=source))
     html = html_of(page, "detail", analysis.pk)
-    assert html.count(f'class="badge badge-{source}"') == 2
+    assert html.count(f'class="badge badge-{source}"') == 1
     cards = html.split('class="card figure-card')[1:]
     assert len(cards) == 4
     assert all("badge-assumed" in card.split("</div>")[0] for card in cards[1:])

@@ -20,7 +20,7 @@ from analyses.training_runs.services import store_report
 from engine.prediction.past_errors import Errors, Group, Predicted, percentile
 from engine.workload import Workload
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 
 def rows_of(analysis: Analysis, tab: str) -> list[ErrorRow]:

@@ -16,7 +16,7 @@ from analyses.jobs import lease, unwanted
 from analyses.jobs.engine_output import Failure
 from analyses.models import Node, Query, QueryKind, QueryStatus
 from analyses.pages.new import views
-from analyses.pages.new.form import default_values
+from analyses.pages.new.values import default_values
 from analyses.tests.factories import make_trial, make_user
 from analyses.tests.query_answers import answer_next, make_prediction, take_next
 from engine.gpus import GPUS

@@ -20,6 +20,8 @@ from engine.errors import InvalidInput
 from engine.events import Answer
 from engine.request import AnalysisRequest
 
+pytestmark = pytest.mark.database
+
 NODE = "lab-1"
 
 

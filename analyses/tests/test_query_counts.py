@@ -30,11 +30,17 @@ from analyses.models import (
 )
 from analyses.pages.compare.columns import MOST
 from analyses.pages.history.labels import TAGGINGS
+from analyses.savings import kept
 from analyses.tests.factories import make_analysis, make_notification, recount
+
+pytestmark = pytest.mark.database
 
 QUERIES = {
     # Two of each are for the session and the member.
-    "/": 10,
+    "/": 25,
+    "/overview/weeks.csv": 3,
+    "/overview/gpus.csv": 4,
+    "/overview/predictions.csv": 5,
     "/history/": 14,
     "/history/?q=bert+member": 26,
     "/history/?model=bert&status=succeeded&tag=thesis&adopted=no&sort=-speedup": 14,
@@ -44,23 +50,23 @@ QUERIES = {
     "/history/export.json": 5,
     "/history/tag/?ids={ids}": 3,
     "/history/delete/?ids={ids}": 8,
-    "/compare/": 3,
-    "/compare/?ids={ids}": 5,
+    "/compare/?ids={ids}": 3,
     "/compare/bars.svg?ids={ids}": 3,
-    "/savings/": 7,
-    "/savings/?by=model": 6,
-    "/savings/?by=gpu": 6,
-    "/savings/?by=month": 6,
-    "/savings/?member=grace&kind=potential&by=month": 6,
-    "/savings/totals.csv": 4,
-    "/savings/analyses.csv": 4,
+    "/compare/table.md?ids={ids}": 3,
+    "/savings/": 16,
+    "/savings/?by=model": 15,
+    "/savings/?by=gpu": 15,
+    "/savings/?by=month": 15,
+    "/savings/?member=grace&kind=potential&by=month": 10,
+    "/savings/totals.csv": 7,
+    "/savings/analyses.csv": 5,
     "/gpus/": 7,
     "/gpus/price/?gpu=a10": 3,
-    "/lab/": 4,
+    "/lab/": 3,
     "/models/?q=bert": 2,
     "/new/": 7,
     "/new/?from={succeeded}": 11,
-    "/notifications/": 5,
+    "/notifications/": 6,
     "/tokens/": 3,
     "/account/": 4,
     "/members/": 4,
@@ -84,7 +90,8 @@ QUERIES = {
     "/api/v1/analyses/{succeeded}/events/": 7,  # one for what a sample of its trials is
     "/api/v1/analyses/{succeeded}/trials/": 5,
     "/api/v1/compare/?ids={ids}": 3,
-    "/api/v1/savings/?by=gpu": 3,
+    "/api/v1/savings/?by=gpu": 8,
+    "/api/v1/savings/changes/": 6,
     "/api/v1/lab/": 3,
     "/api/v1/members/": 4,
     "/api/v1/gpus/a10/price/": 3,
@@ -99,8 +106,9 @@ QUERIES = {
 
 @pytest.mark.parametrize("count", [2, 40])
 def test_each_address_takes_its_number_of_database_queries(
-    page: Client, member: User, count: int
+    page: Client, member: User, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kept, "_MOST_KEPT", 0)  # what one page added up would save another queries
     values = _fill(member, count)
     found = {address: _queries(page, address.format(**values)) for address in QUERIES}
     assert found == QUERIES
@@ -141,9 +149,9 @@ def _fill(member: User, count: int) -> dict[str, str]:
     rows = [*of_each.values(), *more]
     _add_parts(rows, list(answered.trials.all()), count)
     _label(rows, [member, *owners])
+    online = timezone.now() + timedelta(hours=1)  # however long a busy machine takes
     Node.objects.bulk_create(
-        Node(name=f"node-{n}", gpu_name=f"GPU {n}", heartbeat_at=timezone.now())
-        for n in range(count)
+        Node(name=f"node-{n}", gpu_name=f"GPU {n}", heartbeat_at=online) for n in range(count)
     )
     GpuPrice.objects.bulk_create(
         GpuPrice(gpu=["a10", "t4"][n % 2], price_per_hour_usd=n, set_by=owner)

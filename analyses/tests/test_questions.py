@@ -11,10 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from analyses.models import Analysis
-from analyses.pages.new.form import MOST_COMPARED, AnalysisForm, default_values
+from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.questions import TRAINING_PRESETS, usual_precision
-from engine.gpus import ANY, GPUS
-from engine.models.presets import PRESETS
+from analyses.pages.new.values import default_values
+from engine.gpus import ANY
 from engine.request import AnalysisRequest
 
 NEW = "/new/"
@@ -71,57 +71,6 @@ def test_limits_count_only_where_the_gpu_is_asked_for(page: Client) -> None:
 def test_a_running_analysis_of_any_gpu_is_edited_with_its_question(page: Client) -> None:
     analysis = ask(page, "gpu")
     assert page.get(NEW, {"from": analysis.pk}).context["form"].question == "gpu"
-
-
-# Comparing
-
-
-def test_a_comparison_submits_every_combination_and_opens_it(page: Client) -> None:
-    chosen = {
-        "compared_models": ["bert", "gpt2"],
-        "compared_precisions": ["fp32", "bf16-mixed"],
-        "compared_gpus": ["a10", "h100"],
-    }
-    response = page.post(NEW, default_values() | {"ask": "compare"} | chosen)
-    analyses = list(Analysis.objects.order_by("pk"))
-    found = {(one.model, one.precision, one.gpu) for one in analyses}
-    assert len(found) == len(analyses) == 8
-    ids = ",".join(str(one.pk) for one in analyses)
-    assert response["Location"] == f"{reverse('analyses:compare')}?ids={ids}"
-    tags = {tag.name for one in analyses for tag in one.tags.all()}
-    assert tags == {f"comparison-{analyses[0].pk}"}
-
-
-def test_what_is_not_varied_is_that_of_the_form(page: Client) -> None:
-    chosen = {"compared_gpus": ["t4", "h100"], "model": "resnet"}
-    page.post(NEW, default_values() | {"ask": "compare"} | chosen)
-    found = {(one.model, one.precision, one.gpu) for one in Analysis.objects.all()}
-    assert found == {("resnet", "fp16-mixed", "t4"), ("resnet", "bf16-mixed", "h100")}
-
-
-@pytest.mark.parametrize(
-    ("models", "gpus", "said"),
-    [
-        ([], [], "1 × 1 × 1 (models × precisions × GPUs) make 1"),
-        (list(PRESETS)[:5], list(GPUS)[:5], "5 × 1 × 5 (models × precisions × GPUs) make 25"),
-    ],
-)
-def test_a_comparison_is_bounded(
-    page: Client, models: list[str], gpus: list[str], said: str
-) -> None:
-    chosen = {"compared_models": models, "compared_gpus": gpus}
-    form = page.post(NEW, default_values() | {"ask": "compare"} | chosen).context["form"]
-    assert form.errors["compared_gpus"] == [f"{said}; choose 2 to {MOST_COMPARED}."]
-    assert not Analysis.objects.exists()
-
-
-def test_one_that_cannot_be_is_named_and_none_is_submitted(page: Client) -> None:
-    chosen = {"compared_gpus": ["a10", "t4"], "precision": "bf16-mixed"}
-    form = page.post(NEW, default_values() | {"ask": "compare"} | chosen).context["form"]
-    assert "bert · bf16-mixed · t4: NVIDIA T4 has no bf16" in str(form.errors["precision"]).replace(
-        "Bert", "bert"
-    )
-    assert not Analysis.objects.exists()
 
 
 # Presets of training

@@ -16,6 +16,8 @@ from analyses.jobs.engine_output import Failure
 from analyses.models import Analysis, Delivery, Job, Query, QueryKind, QueryStatus, Status
 from analyses.tests.factories import add_trial, make_analysis, make_notification, make_trial
 
+pytestmark = pytest.mark.database
+
 GOOD: dict[str, object] = {"model": "bert", "gpu": "a10"}
 
 

@@ -29,6 +29,8 @@ from analyses.models import (
 )
 from analyses.tests.factories import add_log, make_analysis, make_notification
 
+pytestmark = pytest.mark.database
+
 LOGS, FAILED, NOTIFICATIONS = (rule.setting for rule in RULES)
 Keep = Callable[..., None]
 

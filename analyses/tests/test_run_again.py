@@ -12,6 +12,8 @@ from analyses import services
 from analyses.models import FINAL_STATUSES, Analysis, Node, Status
 from analyses.tests.factories import make_analysis, make_request, make_user
 
+pytestmark = pytest.mark.database
+
 GPU = "NVIDIA A10"
 
 

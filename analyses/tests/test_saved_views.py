@@ -13,6 +13,8 @@ from analyses.models import SavedView
 from analyses.pages.history.views import save_view
 from analyses.tests.factories import make_analysis, make_user
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def page(client: Client, member: User) -> Client:

@@ -12,6 +12,8 @@ from analyses.pages.history.labels import add_tags, write_labels
 from analyses.pages.history.selection import BadSelection, ids_from
 from analyses.tests.factories import add_log, make_analysis, make_user
 
+pytestmark = pytest.mark.database
+
 
 @pytest.fixture
 def page(client: Client, member: User) -> Client:
@@ -55,6 +57,22 @@ def test_every_row_has_a_checkbox_and_the_bar_its_actions(page: Client, member: 
     assert f'name="ids" value="{analysis.pk}" form="selection"' in html
     for action in ("compare", "tag", "delete"):
         assert f'name="action" value="{action}"' in html
+
+
+def test_an_address_ticks_analyses_on_this_page_and_elsewhere(page: Client, member: User) -> None:
+    here, other = make_analysis(member), make_analysis(member)
+    html = page.get(f"{reverse('analyses:list')}?tick={here.pk},4711").content.decode()
+    assert f'data-tick="{here.pk},4711"' in html
+    assert f'id="select-{here.pk}" hx-preserve checked' in html
+    assert f'id="select-{other.pk}" hx-preserve checked' not in html
+    assert '<input type="hidden" name="ids" value="4711" data-elsewhere>' in html
+
+
+def test_a_wrong_tick_in_an_address_ticks_nothing(page: Client, member: User) -> None:
+    make_analysis(member)
+    html = page.get(f"{reverse('analyses:list')}?tick=1,%3Cb%3E").content.decode()
+    assert "data-tick" not in html
+    assert "<b>" not in html
 
 
 def test_the_bar_leads_to_the_actions_page(page: Client) -> None:

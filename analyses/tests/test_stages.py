@@ -17,6 +17,8 @@ from analyses.pages.stages import stages_of
 from analyses.tests.factories import make_analysis, make_request, make_result
 from engine.events import Log, Stage, about, seconds_left, to_json_line
 
+pytestmark = pytest.mark.database
+
 
 @pytest.mark.parametrize(
     ("stage", "said"),

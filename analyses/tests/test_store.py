@@ -15,6 +15,8 @@ from analyses.jobs import lease, request_columns
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import lease_on, make_result, make_trial, make_user
 
+pytestmark = pytest.mark.database
+
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
 
 

@@ -57,6 +57,7 @@ def test_a_stored_result_comes_back_unchanged(result: AnalysisResult) -> None:
 def test_a_result_of_the_first_version_is_read_with_what_it_has() -> None:
     result = make_result()
     read = read_result(of_first_version(result))
+    assert isinstance(read, AnalysisResult)
     assert (read.timeline, read.largest_tensors, read.certificate) == ([], [], [])
     assert (read.safe_batch_size, read.global_batch) == (None, None)
     assert read.workload == result.workload

@@ -6,12 +6,19 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
+from rest_framework.test import APIClient
 
 from analyses import selectors, services
-from analyses.jobs import queue
+from analyses.jobs import lease, queue
 from analyses.models import Analysis, Job, JobKind, Node, Status
+from analyses.pages.new.values import default_values
+from analyses.tests.factories import lease_on, make_result, make_user
 from engine.errors import InvalidInput
+
+pytestmark = pytest.mark.database
 
 GOOD: dict[str, object] = {"model": "bert", "gpu": "a10", "current_batch_size": 32}
 
@@ -44,6 +51,51 @@ def test_row_and_queue_entry_are_one_transaction(member: User) -> None:
 
     assert not Analysis.objects.exists()
     assert not Job.objects.exists()
+
+
+def test_a_member_may_only_have_so_many_in_the_queue(member: User, settings: Settings) -> None:
+    settings.QUEUED_PER_MEMBER = 2
+    for batch in (1, 2):
+        services.submit(member, GOOD | {"current_batch_size": batch})
+    with pytest.raises(services.QueueFull, match="one member may have 2 waiting or running"):
+        services.submit(member, GOOD)
+    assert Analysis.objects.count() == 2
+
+    services.submit(make_user("lin"), GOOD)  # others may still
+    first, _ = Analysis.objects.filter(owner=member).order_by("pk")
+    assert services.cancel(first, member)
+    services.submit(member, GOOD)
+
+
+def test_what_a_stored_result_answers_needs_no_place_in_the_queue(
+    member: User, settings: Settings
+) -> None:
+    done = services.submit(member, GOOD)
+    claim = lease_on(done, "lab-1")
+    lease.finish(claim, make_result())
+    settings.QUEUED_PER_MEMBER = 1
+    services.submit(member, GOOD | {"current_batch_size": 1})
+    assert services.submit(member, GOOD).status == Status.SUCCEEDED
+
+
+def test_a_script_is_told_when_to_try_again(
+    api: APIClient, member: User, settings: Settings
+) -> None:
+    settings.QUEUED_PER_MEMBER = 1
+    assert api.post("/api/v1/analyses/", GOOD, format="json").status_code == 201
+    refused = api.post("/api/v1/analyses/", GOOD | {"current_batch_size": 1}, format="json")
+    assert (refused.status_code, refused["Retry-After"]) == (429, "30")
+    assert "wait until some have finished, or cancel some" in refused.json()["detail"]
+
+
+def test_the_form_says_why_it_is_not_queued(member: User, settings: Settings) -> None:
+    settings.QUEUED_PER_MEMBER = 1
+    services.submit(member, GOOD)
+    page = Client()
+    page.force_login(member)
+    shown = page.post("/new/", default_values() | {"current_batch_size": "8"})
+    assert shown.status_code == 200
+    assert "One member may have 1 waiting or running" in shown.content.decode()
 
 
 def test_no_row_is_left_if_queueing_fails(member: User, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 from analyses import services
 from analyses.jobs.lifecycle import move
 from analyses.models import Analysis, Job, Status, Training
-from analyses.savings.breakdown import verified
+from analyses.savings.breakdown import Total, totals
 from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_columns
 from analyses.tests.factories import make_analysis, make_global_batch, make_result, make_user
@@ -23,6 +23,8 @@ from engine.recording import Loop, TrainingRecord
 from engine.request import AnalysisRequest
 from engine.result import Source
 from memorymark_site.accounts.models import ApiToken
+
+pytestmark = pytest.mark.database
 
 URL = "/api/v1/trainings/"
 
@@ -263,7 +265,7 @@ def test_a_report_that_comes_before_the_result_verifies_it_later(
 
     assert Training.objects.get(pk=body["id"]).verifies
     assert Training.objects.filter(verifies=True).count() == 2
-    assert verified(savings_visible_to(member)).workloads == 1
+    assert verified(member).workloads == 1
 
 
 def test_an_analysis_without_a_result_is_not_verified(api: APIClient, member: User) -> None:
@@ -275,6 +277,10 @@ def test_an_analysis_without_a_result_is_not_verified(api: APIClient, member: Us
 
 
 # Savings and pages
+
+
+def verified(member: User) -> Total:
+    return totals(savings_visible_to(member)).verified
 
 
 def _reported(api: APIClient, analysis: Analysis, **changes: Any) -> None:
@@ -292,7 +298,7 @@ def test_realised_savings_are_verified_or_self_reported(
         _reported(api, trained)
     _reported(api, said, batch_size=64)
 
-    found = verified(savings_visible_to(member))
+    found = verified(member)
     assert found.workloads == 1
     assert found.usd_per_year == pytest.approx(trained.usd_per_year)
     client.force_login(member)
@@ -300,7 +306,7 @@ def test_realised_savings_are_verified_or_self_reported(
     assert "in 1 workload, is confirmed by a recorded training run" in page
     assert page.count(">verified</span>") == 1
     lines = b"".join(client.get("/savings/analyses.csv").streaming_content).decode()  # type: ignore[attr-defined]  # of a streaming response, which the client's type leaves out
-    assert [line.split(",")[6] for line in lines.splitlines()] == ["verified", "no", "yes"]
+    assert [line.split(",")[7] for line in lines.splitlines()] == ["verified", "no", "yes"]
 
 
 def test_only_realised_savings_are_shown_as_verified(client: Client, member: User) -> None:
@@ -319,7 +325,7 @@ def test_an_analysis_not_adopted_is_not_verified(
     _reported(api, analysis)
     client.force_login(member)
 
-    assert verified(savings_visible_to(member)).workloads == 0
+    assert verified(member).workloads == 0
     assert "Mark the analysis as adopted" in client.get(f"/{analysis.pk}/").content.decode()
 
 

@@ -17,6 +17,8 @@ import pytest
 from analyses.notifications import webhook
 from analyses.notifications.webhook import NotDelivered, call, signature
 
+pytestmark = pytest.mark.database
+
 CERTIFICATE = Path(__file__).with_name("hook.test.pem")
 SECRET = "whsec_plJ3nmyCDGBKInavdOK15jsl"  # noqa: S105  # of the published example
 BODY = b'{"event_type":"ping","data":{"success":true}}'

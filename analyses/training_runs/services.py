@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from analyses.bodies import Id, IdTaken, JsonObject, Name, Stored
 from analyses.models import Analysis, Training
 from analyses.permissions import may_change
+from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
 from analyses.stored_result import result_of
 from engine.border import read_body
@@ -37,7 +38,7 @@ class ReportBody(BaseModel):
     host: Name
     record: Annotated[
         JsonObject,
-        Stored(TrainingRecord),
+        Stored((TrainingRecord,)),
         Field(description="With the id of an analysis of yours, if it belongs to one."),
     ]
 
@@ -68,17 +69,18 @@ def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool
 def _create(member: User, columns: dict[str, Any]) -> Training:
     """Store a report, and whether it verifies its analysis if that has ended.
 
-    The lock makes a result that arrives now wait, and then find this report.
+    The lock makes a result that arrives now wait, and then find this report. What the run saved is
+    counted in the same transaction.
     """
-    analysis = None
-    if columns["analysis"]:
+    named = columns["analysis"]
+    with recounting(Analysis.objects.filter(pk__in=[named.pk] if named else [])):
         locked = Analysis.objects.select_for_update(no_key=True)
-        analysis = locked.filter(pk=columns["analysis"].pk).first()
-    record = TrainingRecord.parse(columns["record"])
-    verifies = analysis is not None and _verifies(analysis, record)
-    return Training.objects.create(
-        owner=member, **columns | {"analysis": analysis, "verifies": verifies}
-    )
+        analysis = locked.filter(pk=named.pk).first() if named else None
+        record = TrainingRecord.parse(columns["record"])
+        verifies = analysis is not None and _verifies(analysis, record)
+        return Training.objects.create(
+            owner=member, **columns | {"analysis": analysis, "verifies": verifies}
+        )
 
 
 def verify_reported(analyses: Collection[int]) -> None:
@@ -115,8 +117,22 @@ def _columns(member: User, body: ReportBody) -> dict[str, Any]:
         "peak_allocated_bytes": record.peak_allocated_bytes,
         "peak_reserved_bytes": record.peak_reserved_bytes,
         "device_name": record.device_name,
+        "gpu_hours": step_gpu_hours(record),
         "recorded_at": datetime.fromisoformat(record.ended_at),
     }
+
+
+def step_gpu_hours(record: TrainingRecord) -> float:
+    """GPU-hours that a training run spent in training steps, measured; 0 if no step was timed.
+
+    Its samples at its median speed, on all its devices, but no more than from its start to its end.
+    So evaluations and checkpoints, which no batch size speeds up, are left out.
+    """
+    if not record.samples_per_second:
+        return 0.0
+    started, ended = map(datetime.fromisoformat, (record.started_at, record.ended_at))
+    seconds = min(record.samples / record.samples_per_second, (ended - started).total_seconds())
+    return seconds / 3600 * record.world_size
 
 
 def _analysis(member: User, record: TrainingRecord) -> Analysis | None:

@@ -1,4 +1,4 @@
-// The slider of the picture of memory and speed: shows the figures of one batch size after another.
+// The slider of the picture of memory and speed: shows the figures of one batch size, or length, after another.
 "use strict";
 
 (() => {
@@ -7,7 +7,7 @@
     const point = JSON.parse(script.textContent)[index];
     const slider = picture.querySelector("[data-slider]");
     slider.value = index;
-    slider.setAttribute("aria-valuetext", `Batch ${point.batch}: ${point.fit}, ${point.used}`);
+    slider.setAttribute("aria-valuetext", `${slider.dataset.slider} ${point.at}: ${point.fit}, ${point.used}`);
     for (const element of picture.querySelectorAll("[data-reading]")) {
       element.textContent = point[element.dataset.reading];
     }

@@ -1,5 +1,5 @@
 // Draws each [data-chart] from the plotly figure in the JSON script it names, once it is about to be
-// seen. The library is large, so it is loaded with the first of them.
+// seen, and offers it as a file. The library is large, so it is loaded with the first of them.
 "use strict";
 
 (() => {
@@ -19,18 +19,29 @@
     return loading;
   }
 
-  // The figure names the stylesheet's colours; plotly needs their values.
-  function resolved(value, styles) {
+  // The figure names the stylesheet's fonts and colours; plotly needs their values.
+  function resolved(value, probe) {
     if (typeof value === "string") {
-      return value.replace(/var\((--[\w-]+)\)/g, (_, name) => styles.getPropertyValue(name).trim());
+      return value.replace(/var\(--[\w-]+\)/g, (name) => {
+        const property = name.startsWith("var(--font") ? "fontFamily" : "color";
+        probe.style[property] = name;
+        return getComputedStyle(probe)[property];
+      });
     }
-    if (Array.isArray(value)) return value.map((item) => resolved(item, styles));
+    if (Array.isArray(value)) return value.map((item) => resolved(item, probe));
     if (value !== null && typeof value === "object") {
       return Object.fromEntries(
-        Object.entries(value).map(([key, item]) => [key, resolved(item, styles)]),
+        Object.entries(value).map(([key, item]) => [key, resolved(item, probe)]),
       );
     }
     return value;
+  }
+
+  function resolvedIn(element, figure) {
+    const probe = element.appendChild(document.createElement("span"));
+    const found = resolved(figure, probe);
+    probe.remove();
+    return found;
   }
 
   async function draw(element) {
@@ -41,12 +52,42 @@
       return;
     }
     const script = document.getElementById(element.dataset.chart);
-    const figure = resolved(JSON.parse(script.textContent), getComputedStyle(document.body));
+    const figure = resolvedIn(document.body, JSON.parse(script.textContent));
     if (element.clientWidth < 520) {
       const entries = figure.data.filter((trace) => trace.showlegend !== false).length;
       figure.layout.height += LEGEND_LINE * entries;
     }
-    window.Plotly.react(element, figure.data, figure.layout, CONFIG);
+    await window.Plotly.react(element, figure.data, figure.layout, CONFIG);
+    if (!element.nextElementSibling?.matches(".chart-files")) element.after(files(element));
+  }
+
+  function files(element) {
+    const list = document.createElement("p");
+    list.className = "chart-files";
+    for (const format of ["png", "svg"]) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "link-button";
+      button.textContent = format.toUpperCase();
+      button.setAttribute("aria-label", `Save this chart as ${format.toUpperCase()}`);
+      button.addEventListener("click", () => save(element, format));
+      list.append(button);
+    }
+    return list;
+  }
+
+  function save(element, format) {
+    const background = resolvedIn(document.body, "var(--card)"); // a file has no page behind it
+    window.Plotly.downloadImage(
+      { data: element.data, layout: { ...element.layout, paper_bgcolor: background } },
+      {
+        format,
+        filename: `memorymark-${element.dataset.chart.replace("-figure", "")}`,
+        width: element.clientWidth,
+        height: element.clientHeight,
+        scale: format === "png" ? 2 : 1, // sharp on slides
+      },
+    );
   }
 
   const seen = new IntersectionObserver((entries) => {

@@ -119,6 +119,27 @@
   form.addEventListener("input", combine);
   combine();
 
+  // The fold of each advanced group says what is set in it, as the server does.
+  function shownValue(field) {
+    if (field.type === "checkbox") return "on";
+    return field.options ? field.selectedOptions[0].text : field.value;
+  }
+  function summarize(group) {
+    const fields = [...group.querySelectorAll("[data-default]")];
+    const changed = fields.filter((field) => {
+      const value = valueOf(field);
+      return value !== "" && value !== field.dataset.default;
+    });
+    group.querySelector("[data-set]").textContent = changed
+      .map((field) => `${field.labels[0].textContent.trim()}: ${shownValue(field)}`)
+      .join(", ");
+  }
+  function summarizeAll() {
+    form.querySelectorAll("[data-group]").forEach(summarize);
+  }
+  form.addEventListener("input", summarizeAll);
+  summarizeAll();
+
   // The preview while settings are typed; it needs htmx, so it starts hidden.
   const preview = document.getElementById("preview");
   const answer = document.getElementById("preview-answer");
