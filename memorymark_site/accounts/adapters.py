@@ -23,7 +23,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from memorymark_site.accounts import identities
+from memorymark_site.accounts import devices, guessing, identities
 from memorymark_site.accounts.oidc import Provider, app_of, identity_of
 from memorymark_site.accounts.pages import single_sign_on as sso
 
@@ -57,6 +57,19 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         """Say so; the password has shown that the account is theirs."""
         messages.error(request, _LOCKED)
         return redirect("account_login")
+
+    def login(self, request: HttpRequest, user: User) -> None:
+        """Sign in, and tell members whose password someone has guessed at since the last time."""
+        last_time = user.last_login
+        super().login(request, user)
+        if guessing.was_guessed_at(user, last_time):
+            messages.warning(request, guessing.AT_SIGN_IN)
+
+    def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponse:
+        """Make the browser known, whichever way it has signed in."""
+        response: HttpResponse = super().post_login(request, user, **kwargs)
+        devices.remember(request, response, user.username)
+        return response
 
     def is_reauthentication_required(self, *, app: str, **_more: object) -> bool:
         """Whether the last sign-in or confirmation is too long ago.

@@ -14,9 +14,6 @@ from memorymark_site.accounts.members import LIKE_ANOTHER, name_is_taken
 from memorymark_site.accounts.models import Scope
 from memorymark_site.accounts.roles import Role, has_role
 
-MAILING = "mailing"
-"""Name of the thread that sends password reset links."""
-
 
 class AccountForm(UserCreationForm[User]):
     """A new account, of the first admin or of an invited member."""
@@ -47,7 +44,7 @@ class ForgottenForm(PasswordResetForm):
         A response that waited for the mail server would take longer where an account exists, and
         so tell which addresses have one.
         """
-        Thread(target=super().send_mail, args=args, kwargs=kwargs, name=MAILING).start()
+        Thread(target=super().send_mail, args=args, kwargs=kwargs, name=mail.MAILING).start()
 
 
 class AddressForm(forms.Form):

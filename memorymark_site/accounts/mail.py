@@ -7,6 +7,9 @@ lose their own to a typo.
 
 from __future__ import annotations
 
+import logging
+from threading import Thread
+
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
@@ -15,6 +18,11 @@ from django.db import transaction
 
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
+
+logger = logging.getLogger(__name__)
+
+MAILING = "mailing"
+"""Name of the threads that send e-mail which no response waits for."""
 
 NO_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
 
@@ -38,6 +46,18 @@ def send(subject: str, text: str, address: str) -> None:
         send_mail(subject, text, None, [address])
     except (OSError, ValueError) as error:  # SMTP's are OSErrors; a wrong address is a ValueError
         raise NotSent(str(error) or type(error).__name__) from error
+
+
+def send_later(subject: str, text: str, address: str) -> None:
+    """Send an e-mail in another thread; a failure is logged."""
+    Thread(target=_send_or_log, args=(subject, text, address), name=MAILING).start()
+
+
+def _send_or_log(subject: str, text: str, address: str) -> None:
+    try:
+        send(subject, text, address)
+    except NotSent as why:
+        logger.warning("an e-mail could not be sent (%s): %s", subject, why)
 
 
 ADDRESS_LINK_SECONDS = 24 * 3600

@@ -131,6 +131,7 @@ class Action(models.TextChoices):
     MEMBER_DEACTIVATED = "member_deactivated", "Member deactivated"
     MEMBER_REACTIVATED = "member_reactivated", "Member reactivated"
     RESET_LINK_MADE = "reset_link_made", "Password reset link created"
+    PASSWORDS_GUESSED = "passwords_guessed", "Too many wrong passwords"  # no password
     PASSWORD_CHANGED = "password_changed", "Password changed"  # no password
     ADDRESS_CHANGED = "address_changed", "E-mail address changed"
     FACTOR_ADDED = "factor_added", "Second factor added"
@@ -146,6 +147,7 @@ class Action(models.TextChoices):
     LAB_CHANGED = "lab_changed", "Lab settings changed"
     ADOPTED = "adopted", "Recommendation adopted"
     ADOPTION_TAKEN_BACK = "adoption_taken_back", "Adoption undone"
+    CHANGE_MENTIONED = "change_mentioned", "Change mentioned"
     ANALYSIS_DELETED = "analysis_deleted", "Analysis deleted"
     TRAINING_DELETED = "training_deleted", "Training run deleted"
     NODE_DELETED = "node_deleted", "Node deleted"

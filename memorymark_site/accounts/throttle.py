@@ -1,4 +1,8 @@
-"""Limits on attempts to guess a password or code: per account and per address.
+"""Limits on attempts to guess a password or code: per account and network, and per network.
+
+Someone who guesses at a member's password from elsewhere must not keep the member out. So a browser
+that has signed in to the account before has limits of its own, and other browsers are stopped in
+the network that the guesses come from; everywhere only if they come from many networks.
 
 Attempts are counted in the database, before the password is checked, so that parallel ones count
 too; a right one is not counted. Keys are stored as keyed digests: no names, no addresses, and no
@@ -28,10 +32,14 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
+from memorymark_site.accounts.devices import known_device
 from memorymark_site.accounts.members import folded
 from memorymark_site.accounts.models import Attempt
 
 WINDOW = timedelta(minutes=15)
+
+_EVERYWHERE = "0" * 20
+"""Ends the key of an account's attempts from all networks."""
 
 _WITH_PORT = re.compile(r"([\d.]+|\[[^\]]*\]):\d+")
 
@@ -45,13 +53,20 @@ class Limit:
 
 
 def of_sign_in(request: HttpRequest, name: str) -> list[Limit]:
-    """Ten per account, thirty per address."""
-    return [of_account(name), Limit(_key("address", address_of(request)), 30)]
+    """Ten for a browser that has signed in to the account before.
+
+    For all others ten per account and network, a hundred per account, and thirty per network.
+    """
+    if device := known_device(request, name):
+        return [Limit(_key("device", device), 10)]
+    network = address_of(request)
+    return [*of_account(name, network), Limit(_key("address", network), 30)]
 
 
-def of_account(name: str) -> Limit:
-    """Ten per account, however its name is typed."""
-    return Limit(_key("account", folded(name)), 10)
+def of_account(name: str, network: str) -> list[Limit]:
+    """Ten from one network and a hundred from all, however the account's name is typed."""
+    account = _account(name)
+    return [Limit(account + _key("network", network)[:20], 10), Limit(account + _EVERYWHERE, 100)]
 
 
 def of_second_factor(user: User) -> list[Limit]:
@@ -100,19 +115,26 @@ def take(limits: Sequence[Limit]) -> int:
 def was_right(limits: Sequence[Limit]) -> None:
     """Undo the attempt just counted, since the password was right.
 
-    The account's count restarts. The address's does not: otherwise anyone with an account could
-    guess other members' passwords forever, signing in to their own in between.
+    The first count restarts: of the account and network, or of the device. The others do not:
+    otherwise anyone with an account could guess other members' passwords forever, signing in to
+    their own in between.
     """
-    account, *others = limits
-    forget(account)
+    first, *others = limits
+    Attempt.objects.filter(key=first.key).delete()
     for limit in others:
         latest = Attempt.objects.filter(key=limit.key).order_by("-at", "-pk").first()
         if latest:
             latest.delete()
 
 
-def forget(limit: Limit) -> None:
-    Attempt.objects.filter(key=limit.key).delete()
+def forget(name: str) -> None:
+    """Forget the wrong passwords of an account, from every network."""
+    Attempt.objects.filter(key__startswith=_account(name)).delete()
+
+
+def is_full(limit: Limit) -> bool:
+    """Whether the next attempt would exceed it."""
+    return Attempt.objects.filter(key=limit.key).count() >= limit.most
 
 
 def address_of(request: HttpRequest) -> str:
@@ -146,6 +168,11 @@ def _wait_seconds(limit: Limit) -> int:
     return max(1, math.ceil((times[-1] + WINDOW - timezone.now()).total_seconds()))
 
 
+def _account(name: str) -> str:
+    """How the keys of an account's attempts begin."""
+    return _key("account", folded(name))[:20]
+
+
 def _key(kind: str, who: str) -> str:
     digest = salted_hmac("memorymark.throttle", f"{kind}:{who}", algorithm="sha256").hexdigest()
     return digest[:40]
@@ -158,7 +185,7 @@ class BoundedGuesses(ABC):
 
     @abstractmethod
     def limits(self) -> Sequence[Limit]:
-        """The limits that apply; the account's comes first."""
+        """The limits that apply; the first restarts at a right guess."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Check the guess, unless there have been too many wrong ones."""

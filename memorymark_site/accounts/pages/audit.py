@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
@@ -16,6 +16,7 @@ from django.views.decorators.vary import vary_on_headers
 from memorymark_site.accounts.models import Action, AuditEntry
 from memorymark_site.accounts.roles import Role, needs
 from memorymark_site.operations.csv_text import Cell, csv_lines
+from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 50
 _COLUMNS = ("number", "at", "who", "action", "what", "before", "after")
@@ -99,11 +100,8 @@ def audit_csv(request: HttpRequest) -> HttpResponseBase:
     if not form.is_valid():
         return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
     head: list[list[Cell]] = [list(_COLUMNS)]
-    return StreamingHttpResponse(
-        csv_lines(chain(head, _lines(form.found()))),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="audit.csv"'},
-    )
+    lines = csv_lines(chain(head, _lines(form.found())))
+    return download(lines, kind="text/csv; charset=utf-8", name="audit.csv")
 
 
 def _lines(entries: QuerySet[AuditEntry]) -> Iterator[list[Cell]]:

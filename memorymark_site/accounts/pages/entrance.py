@@ -27,6 +27,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from memorymark_site.accounts import (
     audit,
+    guessing,
     identities,
     invitations,
     links,
@@ -40,6 +41,7 @@ from memorymark_site.accounts.models import Action
 from memorymark_site.accounts.pages.factors import passkeys_work
 from memorymark_site.accounts.roles import Role, needs, refusal
 from memorymark_site.accounts.throttle import BoundedGuesses
+from memorymark_site.operations.prometheus import count_sign_in_failure
 
 _CLOSED = "MemoryMark is already set up, so this link no longer works. Sign in instead."
 _ENDED = (
@@ -86,7 +88,15 @@ class SignIn(BoundedGuesses, LoginView):  # type: ignore[misc]  # allauth has no
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Check the password, if passwords sign in at all."""
         check_passwords_sign_in()
-        return super().post(request, *args, **kwargs)
+        response = super().post(request, *args, **kwargs)
+        if response.status_code == 429:
+            count_sign_in_failure("too_many")
+        elif response.status_code == 200:  # the form again
+            count_sign_in_failure("wrong_password")
+        name = request.POST.get("login", "")
+        if any(map(throttle.is_full, throttle.of_account(name, throttle.address_of(request)))):
+            guessing.tell(name)
+        return response
 
     def _redirect_to_pending_stage(self, request: HttpRequest, stage: object) -> None:
         """Start again: someone who comes back from the code page may want another account."""
@@ -220,6 +230,6 @@ class Reset(auth.PasswordResetConfirmView):
             response = super().form_valid(form)
             sessions.end_all(user)
             audit.note(user, Action.PASSWORD_CHANGED, user.username, after="by a link")
-            throttle.forget(throttle.of_account(user.username))
+            throttle.forget(user.username)
         messages.success(self.request, "Your password was changed. Sign in with the new one.")
         return response

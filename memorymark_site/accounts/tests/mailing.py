@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from memorymark_site.accounts.forms import MAILING
+from memorymark_site.accounts.mail import MAILING
 
 
 def wait_for_mail() -> None:

@@ -14,6 +14,8 @@ from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action, AuditEntry
 from memorymark_site.accounts.pages.audit import PAGE_SIZE
 
+pytestmark = pytest.mark.database
+
 AUDIT = "/audit/"
 
 

@@ -19,6 +19,8 @@ from memorymark_site.accounts.models import Action, ApiToken, AuditEntry, Invita
 from memorymark_site.accounts.roles import Role, role_of
 from memorymark_site.accounts.tests.mailing import wait_for_mail
 
+pytestmark = pytest.mark.database
+
 MEMBERS = "/members/"
 ANSWERS = {
     "username": "grace",

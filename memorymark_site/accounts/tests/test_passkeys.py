@@ -88,6 +88,16 @@ def test_a_passkey_signs_in_alone(here: Client, passkey: Passkey) -> None:
     assert _is_in(client)
 
 
+def test_a_passkey_signs_in_while_passwords_are_locked(here: Client, passkey: Passkey) -> None:
+    for _ in range(10):
+        _client().post(LOGIN, {"login": "ada", "password": "wrong"})
+    client = _client()
+    assert client.post(LOGIN, {"login": "ada", "password": PASSWORD}).status_code == 429
+
+    assert client.post(ALONE, {"credential": passkey.get(_asked(client))})["Location"] == "/"
+    assert _is_in(client)
+
+
 def test_signing_in_alone_requires_user_verification(here: Client) -> None:
     found = Passkey(is_unlocked=False)
     assert _add(here, found)["Location"] == CODES

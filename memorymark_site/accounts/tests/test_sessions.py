@@ -13,6 +13,8 @@ from memorymark_site.accounts import links
 from memorymark_site.accounts.models import Action, AuditEntry, SignIn
 from memorymark_site.accounts.sessions import browser_of
 
+pytestmark = pytest.mark.database
+
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 PASSWORD = "correct horse battery"  # noqa: S105  # of make_user
 

@@ -5,13 +5,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import User
+from django.core import mail
 from django.db.models import F
 from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from analyses.tests.factories import make_user
-from memorymark_site.accounts import links, throttle
-from memorymark_site.accounts.models import Attempt
+from memorymark_site.accounts import devices, guessing, links, throttle
+from memorymark_site.accounts.models import Action, Attempt, AuditEntry
+from memorymark_site.accounts.tests.mailing import wait_for_mail
+
+pytestmark = pytest.mark.database
 
 if TYPE_CHECKING:
     from django.test.client import _MonkeyPatchedWSGIResponse
@@ -33,16 +37,98 @@ def _wait(time: timedelta) -> None:
     Attempt.objects.update(at=F("at") - time)
 
 
-def test_an_account_is_locked_after_ten_wrong_passwords_from_anywhere(ada: User) -> None:
-    for number in range(10):
-        assert _try("ada", address=f"192.0.2.{number}").status_code == 200
-    refused = _try(" ADA", RIGHT, address="198.51.100.7")
+def test_an_account_is_locked_in_a_network_after_ten_wrong_passwords_there(ada: User) -> None:
+    for _ in range(10):
+        assert _try("ada").status_code == 200
+    refused = _try(" ADA", RIGHT)
 
     assert refused.status_code == 429
+    assert _try("ada", RIGHT, address="198.51.100.7").status_code == 302
     assert 0 < int(refused["Retry-After"]) <= 900
     assert "Wait 15 minutes" in refused.content.decode()
     assert "sessionid" not in refused.cookies
     assert _try("eve").status_code == 200  # others can still sign in
+
+
+def _hundred_guesses_from_ten_networks() -> None:
+    for number in range(100):
+        assert _try("ada", address=f"192.0.2.{number // 10}").status_code == 200
+
+
+def test_an_account_is_locked_everywhere_after_a_hundred_wrong_passwords(ada: User) -> None:
+    _hundred_guesses_from_ten_networks()
+    assert _try("ada", RIGHT, address="198.51.100.7").status_code == 429
+
+
+def _known(name: str) -> Client:
+    """A browser that has signed in to an account, and out again."""
+    browser = Client(REMOTE_ADDR="192.0.2.1")
+    assert browser.post(LOGIN, {"login": name, "password": RIGHT}).status_code == 302
+    browser.post("/accounts/logout/")
+    assert "sessionid" not in browser.session
+    return browser
+
+
+def test_nobody_locks_a_known_browser_out(ada: User) -> None:
+    browser = _known("ada")
+    _hundred_guesses_from_ten_networks()
+    assert browser.post(LOGIN, {"login": "Ada", "password": "wrong"}).status_code == 200
+    assert browser.post(LOGIN, {"login": "ada", "password": RIGHT}).status_code == 302
+
+
+def test_a_known_browser_has_ten_guesses_in_whatever_network(ada: User) -> None:
+    browser = _known("ada")
+    for number in range(10):
+        wrong = {"login": "ada", "password": "wrong"}
+        assert browser.post(LOGIN, wrong, REMOTE_ADDR=f"192.0.2.{number}").status_code == 200
+    assert browser.post(LOGIN, {"login": "ada", "password": RIGHT}).status_code == 429
+
+
+def test_a_browser_is_known_for_its_own_account_only(ada: User) -> None:
+    make_user("eve")
+    browser = _known("eve")
+    forged = browser.cookies[devices.COOKIE].value.replace(":", "x:", 1)
+    for cookie in (browser.cookies[devices.COOKIE].value, forged, "", "a:b"):
+        for _ in range(10):
+            _try("ada")
+        browser.cookies[devices.COOKIE] = cookie
+        assert browser.post(LOGIN, {"login": "ada", "password": RIGHT}).status_code == 429
+        Attempt.objects.all().delete()
+
+
+def test_the_cookie_of_a_known_browser_is_kept_from_scripts_and_names_nobody(ada: User) -> None:
+    cookie = _known("ada").cookies[devices.COOKIE]
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Lax"
+    assert "ada" not in cookie.value
+
+
+def test_a_member_is_told_once_of_too_many_wrong_passwords(ada: User, settings: Settings) -> None:
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    User.objects.update(email="ada@lab.example")
+    browser = _known("ada")
+    for _ in range(12):
+        _try("ADA")
+    for _ in range(12):
+        _try("nobody", address="192.0.2.2")
+    wait_for_mail()
+
+    (message,) = mail.outbox
+    assert message.to == ["ada@lab.example"]
+    assert "too many wrong passwords for ada" in message.body
+    assert f"{settings.PUBLIC_URL}/account/" in message.body
+    (entry,) = AuditEntry.objects.filter(action=Action.PASSWORDS_GUESSED)
+    assert (entry.actor_name, entry.what) == ("", "ada")
+    for is_told in (True, False):
+        signed_in = browser.post(LOGIN, {"login": "ada", "password": RIGHT}, follow=True)
+        assert (guessing.AT_SIGN_IN[:30] in signed_in.content.decode()) is is_told
+        browser.post("/accounts/logout/")
+
+
+def test_nine_wrong_passwords_are_nothing_to_tell(ada: User) -> None:
+    for _ in range(9):
+        _try("ada")
+    assert not AuditEntry.objects.exists()
 
 
 def test_a_lock_expires_and_attempts_do_not_extend_it(ada: User) -> None:
@@ -82,7 +168,7 @@ def test_signing_in_to_your_own_account_allows_no_extra_guesses(ada: User) -> No
 
 def test_a_password_reset_unlocks_the_account(ada: User) -> None:
     for _ in range(10):
-        _try("ada", address="198.51.100.7")
+        _try("ada")
     guest = Client()
     form = guest.get(links.reset_path(make_user("root", is_staff=True), ada))["Location"]
     guest.post(form, {"new_password1": "Another-horse-9", "new_password2": "Another-horse-9"})
@@ -95,7 +181,7 @@ def test_neither_names_nor_addresses_are_stored(ada: User) -> None:
 
     for attempt in Attempt.objects.all():
         assert set(attempt.key) <= set("0123456789abcdef")
-    assert Attempt.objects.count() == 2
+    assert Attempt.objects.count() == 3
 
 
 def test_old_attempts_are_deleted(ada: User) -> None:
@@ -103,7 +189,7 @@ def test_old_attempts_are_deleted(ada: User) -> None:
     _wait(timedelta(minutes=16))
     _try("ada")
 
-    assert Attempt.objects.count() == 2
+    assert Attempt.objects.count() == 3
 
 
 def test_the_admin_site_has_the_same_login(ada: User, client: Client) -> None:

@@ -16,6 +16,8 @@ from memorymark_site.accounts import tokens
 from memorymark_site.accounts.forms import TokenForm
 from memorymark_site.accounts.models import ApiToken, Scope
 
+pytestmark = pytest.mark.database
+
 URL = "/tokens/"
 ANALYSES = "/api/v1/analyses/"
 GOOD = {"model": "bert", "gpu": "a10", "current_batch_size": 32}

@@ -26,5 +26,5 @@ class Command(BaseCommand):
             user.save(update_fields=["password"])
             sessions.end_all(user)
             audit.note(None, Action.PASSWORD_CHANGED, name)
-            throttle.forget(throttle.of_account(name))
+            throttle.forget(name)
         self.stdout.write(f"The password of {name} was changed.")

@@ -2,11 +2,13 @@
 
 from django.core.management.base import BaseCommand, CommandError
 
+from memorymark_site.environment import MANAGE
+
 
 class Command(BaseCommand):
     """Names the command that creates an admin."""
 
-    help = "Use instead: python manage.py addmember NAME --admin"
+    help = f"Use instead: {MANAGE} addmember NAME --admin"
 
     def handle(self, **_options: object) -> None:
         """Refuse.
@@ -14,4 +16,4 @@ class Command(BaseCommand):
         Raises:
             CommandError: Always.
         """
-        raise CommandError("create an admin with: python manage.py addmember NAME --admin")
+        raise CommandError(f"create an admin with: {MANAGE} addmember NAME --admin")
