@@ -18,6 +18,8 @@ VULNERABILITIES := https://pypi.org/pypi/pip/24.0/json
 PIP_AUDIT := pip-audit==2.10.1
 # Builds the wheel and the source distribution
 BUILD := build==1.6.1
+# Lists what is installed, with licences
+CYCLONEDX := cyclonedx-bom==7.5.0
 # Puts small faults into the code
 COSMIC_RAY := cosmic-ray==8.7.0
 
@@ -32,17 +34,17 @@ VENV := .venv
 STAMP := $(VENV)/installed
 # This machine's variables for the site and its worker; the demo does not use them
 ENV_FILE ?= .env
-IN_ENV = honcho run -e '$(ENV_FILE)'
-# honcho exits with 130 after Ctrl-C and 143 after TERM, both normal ways to stop it.
-HONCHO = run() { honcho start -e '$(ENV_FILE)' --no-prefix "$$@" || [ $$? -eq 130 ] || [ $$? -eq 143 ]; }; run
+SITE = python -m memorymark_site $(if $(wildcard $(ENV_FILE)),--config '$(ENV_FILE)')
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PORT HOST TEST_POSTGRES_URL CHROMIUM
 export PYTHONUNBUFFERED := 1
+# Tests start hundreds of processes, and each would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties compat mutants e2e screenshots results browser lint audit format openapi dist install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties compat mutants e2e e2e-all screenshots results browser lint style types layers audit format openapi dist sbom install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -56,6 +58,7 @@ help:
 	@echo 'make compat   compare traces with real steps under other releases of transformers (an hour)'
 	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
 	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
+	@echo 'make e2e-all  the same, with every page in every size and theme (half an hour)'
 	@echo 'make screenshots  save screenshots of every page of the demo to var/screenshots'
 	@echo 'make results  reproduce the numbers in README and docs (an hour; PostgreSQL, Chromium)'
 	@echo 'make lint     check style, types and layers'
@@ -63,21 +66,20 @@ help:
 	@echo 'make format   fix the style'
 	@echo 'make openapi  regenerate docs/openapi.yaml after an API change'
 	@echo 'make dist     build the wheel and source distribution of memorymark into dist'
+	@echo 'make sbom     list what is installed, with versions and licences, in dist/memorymark.cdx.json (CycloneDX)'
 	@echo 'make worker   start only a worker, on another machine (set DATABASE_URL and SECRET_KEY)'
 	@echo 'make install  only install the requirements into $(VENV)'
 	@echo 'make clean    remove $(VENV), caches and collected files, but not your data in var'
 
 run: port $(STAMP)
-	@$(IN_ENV) python manage.py migrate --noinput -v 0
-	@$(IN_ENV) python manage.py collectstatic --noinput -v 0
-	@$(HONCHO)
+	@$(SITE)
 
 demo: port $(STAMP)
 	@export MEMORYMARK_DATA_DIR='$(DEMO_DATA_DIR)'; \
 		python -m demo && $(MAKE) --no-print-directory run ENV_FILE=/dev/null
 
 worker: $(STAMP)
-	@$(HONCHO) worker
+	@$(SITE) cluster
 
 test: $(STAMP)
 	@python -m pytest $(PARALLEL) $(WITHOUT_SLOW_FILES)
@@ -106,6 +108,9 @@ e2e: $(STAMP) browser
 	@python -m pytest -p pytest_playwright.pytest_playwright $(PARALLEL) --dist loadfile \
 		-m e2e e2e
 
+e2e-all:
+	@MEMORYMARK_EVERY_LOOK=1 $(MAKE) --no-print-directory e2e
+
 screenshots: $(STAMP) browser
 	@python -m e2e.screenshots var/screenshots
 
@@ -118,10 +123,16 @@ browser:
 		[ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
 		{ echo 'Installing Chromium ...'; apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
 
-lint: $(STAMP)
+lint: style types layers
+
+style: $(STAMP)
 	@ruff check .
 	@ruff format --check .
+
+types: $(STAMP)
 	@mypy .
+
+layers: $(STAMP)
 	@lint-imports --no-cache
 
 # In its own environment, like audit
@@ -143,8 +154,16 @@ audit: $(STAMP)
 dist:
 	@[ -x var/dist/bin/pyproject-build ] || { $(PYTHON) -m venv var/dist && \
 		var/dist/bin/pip install --quiet --disable-pip-version-check $(BUILD); }
-	@rm -rf dist
+	@rm -rf dist/*.whl dist/*.tar.gz
 	@var/dist/bin/pyproject-build --quiet --outdir dist
+
+# In its own environment too. Written the same each time, so that two releases can be compared.
+sbom: $(STAMP)
+	@[ -x var/sbom/bin/cyclonedx-py ] || { python -m venv var/sbom && \
+		var/sbom/bin/pip install --quiet --disable-pip-version-check $(CYCLONEDX); }
+	@mkdir -p dist
+	@var/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file dist/memorymark.cdx.json $(VENV)
 
 format: $(STAMP)
 	@ruff check --fix .

@@ -24,19 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = settings.STORAGES | {"staticfiles": plain}
     settings.WHITENOISE_AUTOREFRESH = True  # no need to scan the folder at the start
+    settings.DOWNLOADS_AT_ONCE = 0  # test processes share the data folder
     settings.API_UNITS_PER_MINUTE = 0  # members have the same ids in every test
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
-@pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a database: make test-postgres runs only those."""
-    for item in items:
-        fixtures = {"db", "transactional_db", "live_server"} & set(
-            getattr(item, "fixturenames", ())
-        )
-        if fixtures or item.get_closest_marker("django_db"):
-            item.add_marker(pytest.mark.database)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,6 +5,8 @@ import sys
 
 from django.core.management import execute_from_command_line
 
+from memorymark_site.operations import in_words
+
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "memorymark_site.settings")
-    execute_from_command_line(sys.argv)
+    in_words.run(execute_from_command_line, sys.argv)

@@ -6,12 +6,18 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
+from engine import __version__
 from memorymark_site.accounts.roles import Role, has_role
 
 
 def demo(_request: HttpRequest) -> dict[str, bool]:
     """Whether this is a demo, which each page then shows."""
     return {"is_demo": settings.IS_DEMO}
+
+
+def version(_request: HttpRequest) -> dict[str, str]:
+    """The release, which each page shows at its foot."""
+    return {"version": __version__}
 
 
 def role(request: HttpRequest) -> dict[str, object]:

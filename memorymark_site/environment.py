@@ -32,6 +32,15 @@ from memorymark_site.variable_types import (
 )
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+IS_CHECKOUT = (BASE_DIR / "pyproject.toml").is_file()
+"""Whether this runs from a copy of the repository, rather than from what pip installed."""
+
+MANAGE = "python manage.py" if IS_CHECKOUT else "memorymark site"
+"""How one of Django's commands is given here, for messages."""
+START_SITE = "make run" if IS_CHECKOUT else "memorymark site"
+START_WORKER = "make worker" if IS_CHECKOUT else "memorymark site cluster"
+
+_DATA_DIR = BASE_DIR / "var" if IS_CHECKOUT else Path.home() / ".local" / "share" / "memorymark"
 
 
 class WrongEnvironment(Exception):
@@ -67,7 +76,10 @@ class Environment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", str_strip_whitespace=True)
 
     data_dir: Path = _variable(
-        "MEMORYMARK_DATA_DIR", BASE_DIR / "var", "Folder of the database and the secret key"
+        "MEMORYMARK_DATA_DIR",
+        _DATA_DIR,
+        "Folder of the database and the secret key; where pip installed the site, "
+        "`~/.local/share/memorymark` by default",
     )
     database_url: DatabaseUrl | None = _variable(
         "DATABASE_URL",
@@ -85,6 +97,18 @@ class Environment(BaseModel):
     host: str = _variable("HOST", "127.0.0.1", "Address the site listens on")
     port: Annotated[int, Field(ge=1, le=65_535)] = _variable(
         "PORT", 8000, "Port the site listens on"
+    )
+    web_processes: Annotated[int, Field(ge=0, le=64)] = _variable(
+        "MEMORYMARK_WEB_PROCESSES", 0, "Processes that serve the site; 0: one per core, from 2 to 8"
+    )
+    web_threads: Annotated[int, Field(ge=1, le=64)] = _variable(
+        "MEMORYMARK_WEB_THREADS", 4, "Requests that each of them answers at the same time"
+    )
+    downloads: Annotated[int, Field(ge=0, le=64)] = _variable(
+        "MEMORYMARK_DOWNLOADS",
+        3,
+        "Long CSV and JSON downloads that run at the same time, all processes together; 0 for no "
+        "limit",
     )
     hosts: Hosts = _variable(
         "MEMORYMARK_HOSTS",
@@ -182,6 +206,11 @@ class Environment(BaseModel):
         1200,
         "API units per member and minute: a request costs one, one that starts the engine ten; 0 "
         "for no limit",
+    )
+    queued_per_member: Annotated[int, Field(ge=0)] = _variable(
+        "MEMORYMARK_QUEUED_PER_MEMBER",
+        200,
+        "Analyses that one member may have waiting or running; 0 for no limit",
     )
     keep_log_days: Days = _variable(
         "MEMORYMARK_KEEP_LOG_DAYS",

@@ -14,8 +14,8 @@ from memorymark_site.operations.redaction import secrets_of
 _env = read_or_exit(os.environ)
 
 bind = f"[{_env.host}]:{_env.port}" if ":" in _env.host else f"{_env.host}:{_env.port}"
-workers = 2
-threads = 4
+workers = _env.web_processes or min(max(os.cpu_count() or 1, 2), 8)
+threads = _env.web_threads
 worker_class = "memorymark_site.slow_clients.Worker"
 loglevel = "warning"
 logconfig_dict = logging_config(
@@ -25,6 +25,9 @@ logconfig_dict = logging_config(
 )
 timeout = 60
 graceful_timeout = 3
+# Longer than a proxy keeps an idle connection (60 s in docs/operations.md); else the site closes
+# one just when the proxy sends a request on it. An idle connection holds no thread.
+keepalive = 75
 # No header may set the path; Django reads the scheme where MEMORYMARK_HTTPS is set.
 forwarded_allow_ips = ""
 

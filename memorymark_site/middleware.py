@@ -19,10 +19,11 @@ from memorymark_site.accounts.roles import has_role, needed, refusal
 
 
 class PrivateMiddleware:
-    """Marks each response as private, unless a view says otherwise.
+    """Has no response kept, unless a view says otherwise.
 
     Without ``Cache-Control``, a proxy may cache a member's page by its own rules and show it to the
-    next one. ``Cross-Origin-Resource-Policy`` keeps other sites from loading files from here.
+    next one, and a browser shows it to whoever goes back after the member has signed out.
+    ``Cross-Origin-Resource-Policy`` keeps other sites from loading files from here.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -30,7 +31,7 @@ class PrivateMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
-        response.headers.setdefault("Cache-Control", "private, no-cache")
+        response.headers.setdefault("Cache-Control", "private, no-store")
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         return response
 

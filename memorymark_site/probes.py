@@ -18,6 +18,8 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from memorymark_site.environment import MANAGE
+
 logger = logging.getLogger(__name__)
 
 
@@ -42,7 +44,7 @@ def ready(_request: HttpRequest) -> JsonResponse:
         return _not_ready("the database does not respond")
     if missing:
         count = len(missing)
-        return _not_ready(f"{count} migrations are not applied; run: python manage.py migrate")
+        return _not_ready(f"{count} migrations are not applied; run: {MANAGE} migrate")
     return JsonResponse({"status": "ok", "problems": []})
 
 

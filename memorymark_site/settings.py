@@ -10,6 +10,7 @@ from typing import Any
 import django_stubs_ext
 from csp.constants import NONE, SELF
 
+from engine import __version__
 from memorymark_site import environment, secret_key
 from memorymark_site.operations.log import logging_config
 from memorymark_site.operations.redaction import secrets_of
@@ -28,7 +29,10 @@ DEMO_MARK = DATA_DIR / "this-is-a-demo"
 IS_DEMO = DEMO_MARK.is_file()
 
 DEBUG = env.debug
-SECRET_KEY = env.secret_key or secret_key.read_or_create(DATA_DIR / "secret-key")
+try:
+    SECRET_KEY = env.secret_key or secret_key.read_or_create(DATA_DIR / "secret-key")
+except OSError as error:
+    sys.exit(f"the secret key cannot be kept: {error}; set SECRET_KEY or MEMORYMARK_DATA_DIR")
 NAMED_HOSTS = list(env.hosts)
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *NAMED_HOSTS]
 
@@ -91,6 +95,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "memorymark_site.context.demo",
+                "memorymark_site.context.version",
                 "memorymark_site.context.role",
             ],
         },
@@ -182,7 +187,7 @@ CONTENT_SECURITY_POLICY = {
         "style-src": [SELF],
         # plotly sets style attributes on the elements it draws; style sheets stay our own.
         "style-src-attr": ["'unsafe-inline'"],
-        "img-src": [SELF, "data:"],
+        "img-src": [SELF, "data:", "blob:"],  # plotly draws a chart's PNG from a blob
         "font-src": [SELF],
         "connect-src": [SELF],
         "form-action": [SELF],
@@ -192,12 +197,12 @@ CONTENT_SECURITY_POLICY = {
 }
 
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+STATIC_ROOT = (BASE_DIR if environment.IS_CHECKOUT else DATA_DIR) / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "memorymark_site.plotly_static.PlotlyFinder",
+    "memorymark_site.package_files.PackageFilesFinder",
 ]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -206,7 +211,11 @@ STORAGES = {
 WHITENOISE_ALLOW_ALL_ORIGINS = False  # no other site has use for our files
 
 # Members upload model configs and nothing else: what is longer than those is not even kept.
-FILE_UPLOAD_HANDLERS = ["analyses.pages.new.form.ConfigUploadHandler"]
+FILE_UPLOAD_HANDLERS = ["analyses.pages.new.upload.ConfigUploadHandler"]
+
+# Long downloads, which each take one of the site's threads
+
+DOWNLOADS_AT_ONCE = env.downloads
 
 # The API
 
@@ -232,7 +241,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "MemoryMark",
     "DESCRIPTION": "Which batch size should this model train with, on which GPU, and what is that "
     "worth? Sizes are bytes, times are seconds, money is USD; nothing is rounded.",
-    "VERSION": "1",
+    "VERSION": __version__,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
@@ -245,6 +254,7 @@ SPECTACULAR_SETTINGS = {
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "analyses.api.schema.with_selected_fields",
         "analyses.api.schema.with_problems",
     ],
 }
@@ -266,7 +276,10 @@ SHARE_LINKS = env.share_links
 
 # What Prometheus has to send to read /metrics; empty: there is no such page
 METRICS_TOKEN = env.metrics_token
-METRICS_COLLECTORS = ["analyses.jobs.lab_metrics.LabCollector"]
+METRICS_COLLECTORS = [
+    "analyses.jobs.lab_metrics.LabCollector",
+    "memorymark_site.operations.site_metrics.SiteCollector",
+]
 
 # Days after which rows are removed; 0 is never
 
@@ -283,6 +296,7 @@ ASKS_HUB = env.hub
 ENVIRONMENTS_DIR = DATA_DIR / "environments"
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
 ENGINE_DEADLINE_SECONDS = env.engine_deadline
+QUEUED_PER_MEMBER = env.queued_per_member
 QUERY_DEADLINE_SECONDS = {
     "predict": env.predict_deadline,
     "plan": env.plan_deadline,

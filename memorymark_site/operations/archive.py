@@ -1,6 +1,8 @@
 """The backup file: a zip archive with a JSON line per row, and a manifest.
 
-The manifest and the zip directory come last, so a truncated file is never taken for a whole one.
+The manifest has the checksum of every table, and is signed with ``SECRET_KEY``: who does not have
+it cannot change a row unnoticed. It and the zip directory come last, so a truncated file is never
+taken for a whole one.
 ``unzip -p FILE manifest.json`` shows what it holds.
 """
 
@@ -18,10 +20,13 @@ from typing import Any
 from uuid import UUID
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
+from django.utils.crypto import constant_time_compare, salted_hmac
+
 FORMAT = 1
 """Increased when older versions cannot read newer files correctly."""
 
 MANIFEST = "manifest.json"
+SIGNATURE = "manifest.signature.json"
 
 LONGEST_LINE_BYTES = 64 * 2**20
 """Per row, and for the manifest. The longest real ones are results of some 100 kB; more would be an
@@ -105,11 +110,18 @@ class ArchiveWriter:
 
     def finish(self, manifest: Manifest) -> None:
         """Write the manifest, which makes the file a backup."""
-        self._zip.writestr(MANIFEST, json.dumps(asdict(manifest), indent=1))
+        text = json.dumps(asdict(manifest), indent=1)
+        self._zip.writestr(SIGNATURE, json.dumps({"key": _key(), "hmac": _hmac(text.encode())}))
+        self._zip.writestr(MANIFEST, text)
 
 
 class Archive:
     """A backup being read.
+
+    Attributes:
+        manifest: What it holds.
+        is_signed: Whether it is signed with this ``SECRET_KEY``, so that nobody without that has
+            changed it. Those of earlier versions have no signature.
 
     Raises:
         BadArchive: If it is not a backup, or only a newer version can read it.
@@ -122,6 +134,7 @@ class Archive:
             raise BadArchive(f"{path} is not a backup, or was cut off: {error}") from error
         try:
             self.manifest = _manifest(self._zip)
+            self.is_signed = _is_signed(self._zip)
         except BadArchive:
             self._zip.close()
             raise
@@ -168,6 +181,37 @@ class Archive:
                     yield line
         except (KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
             raise BadArchive(f"the backup is damaged: {table.name}: {error}") from error
+
+
+def _is_signed(file: ZipFile) -> bool:
+    """Whether our key has signed the manifest.
+
+    Raises:
+        BadArchive: It has, and the manifest has changed since.
+    """
+    try:
+        with file.open(SIGNATURE) as member:
+            signature = json.loads(member.read(LONGEST_LINE_BYTES))
+        with file.open(MANIFEST) as member:
+            right = _hmac(member.read(LONGEST_LINE_BYTES))
+        if signature["key"] != _key():
+            return False
+        if constant_time_compare(signature["hmac"], right):
+            return True
+    except KeyError:  # of an earlier version
+        return False
+    except (TypeError, ValueError, BadZipFile, zlib.error) as error:
+        raise BadArchive(f"the signature of the backup is damaged: {error!r}") from error
+    raise BadArchive("the backup was changed after it was made: its signature does not match")
+
+
+def _key() -> str:
+    """Tells one ``SECRET_KEY`` from another."""
+    return _hmac(b"key")[:16]
+
+
+def _hmac(text: bytes) -> str:
+    return salted_hmac("memorymark.backup", text, algorithm="sha256").hexdigest()
 
 
 def _manifest(file: ZipFile) -> Manifest:

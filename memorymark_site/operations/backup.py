@@ -25,6 +25,7 @@ LEFT_OUT = frozenset(
         "accounts.signin",  # their owners
         "accounts.attempt",  # recent wrong passwords
         "accounts.setuplink",  # another key; a lab with members needs none
+        "analyses.spentunits",  # of the last minute
         "django_q.ormq",  # not used: the jobs are the queue
         "django_q.task",
         "django_q.schedule",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from django.http import StreamingHttpResponse
 
 Cell = str | int | float | None
 
@@ -31,3 +34,12 @@ def _guarded(cell: Cell) -> str | int | float:
     if isinstance(cell, str) and cell.lstrip().startswith(_FORMULA_STARTS):
         return f"'{cell}"
     return "" if cell is None else cell
+
+
+def csv_file(
+    name: str, head: Iterable[str], lines: Iterable[Iterable[Cell]]
+) -> StreamingHttpResponse:
+    """A download, streamed, of a few lines; :mod:`.downloads` bounds long ones."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    text = csv_lines(chain([head], lines))
+    return StreamingHttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)

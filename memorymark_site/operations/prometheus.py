@@ -22,7 +22,7 @@ from django.utils.crypto import constant_time_compare
 from django.utils.module_loading import import_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -40,6 +40,22 @@ SECONDS = Histogram(
 )
 
 
+VIEW_SECONDS = Histogram(
+    "memorymark_view_seconds",
+    "Time to answer a request, by the name of its view",
+    ["view"],
+    buckets=(0.1, 0.3, 1, 3, 10),
+    registry=None,
+)
+SIGN_IN_FAILURES = Counter(
+    "memorymark_sign_in_failures",
+    "Sign-ins with a password that failed: it was wrong, or there were too many",
+    ["reason"],
+    registry=None,
+)
+_OF_ALL_PROCESSES = (SECONDS, VIEW_SECONDS, SIGN_IN_FAILURES)
+
+
 class RequestMetricsMiddleware:
     """Counts and times responses; comes first, and only if metrics are on."""
 
@@ -51,8 +67,17 @@ class RequestMetricsMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         begun = perf_counter()
         response = self.get_response(request)
-        SECONDS.labels(f"{response.status_code // 100}xx").observe(perf_counter() - begun)
+        seconds = perf_counter() - begun
+        SECONDS.labels(f"{response.status_code // 100}xx").observe(seconds)
+        found = request.resolver_match  # none for static files and unknown addresses
+        VIEW_SECONDS.labels(found.view_name if found else "none").observe(seconds)
         return response
+
+
+def count_sign_in_failure(reason: str) -> None:
+    """Count one: ``wrong_password`` or ``too_many``; only if metrics are on."""
+    if settings.METRICS_TOKEN:
+        SIGN_IN_FAILURES.labels(reason).inc()
 
 
 def register_in(registry: CollectorRegistry) -> None:
@@ -60,7 +85,15 @@ def register_in(registry: CollectorRegistry) -> None:
     if FOLDER in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no annotation there
     else:
-        registry.register(SECONDS)
+        for metric in _OF_ALL_PROCESSES:
+            registry.register(metric)
+
+
+def has_metrics_token(request: HttpRequest) -> bool:
+    """Whether a request proves to come from what watches the site."""
+    given = request.headers.get("Authorization", "")
+    wanted = f"Bearer {settings.METRICS_TOKEN}"
+    return bool(settings.METRICS_TOKEN) and constant_time_compare(given, wanted)
 
 
 @login_not_required
@@ -70,8 +103,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """All metrics, for requests with the token; without one set, the page does not exist."""
     if not settings.METRICS_TOKEN:
         raise Http404
-    given = request.headers.get("Authorization", "")
-    if not constant_time_compare(given, f"Bearer {settings.METRICS_TOKEN}"):
+    if not has_metrics_token(request):
         return HttpResponse(
             "Send the header: Authorization: Bearer MEMORYMARK_METRICS_TOKEN\n",
             status=401,

@@ -9,8 +9,12 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses.api import nodes
+from analyses.jobs.keys import WRONG_KEY, key_fingerprint
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import make_analysis, make_user
+from memorymark_site.accounts.models import ApiToken
+
+pytestmark = pytest.mark.database
 
 
 def _node(name: str, seconds_old: float = 1, **fields: object) -> None:
@@ -32,7 +36,8 @@ def test_health_is_ok_with_a_worker(client: Client, db: None, address: str) -> N
     make_analysis(owner)
     make_analysis(owner)
     make_analysis(owner, Status.RUNNING)
-    response = client.get(address)
+    token = ApiToken.objects.create(user=owner)[1]
+    response = client.get(address, headers={"Authorization": f"Token {token}"})
 
     assert response.status_code == 200
     body = response.json()
@@ -56,9 +61,33 @@ def test_health_is_ok_with_a_worker(client: Client, db: None, address: str) -> N
     assert "no-store" in response["Cache-Control"]
 
 
+@pytest.mark.parametrize("address", ["/health", "/api/v1/health"])
+@pytest.mark.parametrize("given", ["", "Token mm_wrong", "Token", "Bearer wrong", "Bearer "])
+def test_health_names_no_machine_to_strangers(
+    client: Client, db: None, address: str, given: str
+) -> None:
+    _node("lab-1", versions={"torch": "2.13.0"}, gpu_name="NVIDIA A10", gpu_total_bytes=24_000)
+    headers = {"Authorization": given} if given else {}
+    response = client.get(address, headers=headers)
+
+    body = response.json()
+    assert (response.status_code, body["status"]) == (200, "ok")
+    assert (body["nodes_online"], body["nodes_with_gpu"], body["gpu_available"]) == (1, 1, True)
+    for told in ("lab-1", "torch", "A10", "24000", "heartbeat"):
+        assert told not in response.content.decode()
+
+
+def test_health_names_the_machines_to_what_watches(client: Client, db: None, settings: Any) -> None:
+    settings.METRICS_TOKEN = "m" * 30
+    _node("lab-1")
+    body = client.get("/health", headers={"Authorization": f"Bearer {'m' * 30}"}).json()
+    assert [node["name"] for node in body["nodes"]] == ["lab-1"]
+
+
 def test_a_lab_without_gpus_says_so(client: Client, db: None) -> None:
     _node("laptop")
-    body = client.get("/api/v1/health").json()
+    token = ApiToken.objects.create(user=make_user())[1]
+    body = client.get("/api/v1/health", headers={"Authorization": f"Token {token}"}).json()
     assert (body["gpu_available"], body["gpu_name"], body["device"]) == (False, None, "cpu")
 
 
@@ -68,6 +97,26 @@ def test_health_fails_without_a_worker(client: Client, db: None) -> None:
 
     assert response.status_code == 503
     assert response.json()["problems"] == ["no worker is online; start one with: make worker"]
+
+
+def test_a_node_with_another_key_is_named_and_does_not_count(client: Client, db: None) -> None:
+    _node("good", key=key_fingerprint())
+    _node("odd", key="another key's", gpu_name="NVIDIA A10")
+    token = {"Authorization": f"Token {ApiToken.objects.create(user=make_user())[1]}"}
+    both = client.get("/health", headers=token)
+    assert both.status_code == 200
+    assert {node["name"]: node["problem"] for node in both.json()["nodes"]} == {
+        "good": "",
+        "odd": WRONG_KEY,
+    }
+    counts = ("nodes_online", "nodes_with_wrong_key", "nodes_with_gpu")
+    assert [both.json()[count] for count in counts] == [1, 1, 0]
+
+    Node.objects.filter(name="good").delete()
+    problem = "no worker with the site's SECRET_KEY is online, but one with another is"
+    for headers, said in ((token, f"{problem}: odd"), ({}, problem)):
+        alone = client.get("/health", headers=headers)
+        assert (alone.status_code, alone.json()["problems"]) == (503, [said])
 
 
 def test_health_fails_when_queued_jobs_are_not_claimed(client: Client, db: None) -> None:
@@ -87,7 +136,7 @@ def test_health_responds_while_the_database_is_down(
         def close(self) -> None:
             """Does nothing, in place of a connection."""
 
-    def refuse() -> None:
+    def refuse(**_kwargs: bool) -> None:
         raise OperationalError("could not connect to postgres://user:secret@host")
 
     monkeypatch.setattr(nodes, "_lab", refuse)
@@ -102,7 +151,8 @@ def test_health_responds_while_the_database_is_down(
 
 def test_health_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """No ``db`` mark: any query would fail this test."""
-    monkeypatch.setattr(nodes, "_lab", lambda: {"nodes": [1], "queue": {"stands_still": False}})
+    lab = {"nodes_online": 1, "queue": {"stands_still": False}}
+    monkeypatch.setattr(nodes, "_lab", lambda **_kwargs: lab)
     client.cookies["sessionid"] = "a" * 32
 
     assert client.get("/health").status_code == 200

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from memorymark_site.tests.programs import make_programs
-
 ROOT = Path(settings.BASE_DIR)
 
 
@@ -63,21 +61,34 @@ def test_a_missing_python_is_reported(tmp_path: Path, python: str, message: str)
 
 
 @pytest.mark.parametrize(
-    ("target", "database"), [("run", "postgres://of-the-file"), ("demo", "none")]
+    ("target", "config"),
+    [
+        ("run", " --config .env"),
+        ("worker", " --config .env cluster"),
+        ("demo", " --config /dev/null"),
+    ],
 )
-def test_make_run_uses_the_env_files_database_and_make_demo_does_not(
-    tmp_path: Path, target: str, database: str
+def test_make_run_reads_the_env_file_and_make_demo_does_not(
+    tmp_path: Path, target: str, config: str
 ) -> None:
-    programs = make_programs(tmp_path, 'echo "$2 on ${DATABASE_URL:-none}"')
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "python").write_text('#!/bin/sh\necho "ours: $*"\n')
+    (programs / "python").chmod(0o755)
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "requirements.txt").touch()
     (programs.parent / "installed").touch()
-    (tmp_path / "Procfile").write_text("web: exec python -m served\n")
-    (tmp_path / ".env").write_text("DATABASE_URL=postgres://of-the-file\n")
+    (tmp_path / ".env").touch()
+
     said = _make(target, "--directory", str(tmp_path)).stdout
 
-    for done in ("migrate", "collectstatic", "served"):
-        assert f"{done} on {database}\n" in said
+    assert f"ours: -m memorymark_site{config}\n" in said
+
+
+def test_make_run_needs_no_env_file() -> None:
+    said = _make("--dry-run", "worker", "ENV_FILE=no.env").stdout
+
+    assert said.split()[-3:] == ["-m", "memorymark_site", "cluster"]
 
 
 def test_every_requirement_is_pinned_and_platform_independent() -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pytest
 from django.core.management import call_command
+
+pytestmark = pytest.mark.database
 
 
 def test_the_migrations_match_the_models(db: None) -> None:

@@ -8,6 +8,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from memorymark_site import probes
 
+pytestmark = pytest.mark.database
+
 
 @pytest.mark.parametrize("address", ["/live", "/ready"])
 def test_probes_need_no_login_and_are_not_cached(client: Client, db: None, address: str) -> None:

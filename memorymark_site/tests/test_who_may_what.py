@@ -49,6 +49,8 @@ PAGES: dict[str, dict[str, To]] = {
     "history/export.json": LOOK,
     "compare/": LOOK,
     "compare/bars.svg": LOOK,
+    "compare/table.csv": LOOK,
+    "compare/table.md": LOOK,
     "gpus/": LOOK,
     "gpus/price/": {"get": To.ADMINS, "post": To.ADMINS},
     "lab/": {"get": To.ADMINS, "post": To.ADMINS},
@@ -60,11 +62,15 @@ PAGES: dict[str, dict[str, To]] = {
     "notifications/secret/": {"post": To.MEMBERS},
     "notifications/test/": {"post": To.MEMBERS},
     "savings/": LOOK,
+    "savings/report/": LOOK,
+    "overview/<str:chart>.csv": LOOK,
     "savings/totals.csv": LOOK,
+    "savings/over-time.csv": LOOK,
     "savings/analyses.csv": LOOK,
     "<int:pk>/": LOOK,
     "<int:pk>/advice/": {"get": To.VIEWERS, "post": To.MEMBERS},
     "<int:pk>/adopt/": {"post": To.OWN},
+    "<int:pk>/mention/": {"post": To.MEMBERS},
     "<int:pk>/take-back/": {"post": To.OWN},
     "<int:pk>/labels/": {"get": To.MEMBERS, "post": To.MEMBERS},
     "<int:pk>/cancel/": {"post": To.OWN},
@@ -137,6 +143,7 @@ API: dict[str, dict[str, To]] = {
     "api/v1/analyses/<int:pk>/trials/": LOOK,
     "api/v1/compare/": LOOK,
     "api/v1/savings/": LOOK,
+    "api/v1/savings/changes/": LOOK,
     "api/v1/members/": {"get": To.ADMINS},
     "api/v1/lab/": {"get": To.VIEWERS, "patch": To.ADMINS},
     "api/v1/gpus/<path:gpu>/price/": {
@@ -147,6 +154,7 @@ API: dict[str, dict[str, To]] = {
     "api/v1/schema/": LOOK,
     "api/v1/<path:address>": {"get": To.VIEWERS} | dict.fromkeys(METHODS[1:], To.MEMBERS),
     "api/v1/analyses/<int:pk>/cancel/": {"post": To.OWN},
+    "api/v1/analyses/<int:pk>/mention/": {"post": To.MEMBERS},
     "api/v1/analyses/<int:pk>/adopt/": {"post": To.OWN, "delete": To.OWN},
     "api/v1/analyses/import/": {"post": To.MEMBERS},
     "api/v1/trainings/": {"get": To.VIEWERS, "post": To.MEMBERS},
@@ -166,6 +174,8 @@ QUERIES = {
     "gpus/price/": "?gpu=a10",
     "compare/": "?ids={analysis}",
     "compare/bars.svg": "?ids={analysis}",
+    "compare/table.csv": "?ids={analysis}",
+    "compare/table.md": "?ids={analysis}",
     "history/selection/": "?action=compare&ids={analysis}",
     "history/tag/": "?ids={analysis}",
     "history/delete/": "?ids={analysis}",
@@ -252,7 +262,7 @@ class Lab:
         pk = next((pk for start, pk in self.pks.items() if route.startswith(start)), None)
         filled = route.replace("<int:pk>", str(pk or self.analysis.pk))
         filled = filled.replace("<str:token>", self.share_token)
-        filled = filled.replace("<path:gpu>", "a10")
+        filled = filled.replace("<path:gpu>", "a10").replace("<str:chart>", "weeks")
         query = QUERIES.get(route, "").format(analysis=self.analysis.pk)
         return "/" + re.sub(r"<[^>]*>|\^.*\$|\(.*\)\$?", "1", filled) + query
 
@@ -385,7 +395,7 @@ CHANGING = re.compile(rb'<form[^>]*method="post"[^>]*action="([^"]+)"')
 
 def test_a_viewer_is_not_offered_forbidden_actions(lab: Lab) -> None:
     viewer = lab.by_session("viewer")
-    for address in ("/", "/history/", f"/{lab.analysis.pk}/", "/savings/", "/gpus/", "/compare/"):
+    for address in ("/", "/history/", f"/{lab.analysis.pk}/", "/savings/", "/gpus/"):
         page = viewer.get(address).content
 
         assert set(CHANGING.findall(page)) <= {b"/accounts/logout/"}, address

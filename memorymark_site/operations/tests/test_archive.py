@@ -9,15 +9,19 @@ from zipfile import ZipFile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_django import Settings
 
 from memorymark_site.operations.archive import (
     FORMAT,
     MANIFEST,
+    SIGNATURE,
     Archive,
     ArchiveWriter,
     BadArchive,
     Manifest,
 )
+
+pytestmark = pytest.mark.database
 
 _VALUES = st.recursive(
     st.none()
@@ -38,11 +42,13 @@ def _write(path: Path, rows: list[list[Any]]) -> Path:
 
 
 def _with_manifest(path: Path, **changes: object) -> Path:
-    """The same file with another manifest."""
+    """The same file with another manifest, as from someone without our key."""
     changed = path.with_name("changed")
     with ZipFile(path) as old, ZipFile(changed, "w") as new:
         for name in old.namelist():
             body = old.read(name)
+            if name == SIGNATURE:
+                continue
             if name == MANIFEST:
                 body = json.dumps(json.loads(body) | changes).encode()
             new.writestr(name, body)
@@ -102,6 +108,32 @@ def test_rows_that_do_not_match_the_manifest_are_found(tmp_path: Path) -> None:
     changed = _with_manifest(path, tables=[missing])
     with Archive(changed) as archive, pytest.raises(BadArchive, match=r"damaged: lab\.other"):
         archive.check()
+
+
+def test_a_row_changed_together_with_its_checksum_is_found(
+    tmp_path: Path, settings: Settings
+) -> None:
+    path = _write(tmp_path / "file", [[1, "one"]])
+    forged = _write(tmp_path / "forged", [[1, "two"]])
+    mixed = tmp_path / "mixed"
+    with ZipFile(path) as old, ZipFile(forged) as new, ZipFile(mixed, "w") as file:
+        for name in old.namelist():
+            file.writestr(name, (old if name == SIGNATURE else new).read(name))
+
+    with Archive(path) as archive:
+        assert archive.is_signed
+    with pytest.raises(BadArchive, match="changed after it was made"):
+        Archive(mixed)
+    settings.SECRET_KEY = "another"  # noqa: S105  # as in a new instance
+    with Archive(path) as archive:
+        archive.check()
+        assert not archive.is_signed
+
+
+def test_a_backup_of_an_earlier_version_has_no_signature(tmp_path: Path) -> None:
+    with Archive(_with_manifest(_write(tmp_path / "file", [[1, "one"]]))) as archive:
+        archive.check()
+        assert not archive.is_signed
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -58,7 +58,10 @@ from memorymark_site.operations.archive import Archive, BadArchive
 from memorymark_site.operations.backup import LEFT_OUT, back_up, columns_of, name_of
 from memorymark_site.settings import INSTALLED_APPS
 
-pytestmark = pytest.mark.django_db(transaction=True, available_apps=INSTALLED_APPS)
+pytestmark = [
+    pytest.mark.database,
+    pytest.mark.django_db(transaction=True, available_apps=INSTALLED_APPS),
+]
 
 Rows = dict[str, list[tuple[Any, ...]]]
 

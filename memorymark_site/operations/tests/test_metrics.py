@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import io
+import json
 import os
+import re
 import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import django
 import pytest
+import yaml
+from django.conf import settings
+from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
@@ -15,10 +23,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from analyses.jobs import lab_metrics
-from analyses.models import Analysis, Delivery, Node, Status
+from analyses.models import Analysis, Delivery, Node, Push, Status
 from analyses.tests.factories import make_analysis, make_notification, make_user
 from memorymark_site.operations import prometheus
 from memorymark_site.operations.prometheus import FOLDER
+from memorymark_site.operations.site_metrics import note_backup
+
+pytestmark = pytest.mark.database
 
 TOKEN = "s3cret-of-the-scraper"  # noqa: S105  # of these tests
 Samples = dict[tuple[str, str], float]
@@ -67,6 +78,8 @@ def test_metrics_describe_the_lab(scrape: Client) -> None:
         )
     old = make_analysis(ada, Status.FAILED, finished_at=now - timedelta(hours=2))
     stored = make_analysis(ada, Status.SUCCEEDED, started_at=None)
+    pushed = make_analysis(ada, Status.SUCCEEDED, started_at=now - timedelta(hours=16))
+    Push.objects.create(analysis=pushed, document_id=uuid4(), host="laptop", ran="2026-11-24")
     make_analysis(ada, Status.RUNNING, device="GPU-1", heartbeat_at=now)
     nodes: dict[str, dict[str, Any]] = {
         "a": {"gpu_uuid": "GPU-1"},
@@ -87,7 +100,7 @@ def test_metrics_describe_the_lab(scrape: Client) -> None:
     expected = {
         ("memorymark_analyses", "queued"): 1,
         ("memorymark_analyses", "running"): 1,
-        ("memorymark_analyses", "succeeded"): 3,
+        ("memorymark_analyses", "succeeded"): 4,
         ("memorymark_analyses", "lost"): 0,
         ("memorymark_last_hour_ended", "succeeded"): 3,
         ("memorymark_last_hour_worked_on", ""): 2,
@@ -123,7 +136,7 @@ def test_the_number_of_queries_does_not_grow_with_the_lab(
         make_analysis(owner)
         name, uuid = f"node-{number}", f"GPU-{number}"
         Node.objects.create(name=name, heartbeat_at=timezone.now(), gpu_uuid=uuid)
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         assert scrape.get("/metrics").status_code == 200
 
 
@@ -155,6 +168,78 @@ def test_requests_are_counted_by_class(scrape: Client) -> None:
     assert second[f"{name}_count", "2xx"] - first.get((f"{name}_count", "2xx"), 0) == 2
     assert second[f"{name}_sum", "2xx"] > first.get((f"{name}_sum", "2xx"), 0)
     assert sum(value for (key, _), value in second.items() if key == f"{name}_count") >= 3
+
+
+MONITORING = Path(settings.BASE_DIR) / "docs" / "monitoring"
+
+
+def _alerts() -> list[str]:
+    (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert rule["annotations"].keys() == {"summary", "description"}
+    return [rule["expr"] for rule in group["rules"]]
+
+
+def _panels() -> list[str]:
+    panels = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+@pytest.mark.parametrize("expressions", [_alerts(), _panels()], ids=["alerts", "dashboard"])
+def test_alerts_and_dashboard_use_metrics_and_labels_that_the_site_serves(
+    scrape: Client, settings: Settings, tmp_path: Path, expressions: list[str]
+) -> None:
+    settings.DATA_DIR = tmp_path
+    note_backup()
+    failed = make_analysis(make_user("ada"), Status.FAILED, failure_code="crashed")
+    Analysis.objects.filter(pk=failed.pk).update(finished_at=timezone.now())
+    make_analysis(failed.owner)
+    Client().post("/accounts/login/", {"login": "ada", "password": "wrong"})
+    served: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(scrape.get("/metrics").content.decode()):
+        for sample in family.samples:
+            served.setdefault(sample.name, set()).update(sample.labels)
+
+    assert expressions
+    for expression in expressions:
+        names = re.findall(r"\bmemorymark_\w+", expression)
+        assert names or expression.startswith("up{job="), expression
+        assert set(names) <= served.keys(), expression
+        for name, labels in re.findall(r"(memorymark_\w+)\{([^}]*)\}", expression):
+            assert set(re.findall(r"(\w+)(?:=~|=)", labels)) <= served[name], expression
+        for grouped in re.findall(r"by \(([^)]*)\)", expression):
+            assert set(grouped.split(", ")) <= set().union(*(served[name] for name in names))
+
+
+def test_the_machine_and_the_last_backup_are_reported(
+    transactional_db: None, scrape: Client, settings: Settings, tmp_path: Path
+) -> None:
+    settings.DATA_DIR = tmp_path
+    before = _samples(scrape.get("/metrics").content.decode())
+    assert ("memorymark_backup_last_success_timestamp_seconds", "") not in before
+    assert 0 < before["memorymark_data_free_bytes", ""] <= before["memorymark_data_total_bytes", ""]
+    assert before["memorymark_site_processes", ""] == 1
+    assert before["memorymark_site_memory_bytes", ""] > 10_000_000
+    assert before["memorymark_build_info", django.__version__] == 1
+
+    call_command("backup", str(tmp_path / "lab.zip"), stdout=io.StringIO())
+    with pytest.raises(CommandError):  # the file exists, so this is no good backup
+        call_command("backup", str(tmp_path / "lab.zip"), stdout=io.StringIO())
+    after = _samples(scrape.get("/metrics").content.decode())
+    last = after["memorymark_backup_last_success_timestamp_seconds", ""]
+    assert 0 <= timezone.now().timestamp() - last < 600
+
+
+def test_failed_sign_ins_are_counted(scrape: Client) -> None:
+    make_user("ada")
+    name = "memorymark_sign_in_failures_total"
+    before = _samples(scrape.get("/metrics").content.decode())
+    browser = Client()
+    for password in [*["wrong"] * 12, "correct horse battery"]:
+        browser.post("/accounts/login/", {"login": "ada", "password": password})
+    after = _samples(scrape.get("/metrics").content.decode())
+    for reason, count in (("wrong_password", 10), ("too_many", 3)):
+        assert after[name, reason] - before.get((name, reason), 0) == count
 
 
 @pytest.mark.slow

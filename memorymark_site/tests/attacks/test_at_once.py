@@ -22,6 +22,7 @@ from memorymark_site.accounts.tests.test_second_factor import code_of
 from memorymark_site.tests.attacks.serving import PASSWORD, credentials
 
 pytestmark = [
+    pytest.mark.database,
     pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time"),
 ]
@@ -51,7 +52,7 @@ def _at_once(*doing: Callable[[], bool]) -> int:
 
 
 def test_guesses_cannot_exceed_the_limit() -> None:
-    limit = throttle.of_account("ada")
+    limit, _ = throttle.of_account("ada", "192.0.2.1")
     for _ in range(limit.most - 1):
         assert not throttle.take([limit])
     assert _at_once(*[lambda: not throttle.take([limit])] * MANY) <= 1

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import ClassVar
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.hashers import MD5PasswordHasher
@@ -23,11 +24,20 @@ from pytest_django import Settings
 from analyses.models import Status
 from analyses.pages import sharing
 from analyses.tests.factories import make_analysis, make_user
-from memorymark_site.accounts import invitations, members
+from memorymark_site.accounts import devices, invitations, members
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.accounts.roles import Role
 from memorymark_site.accounts.tests.mailing import wait_for_mail
-from memorymark_site.tests.attacks.serving import NAME, NAME_FIELD, Site, credentials
+from memorymark_site.tests.attacks.serving import (
+    NAME,
+    NAME_FIELD,
+    PASSWORD,
+    Answer,
+    Site,
+    credentials,
+)
+
+pytestmark = pytest.mark.database
 
 LOGIN = "/accounts/login/"
 RIGHT = "correct horse battery"
@@ -137,6 +147,34 @@ def test_many_passwords_at_once(db: None, site: Site) -> None:
         }
         statuses.append(site.ask("POST", LOGIN, body, head | claimed).status)
     assert statuses == [200] * 30 + [429] * 3
+
+
+@pytest.mark.slow
+def test_guessing_from_a_members_own_network_does_not_keep_the_member_out(
+    db: None, site: Site
+) -> None:
+    """On a real server, whose cookie of a browser that has signed in before is marked secure."""
+    head = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Referer": f"https://{NAME}/",
+        "X-Forwarded-For": "203.0.113.88",
+    }
+
+    def sign_in(password: str, device: str = "") -> Answer:
+        body = urlencode({"csrfmiddlewaretoken": CSRF} | credentials("olga", password))
+        cookies = {"Cookie": f"csrftoken={CSRF}; {device}"}
+        return site.ask("POST", LOGIN, body.encode(), head | cookies)
+
+    first = sign_in(PASSWORD)
+    (cookie,) = [
+        line
+        for line in first.headers.get_all("Set-Cookie", [])
+        if line.startswith(f"{devices.COOKIE}=")
+    ]
+    assert {"Secure", "HttpOnly"} <= set(cookie.split("; "))
+    assert [sign_in("guess").status for _ in range(11)] == [200] * 10 + [429]
+    assert sign_in(PASSWORD).status == 429
+    assert sign_in(PASSWORD, cookie.partition(";")[0]).status == 302
 
 
 @pytest.fixture

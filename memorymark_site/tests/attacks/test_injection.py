@@ -29,6 +29,8 @@ from memorymark_site.operations.log import JsonFormatter, LineFormatter
 from memorymark_site.tests.attacks.serving import Site
 from memorymark_site.tests.test_who_may_what import PAGES, Lab, To
 
+pytestmark = pytest.mark.database
+
 FORGED = "2026-11-20 12:00:00,000 ERROR memorymark: all of it is gone"
 
 

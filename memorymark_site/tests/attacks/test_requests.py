@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from time import sleep
 
 import pytest
 
 from memorymark_site.tests.attacks.serving import LARGE, NAME, NAME_FIELD, Site
+
+pytestmark = pytest.mark.database
 
 HEAD = f"Host: {NAME}\r\nConnection: close\r\n".encode()
 CSRF = "c" * 32
@@ -146,3 +150,16 @@ def test_an_endless_chunked_body(site: Site) -> None:
     chunked = b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
     answer = site.raw(b"POST /api/v1/analyses/ HTTP/1.1\r\n" + head + chunked, *[chunk] * 8)
     assert answer.status in (0, 400, 413)
+
+
+@pytest.mark.slow
+def test_a_connection_that_was_idle_for_a_while_takes_another_request(site: Site) -> None:
+    """As a proxy's does; gunicorn by itself closes it after two seconds."""
+    connection = HTTPConnection("127.0.0.1", site.port, timeout=120)
+    for _ in range(2):
+        connection.request("GET", "/live", headers={"Host": NAME})
+        kept = connection.sock
+        assert connection.getresponse().read() == b'{"status": "ok"}'
+        assert connection.sock is kept
+        sleep(4)
+    connection.close()

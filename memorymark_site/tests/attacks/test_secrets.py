@@ -73,7 +73,7 @@ def test_the_output_of_a_command_with_database_and_mail_server_down(tmp_path: Pa
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     secrets = SECRETS | {"DATABASE_URL": "postgres://lab:secret-of-the-database@127.0.0.1:1/lab"}
     done = subprocess.run(
-        [sys.executable, "manage.py", "migrate"],
+        [sys.executable, "manage.py", "migrate", "--traceback"],
         cwd=ROOT,
         env=kept | secrets | {"MEMORYMARK_DATA_DIR": str(tmp_path), "LOG_LEVEL": "DEBUG"},
         capture_output=True,

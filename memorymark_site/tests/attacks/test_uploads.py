@@ -16,7 +16,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from analyses.models import Analysis, Query, Training
-from analyses.pages.new.form import default_values
+from analyses.pages.new.values import default_values
 from analyses.pages.new.widgets import OTHER_MODEL
 from analyses.tests.factories import make_user
 from engine.models.config import LARGEST_CONFIG_BYTES

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from memorymark_site.operations.archive import BadArchive
 from memorymark_site.operations.backup import CannotBackUp, back_up
+from memorymark_site.operations.site_metrics import note_backup
 
 
 class Command(BaseCommand):
@@ -26,6 +27,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"the backup cannot be written: {error}") from error
+        note_backup()
         self.stdout.write(
             f"{file}: {manifest.rows:,} rows, {manifest.rows_of('analyses.analysis'):,} analyses "
             f"of {manifest.rows_of('auth.user'):,} members, {file.stat().st_size / 2**20:.1f} MiB, "

@@ -5,9 +5,14 @@ from time import monotonic
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from memorymark_site.environment import START_SITE
 from memorymark_site.operations.archive import Archive, BadArchive, Manifest
 from memorymark_site.operations.restore import CannotRestore, Restored, restore
 
+_NOT_SIGNED = (
+    "It is not signed with this SECRET_KEY, so only damage to it would have been noticed. Restore "
+    "it if you know where it comes from."
+)
 REPLACE = "replace"
 """The word that confirms replacing a lab's rows."""
 
@@ -33,6 +38,8 @@ class Command(BaseCommand):
             with Archive(file) as archive:
                 archive.check()
                 self._describe(archive.manifest)
+                if not archive.is_signed:
+                    self.stdout.write(_NOT_SIGNED)
                 if check:
                     self.stdout.write("The file is whole; nothing was restored.")
                     return
@@ -42,7 +49,7 @@ class Command(BaseCommand):
         except (BadArchive, CannotRestore) as error:
             raise CommandError(f"{error}. Nothing was restored") from error
         self._report(done)
-        self.stdout.write(f"Restored in {monotonic() - begun:.1f} s. Start it with: make run")
+        self.stdout.write(f"Restored in {monotonic() - begun:.1f} s. Start it with: {START_SITE}")
 
     def _describe(self, manifest: Manifest) -> None:
         self.stdout.write(
@@ -52,7 +59,7 @@ class Command(BaseCommand):
         )
 
     def _ask(self) -> None:
-        self.stdout.write("All rows of the lab in this database, if any, will be deleted.")
+        self.stdout.write("Every row in this database, if any, will be deleted.")
         if input(f"Type {REPLACE!r} to continue: ").strip() != REPLACE:
             raise CommandError("nothing was changed")
 

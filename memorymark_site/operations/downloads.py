@@ -1,0 +1,88 @@
+"""Long downloads, of which only so many run at once: the rest of the site has to go on.
+
+Each holds a thread of the site for as long as its reader takes. A running one holds the lock of a
+file, which all processes of this machine see, and which the system releases however the process
+ends; a row in the database or a cache would outlive it. If several machines serve the site, each
+counts for itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 10
+
+
+def download(pieces: Iterable[str], *, kind: str, name: str) -> HttpResponseBase:
+    """Stream a file, or refuse with 503 if too many downloads are running.
+
+    Args:
+        pieces: Its text.
+        kind: Its content type.
+        name: What browsers save it as.
+    """
+    try:
+        place = _free_place()
+    except OSError:  # a full disk should not end downloads
+        logger.exception("downloads cannot be counted")
+        place = None
+    else:
+        if place is None and settings.DOWNLOADS_AT_ONCE:
+            return _refusal()
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingHttpResponse(_Held(pieces, place), content_type=kind, headers=headers)
+
+
+class _Held:
+    """The pieces of a download, which gives its place back at the end, or when it is closed."""
+
+    def __init__(self, pieces: Iterable[str], place: IO[bytes] | None) -> None:
+        self._pieces, self._place = iter(pieces), place
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        try:
+            return next(self._pieces)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Called by Django once the response is sent or given up."""
+        if self._place is not None:
+            self._place.close()  # with the lock
+
+
+def _free_place() -> IO[bytes] | None:
+    """A locked file; ``None`` if all are locked."""
+    folder = Path(settings.DATA_DIR) / "downloads"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for number in range(settings.DOWNLOADS_AT_ONCE):
+        place = (folder / str(number)).open("wb")
+        with suppress(BlockingIOError):
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return place
+        place.close()
+    return None
+
+
+def _refusal() -> HttpResponse:
+    most = settings.DOWNLOADS_AT_ONCE
+    return HttpResponse(
+        f"As many downloads are running as may at once ({most}). Try again in {RETRY_SECONDS} s.\n",
+        status=503,
+        content_type="text/plain; charset=utf-8",
+        headers={"Retry-After": str(RETRY_SECONDS)},
+    )
