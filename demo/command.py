@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 
-from demo.filling import EngineGone, fill
+from demo.filling import EngineGone, ask_for_plans, fill
 from demo.plan import year_until
 
 LOGIN = "demo"
@@ -38,6 +38,7 @@ def main() -> None:
     _print("Filling the demo with a year of predictions. You can stop and resume it.")
     try:
         fill(year_until(last_day), report)
+        ask_for_plans()
     except EngineGone as error:
         sys.exit(str(error))
     except KeyboardInterrupt:

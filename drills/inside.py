@@ -16,7 +16,6 @@ from analyses.models import (
     FINAL_STATUSES,
     Analysis,
     Job,
-    Node,
     Query,
     QueryKind,
     QueryStatus,
@@ -29,15 +28,21 @@ LARGEST = 2_000_000
 """Each analysis has a different batch size, so that no stored result is reused."""
 
 
-def submit(count: int = 1, gpu: str = "a10") -> list[int]:
-    """Submit ``count`` analyses; returns their ids."""
-    owner, _ = User.objects.get_or_create(username="ada")
+def submit(count: int = 1, gpu: str = "a10", member: str = "ada") -> list[int]:
+    """Submit ``count`` analyses of a member; returns their ids."""
+    owner, _ = User.objects.get_or_create(username=member)
     done = Analysis.objects.count()
     fields = {"model": "bert", "gpu": gpu}
     return [
         services.submit(owner, {**fields, "current_batch_size": 1 + (done + number) % LARGEST}).pk
         for number in range(count)
     ]
+
+
+def members_in_turn() -> list[str]:
+    """Whose analyses were started, in that order."""
+    started = Analysis.objects.exclude(started_at=None).order_by("started_at")
+    return list(started.values_list("owner__username", flat=True))
 
 
 def submit_query(batch_size: int) -> int:
@@ -129,18 +134,18 @@ def facts(pk: int) -> dict[str, Any]:
 
 
 def nodes_online() -> list[str]:
-    """The names of the nodes with a current heartbeat."""
+    """The names of the nodes with a current heartbeat and the lab's key."""
     return [node.name for node in lab_state.nodes_online()]
+
+
+def are_alive(count: int) -> bool:
+    """Whether at least ``count`` nodes have a current heartbeat, whatever their key."""
+    return lab_state.nodes_alive().count() >= count
 
 
 def are_online(count: int) -> bool:
     """Whether at least ``count`` nodes are online."""
     return len(nodes_online()) >= count
-
-
-def problem_of(name: str) -> str:
-    """The problem that a node reports; empty before its first heartbeat."""
-    return Node.objects.values_list("problem", flat=True).filter(name=name).first() or ""
 
 
 def at_work_on(name: str) -> bool:

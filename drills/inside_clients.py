@@ -22,6 +22,11 @@ def make_tokens(members: int, tokens_each: int) -> list[str]:
     ]
 
 
+def make_member(name: str, password: str) -> None:
+    """A member who signs in with a password."""
+    User.objects.create_user(name, password=password)
+
+
 def stored_ids() -> dict[str, list[str]]:
     """The ids of all stored documents, by kind; duplicates are listed twice."""
     tables: dict[str, Any] = {"analysis": Push, "training": Training}

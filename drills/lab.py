@@ -32,6 +32,7 @@ _SETTINGS = """
 from memorymark_site.settings import *
 ENGINE_COMMAND = {engine!r}
 ENGINE_DEADLINE_SECONDS = 300
+QUEUED_PER_MEMBER = 0
 HEARTBEAT_SECONDS = {heartbeat!r}
 STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"
 """
@@ -64,7 +65,7 @@ class Lab:
             "DATABASE_URL": database_url,
         }
         self.nodes: list[Node] = []
-        self._site: subprocess.Popen[bytes] | None = None
+        self.sites: list[subprocess.Popen[bytes]] = []
         self._process: subprocess.Popen[str] | None = None
         self._call_lock = Lock()
         if migrated:
@@ -123,20 +124,26 @@ class Lab:
         self.nodes.append(Node(name, own, self.folder / f"{name}.log"))
         return self.nodes[-1]
 
-    def start_site(self) -> str:
-        """Start the site as ``make run`` does; returns its address once it responds."""
+    def start_site(self, **environment: str) -> str:
+        """Start the site as ``make run`` does; returns its address once it responds.
+
+        Args:
+            environment: More environment variables.
+        """
         port = str(free_port())
-        words = ["-m", "gunicorn", "--config", "memorymark_site/gunicorn_conf.py"]
-        with (self.folder / "site.log").open("wb") as log:
-            self._site = subprocess.Popen(
-                [sys.executable, *words, "memorymark_site.wsgi"],
+        output = self.folder / f"site-{port}.log"
+        own = self._environment | {"HOST": "127.0.0.1", "PORT": port} | environment
+        with output.open("wb") as log:
+            site = subprocess.Popen(
+                [sys.executable, "-m", "memorymark_site", "serve"],
                 cwd=ROOT,
-                env=self._environment | {"HOST": "127.0.0.1", "PORT": port},
+                env=own,
                 stdout=log,
                 stderr=log,
             )
+        self.sites.append(site)
         if not until(lambda: _answers(int(port)), START_SECONDS):
-            raise RuntimeError((self.folder / "site.log").read_text())
+            raise RuntimeError(output.read_text())
         return f"http://127.0.0.1:{port}"
 
     def manage(self, *arguments: str) -> str:
@@ -192,9 +199,9 @@ class Lab:
                 process.kill()
         for node in self.nodes:
             node.process.wait()
-        if self._site is not None:
-            self._site.terminate()
-            self._site.wait()
+        for site in self.sites:
+            site.terminate()
+            site.wait()
         if self._process is not None:
             self._process.communicate()  # it ends when its input does
             self._process = None

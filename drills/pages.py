@@ -54,10 +54,12 @@ PAGES = {
     "savings by GPU": ("analyses:savings", "by=gpu"),
     "savings by month": ("analyses:savings", "by=month"),
     "savings, potential ones": ("analyses:savings", "kind=potential&by=model"),
+    "savings, report of the month": ("analyses:savings-report", ""),
     "savings, CSV, first lines": ("analyses:savings-analyses-csv", ""),
     "API list": ("api:analysis-list", ""),
     "API list, last page": ("api:analysis-list", "page={last_of_api}"),
     "API analysis": ("api:analysis-detail", ""),
+    "API savings": ("api:savings", ""),
 }
 """The pages requested: view name and query string, as :mod:`drills.browsing` takes them."""
 

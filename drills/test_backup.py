@@ -29,11 +29,8 @@ def _empty_lab(folder: Path, database_url: str = "", *, migrated: bool = True) -
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "database_url",
-    ["postgres", pytest.param("sqlite", marks=pytest.mark.full)],
-    indirect=True,
-)
+@pytest.mark.full
+@pytest.mark.parametrize("database_url", ["postgres", "sqlite"], indirect=True)
 def test_a_backup_under_load_restores_into_sqlite(
     start_lab: StartLab, database_url: str, tmp_path: Path
 ) -> None:

@@ -38,6 +38,16 @@ def test_the_cluster_runs_an_analysis_and_stops(start_lab: StartLab) -> None:
     assert "again" not in node.said()
 
 
+def test_a_members_many_analyses_do_not_hold_up_anothers(start_lab: StartLab) -> None:
+    lab = start_lab(seconds=0.2)
+    lab.call("submit", 4)
+    lab.call("submit", 2, "a10", "lin")
+    lab.start_node("node-1")
+
+    assert lab.wait_for("all_final")
+    assert lab.call("members_in_turn") == ["ada", "lin", "ada", "lin", "ada", "ada"]
+
+
 def test_a_busy_cluster_requeues_its_analysis_when_stopped(start_lab: StartLab) -> None:
     lab, node = _start(start_lab, trials=20)
     lab.hold(after=5)
@@ -58,7 +68,9 @@ def test_a_busy_cluster_requeues_its_analysis_when_stopped(start_lab: StartLab) 
     assert facts["trials"] == list(range(1, 21))  # none twice, although it was started twice
 
 
-@pytest.mark.parametrize("role", ["guard", "staff", "pool"])
+@pytest.mark.parametrize(
+    "role", ["pool", *(pytest.param(role, marks=pytest.mark.full) for role in ("guard", "staff"))]
+)
 def test_the_cluster_recovers_when_idle_processes_are_killed(
     start_lab: StartLab, role: str
 ) -> None:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from drills.conftest import DATABASES, StartLab, checkerboard
+from drills.conftest import DATABASES, StartLab, each_value, on_one_database
 from drills.lab import Lab, until
 from drills.node import STOP_SECONDS, Node, alive
 
@@ -38,7 +38,7 @@ def _strike(lab: Lab, node: Node, role: str, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize(
     ("database_url", "role", "number"),
-    checkerboard(DATABASES, ["staff", "guard", "pool", "node"], SIGNALS),
+    each_value(DATABASES, ["staff", "guard", "pool", "node"], SIGNALS),
     indirect=["database_url"],
 )
 def test_an_analysis_finishes_whichever_process_dies(
@@ -62,12 +62,19 @@ def test_an_analysis_finishes_whichever_process_dies(
     assert facts["losses"] <= 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_an_analysis_fails_with_a_reason_when_its_engine_is_killed(
-    start_lab: StartLab, number: signal.Signals
-) -> None:
+def test_an_analysis_whose_engine_is_killed_goes_on_with_another(start_lab: StartLab) -> None:
     lab, node, pk = _busy(start_lab, "")
-    _strike(lab, node, "engine", number)
+    _strike(lab, node, "engine", signal.SIGKILL)
+    assert lab.wait_for("is_attempt", pk, 2)
+    lab.release()
+
+    assert lab.wait_for("is_final", pk) == "succeeded"
+    assert lab.call("facts", pk)["trials"] == WHOLE
+
+
+def test_an_analysis_fails_with_a_reason_when_its_engine_is_ended(start_lab: StartLab) -> None:
+    lab, node, pk = _busy(start_lab, "")
+    _strike(lab, node, "engine", signal.SIGTERM)
 
     assert lab.wait_for("is_final", pk) == "failed"
     facts = lab.call("facts", pk)
@@ -83,7 +90,7 @@ def test_an_analysis_with_a_frozen_engine_can_be_cancelled(start_lab: StartLab) 
     assert lab.wait_for("is_final", pk) == "cancelled"
 
 
-@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("running", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_running_and_queued_analyses_can_be_cancelled(start_lab: StartLab, running: bool) -> None:
     """``python -m drills.speed`` measures how long it takes."""
     lab, _, pk = _busy(start_lab, "")
@@ -97,6 +104,7 @@ def test_running_and_queued_analyses_can_be_cancelled(start_lab: StartLab, runni
     assert lab.wait_for("is_final", after) == "succeeded"
 
 
+@on_one_database
 def test_an_analysis_survives_the_death_of_the_whole_cluster(
     start_lab: StartLab, database_url: str
 ) -> None:

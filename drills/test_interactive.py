@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from drills.conftest import DATABASES, StartLab, checkerboard
+from drills.conftest import DATABASES, StartLab, each_value
 from drills.lab import Lab
 from drills.node import Node, alive
 
@@ -28,7 +28,7 @@ def _busy(start_lab: StartLab, url: str = "") -> tuple[Lab, Node, int]:
 
 @pytest.mark.parametrize(
     ("database_url", "role", "number"),
-    checkerboard(DATABASES, ["staff", "guard", "pool"], SIGNALS),
+    each_value(DATABASES, ["staff", "guard", "pool"], SIGNALS),
     indirect=["database_url"],
 )
 def test_a_query_is_answered_when_the_interactive_worker_is_struck(

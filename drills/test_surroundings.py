@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from time import sleep
+from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
-from drills.conftest import POSTGRES_URL, StartLab
+from drills.conftest import POSTGRES_URL, StartLab, on_one_database
 from drills.lab import Lab, clock_library
 from drills.node import STOP_SECONDS
 
@@ -59,7 +63,7 @@ def test_an_analysis_survives_cut_database_connections(
     assert lab.call("facts", pk)["attempt"] == 1  # the lease held throughout
 
 
-@pytest.mark.parametrize("seconds", [3, 12])
+@pytest.mark.parametrize("seconds", [pytest.param(3, marks=pytest.mark.full), 12])
 def test_an_analysis_survives_a_locked_database(
     start_lab: StartLab, tmp_path: Path, seconds: int
 ) -> None:
@@ -106,17 +110,39 @@ def test_an_analysis_survives_a_full_disk(start_lab: StartLab, tmp_path: Path) -
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_worker_with_the_wrong_secret_key_reports_it(start_lab: StartLab) -> None:
+def test_a_node_with_another_secret_key_is_named_and_not_counted_on(start_lab: StartLab) -> None:
     lab = start_lab(trials=TRIALS, seconds=1)
+    site = lab.start_site()
+    (token,) = lab.call("inside_clients.make_tokens", 1, 1)
     odd = lab.start_node("odd", SECRET_KEY="another key than the site has")  # noqa: S106  # of these tests
-    pk = _submit_one(lab)
+    assert lab.wait_for("are_alive", 1)
+    status, alone = _health(site, token)
+    assert (status, alone["nodes_online"]) == (503, 0)
+    assert alone["problems"][0].endswith("odd")
 
-    assert "SECRET_KEY" in lab.wait_for("problem_of", "odd")
+    lab.start_node("good")
+    pks = lab.call("submit", 3)
+    assert all(_finished_whole(lab, pk) for pk in pks)
+    status, both = _health(site, token)
+    assert (status, both["nodes_online"], both["nodes_with_wrong_key"]) == (200, 1, 1)
+    assert {node["name"]: bool(node["problem"]) for node in both["nodes"]} == {
+        "good": False,
+        "odd": True,
+    }
     assert "SECRET_KEY" in odd.said()
-    lab.start_node("even")
-    assert _finished_whole(lab, pk)
 
 
+def _health(site: str, token: str) -> tuple[int, dict[str, Any]]:
+    address = urlsplit(site)
+    connection = HTTPConnection(f"{address.hostname}", address.port, timeout=60)
+    connection.request("GET", "/health", headers={"Authorization": f"Token {token}"})
+    answer = connection.getresponse()
+    body = json.loads(answer.read())
+    connection.close()
+    return answer.status, body
+
+
+@on_one_database
 def test_a_task_delivered_twice_runs_once(start_lab: StartLab, database_url: str) -> None:
     lab = start_lab(database_url=database_url, trials=TRIALS, seconds=2)
     pk = _busy(lab)

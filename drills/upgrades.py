@@ -95,6 +95,7 @@ def _analysis() -> dict[str, Any]:
         "status": "succeeded",
         "source": "predicted",
         "finished_at": timezone.now(),
+        "current_batch_size": result.current_batch_size,
         "recommended_batch_size": result.recommended_batch_size,
         "speedup": result.speedup,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,13 +11,18 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page, Req
 
 Theme = Literal["dark", "light"]
 
-DESKTOP, PHONE = (1280, 900), (375, 812)
+DESKTOP, TABLET, PHONE = (1440, 900), (820, 1180), (360, 740)
 """Width and height of the window in pixels."""
 
-SCREENS = {"desktop": DESKTOP, "phone": PHONE}
+SCREENS = {"desktop": DESKTOP, "tablet": TABLET, "phone": PHONE}
 
-LOOKS: list[tuple[str, Theme]] = [("desktop", "dark"), ("phone", "light")]
-"""Each size and each theme once: sizes decide the layout, themes the contrast."""
+_EVERY: list[tuple[str, Theme]] = [(screen, t) for screen in SCREENS for t in ("dark", "light")]
+_FEW: list[tuple[str, Theme]] = [("desktop", "dark"), ("phone", "light")]
+LOOKS = _EVERY if os.environ.get("MEMORYMARK_EVERY_LOOK") else _FEW
+"""Sizes, which decide the layout, and themes, which decide the contrast: by default each once."""
+
+WIDTHS = sorted({*LOOKS, ("tablet", "light")})
+"""What a page is looked at in for its width, which takes less than axe's second."""
 
 NO_CHROMIUM = (
     "no Chromium is installed; make e2e installs it as root on Debian and Ubuntu, elsewhere: "

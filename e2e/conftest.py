@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from e2e.running import Site
 ADMIN, ADMIN_PASSWORD = "grace", "a compiler of 1952"
 
 Open = Callable[..., Page]
+
+PHONE: dict[str, Any] = {"screen": "phone", "theme": "light"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,13 @@ def browser_type_launch_args() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
-    """A new lab, set up by its first admin."""
-    site = Site(tmp_path_factory.mktemp("site"), settings={"PREDICT_DEADLINE_SECONDS": "300"})
+    """The lab that most tests share."""
+    yield from new_site(tmp_path_factory.mktemp("site"), browser)
+
+
+def new_site(folder: Path, browser: Browser) -> Iterator[Site]:
+    """A new lab, set up by its first admin, and ended when the caller is done with it."""
+    site = Site(folder, settings={"PREDICT_DEADLINE_SECONDS": "300"})
     try:
         page = browser.new_page(base_url=site.url)
         doing.set_up(page, site.setup_link, ADMIN, ADMIN_PASSWORD)

@@ -31,11 +31,15 @@ def sign_in(page: Page, name: str, password: str) -> None:
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in", exact=True).click()
-    expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
+    sign_out_button = page.get_by_role("button", name="Sign out", exact=True, include_hidden=True)
+    expect(sign_out_button).to_be_attached()  # on a phone it is in the menu
 
 
 def sign_out(page: Page) -> None:
     """Sign out, back to the sign-in page."""
+    menu = page.get_by_role("button", name="Menu", exact=True)
+    if menu.is_visible():
+        menu.click()
     page.get_by_role("button", name="Sign out", exact=True).click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 

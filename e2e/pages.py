@@ -33,7 +33,6 @@ def _fixed() -> dict[str, str]:
         "history-filtered": "/history/?model=bert&status=succeeded&sort=-speedup",
         "history-empty": "/history/?q=no-such-thing",
         "new": "/new/",
-        "compare-choose": "/compare/",
         "savings": "/savings/",
         "savings-by-month": "/savings/?by=month&kind=realised",
         "gpus": "/gpus/",

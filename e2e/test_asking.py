@@ -47,6 +47,51 @@ def test_no_batch_yet_gets_one_to_start_with(site: Site, member: Account, open_p
     expect(page.get_by_label("Current batch size")).to_be_visible()
 
 
+def test_texts_are_asked_for_by_clicks(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    page.get_by_label("Generating text?").check()
+    doing.fill(page, "model", "gpt2")
+    page.get_by_label("Texts at once").fill("4")
+    page.get_by_label("Prompt length").fill("256")
+    expect(page.get_by_label("Optimizer", exact=True)).to_be_hidden()
+    expect(page.get_by_text("Multi-GPU", exact=True)).to_be_hidden()
+    look(page, "generating")
+    page.get_by_role("button", name="Find the limits").click()
+    assert doing.wait_for_verdict(page).startswith("Generate up to ")
+    expect(page.get_by_role("heading", name="Memory by texts at once")).to_be_visible()
+    slider = page.get_by_role("slider", name="Length in tokens")
+    slider.fill("0")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("^Length [0-9,]+: fits"))
+    look(page, "generated")
+
+    page.get_by_role("link", name="Duplicate").first.click()
+    expect(page.get_by_label("Generating text?")).to_be_checked()
+    expect(page.get_by_label("Texts at once")).to_have_value("4")
+    page.get_by_label("Longest sequence?").check()
+    expect(page.get_by_label("Texts at once")).to_be_hidden()
+    expect(page.get_by_label("Sequence length")).to_be_hidden()
+    page.get_by_label("Batch to check").fill("2")
+    look(page, "longest-asked")
+    page.get_by_role("button", name="Find the longest").click()
+    assert doing.wait_for_verdict(page).startswith("Train with sequences of up to 1,024 tokens")
+    look(page, "longest")
+    page.goto("/history/")
+    expect(page.get_by_role("cell", name="2 up to 1,024 tokens")).to_be_visible()
+    look(page, "history-of-texts")
+
+
+def test_groups_fold_and_say_what_is_set(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    group = page.locator(".advanced-several")
+    expect(page.get_by_label("Parallelism", exact=True)).to_be_hidden()
+    group.locator("summary").click()
+    page.get_by_label("Parallelism", exact=True).select_option("ddp")
+    group.locator("summary").click()
+    expect(group.locator("[data-set]")).to_have_text("Parallelism: DDP: a whole copy on each GPU")
+
+
 def test_the_search_takes_words_for_the_way_of_training(
     site: Site, member: Account, open_page: Open
 ) -> None:
@@ -67,7 +112,7 @@ def test_the_search_takes_words_for_the_way_of_training(
 def test_what_does_not_combine_is_not_offered(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
     page.goto("/new/")
-    page.get_by_text("Advanced", exact=True).click()
+    page.get_by_text("Adapters and quantization", exact=True).click()
     in_4_bits = page.get_by_label("Quantization").locator("option[value=nf4]")
     whole = page.get_by_label("Modules trained whole")
     expect(in_4_bits).to_be_disabled()
@@ -124,6 +169,13 @@ def test_a_comparison_shows_all_its_analyses_and_follows_them(
         page.locator(f'[name=compared_precisions][value="{box}"]').check()
     for box in ("a10", "l4", "a100-80gb", "h100"):
         page.locator(f'[name=compared_gpus][value="{box}"]').check()
+    panel = page.locator("#preview-answer")
+    expect(panel).to_contain_text("12 analyses")
+    page.get_by_label("Batches (samples)").fill("8, 16, 32")
+    expect(panel).to_contain_text("make 36 analyses; choose at most 24")
+    page.get_by_label("Batches (samples)").fill("16")
+    expect(panel).to_contain_text("12 analyses")
+    look(page, "sweep")
     page.get_by_role("button", name="Compare", exact=True).click()
     expect(page.locator("table.compare thead th")).to_have_count(12)
     expect(page.locator(".compare-progress")).to_contain_text("of 12 done")
@@ -136,9 +188,20 @@ def test_a_comparison_shows_all_its_analyses_and_follows_them(
 
     progress = page.locator(".compare-progress")
     expect(progress).to_contain_text("12 of 12 done", timeout=doing.ANSWER_MS)
-    largest = page.locator("tr", has_text="Largest batch that fits").locator(".badge")
-    expect(largest).to_have_count(12)
+    largest = page.locator("tr", has_text="Largest batch that fits").locator(".figure")
+    expect(largest).to_have_text([re.compile("^[0-9,]+$")] * 12)
+    expect(page.locator(".compare-source")).to_contain_text("predicted")
     expect(page.locator("#picture")).to_have_attribute("src", re.compile("answers=12"))
     expect(page.get_by_role("button", name="Download PNG")).to_be_visible()
     assert page.evaluate("window.isTheSamePage")
     look(page, "comparison")
+    chart = page.locator("[data-chart=speed-figure]")
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator("svg.main-svg").first).to_be_visible()
+    chart.hover()
+    expect(chart.locator(".hoverlayer .legend .traces")).to_have_count(12)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as Markdown").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator("#compare-markdown").text_content()
+    assert "| Largest batch that fits (predicted) | " in copied

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from e2e import browsing, doing, pages
-from e2e.browsing import LOOKS, Theme, Watch
+from e2e.browsing import LOOKS, WIDTHS, Theme, Watch
 from e2e.conftest import Account, Open
 from e2e.looking import barriers, overflow
 from e2e.running import Site
@@ -19,7 +19,7 @@ from e2e.running import Site
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module", params=LOOKS, ids="-".join)
+@pytest.fixture(scope="module", params=WIDTHS, ids="-".join)
 def window(
     request: pytest.FixtureRequest, demo: Site, demo_account: Account, browser: Browser
 ) -> Iterator[tuple[Page, Watch]]:
@@ -109,6 +109,37 @@ def test_rows_can_be_reached_and_selected_with_keys(page: Page) -> None:
     page.keyboard.press("Enter")
 
     page.wait_for_url(f"**/{number}/")
+
+
+def test_ticks_are_kept_from_page_to_page(page: Page) -> None:
+    page.goto("/history/")
+    page.get_by_role("checkbox", name="Select #").first.check()
+    page.get_by_role("link", name="Next").click()
+    page.get_by_role("checkbox", name="Select #").first.check()
+    expect(page.locator("[data-selected]")).to_have_text("2 selected (1 not on this page):")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/compare/?ids=*,*")
+
+    page.goto("/history/")
+    expect(page.locator("[data-selected]")).to_have_text("2 selected (1 not on this page):")
+    page.get_by_role("button", name="Clear selection").click()
+    expect(page.locator("[data-selected]")).to_have_text("With selected:")
+
+
+def test_a_search_becomes_chips_that_can_be_removed(page: Page) -> None:
+    page.goto("/history/")
+    search = page.get_by_label("Search")
+    search.fill("model:vit this-year")
+    search.press("Enter")
+    bar = page.locator("#search-bar")
+    expect(bar.get_by_role("link", name="Remove model:vit")).to_be_visible()
+    expect(search).to_be_focused()
+    expect(search).to_have_value("")
+    search.press("Backspace")
+    page.wait_for_url("**/history/?q=model%3Avit")
+    bar.get_by_role("link", name="Remove model:vit").click()
+
+    page.wait_for_url("**/history/")
 
 
 def test_single_letter_shortcuts_can_be_turned_off(page: Page) -> None:

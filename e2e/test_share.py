@@ -4,27 +4,25 @@ import pytest
 from playwright.sync_api import expect
 
 from e2e import doing
-from e2e.browsing import Theme, Watch
-from e2e.conftest import Account, Open
+from e2e.browsing import Watch
+from e2e.conftest import PHONE, Account, Open
 from e2e.looking import barriers, overflow
 from e2e.running import Site
-from e2e.test_analyses import looks
 
 pytestmark = pytest.mark.e2e
 
 
-@looks
 def test_a_share_link_shows_the_answer_until_it_is_revoked(
-    site: Site, member: Account, open_page: Open, watch: Watch, screen: str, theme: Theme
+    site: Site, member: Account, open_page: Open, watch: Watch
 ) -> None:
-    page = open_page(site, member, screen=screen, theme=theme)
+    page = open_page(site, member, **PHONE)
     pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="8")
     verdict = doing.wait_for_verdict(page)
     page.locator("#decision").get_by_role("link", name="Share").click()
     page.get_by_role("button", name="Create link").click()
     address = page.get_by_label("Address of the link").input_value()
 
-    stranger = open_page(site, screen=screen, theme=theme)
+    stranger = open_page(site, **PHONE)
     stranger.goto(address)
     expect(stranger.locator("#decision-title")).to_have_text(verdict)
     stranger.locator("[data-chart]").first.scroll_into_view_if_needed()
