@@ -43,6 +43,7 @@ from analyses.savings.selected import Selected, selected_by
 from analyses.savings.selection import Selection, first_day, label_of, today_utc, value_of
 from analyses.stored_result import result_of
 from engine.errors import InvalidInput
+from memorymark_site.operations.downloads import rows_in_order
 
 SHOWN_ROWS = 50
 """Of members, models, GPUs or months; the CSV has them all."""
@@ -151,7 +152,7 @@ def totals_as_csv(request: MemberRequest) -> HttpResponseBase:
 def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
     """Every analysis behind the totals."""
     selected = _selected(request)
-    rows = largest_first(selected.counted).iterator(CHUNK)
+    rows = rows_in_order(largest_first(selected.counted), CHUNK)
     return analyses_csv(counted_analyses(rows, selected.selection.days))
 
 

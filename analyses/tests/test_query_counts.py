@@ -59,7 +59,7 @@ QUERIES = {
     "/savings/?by=month": 15,
     "/savings/?member=grace&kind=potential&by=month": 10,
     "/savings/totals.csv": 7,
-    "/savings/analyses.csv": 5,
+    "/savings/analyses.csv": 6,
     "/gpus/": 7,
     "/gpus/price/?gpu=a10": 3,
     "/lab/": 3,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from django.db.models import QuerySet
@@ -13,6 +13,7 @@ from analyses.models import Analysis
 from analyses.pages.history.columns import Cell, Column, Value
 from analyses.pages.history.labels import TAGGINGS
 from memorymark_site.operations import csv_text
+from memorymark_site.operations.downloads import ids_in_order
 
 CHUNK = 500
 """Analyses read at a time, so that a long export starts at once and is never whole in memory."""
@@ -50,8 +51,7 @@ def _rows(analyses: QuerySet[Analysis], cells: Sequence[Cell]) -> Iterator[list[
     """
     fields = list(dict.fromkeys(chain(*(cell.reads for cell in cells))))
     places = [(cell.value, [fields.index(name) for name in cell.reads]) for cell in cells]
-    ids = _ids(analyses)
-    while chunk := list(islice(ids, CHUNK)):
+    for chunk in ids_in_order(analyses, CHUNK):
         found = _values(chunk, fields)
         for pk in chunk:
             if pk in found:  # not deleted since
@@ -71,18 +71,6 @@ def _values(chunk: Sequence[int], fields: Sequence[str]) -> dict[int, Sequence[A
         tags.setdefault(pk, []).append(name)
     place = fields.index("tags")
     return {pk: [*row[:place], tags.get(pk, []), *row[place + 1 :]] for pk, *row in rows}
-
-
-def _ids(analyses: QuerySet[Analysis]) -> Iterator[int]:
-    """Each id once; the first chunk by itself, since PostgreSQL finds all before it sends any.
-
-    (Its cursor outlives the transaction, so none stays open for the length of a download.)
-    """
-    ids = analyses.values_list("pk", flat=True)
-    first = list(ids[:CHUNK])
-    yield from first
-    if len(first) == CHUNK:
-        yield from ids.exclude(pk__in=first).iterator(chunk_size=CHUNK)
 
 
 def _plain(value: Value) -> csv_text.Cell:

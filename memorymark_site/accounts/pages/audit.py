@@ -16,9 +16,10 @@ from django.views.decorators.vary import vary_on_headers
 from memorymark_site.accounts.models import Action, AuditEntry
 from memorymark_site.accounts.roles import Role, needs
 from memorymark_site.operations.csv_text import Cell, csv_lines
-from memorymark_site.operations.downloads import download
+from memorymark_site.operations.downloads import download, rows_in_order
 
 PAGE_SIZE = 50
+CHUNK = 500
 _COLUMNS = ("number", "at", "who", "action", "what", "before", "after")
 
 
@@ -105,7 +106,7 @@ def audit_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 def _lines(entries: QuerySet[AuditEntry]) -> Iterator[list[Cell]]:
-    for entry in entries.iterator(chunk_size=500):
+    for entry in rows_in_order(entries, CHUNK):
         yield [
             entry.pk, f"{entry.at:%Y-%m-%dT%H:%M:%SZ}", entry.actor_name, entry.action, entry.what,
             entry.before, entry.after,

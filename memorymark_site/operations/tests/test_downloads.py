@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.signals import request_finished
 from django.db import close_old_connections
+from django.db.models import QuerySet
 from django.http import HttpResponseBase
-from pytest_django import Settings
+from pytest_django import DjangoAssertNumQueries, Settings
 
-from memorymark_site.operations.downloads import download
+from memorymark_site.operations.downloads import download, ids_in_order, rows_in_order
 
 _HOLD = """
 import fcntl, sys
@@ -94,3 +96,32 @@ def test_other_processes_count_until_they_end_however_that_is(tmp_path: Path) ->
 def test_a_full_disk_does_not_end_downloads(settings: Settings) -> None:
     settings.DATA_DIR = Path("/proc/self")
     assert _read(_start()) == "a\nb\n"
+
+
+@pytest.fixture
+def five(db: None) -> QuerySet[User]:
+    """Members whose names are in the opposite order of their ids."""
+    User.objects.bulk_create(User(username=name) for name in "edcba")
+    return User.objects.order_by("username")
+
+
+@pytest.mark.database
+@pytest.mark.parametrize(("chunk", "queries"), [(2, 2), (5, 2), (6, 1)])
+def test_ids_are_read_in_one_go_after_the_first_few(
+    five: QuerySet[User],
+    chunk: int,
+    queries: int,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    with django_assert_num_queries(queries):
+        parts = list(ids_in_order(five, chunk))
+    assert all(len(part) <= chunk for part in parts)
+    assert [pk for part in parts for pk in part] == [row.pk for row in five]
+
+
+@pytest.mark.database
+def test_rows_come_in_order_but_for_those_that_are_gone_by_then(five: QuerySet[User]) -> None:
+    rows = rows_in_order(five, 2)
+    found = [next(rows).username for _ in range(3)]
+    User.objects.get(username="e").delete()
+    assert found + [row.username for row in rows] == ["a", "b", "c", "d"]
