@@ -13,9 +13,10 @@ DEMO_DATA_DIR ?= $(CURDIR)/var/demo
 # A server on which tests may create and drop databases
 TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
 
-# A database of known package vulnerabilities, and the tool that checks it
-VULNERABILITIES := https://pypi.org/pypi/pip/24.0/json
-PIP_AUDIT := pip-audit==2.10.1
+# Look for known vulnerabilities of packages, and for risky calls in the code
+AUDITORS := pip-audit==2.10.1 bandit==1.9.4
+# Writes down the hashes of packages
+UV := uv==0.13.9
 # Builds the wheel and the source distribution
 BUILD := build==1.6.1
 # Lists what is installed, with licences
@@ -44,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties compat mutants e2e e2e-all screenshots results browser lint style types layers audit format openapi dist sbom install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties compat mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -62,7 +63,8 @@ help:
 	@echo 'make screenshots  save screenshots of every page of the demo to var/screenshots'
 	@echo 'make results  reproduce the numbers in README and docs (an hour; PostgreSQL, Chromium)'
 	@echo 'make lint     check style, types and layers'
-	@echo 'make audit    check the requirements for known vulnerabilities, if online'
+	@echo 'make audit    check the requirements for known vulnerabilities, and the code for risky calls'
+	@echo 'make lock     renew requirements.lock, after a change of requirements.txt'
 	@echo 'make format   fix the style'
 	@echo 'make openapi  regenerate docs/openapi.yaml after an API change'
 	@echo 'make dist     build the wheel and source distribution of memorymark into dist'
@@ -141,14 +143,19 @@ mutants: $(STAMP)
 		var/mutants/venv/bin/pip install --quiet --disable-pip-version-check $(COSMIC_RAY); }
 	@python -m benchmarks.mutants
 
-# In its own environment, since the site does not need its packages.
-audit: $(STAMP)
-	@if python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10)' \
-		$(VULNERABILITIES) 2>/dev/null; then \
-		[ -x var/audit/bin/pip-audit ] || { python -m venv var/audit && \
-			var/audit/bin/pip install --quiet --disable-pip-version-check $(PIP_AUDIT); } && \
-		var/audit/bin/pip-audit --strict --requirement requirements.txt --no-deps --disable-pip; \
-	else echo '$(VULNERABILITIES) cannot be reached: nothing was audited.'; fi
+# In its own environment, since the site does not need its packages. Low severity is what ruff checks.
+audit:
+	@[ -x var/audit/bin/bandit ] || { $(PYTHON) -m venv var/audit && \
+		var/audit/bin/pip install --quiet --disable-pip-version-check $(AUDITORS); }
+	@var/audit/bin/bandit --quiet -ll --exclude '*/tests/*' --recursive engine analyses memorymark_site demo manage.py
+	@var/audit/bin/pip-audit --requirement requirements.txt --no-deps --disable-pip
+
+# All but torch, whose builds for CUDA and for the CPU have the same version and other hashes
+lock:
+	@[ -x var/lock/bin/uv ] || { $(PYTHON) -m venv var/lock && \
+		var/lock/bin/pip install --quiet --disable-pip-version-check $(UV); }
+	@var/lock/bin/uv pip compile --quiet --no-header --no-annotate --no-deps --universal --generate-hashes \
+		--python-version 3.11 --no-emit-package torch --output-file requirements.lock requirements.txt
 
 # In its own environment, like audit; the wheel is built from the source distribution.
 dist:
@@ -174,7 +181,7 @@ openapi: $(STAMP)
 
 install: $(STAMP)
 
-$(STAMP): requirements.txt
+$(STAMP): requirements.txt requirements.lock
 	@if [ -z '$(PYTHON)' ]; then \
 		echo 'Python 3.11 or newer is needed and was not found.' >&2; \
 		echo 'Install it (Debian/Ubuntu: apt install python3 python3-venv; macOS: brew install python),' >&2; \
@@ -185,6 +192,8 @@ $(STAMP): requirements.txt
 		echo '$(PYTHON) lacks the venv module (Debian/Ubuntu: apt install python3-venv)' >&2; exit 1; }
 	@$(VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo 'Installing the requirements into $(VENV); the first time takes a few minutes ...'
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --require-hashes -r requirements.lock
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)

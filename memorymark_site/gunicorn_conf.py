@@ -53,5 +53,5 @@ def post_worker_init(worker: Worker) -> None:
 
 def _address() -> str:
     """Where a browser on this machine finds the site."""
-    everywhere = _env.host in ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
+    everywhere = _env.host in ("0.0.0.0", "::")  # noqa: S104  # nosec  # compared with, not listened on
     return f"localhost:{_env.port}" if everywhere else bind

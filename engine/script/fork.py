@@ -73,7 +73,7 @@ class Fork(Generic[_Answer]):
             self._process = 0
             if not message:
                 raise ScriptFailed(_ended(os.waitstatus_to_exitcode(status)))
-            failed, found = pickle.loads(message)  # noqa: S301  # from our own fork
+            failed, found = pickle.loads(message)  # noqa: S301  # nosec  # from our own fork
             if failed:
                 raise found
         finally:

@@ -148,7 +148,7 @@ def _insert_all(archive: Archive, models: dict[str, Model]) -> None:
     quote = connection.ops.quote_name
     with connection.cursor() as cursor:
         for model in models.values():
-            cursor.execute(f"DELETE FROM {quote(model._meta.db_table)}")  # noqa: S608  # a table's
+            cursor.execute(f"DELETE FROM {quote(model._meta.db_table)}")  # noqa: S608  # nosec  # a table's
     for table in archive.manifest.tables:
         _insert(archive, table, models[table.name])
     with connection.cursor() as cursor:
@@ -161,7 +161,7 @@ def _insert(archive: Archive, table: Table, model: Model) -> None:
     quote, fields = connection.ops.quote_name, model._meta.concrete_fields
     columns = ", ".join(quote(field.column or "") for field in fields)
     places = ", ".join(["%s"] * len(fields))
-    statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608  # names of a model
+    statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608  # nosec  # names of a model
     rows = archive.rows(table)
     with connection.cursor() as cursor:
         while some := list(islice(rows, _ROWS_AT_ONCE)):

@@ -76,7 +76,8 @@ def test_make_run_reads_the_env_file_and_make_demo_does_not(
     (programs / "python").write_text('#!/bin/sh\necho "ours: $*"\n')
     (programs / "python").chmod(0o755)
     shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "requirements.txt").touch()
+    for requirements in ("requirements.txt", "requirements.lock"):
+        (tmp_path / requirements).touch()
     (programs.parent / "installed").touch()
     (tmp_path / ".env").touch()
 
@@ -98,3 +99,16 @@ def test_every_requirement_is_pinned_and_platform_independent() -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins)
     assert "torch==2.13.0" in pins
     assert not [pin for pin in pins if pin.lower().startswith("nvidia-c")]
+
+
+def test_the_lock_has_hashes_of_every_requirement_but_torch() -> None:
+    pins = re.findall(r"^[\w.-]+==[\w.]+$", (ROOT / "requirements.txt").read_text(), re.M)
+    locked = re.findall(
+        r"^(\S+==[\w.]+) \\\n    --hash=sha256:", (ROOT / "requirements.lock").read_text(), re.M
+    )
+
+    assert {_normal(pin) for pin in locked} == {_normal(pin) for pin in pins} - {"torch==2.13.0"}
+
+
+def _normal(pin: str) -> str:
+    return re.sub(r"[-_.]+(?=.*==)", "-", pin).lower()
