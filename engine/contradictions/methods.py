@@ -28,17 +28,28 @@ def _answer_is_too_long(workload: Workload) -> bool:
     return (workload.completion_length or 0) >= (workload.sequence_length or 0)
 
 
+_SHARDS = other_than(Parallelism.NONE, Parallelism.DDP)
+
+
 METHODS = (
     Contradiction(
         {"method": OF_ANSWERS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING, None)},
         "only for causal language modelling; choose sft",
     ),
     Contradiction(
+        {"method": one_of(Method.PPO), "parallelism": _SHARDS},
+        "PPO's four models are predicted whole; choose ddp or none",
+    ),
+    Contradiction(
         {
-            "method": OF_ANSWERS,
-            "parallelism": other_than(Parallelism.NONE, Parallelism.DDP),
+            "method": one_of(Method.DISTILLATION),
+            "parallelism": one_of(Parallelism.ZERO_3),
         },
-        "answers are not predicted on shards; choose ddp or none",
+        "TRL 1.16 reads heads here that ZeRO 3 has divided, and fails; choose zero-2 or fsdp",
+    ),
+    Contradiction(
+        {"rollout": one_of(Rollout.VLLM), "parallelism": _SHARDS},
+        "vLLM is predicted beside whole models; choose server, or ddp",
     ),
     Contradiction(
         {"method": OF_ANSWERS, "pipeline_parallel": other_than(1)},

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._redistribute import _gen_transform_infos
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.nn.parallel import DistributedDataParallel
@@ -25,6 +26,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from ..choices import ZERO, Attention, Parallelism, Quantization
 from ..errors import EngineError, InvalidInput
 from ..step.context import NOT_ON_A_CPU
+from ..step.methods import policy_of
 from ..step.pipelining import Stage, cut
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
@@ -32,6 +34,7 @@ from ..workload import Workload
 from .ddp import Buckets
 from .experts import divide_experts, expert_mesh, routing_evenly
 from .fsdp import (
+    gathered,
     gathered_format,
     mesh_of,
     only_the_first,
@@ -77,6 +80,10 @@ class Alone:
         self._host = HostTensors([], phase, waits=True)
         return GroupRecorder(training, batch_size, temporaries, lambda: None, host=self._host)
 
+    def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
+        """The context in which the policy of what :meth:`spread` returned generates."""
+        return nullcontext()
+
     def on_host(self) -> HostTensors | None:
         """What is on the host, once there is a recorder; ``None`` if nothing is."""
         return self._host
@@ -107,7 +114,7 @@ class Together(Alone):
             return model
         if self._workload.parallelism in ZERO:
             self._partitions = Partitions(
-                model,
+                policy_of(model),
                 self._workload,
                 lambda category: self.current_recorder().making(category),
                 self.on_host,
@@ -129,13 +136,20 @@ class Together(Alone):
         """A recorder that knows shards, and which tensors are for parameters or gradients."""
         host = None
         if self._workload.cpu_offload or self._workload.optimizer_offload:
-            shards = training.model.parameters() if self._workload.cpu_offload else []
+            weights = training.model.parameters() if self._workload.cpu_offload else []
+            shards = [own_part(one) for one in weights if isinstance(one, DTensor)]
             at_work = self._partitions or training
-            host = HostTensors(map(own_part, shards), lambda: at_work.phase)
+            host = HostTensors(shards, lambda: at_work.phase)
         self._recorder = GroupRecorder(
             training, batch_size, temporaries, self._before_step, host=host
         )
         return self._recorder
+
+    def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
+        """With ZeRO 3, all weights are gathered, as TRL does (``ds3_gather_for_generation``)."""
+        if self._workload.parallelism is Parallelism.ZERO_3:
+            return gathered(policy_of(model))
+        return nullcontext()
 
     def _before_step(self) -> None:
         if self._buckets is not None:

@@ -127,7 +127,12 @@ def trace_model(
             moves.insert(1, lambda: evaluate(training, evaluated))
         if completions is not None:
             prompted = completions.with_tensors(mode.given)
-            moves.insert(1, lambda: roll_out(training, prompted))
+
+            def generate() -> None:
+                with group.generating(shared):
+                    roll_out(training, prompted)
+
+            moves.insert(1, generate)
         try:
             for move in moves:
                 recorder.record_step(move)

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from ..choices import Method, Rollout
+from ..choices import ZERO, Method, Parallelism, Rollout
 from ..errors import InvalidInput
 from ..workload import Workload
 from .adapting import without_adapters
@@ -83,7 +84,12 @@ class Learner(torch.nn.Module):
     def token_scores(self, model: Any, batch: Batch) -> torch.Tensor:
         """The log-probability of each token of each answer, of shape (texts, tokens)."""
         targets = batch["input_ids"][:, -self.answer_length :]
-        return log_probabilities(*self.read(model, batch), targets.flatten()).view(targets.shape)
+
+        def scored(**texts: torch.Tensor) -> torch.Tensor:
+            return log_probabilities(*self.read(model, texts), targets.flatten())
+
+        scores: torch.Tensor = as_forward_pass(model, scored, batch)
+        return scores.view(targets.shape)
 
     def read(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """What a model's head reads for the tokens of answers, and the head's weight."""
@@ -101,6 +107,27 @@ class Learner(torch.nn.Module):
             else:
                 with self.policy.disable_adapter():
                     yield self.policy
+
+
+def as_forward_pass(model: Any, function: Callable[..., Any], batch: Batch) -> Any:
+    """What a function returns that runs as a model's forward pass, so that shards are gathered.
+
+    FSDP gathers weights in hooks of the forward pass, and a function that reads the head's weight
+    needs them. TRL does the same (``_ForwardRedirection`` in ``models/utils.py``,
+    ``add_fused_lm_head`` in ``trainer/utils.py``).
+
+    Args:
+        model: Whose forward pass it is.
+        function: Takes what the model takes.
+        batch: For the function.
+    """
+    with patch.object(model, "forward", function):
+        return model(**batch)
+
+
+def policy_of(model: torch.nn.Module) -> torch.nn.Module:
+    """What is trained: of a model that learns from answers the policy, without its reference."""
+    return model.policy if isinstance(model, Learner) else model
 
 
 def _teacher(workload: Workload) -> torch.nn.Module:
@@ -136,7 +163,11 @@ def method_caveats(workload: Workload) -> list[str]:
             "too large."
         )
     if workload.method is Method.DISTILLATION:
-        found.append("The teacher is frozen, without gradients, in the student's number format.")
+        whole = workload.parallelism not in (Parallelism.NONE, Parallelism.DDP)
+        where = ", whole on each GPU, as TRL leaves it" if whole else ""
+        found.append(
+            f"The teacher is frozen, without gradients, in the student's number format{where}."
+        )
     is_apart = workload.rollout is Rollout.SERVER or workload.method is Method.DISTILLATION
     if workload.method in (Method.GRPO, Method.DISTILLATION) and is_apart:
         found.append(
@@ -144,11 +175,12 @@ def method_caveats(workload: Workload) -> list[str]:
             "vLLM server."
         )
     if (workload.method.refers or workload.kl_reference) and not workload.precomputed_reference:
-        adapted = workload.lora_rank is not None
+        found.append(_reference_caveat(workload))
+    gathers = workload.method.generates and workload.rollout is Rollout.GENERATE
+    if gathers and workload.parallelism is Parallelism.ZERO_3:
         found.append(
-            "The reference is the model with its adapters switched off, so there is no second copy."
-            if adapted
-            else "The reference is a second, frozen copy of the model, in the same number format."
+            "All weights are gathered on each GPU while completions are generated "
+            "(ds3_gather_for_generation in TRL, on by default)."
         )
     found.append(
         f"All logits are kept at once, as in TRL's {workload.method.upper()}Trainer."
@@ -157,6 +189,24 @@ def method_caveats(workload: Workload) -> list[str]:
         "logits, such as 1.0, need much more memory."
     )
     return found
+
+
+def _reference_caveat(workload: Workload) -> str:
+    if workload.lora_rank is not None:
+        return (
+            "The reference is the model with its adapters switched off, so there is no second copy."
+        )
+    copy = "The reference is a second, frozen copy of the model, in the same number format"
+    if workload.parallelism is Parallelism.FSDP:
+        return (
+            f"{copy}, sharded too. As TRL 1.16 shards it with FSDP2, all of it is gathered on each "
+            "GPU while it reads; with FSDP1 block by block, which needs less."
+        )
+    if workload.parallelism is Parallelism.ZERO_3:
+        return f"{copy}, divided among the GPUs like the policy, as TRL does with stage 3."
+    if workload.parallelism in ZERO:
+        return f"{copy}, whole on each GPU, as TRL keeps it with stages below 3."
+    return f"{copy}."
 
 
 def _dpo(learner: Learner, batch: Batch) -> torch.Tensor:
@@ -215,13 +265,20 @@ def _grpo(learner: Learner, batch: Batch) -> torch.Tensor:
 
 def _distillation(learner: Learner, batch: Batch) -> torch.Tensor:
     """The student comes to expect the words that the teacher does (forward KL)."""
-    hidden, weight = learner.read(learner.policy, batch)
-    with learner.referring() as teacher:
-        others, other_weight = learner.read(teacher, batch)
-    if len(weight) != len(other_weight):
-        message = f"its vocabulary has {len(other_weight):,} words, not {len(weight):,}"
-        raise InvalidInput({"teacher": f"{message}; choose one of the same family"})
-    return divergences(hidden, weight, others, other_weight).mean()
+
+    def compared(**texts: torch.Tensor) -> torch.Tensor:
+        hidden, weight = learner.read(learner.policy, texts)
+        with learner.referring() as teacher:
+            others, other_weight = as_forward_pass(
+                teacher, lambda **same: learner.read(teacher, same), texts
+            )
+        if len(weight) != len(other_weight):
+            message = f"its vocabulary has {len(other_weight):,} words, not {len(weight):,}"
+            raise InvalidInput({"teacher": f"{message}; choose one of the same family"})
+        return divergences(hidden, weight, others, other_weight).mean()
+
+    loss: torch.Tensor = as_forward_pass(learner.policy, compared, batch)
+    return loss
 
 
 def _orpo(learner: Learner, batch: Batch) -> torch.Tensor:
