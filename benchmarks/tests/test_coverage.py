@@ -29,6 +29,7 @@ def todays(count: int) -> list[tuple[str, Task]]:
     return random.Random(day).sample(ADMITTED, count)  # noqa: S311  # no secret
 
 
+@pytest.mark.slow
 def test_todays_pairs_are_equal_to_real_steps(subtests: pytest.Subtests) -> None:
     from benchmarks.coverage.sweep import try_apart
 
@@ -105,6 +106,7 @@ def test_torchvision_prepares_images_only_where_a_model_takes_nothing_else() -> 
     assert tried == [plain, plain, prepared, prepared]
 
 
+@pytest.mark.slow
 def test_a_model_with_kernels_of_its_own_says_which_it_was_tried_without() -> None:
     from benchmarks.coverage.admission import try_pair
 

@@ -76,6 +76,7 @@ def test_the_mean_batch_lies_between_two_lengths() -> None:
 
 
 @small
+@pytest.mark.slow
 def test_the_less_is_padded_the_faster() -> None:
     found = {name: gpt2(name) for name in ("longest", "bucketed", "max-tokens", "packed")}
     speeds = [predict_speed(one, GPUS["a10"], traces(one)(8)) for one in found.values()]
@@ -109,6 +110,7 @@ def test_a_batch_in_one_row_is_equal_to_the_byte_in_short_rows() -> None:
 
 
 @small
+@pytest.mark.slow
 def test_one_row_needs_the_memory_of_the_worst_total_and_works_as_the_mean_one() -> None:
     lengths = "min=16,p50=32,max=256"
     workload = gpt2("padding-free", sample_lengths=lengths, sequence_length=256, **FLASH)

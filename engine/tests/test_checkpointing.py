@@ -54,6 +54,7 @@ def test_the_layers_chosen_are_those_of_transformers(every: int) -> None:
     assert len(chosen) == LAYERS
 
 
+@pytest.mark.slow
 def test_fewer_layers_recomputed_take_less_time_and_more_memory() -> None:
     every = {n: traced(gradient_checkpointing=True, checkpoint_every=n) for n in (1, 2, 3)}
     in_order = [*every.values(), traced()]
@@ -65,6 +66,7 @@ def test_fewer_layers_recomputed_take_less_time_and_more_memory() -> None:
     assert seconds(every[1]) > seconds(every[2]) > seconds(in_order[3])
 
 
+@pytest.mark.slow
 def test_products_that_are_kept_are_not_computed_again() -> None:
     checkpointed, cheap, whole = (
         traced(gradient_checkpointing=True),

@@ -55,16 +55,36 @@ def assert_same_as_whole(workload: Workload) -> str:
         ("gpt2", {"n_layer": 12}, {"precision": "bf16-mixed"}),
         ("llama-3.2-1b", {"num_hidden_layers": 12}, {"lora_rank": 2, "optimizer": "sgd-momentum"}),
         ("qwen3-0.6b", {"num_hidden_layers": 12}, {"optimizer": "adamw-8bit"}),
-        ("llama-3.2-1b", {"num_hidden_layers": 12}, {"optimizer": "schedule-free-adamw"}),
+        pytest.param(
+            "llama-3.2-1b",
+            {"num_hidden_layers": 12},
+            {"optimizer": "schedule-free-adamw"},
+            marks=pytest.mark.slow,
+        ),
         ("gpt2", {"n_layer": 12}, {"optimizer": "muon"}),
         ("bert", {"num_hidden_layers": 12}, {"optimizer": "galore", "optimizer_rank": 8}),
         ("bert", {"num_hidden_layers": 12}, {"optimizer": "apollo", "optimizer_rank": 8}),
         pytest.param("gpt2", {"n_layer": 12}, {"optimizer": "soap"}, marks=pytest.mark.slow),
         pytest.param("gpt2", {"n_layer": 12}, {"optimizer": "shampoo"}, marks=pytest.mark.slow),
         ("llama-3.2-1b", {"num_hidden_layers": 12}, {"optimizer_in_backward": True}),
-        ("bert", {"num_hidden_layers": 12}, {"precision": "fp16-mixed", "optimizer": "sgd"}),
-        ("mistral-7b", {"num_hidden_layers": 12}, {"gradient_checkpointing": True}),
-        ("qwen3-8b", {"num_hidden_layers": 12}, {"gradient_accumulation": 2, "use_cache": True}),
+        pytest.param(
+            "bert",
+            {"num_hidden_layers": 12},
+            {"precision": "fp16-mixed", "optimizer": "sgd"},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "mistral-7b",
+            {"num_hidden_layers": 12},
+            {"gradient_checkpointing": True},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "qwen3-8b",
+            {"num_hidden_layers": 12},
+            {"gradient_accumulation": 2, "use_cache": True},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_deep_model_comes_out_as_if_it_were_traced_whole(
@@ -76,6 +96,7 @@ def test_a_deep_model_comes_out_as_if_it_were_traced_whole(
 
 
 @small
+@pytest.mark.slow
 def test_what_frees_gradients_in_another_order_is_traced_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -85,6 +106,7 @@ def test_what_frees_gradients_in_another_order_is_traced_as_a_whole(
 
 
 @small
+@pytest.mark.slow
 def test_gradients_that_add_up_over_all_blocks_need_two_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,6 +123,7 @@ def test_blocks_may_repeat_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_blocks_of_two_kinds_are_numbered_where_they_have_a_number() -> None:
     config = small_config("qwen3_next") | {
         "num_hidden_layers": 24,
@@ -111,6 +134,7 @@ def test_blocks_of_two_kinds_are_numbered_where_they_have_a_number() -> None:
 
 
 @small
+@pytest.mark.slow
 def test_layers_recomputed_by_turns_repeat_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=24)
     fields = {"gradient_checkpointing": True, "checkpoint_every": 2}
@@ -120,6 +144,7 @@ def test_layers_recomputed_by_turns_repeat_in_groups(monkeypatch: pytest.MonkeyP
 
 @small
 @pytest.mark.parametrize("cpu_offload", [False, True])
+@pytest.mark.slow
 def test_the_shards_of_a_deep_model_come_out_the_same(
     cpu_offload: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_there_is_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> No
     assert processes_here() == 1
 
 
+@pytest.mark.slow
 def test_it_works_while_a_thread_reads_standard_input() -> None:
     """As in ``memorymark run``, whose children would wait for ever to close it."""
     code = textwrap.dedent("""

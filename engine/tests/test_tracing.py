@@ -44,6 +44,7 @@ def test_a_trace_is_the_same_in_every_process_and_call() -> None:
 
 
 @small
+@pytest.mark.slow
 def test_what_a_detector_keeps_by_size_is_not_there_before_the_first_step() -> None:
     backbone = {"model_type": "rt_detr_resnet", "depths": [1] * 4, "out_indices": [2, 3, 4]}
     config = {"model_type": "rt_detr", "num_queries": 12, "backbone_config": backbone}
