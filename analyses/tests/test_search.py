@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from analyses.pages.history import labels
 from analyses.pages.history.terms import (
     PERIODS,
     Key,
+    Relation,
     Switch,
     Term,
     UnknownTerm,
@@ -44,7 +46,23 @@ def test_a_search_is_read_as_terms() -> None:
     assert parse("  - -- adopted adopted ") == [Term(None, "adopted")]
 
 
-@given(st.text(alphabet='ab1 :-"adopted', max_size=30))
+def test_a_term_says_how_its_key_relates_to_the_value() -> None:
+    assert parse("model=bert gpu!=t4 -gpu!=l4 speedup>=1.2 batch:64 status=failed") == [
+        Term(Key.MODEL, "bert", Relation.IS),
+        Term(Key.GPU, "t4", Relation.IS, is_without=True),
+        Term(Key.GPU, "l4", Relation.IS),
+        Term(Key.SPEEDUP, "1.2", Relation.AT_LEAST),
+        Term(Key.BATCH, "64", Relation.IS),
+        Term(Key.STATUS, "failed"),
+    ]
+
+
+@given(
+    st.lists(
+        st.sampled_from([*Key, *Relation, *Switch, "!", "-", '"', " ", "a", "1", "2026-01-01"]),
+        max_size=12,
+    ).map("".join)
+)
 def test_terms_read_the_same_again(text: str) -> None:
     try:
         terms = parse(text)
@@ -111,7 +129,22 @@ def lab(member: User) -> dict[str, Analysis]:
         ("model:gpt-2 member:ala", ["failed"]),
         ("member:ala", ["old", "failed"]),
         ("-member:ala", ["none", "gain"]),
+        ("model=gpt", []),
+        ("model=gpt2", ["failed"]),
+        ('model="gpt-2"', ["failed"]),
+        ("model!=gpt2 member!=grace", ["old"]),
+        ("member=alan", ["old", "failed"]),
         ("gpu:h200", ["old"]),
+        ('gpu="nvidia h200"', ["old"]),
+        ("gpu=t4", ["failed"]),
+        ("precision=fp3", []),
+        ("optimizer=adamw -optimizer:sgd", ["old", "failed", "none", "gain"]),
+        ("tag=chapter", []),
+        ('tag="chapter two"', ["gain"]),
+        ('note="it crashed at night."', ["failed"]),
+        ("speedup>1.2", ["gain"]),
+        ("speedup<=1.2", ["none"]),
+        ("-speedup>1.2 batch=16", ["none"]),
         ("status:failed", ["failed"]),
         ("precision:fp32 -status:succeeded", ["old", "failed"]),
         ('tag:"chapter two"', ["gain"]),
@@ -151,14 +184,17 @@ def test_page_and_api_find_what_the_terms_say(
         ("status:asleep", "There is no status “asleep”. Use queued"),
         ("after:yesterday", "Enter a day as in after:2026-03-31."),
         ("model:", "Enter a value after “model:”."),
+        ("model!=", "Enter a value after “model!=”."),
+        ("model>bert", "“model” is not a number. Use “model:” or “model=”."),
+        ("speedup>fast", "Enter a number as in speedup>1.5."),
     ],
 )
 def test_a_term_that_is_not_understood_stays_in_the_search_with_the_reason(
     page: Client, lab: dict[str, Analysis], search: str, message: str
 ) -> None:
     html = page.get(reverse("analyses:list"), {"q": search}).content.decode()
-    assert message in html
-    assert f'value="{search}"' in html
+    assert escape(message) in html
+    assert f'value="{escape(search)}"' in html
     assert 'id="analysis-' not in html
     answer = page.get(URL, {"q": search})
     assert answer.status_code == 400
@@ -211,6 +247,15 @@ def test_the_browser_is_offered_terms_of_this_lab(page: Client, lab: dict[str, A
     offered = html.split('id="search-terms"')[1].split("</datalist>")[0]
     for term in ("model:bert", "member:alan", "gpu:t4", "status:failed", *Switch, *PERIODS):
         assert f'<option value="{term}">' in offered
+
+
+def test_a_value_that_is_part_of_another_is_offered_exactly_too(
+    page: Client, lab: dict[str, Analysis], member: User
+) -> None:
+    make_analysis(member, request=make_request(model="deberta-v3"))
+    html = page.get(reverse("analyses:list")).content.decode()
+    assert '<option value="model=bert">' in html
+    assert '<option value="model=deberta-v3">' not in html
 
 
 def test_only_a_gain_is_green(page: Client, lab: dict[str, Analysis]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from functools import reduce
 from operator import or_
@@ -20,6 +21,7 @@ from analyses.pages.history.labels import TAGGINGS
 from analyses.pages.history.terms import (
     PERIODS,
     Key,
+    Relation,
     Switch,
     Term,
     UnknownTerm,
@@ -50,10 +52,19 @@ def suggestions(values: Mapping[Key, Iterable[str]]) -> list[str]:
     """Terms for the browser to complete.
 
     Args:
-        values: Those that find something in this lab.
+        values: Those that find something in this lab; one that is part of another is also offered
+            as the exact one.
     """
-    terms = (Term(key, one, " " in one) for key, found in values.items() for one in found)
+    terms = [term for key, found in values.items() for term in _offered(key, list(found))]
     return [*map(str, terms), *Switch, *PERIODS]
+
+
+def _offered(key: Key, values: list[str]) -> Iterator[Term]:
+    for value in values:
+        term = Term(key, value, is_quoted=" " in value)
+        yield term
+        if any(value in other for other in values if other != value):
+            yield replace(term, relation=Relation.IS)
 
 
 def matching(analyses: QuerySet[Analysis], text: str) -> QuerySet[Analysis]:
@@ -84,7 +95,12 @@ def _condition(term: Term) -> Q:
         return since(first) & until(last)
     if term.switch:
         return _SWITCHES[term.switch]
-    return (_FINDERS[term.key] if term.key else _with_word)(term.value)
+    if term.key is None:
+        return _with_word(term.value)
+    if term.key in _NUMBERS:
+        return Q((f"{_NUMBERS[term.key]}__{_LOOKUPS[term.relation]}", float(term.value)))
+    finders = _EXACT_FINDERS if term.relation is Relation.IS else _FINDERS
+    return finders[term.key](term.value)
 
 
 _SWITCHES = {
@@ -144,6 +160,19 @@ def _with_note(word: str) -> Q:
     return Q(pk__in=Note.objects.filter(text__icontains=word).values("analysis"))
 
 
+def _of_model(name: str) -> Q:
+    models = [one for one in in_use.models() if name in (one.lower(), model_name(one).lower())]
+    return Q(model__in=models)
+
+
+def _on_gpu(name: str) -> Q:
+    return _any_of(
+        Q(gpu=gpu, measured_gpu=measured)
+        for gpu, measured in in_use.gpus()
+        if name in (gpu, in_use.gpu_title(gpu, measured).lower())
+    )
+
+
 _FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.MODEL: _with_model,
     Key.MEMBER: _with_member,
@@ -153,6 +182,32 @@ _FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.SOFTWARE: _with_software,
     Key.TAG: _with_tag,
     Key.NOTE: _with_note,
+    Key.OPTIMIZER: lambda word: Q(optimizer__icontains=word),
     Key.AFTER: lambda word: ~until(date.fromisoformat(word)),
     Key.BEFORE: lambda word: ~since(date.fromisoformat(word)),
+}
+
+_EXACT_FINDERS: dict[Key, Callable[[str], Q]] = {
+    Key.MODEL: _of_model,
+    Key.MEMBER: lambda name: Q(owner__in=User.objects.filter(username__iexact=name)),
+    Key.GPU: _on_gpu,
+    Key.PRECISION: lambda name: Q(precision=name),
+    Key.SOFTWARE: lambda name: Q(software=name),
+    Key.TAG: lambda name: Q(pk__in=TAGGINGS.filter(tag__name=name).values("analysis")),
+    Key.NOTE: lambda text: Q(pk__in=Note.objects.filter(text__iexact=text).values("analysis")),
+    Key.OPTIMIZER: lambda name: Q(optimizer=name),
+}
+
+_NUMBERS = {
+    Key.BATCH: "recommended_batch_size",
+    Key.LARGEST: "largest_batch_size",
+    Key.SPEEDUP: "speedup",
+    Key.SAVINGS: "usd_per_year",
+}
+_LOOKUPS = {
+    Relation.IS: "exact",
+    Relation.ABOVE: "gt",
+    Relation.AT_LEAST: "gte",
+    Relation.BELOW: "lt",
+    Relation.AT_MOST: "lte",
 }

@@ -1,4 +1,4 @@
-"""The terms of a search, such as ``model:vit member:maria adopted last-month``."""
+"""The terms of a search, such as ``model:vit member=maria speedup>1.2 adopted last-month``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERIODS = (
 
 
 class Key(StrEnum):
-    """What a term looks at; the value follows a colon."""
+    """What a term looks at; a relation and a value follow."""
 
     MODEL = "model"
     MEMBER = "member"
@@ -26,8 +26,28 @@ class Key(StrEnum):
     SOFTWARE = "software"
     TAG = "tag"
     NOTE = "note"
+    OPTIMIZER = "optimizer"
+    BATCH = "batch"
+    LARGEST = "largest"
+    SPEEDUP = "speedup"
+    SAVINGS = "savings"
     AFTER = "after"
     BEFORE = "before"
+
+
+NUMBERS = (Key.BATCH, Key.LARGEST, Key.SPEEDUP, Key.SAVINGS)
+DAYS = (Key.AFTER, Key.BEFORE)
+
+
+class Relation(StrEnum):
+    """What stands between a key and its value."""
+
+    HAS = ":"
+    IS = "="
+    ABOVE = ">"
+    AT_LEAST = ">="
+    BELOW = "<"
+    AT_MOST = "<="
 
 
 class Switch(StrEnum):
@@ -45,12 +65,14 @@ class Term:
     Attributes:
         key: What it looks at; ``None`` for a plain word, a switch or a period.
         value: In lower case.
+        relation: To the value; texts have or are it, numbers are it or lie on one side of it.
         is_quoted: Whether its value is just a word, even if it is spelled like a switch.
         is_without: Whether it leaves out what it finds, as in ``-adopted``.
     """
 
     key: Key | None
     value: str
+    relation: Relation = Relation.HAS
     is_quoted: bool = False
     is_without: bool = False
 
@@ -66,14 +88,19 @@ class Term:
     def __str__(self) -> str:
         """The term as it is typed."""
         value = f'"{self.value}"' if self.is_quoted else self.value
-        return f"{'-' if self.is_without else ''}{f'{self.key}:' if self.key else ''}{value}"
+        key = f"{self.key}{self.relation}" if self.key else ""
+        return f"{'-' if self.is_without else ''}{key}{value}"
 
 
 class UnknownTerm(ValueError):
     """A term cannot be understood; the message says what can be."""
 
 
-_TERM = re.compile(r'(?P<minus>-?)(?:(?P<key>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<plain>\S*))')
+_TERM = re.compile(
+    r"(?P<minus>-?)(?:(?P<key>[a-z]+)(?P<relation>[<>!]?=|[:<>]))?"
+    r'(?:"(?P<quoted>[^"]*)"?|(?P<plain>\S*))'
+)
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?")
 
 
 def parse(text: str) -> list[Term]:
@@ -122,19 +149,38 @@ def _first_day(unit: str, day: date) -> date:
 def _term(match: re.Match[str]) -> Term:
     is_quoted = match["quoted"] is not None
     value = (match["quoted"] or "") if is_quoted else match["plain"]
-    term = Term(None, value, is_quoted, is_without=bool(match["minus"]))
+    term = Term(None, value, is_quoted=is_quoted, is_without=bool(match["minus"]))
     if match["key"] is None:
         return term
+    sign = match["relation"]
     if match["key"] not in list(Key):
         raise UnknownTerm(
-            f"“{match['key']}:” is not searched. Use {', '.join(Key)}, or put the words in quotes."
+            f"“{match['key']}{sign}” is not searched. Use {', '.join(Key)}, "
+            "or put the words in quotes."
         )
     if not value:
-        raise UnknownTerm(f"Enter a value after “{match['key']}:”.")
+        raise UnknownTerm(f"Enter a value after “{match['key']}{sign}”.")
     key = Key(match["key"])
-    if key in (Key.AFTER, Key.BEFORE):
+    return replace(
+        term,
+        key=key,
+        relation=_relation(key, Relation(sign.removeprefix("!")), value),
+        is_quoted=is_quoted and " " in value,
+        is_without=term.is_without != (sign == "!="),
+    )
+
+
+def _relation(key: Key, relation: Relation, value: str) -> Relation:
+    """The relation as it is kept: days and a status have one, of two ways to write it."""
+    if key in NUMBERS:
+        if not _NUMBER.fullmatch(value):
+            raise UnknownTerm(f"Enter a number as in {key}>1.5.")
+        return Relation.IS if relation is Relation.HAS else relation
+    if relation not in (Relation.HAS, Relation.IS):
+        raise UnknownTerm(f"“{key}” is not a number. Use “{key}:” or “{key}=”.")
+    if key in DAYS:
         _check_day(key, value)
-    return replace(term, key=key, is_quoted=is_quoted and " " in value)
+    return Relation.HAS if key in (*DAYS, Key.STATUS) else relation
 
 
 def _check_day(key: Key, value: str) -> None:
