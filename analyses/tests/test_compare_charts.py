@@ -15,14 +15,21 @@ from django.urls import reverse
 
 from analyses.charts.layout import PlotlyDict
 from analyses.models import Analysis, Status
-from analyses.pages.compare.charts import cost_chart, memory_chart, speed_chart
+from analyses.pages.compare.charts import memory_chart, speed_chart
 from analyses.pages.compare.colours import LIGHT
 from analyses.pages.compare.columns import MOST, Column, columns_of
+from analyses.pages.compare.scatter import scatter_of
 from analyses.tests.compared import columns, html_of, ids, make, row
 from analyses.tests.factories import make_analysis, make_result
 from engine.workload import Workload
 
 HOSTILE = "<script>alert(1)</script>"
+
+
+def scatter(found: list[Column], **axes: str) -> PlotlyDict:
+    plot = scatter_of(found, **axes)
+    assert plot is not None
+    return plot.chart
 
 
 @pytest.fixture
@@ -99,7 +106,7 @@ def test_an_analysis_has_one_colour_everywhere(
     html = html_of(page, f"?ids={ids(three)}")
     svg = page.get(reverse("analyses:compare-bars"), {"ids": ids(three)}).content.decode()
     found = columns_of(three)
-    charts = [memory_chart(found), speed_chart(found), cost_chart(found) or {}]
+    charts = [memory_chart(found), speed_chart(found), scatter(found)]
     for number, column in enumerate(found):
         assert f'class="series-key series-{number}"' in html
         assert svg.count(f'fill="{LIGHT[number]}"') == 2
@@ -116,31 +123,60 @@ def test_the_slides_colours_are_those_of_the_light_theme() -> None:
 
 def test_cost_stands_against_speed_with_the_ranges_of_both(member: User) -> None:
     found = columns(member, "a10", "h100")
-    chart = cost_chart(found)
-    assert chart is not None
+    chart = scatter(found)
     tokens = row(found, "Tokens per second at the recommended batch").cells
-    cost = row(found, "Cost of a million samples").cells
+    cost = row(found, "Cost of a million tokens").cells
     for dot, speed, price in zip(chart["data"], tokens, cost, strict=True):
         assert dot["x"] == [speed.value]
-        assert dot["y"] == [pytest.approx((price.value or 0) / 128)]  # 128 tokens a sample
+        assert dot["y"] == [price.value]
         assert dot["error_x"]["array"][0] > 0
         assert dot["error_y"]["arrayminus"][0] > 0
-    assert chart["layout"]["yaxis"]["title"]["text"].startswith("USD per million tokens")
+    assert chart["layout"]["yaxis"]["title"]["text"].startswith("Cost of a million tokens")
 
 
 def test_images_cost_by_the_million_samples(member: User) -> None:
     images = make_result(workload=Workload("resnet"))
     found = columns_of([make_analysis(member, Status.SUCCEEDED, images) for _ in range(2)])
-    chart = cost_chart(found)
-    assert chart is not None
-    assert chart["layout"]["xaxis"]["title"]["text"] == "Samples/s"
+    chart = scatter(found)
+    assert chart["layout"]["xaxis"]["title"]["text"].startswith("Samples per second")
+
+
+def test_a_million_tokens_cost_a_share_of_a_million_samples(member: User) -> None:
+    found = columns(member, "a10", "h100")
+    samples, tokens = (
+        row(found, f"Cost of a million {unit}").cells for unit in ("samples", "tokens")
+    )
+    assert [cell.value for cell in tokens] == [
+        pytest.approx((cell.value or 0) / 128)  # 128 tokens a sample
+        for cell in samples
+    ]
+
+
+def test_any_two_numbers_can_be_the_axes(page: Client, three: list[Analysis]) -> None:
+    axes = {"x": "largest_batch_size", "y": "device_used_bytes"}
+    html = page.get(reverse("analyses:compare"), {"ids": ids(three)} | axes).content.decode()
+    assert '<option value="largest_batch_size" selected>' in html
+    assert '"Device used at the recommended batch, GiB"' in html
+    assert "&amp;x=largest_batch_size&amp;y=device_used_bytes" in html  # in the links of the heads
+    chart = scatter(columns_of(three), **axes)
+    assert chart["data"][0]["x"] == [columns_of(three)[0].analysis.largest_batch_size]
+    assert 0 < chart["data"][0]["y"][0] < 24  # GiB of an A10
+
+
+@pytest.mark.parametrize("axis", ["no_such_number", "longest_tokens", "<script>"])
+def test_an_axis_that_cannot_be_drawn_gives_way_to_the_usual_one(
+    page: Client, three: list[Analysis], axis: str
+) -> None:
+    html = page.get(reverse("analyses:compare"), {"ids": ids(three), "x": axis}).content.decode()
+    assert '<option value="tokens_per_second" selected>' in html
+    assert "<script>&" not in html
 
 
 def test_a_single_dot_is_no_chart(member: User) -> None:
     waiting = columns_of([make_analysis(member, Status.QUEUED)])
-    assert cost_chart([*columns(member, "a10"), *waiting]) is None
+    assert scatter_of([*columns(member, "a10"), *waiting]) is None
 
 
 def test_hostile_names_are_escaped_in_tooltips(member: User) -> None:
     found = [replace(one, label=HOSTILE) for one in columns(member, "a10", "h100")]
-    assert HOSTILE not in str(cost_chart(found)["data"][0]["hovertemplate"])  # type: ignore[index]  # a list of dicts
+    assert HOSTILE not in str(scatter(found)["data"][0]["hovertemplate"])

@@ -1,23 +1,17 @@
-"""The charts of a comparison: memory and speed over batch size, and cost against speed."""
+"""The curves of a comparison: memory and speed over batch size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from html import escape
 
 from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.pages.compare.colours import colour, dash
 from analyses.pages.compare.columns import Column
-from analyses.pages.compare.figures import FIGURE, Cell
 from engine.gpus import GIB
 from engine.result import AnalysisResult, Trial
 
-_MANY_TIMES = 6
+MANY_TIMES = 6
 """From this ratio between its values on, an axis is logarithmic."""
-
-_FEWEST_DOTS = 2
-
 
 _UNNAMED: PlotlyDict = {"showlegend": False, "hoverinfo": "skip", "hovertemplate": None}
 """A mark on a line, which the line's own tooltip tells of."""
@@ -111,7 +105,7 @@ def _trace(
 
 def _layout(shown: Sequence[tuple[int, Column, list[Trial]]], title: str) -> PlotlyDict:
     largest = [column.result.largest_batch_size for _, column, _ in shown if column.result]
-    far_apart = bool(largest) and max(largest) >= _MANY_TIMES * max(1, min(largest))
+    far_apart = bool(largest) and max(largest) >= MANY_TIMES * max(1, min(largest))
     batch_axis = axis("Batch size", ",d")
     if far_apart:
         batch_axis |= {"type": "log", "dtick": "D2", "title": {"text": "Batch size, log scale"}}
@@ -122,77 +116,3 @@ def _layout(shown: Sequence[tuple[int, Column, list[Trial]]], title: str) -> Plo
         "xaxis": batch_axis | _SPIKE,
         "yaxis": axis(title, ",~g"),
     }
-
-
-def cost_chart(columns: Sequence[Column]) -> PlotlyDict | None:
-    """What a million tokens or samples cost against their speed, with the ranges of both.
-
-    Tokens where all analyses have them, so that lengths compare; ``None`` with fewer than two dots.
-    """
-    costs = [FIGURE["usd_per_million_samples"](column) for column in columns]
-    speeds = [FIGURE["samples_per_second"](column) for column in columns]
-    tokens = [FIGURE["tokens_per_second"](column) for column in columns]
-    known = [number for number, cost in enumerate(costs) if cost.value and speeds[number].value]
-    if len(known) < _FEWEST_DOTS:
-        return None
-    of_tokens = all(tokens[number].value for number in known)
-    unit = "tokens" if of_tokens else "samples"
-    dots = []
-    for number in known:
-        cost, speed = costs[number], speeds[number]
-        if of_tokens:  # a sample of a text is so many tokens, at any speed
-            per_sample = (tokens[number].value or 0) / (speed.value or 1)
-            cost, speed = _scaled(cost, 1 / per_sample), tokens[number]
-        dots.append(_dot(columns[number], columns[number].place, speed, cost, unit))
-    layout = plain_layout(height=420) | {
-        "showlegend": True,
-        "hoverdistance": -1,
-        "xaxis": _spread(f"{unit.capitalize()}/s", [dot["x"][0] for dot in dots], "~s"),
-        "yaxis": _spread(f"USD per million {unit}", [dot["y"][0] for dot in dots], "$,~g"),
-    }
-    return {"data": dots, "layout": layout}
-
-
-def _dot(column: Column, number: int, speed: Cell, cost: Cell, unit: str) -> PlotlyDict:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": column.label,
-        "x": [speed.value],
-        "y": [cost.value],
-        "error_x": _range(speed, number),
-        "error_y": _range(cost, number),
-        "marker": {"color": colour(number), "size": 12},
-        "hovertemplate": f"<b>{escape(column.label)}</b><br>%{{x:,.3~r}} {unit}/s<br>"
-        f"%{{y:$,.3~r}} per million {unit}<extra></extra>",
-    }
-
-
-def _range(cell: Cell, number: int) -> PlotlyDict:
-    """The interval of a number as a thin bar in its colour."""
-    if cell.value is None or cell.low is None or cell.high is None:
-        return {"visible": False}
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [cell.high - cell.value],
-        "arrayminus": [cell.value - cell.low],
-        "color": colour(number),
-        "thickness": 1,
-        "width": 3,
-    }
-
-
-def _scaled(cell: Cell, factor: float) -> Cell:
-    value, low, high = (
-        None if number is None else number * factor for number in (cell.value, cell.low, cell.high)
-    )
-    return replace(cell, value=value, low=low, high=high)
-
-
-def _spread(title: str, values: Sequence[float], tick_format: str) -> PlotlyDict:
-    """An axis, logarithmic where its values are far apart."""
-    made = axis(title, tick_format)
-    if max(values) < _MANY_TIMES * min(values):
-        return made
-    return made | {"type": "log", "dtick": "D2", "title": {"text": f"{title}, log scale"}}

@@ -105,6 +105,9 @@ MOST = 24
 _LONGEST_ID = 18
 """In digits; databases cannot look up longer numbers."""
 
+_LONGEST_KEY = 40
+"""In characters; no number of a comparison has a longer key."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -115,6 +118,7 @@ class Choice:
         places: The place of each in the address, where removed ones leave a gap: ``45,,47``.
         base: The baseline; always one of ``ids`` if there are any.
         all_rows: Whether rows that are identical are shown too.
+        x, y: The numbers on the axes of the scatter plot, untrusted; empty for the usual ones.
         problems: What is wrong with the address, a sentence each.
     """
 
@@ -122,6 +126,8 @@ class Choice:
     places: tuple[int, ...] = ()
     base: int | None = None
     all_rows: bool = False
+    x: str = ""
+    y: str = ""
     problems: tuple[str, ...] = ()
 
     @classmethod
@@ -153,6 +159,8 @@ class Choice:
             tuple(places[pk] if has_room else number for number, pk in enumerate(kept)),
             None,
             query.get("all") == "1",
+            query.get("x", "")[:_LONGEST_KEY],
+            query.get("y", "")[:_LONGEST_KEY],
             tuple(problems),
         )
         return choice.with_base(int(base) if _is_id(base) else None, named=_cut(base))
@@ -188,14 +196,21 @@ class Choice:
         base = self.base if self.base in kept else next(iter(placed), None)
         return replace(self, ids=tuple(placed), places=tuple(placed.values()), base=base)
 
+    @property
+    def listed(self) -> str:
+        """The analyses as an address has them, each at its place."""
+        words = [""] * (max(self.places, default=-1) + 1)
+        for pk, place in zip(self.ids, self.places, strict=True):
+            words[place] = str(pk)
+        return ",".join(words)
+
     def address(self, name: str = "analyses:compare") -> str:
         if not self.ids:
             return reverse(name)
-        words = [""] * (max(self.places) + 1)
-        for pk, place in zip(self.ids, self.places, strict=True):
-            words[place] = str(pk)
-        query = f"ids={','.join(words)}&base={self.base}"
-        return f"{reverse(name)}?{query}{'&all=1' * self.all_rows}"
+        fields = {"ids": self.listed, "base": self.base, "all": "1" if self.all_rows else ""}
+        fields |= {"x": self.x, "y": self.y}
+        given = {name: value for name, value in fields.items() if value}
+        return f"{reverse(name)}?{urlencode(given, safe=',')}"
 
 
 def history_address(columns: Sequence[Column]) -> str:

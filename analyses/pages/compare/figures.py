@@ -185,12 +185,22 @@ def _usd_per_million(column: Column) -> Cell:
     return _usd_per_million_at(column, _samples_per_second(column))
 
 
+def _small_usd(value: float) -> str:
+    """Below a dollar with three significant digits: a million tokens cost less than a cent."""
+    return usd(value) if value >= 1 else f"${significant(value)}"
+
+
+def _usd_per_million_tokens(column: Column) -> Cell:
+    """The same for tokens, which compares across lengths."""
+    return _usd_per_million_at(column, _tokens_per_second(column), _small_usd)
+
+
 def _current_usd_per_million(column: Column) -> Cell:
     speed = _current_speed(column)
     return _usd_per_million_at(column, speed) if speed.value else speed
 
 
-def _usd_per_million_at(column: Column, speed: Cell) -> Cell:
+def _usd_per_million_at(column: Column, speed: Cell, text: Callable[[float], str] = usd) -> Cell:
     price = _price_per_hour(column)
     if not speed.value or price is None:
         return NOTHING
@@ -198,9 +208,9 @@ def _usd_per_million_at(column: Column, speed: Cell) -> Cell:
     cost = usd_per_million_samples(price, speed.value)
     sources = (*speed.sources, Source.ASSUMED)
     if not (speed.low and speed.high):
-        return Cell(usd(cost), sources, cost)
+        return Cell(text(cost), sources, cost)
     low, high = (usd_per_million_samples(price, end) for end in (speed.high, speed.low))
-    return Cell(usd(cost), sources, cost, low, high, f"{usd(low)}\N{EN DASH}{usd(high)}")
+    return Cell(text(cost), sources, cost, low, high, f"{text(low)}\N{EN DASH}{text(high)}")
 
 
 def _price_per_hour(column: Column) -> float | None:
@@ -281,6 +291,14 @@ FIGURES = (
         _usd_per_million,
         better=-1,
         unit="USD",
+    ),
+    Figure(
+        "usd_per_million_tokens",
+        "Cost of a million tokens",
+        _usd_per_million_tokens,
+        better=-1,
+        unit="USD",
+        is_optional=True,
     ),
     Figure(
         "current_samples_per_second",

@@ -15,7 +15,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from analyses.models import FINAL_STATUSES, Analysis, Status
 from analyses.pages.access import MemberRequest
 from analyses.pages.compare.bars import bars_description, bars_svg
-from analyses.pages.compare.charts import cost_chart, memory_chart, speed_chart
+from analyses.pages.compare.charts import memory_chart, speed_chart
 from analyses.pages.compare.colours import dash, series
 from analyses.pages.compare.columns import (
     FEWEST,
@@ -28,6 +28,7 @@ from analyses.pages.compare.columns import (
 )
 from analyses.pages.compare.export import csv_of, markdown_of
 from analyses.pages.compare.rows import Row, answer_rows, setting_rows
+from analyses.pages.compare.scatter import scatter_of
 from analyses.pages.compare.verdict import verdict
 from analyses.pages.hearing import hear
 from analyses.selectors import visible_to
@@ -121,7 +122,7 @@ def _side_by_side(choice: Choice, columns: list[Column]) -> dict[str, Any]:
         "heads": [_head(choice, column) for column in columns],
         "memory_chart": memory_chart(columns),
         "speed_chart": speed_chart(columns),
-        "cost_chart": cost_chart(columns),
+        "scatter": scatter_of(columns, choice.x, choice.y),
         "bars_description": bars_description(columns),
         "bars_address": choice.address("analyses:compare-bars"),
         "file_name": _file_name(choice),

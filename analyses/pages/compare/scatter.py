@@ -1,0 +1,156 @@
+"""Any two numbers of a comparison as a chart, a dot for each analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from analyses.charts.layout import PlotlyDict, axis, plain_layout
+from analyses.pages.compare.charts import MANY_TIMES
+from analyses.pages.compare.colours import colour
+from analyses.pages.compare.columns import Column
+from analyses.pages.compare.figures import FIGURES, Cell, Figure
+from engine.gpus import GIB
+
+_FEWEST_DOTS = 2
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How an axis shows numbers of one unit: times ``factor``, in ``unit``, as d3 formats them."""
+
+    factor: float = 1
+    unit: str = ""
+    ticks: str = ",~g"
+    hover: str = ",.3~r"
+
+
+_SCALES = {
+    "USD": _Scale(ticks="$,~g", hover="$,.3~r"),
+    "bytes": _Scale(1 / GIB, "GiB"),
+    "seconds": _Scale(1000, "ms"),
+    "samples/s": _Scale(ticks="~s"),
+    "tokens/s": _Scale(ticks="~s"),
+}
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """The chart and the choice of its axes.
+
+    Attributes:
+        x, y: The two numbers.
+        offered: All that at least two analyses have.
+    """
+
+    x: Figure
+    y: Figure
+    offered: list[Figure]
+    chart: PlotlyDict
+
+
+def scatter_of(columns: Sequence[Column], x: str = "", y: str = "") -> Scatter | None:
+    """The chart of two numbers, with the ranges of those that have one.
+
+    Args:
+        columns: A dot for each that has both numbers.
+        x: A key of :data:`FIGURES`; speed where fewer than two analyses have that number.
+        y: The same; the usual one is the cost per million. Both are of tokens where all that have
+            a speed have them, so that lengths compare.
+
+    Returns:
+        ``None`` where fewer than two analyses have a speed and a cost.
+    """
+    offered = {figure.key: figure for figure in FIGURES if _count(columns, figure) >= _FEWEST_DOTS}
+    usual = _usual(columns)
+    if not set(usual) <= set(offered):
+        return None
+    across, up = (
+        offered.get(key, offered[other]) for key, other in zip((x, y), usual, strict=True)
+    )
+    chart = _chart(columns, across, up)
+    return Scatter(across, up, list(offered.values()), chart)
+
+
+def _usual(columns: Sequence[Column]) -> tuple[str, str]:
+    by_key = {figure.key: figure for figure in FIGURES}
+    speeds, tokens = (
+        _count(columns, by_key[f"{unit}_per_second"]) for unit in ("samples", "tokens")
+    )
+    unit = "tokens" if tokens == speeds else "samples"
+    return f"{unit}_per_second", f"usd_per_million_{unit}"
+
+
+def _count(columns: Sequence[Column], figure: Figure) -> int:
+    return sum(figure.cell(column).value is not None for column in columns)
+
+
+def _chart(columns: Sequence[Column], across: Figure, up: Figure) -> PlotlyDict:
+    dots = [
+        _dot(column, (across, x), (up, y))
+        for column in columns
+        if (x := across.cell(column)).value is not None and (y := up.cell(column)).value is not None
+    ]
+    layout = plain_layout(height=420) | {
+        "showlegend": True,
+        "hoverdistance": -1,
+        "xaxis": _axis(across, [dot["x"][0] for dot in dots]),
+        "yaxis": _axis(up, [dot["y"][0] for dot in dots]),
+    }
+    return {"data": dots, "layout": layout}
+
+
+def _dot(column: Column, across: tuple[Figure, Cell], up: tuple[Figure, Cell]) -> PlotlyDict:
+    scales = [_scale(figure) for figure, _ in (across, up)]
+    lines = [
+        f"{figure.label}: %{{{name}:{scale.hover}}} {scale.unit}".rstrip()
+        for name, (figure, _), scale in zip("xy", (across, up), scales, strict=True)
+    ]
+    (x, error_x), (y, error_y) = (
+        _values(cell, scale.factor, column.place)
+        for (_, cell), scale in zip((across, up), scales, strict=True)
+    )
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": column.label,
+        "x": x,
+        "y": y,
+        "error_x": error_x,
+        "error_y": error_y,
+        "marker": {"color": colour(column.place), "size": 12},
+        "hovertemplate": "<br>".join([f"<b>{escape(column.label)}</b>", *lines])
+        + "<extra></extra>",
+    }
+
+
+def _values(cell: Cell, factor: float, place: int) -> tuple[list[float], PlotlyDict]:
+    """A number, and its interval as a thin bar in its colour."""
+    value = (cell.value or 0) * factor
+    if cell.low is None or cell.high is None:
+        return [value], {"visible": False}
+    return [value], {
+        "type": "data",
+        "symmetric": False,
+        "array": [cell.high * factor - value],
+        "arrayminus": [value - cell.low * factor],
+        "color": colour(place),
+        "thickness": 1,
+        "width": 3,
+    }
+
+
+def _scale(figure: Figure) -> _Scale:
+    return _SCALES.get(figure.unit, _Scale())
+
+
+def _axis(figure: Figure, values: Sequence[float]) -> PlotlyDict:
+    """An axis, logarithmic where its values are far apart."""
+    scale = _scale(figure)
+    title = f"{figure.label}, {scale.unit}" if scale.unit else figure.label
+    made = axis(title, scale.ticks)
+    least = min(values, default=0)
+    if least <= 0 or max(values) < MANY_TIMES * least:
+        return made
+    return made | {"type": "log", "dtick": "D2", "title": {"text": f"{title}, log scale"}}
