@@ -66,7 +66,7 @@ def test_the_page_decides_before_anything_else(
     sentence = page.locator("#decision-title").inner_text()
     assert len(sentence.split()) <= 15
     assert re.match(r"(Switch|Keep|Try|Drop|It does not fit)", sentence)
-    screens = {"desktop": 3, "phone": 7}[screen]
+    screens = {"desktop": 3, "tablet": 3, "phone": 7}[screen]
     top = page.locator("#proof").evaluate("element => element.getBoundingClientRect().top")
     assert top <= screens * page.evaluate("window.innerHeight")
     assert barriers(page) == []
