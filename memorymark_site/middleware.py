@@ -8,8 +8,13 @@ from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
-from django.shortcuts import resolve_url
+from django.http import (
+    HttpRequest,
+    HttpResponseBase,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
+from django.shortcuts import render, resolve_url
 from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
@@ -34,6 +39,25 @@ class PrivateMiddleware:
         response.headers.setdefault("Cache-Control", "private, no-store")
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         return response
+
+
+class NotAPageMiddleware:
+    """Explains a 405 to a person, whom the browser would show an error page of its own.
+
+    One gets there by signing in again after the session expired before a button was selected.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        is_bare = isinstance(response, HttpResponseNotAllowed) and not response.content
+        if not is_bare or request.method != "GET" or not request.accepts("text/html"):
+            return response
+        page = render(request, "405.html", status=405)
+        page["Allow"] = response["Allow"]
+        return page
 
 
 class HtmxLoginRedirectMiddleware:

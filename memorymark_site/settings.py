@@ -75,6 +75,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "memorymark_site.middleware.NotAPageMiddleware",
     "memorymark_site.middleware.HtmxLoginRedirectMiddleware",
     "memorymark_site.middleware.LoginUnlessOpenMiddleware",
     "memorymark_site.middleware.SecondFactorMiddleware",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from math import floor, log10
 
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
 from analyses.formatting import usd
@@ -12,6 +13,9 @@ from analyses.savings.accrual import Amount, Point, Projection, Saved
 
 PARTS = {"verified": "Verified", "self_reported": "Self-reported", "potential": "Potential"}
 """What savings are made of, from bottom to top, and their names."""
+
+
+_FEW_DAYS, _A_YEAR = 100, 366
 
 
 def accrual_chart(points: Sequence[Point], projection: Projection | None = None) -> PlotlyDict:
@@ -28,12 +32,23 @@ def accrual_chart(points: Sequence[Point], projection: Projection | None = None)
             "fixedrange": True,
             "gridcolor": "var(--grid)",
             "hoverformat": "%d %b %Y",
+            "tickformat": _tick_format(points, projection),
+            "tickangle": 0,
+            "nticks": 6,
             **SPIKE,
             "automargin": True,
         },
         "yaxis": axis("Saved, USD", "$,~s"),
     }
     return {"data": data, "layout": layout}
+
+
+def _tick_format(points: Sequence[Point], projection: Projection | None) -> str:
+    """Labels so short that six stand side by side on a phone."""
+    days = ((projection.until if projection else points[-1][0]) - points[0][0]).days
+    if days < _FEW_DAYS:
+        return "%-d %b"
+    return "%b" if days <= _A_YEAR else "%b %y"
 
 
 def _area(points: Sequence[Point], part: str) -> PlotlyDict:
@@ -114,7 +129,7 @@ class Plot:
     ticks_x: list[tuple[float, str]]
     ticks_y: list[tuple[float, str]]
 
-    width, height, left, right, top, floor = 640, 210, 56, 630, 8, 184
+    width, height, left, right, top, bottom = 640, 210, 64, 630, 14, 184
 
 
 def accrual_plot(points: Sequence[Point]) -> Plot:
@@ -138,9 +153,16 @@ def accrual_plot(points: Sequence[Point]) -> Plot:
         ticks_x=[
             (x, f"{day:%-d %b}") for x, day in zip((xs[0], xs[middle], xs[-1]), days, strict=True)
         ],
-        ticks_y=[(_down(share * most, most), usd(share * most)) for share in (0, 0.5, 1)],
+        ticks_y=[(_down(value, most), usd(value)) for value in _round_values(most)],
     )
 
 
+def _round_values(most: float) -> list[float]:
+    """From zero, in two to four steps of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** floor(log10(most))
+    step = next(s for s in (power / 5, power / 2, power, 2 * power, 5 * power) if most / s < 5)
+    return [step * number for number in range(floor(most / step) + 1)]
+
+
 def _down(value: float, most: float) -> float:
-    return Plot.floor - (Plot.floor - Plot.top) * value / most
+    return Plot.bottom - (Plot.bottom - Plot.top) * value / most

@@ -12,7 +12,7 @@ from django.utils.crypto import salted_hmac
 
 from analyses.models import Node
 
-WRONG_KEY = "its SECRET_KEY is not the site's; give it the site's, or the same MEMORYMARK_DATA_DIR"
+WRONG_KEY = "its SECRET_KEY differs from the site's. Set the same key, or share MEMORYMARK_DATA_DIR"
 
 
 @cache

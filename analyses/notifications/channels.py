@@ -16,8 +16,7 @@ from analyses.notifications.webhook import NotDelivered, new_secret
 from memorymark_site.accounts.mail import sends_email
 
 HOW_TO_SEND_EMAIL = (
-    "this site sends no e-mail; to change that, an admin sets EMAIL_URL, such as "
-    "smtp+tls://user:password@mail.example:587, for the site and for each worker"
+    "this site sends no e-mail yet. An admin can set EMAIL_URL for the site and each worker"
 )
 NO_ADDRESS = "your account has no e-mail address; add one on the page Account"
 LOCKED_OUT = "the account is deactivated"

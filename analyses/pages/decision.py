@@ -43,7 +43,7 @@ class Decision:
         sentence: What to do.
         tone: ``change``, ``keep`` or ``problem``.
         cost: What it costs and saves, at assumed prices; empty without a speedup.
-        sureness: Where the numbers come from, and how far off they may be.
+        sureness: How far off the numbers may be; empty where that is not known.
         measurements: Commands that measure the current batch, if there is one, and the recommended
             one.
         facts: The batch sizes with a name.
@@ -101,17 +101,17 @@ def _cost(savings: Savings | None) -> str:
 
 
 def _sureness(result: AnalysisResult) -> str:
+    """A sentence to stand behind the source; empty where there is nothing to say."""
     chosen = trial_at(result, result.recommended_batch_size)
     if result.source is Source.MEASURED:
         rounds = result.comparison
         count = len(rounds.current_samples_per_second) if rounds else 0
-        return (
-            f"Measured, in {count} interleaved rounds{_interval(result)}." if count else "Measured."
-        )
-    ranges = [] if chosen is None else [memory_range(chosen), _speed_range(chosen)]
-    off = ", ".join(filter(None, ranges))
-    source = result.source.capitalize()
-    return f"{source}; {off}{_interval(result)}." if off else f"{source}{_interval(result)}."
+        off = f"in {count} interleaved rounds" if count else ""
+    else:
+        ranges = [] if chosen is None else [memory_range(chosen), _speed_range(chosen)]
+        off = ", ".join(filter(None, ranges))
+    said = "; ".join(filter(None, [off, _interval(result)]))
+    return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _interval(result: AnalysisResult) -> str:
@@ -120,7 +120,7 @@ def _interval(result: AnalysisResult) -> str:
     if low is None or high is None or not (has_gain(result) or has_probable_gain(result)):
         return ""
     kind = "sure" if has_gain(result) else "probable"
-    return f"; the gain is {kind} ({significant(low)} to {times(high)})"
+    return f"the gain is {kind} ({significant(low)} to {times(high)})"
 
 
 def memory_range(trial: Trial) -> str:

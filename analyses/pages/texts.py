@@ -41,7 +41,7 @@ class TextAnswer:
 
     Attributes:
         tone: Of the decision: ``change``, or ``problem`` where the requested batch does not fit.
-        sureness: Where the numbers come from, and how far off they may be.
+        sureness: How far off the numbers may be; empty where that is not known.
         software: The versions it is for, in words.
         batches: By the number of texts; empty for training.
     """
@@ -125,7 +125,7 @@ def _answer(
     return TextAnswer(
         result=result,
         tone="change" if trial.fits else "problem",
-        sureness=f"{result.source.capitalize()}{f'; {off}' if off else ''}.",
+        sureness=f"{off.capitalize()}." if off else "",
         software=in_words(result.software),
         facts=facts,
         picture=picture_of_lengths(result, lengths, gpu, asked),

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyses.charts.accrual import Plot, accrual_plot
 from analyses.models import Analysis, CountedSavings, RunSavings, Status
-from analyses.savings.accrual import Saved, ledger, saved_by, saved_by_workload
+from analyses.savings.accrual import Amount, Saved, ledger, saved_by, saved_by_workload
 from analyses.savings.certainty import counted, counts_at_low_end
 from analyses.savings.period import Period, period_of
 from analyses.tests.factories import make_analysis, make_request, make_training, make_user
@@ -189,3 +190,15 @@ def test_an_impossible_period_is_refused(given: tuple[str, str, str], field: str
     with pytest.raises(InvalidInput) as refused:
         period_of(*given, TODAY)
     assert refused.value.fields.keys() == {field}
+
+
+@given(st.floats(0.01, 1e9))
+def test_the_report_marks_round_values_up_to_its_total(total: float) -> None:
+    saved = Saved(verified=Amount(usd=total))
+    days = [date(2026, 3, 1), date(2026, 3, 31)]
+    marks = accrual_plot([(days[0], Saved()), (days[1], saved)]).ticks_y
+    assert 2 <= len(marks) <= 6
+    places = [y for y, _ in marks]
+    assert places == sorted(places, reverse=True)
+    assert (places[0], places[-1] >= Plot.top - 0.01) == (Plot.bottom, True)
+    assert all(label.lstrip("<$")[0] in "0123456789" for _, label in marks)

@@ -406,7 +406,7 @@ def test_the_gpu_page_shows_each_node_and_its_work(page: Client, member: User) -
     assert f"#{running.pk} BERT base" in text
     for state in ("online", "offline", "problem", "draining"):
         assert f"status-{state}" in text
-    assert "Its SECRET_KEY is not the site" in text
+    assert "Its SECRET_KEY differs from the site" in text
     assert text.index("lab-1") < text.index("laptop")  # online nodes first
 
 

@@ -129,7 +129,7 @@ def test_an_admin_can_allow_a_host_in_the_lab(page: Client, settings: Settings) 
 
 def test_a_site_without_a_mail_server_says_so(page: Client, settings: Settings) -> None:
     settings.EMAIL_BACKEND = NO_BACKEND
-    assert "This site sends no e-mail; to change that, an admin sets EMAIL_URL" in _html(page)
+    assert "This site sends no e-mail yet. An admin can set EMAIL_URL" in _html(page)
     assert "Not possible: this site sends no e-mail" in _save(page, by_email="on")
     assert "Saved." in _save(page)
 

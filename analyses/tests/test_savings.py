@@ -230,7 +230,8 @@ def test_the_savings_page_requires_a_login(client: Client, db: None, name: str) 
 def test_an_empty_page_explains_how_savings_arise(page: Client) -> None:
     html = html_of(page)
     assert "No savings yet" in html
-    assert "How savings are counted" in html
+    assert "Every successful analysis adds what its recommendation would save" in html
+    assert "How savings are counted" not in html  # there is nothing to count
 
 
 def test_the_page_shows_totals_the_formula_and_the_analyses(page: Client, member: User) -> None:
@@ -344,7 +345,10 @@ def test_the_report_has_the_savings_of_its_month(page: Client, member: User) -> 
 
 
 def test_an_empty_report_is_a_page_too(page: Client) -> None:
-    assert "$0" in page.get(reverse("analyses:savings-report")).content.decode()
+    report = page.get(reverse("analyses:savings-report")).content.decode()
+    assert "$0" in report
+    assert "Nothing was saved" in report
+    assert "<table" not in report
 
 
 def test_the_csv_over_time_ends_with_the_total(page: Client, member: User) -> None:

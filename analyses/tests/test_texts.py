@@ -89,7 +89,7 @@ def test_the_page_says_what_fits_how_sure_and_why(page: Client, member: User, go
     analysis = make_text_analysis(member, goal)
     html = html_of(page, f"/{analysis.pk}/")
     result = make_text_result(goal)
-    order = [result.decision, "memory ±6%", result.limited_by, "Memory by length", "Caveats"]
+    order = [result.decision, "Memory ±6%", result.limited_by, "Memory by length", "Caveats"]
     places = [html.index(part) for part in order]
     assert places == sorted(places)
     assert ("Memory by texts at once" in html) is (goal is Goal.GENERATION)

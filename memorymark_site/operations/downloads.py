@@ -116,7 +116,7 @@ def _free_place() -> IO[bytes] | None:
 def _refusal() -> HttpResponse:
     most = settings.DOWNLOADS_AT_ONCE
     return HttpResponse(
-        f"As many downloads are running as may at once ({most}). Try again in {RETRY_SECONDS} s.\n",
+        f"{most} downloads are running, the most at once. Try again in {RETRY_SECONDS} s.\n",
         status=503,
         content_type="text/plain; charset=utf-8",
         headers={"Retry-After": str(RETRY_SECONDS)},

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
@@ -61,3 +62,16 @@ def test_each_page_requires_a_login(client: Client, db: None, route: str, method
 @pytest.mark.parametrize("address", ["/accounts/login/", "/health", "/live", "/ready"])
 def test_public_pages_need_no_login(client: Client, db: None, address: str) -> None:
     assert client.get(address).status_code in (200, 503)
+
+
+@pytest.mark.django_db
+def test_the_address_of_a_button_is_explained_to_who_opens_it(
+    client: Client, django_user_model: type[User]
+) -> None:
+    client.force_login(django_user_model.objects.create_user("ada"))
+    answer = client.get("/account/sessions/end-others/")
+    assert answer.status_code == 405
+    assert answer["Allow"] == "POST"
+    assert "Go back and select the button again." in answer.content.decode()
+    plain = client.get("/account/sessions/end-others/", headers={"Accept": "application/json"})
+    assert (plain.status_code, plain.content) == (405, b"")

@@ -1,4 +1,4 @@
-// Needed on every page: running times, the theme switch, keyboard access.
+// Needed on every page: running times, the theme switch, buttons that need JavaScript.
 "use strict";
 
 (() => {
@@ -37,6 +37,18 @@
       if (!started.has(element)) started.set(element, now);
       element.textContent = about(Number(element.dataset.left) - (now - started.get(element)));
     }
+  }
+
+  for (const button of document.querySelectorAll("[data-print]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => window.print());
+  }
+
+  // A button beside a choice shows once the choice has changed.
+  for (const form of document.querySelectorAll("[data-when-changed]")) {
+    const button = form.querySelector("button");
+    button.hidden = true;
+    form.addEventListener("change", () => { button.hidden = false; });
   }
 
   tick();

@@ -96,7 +96,6 @@ def history(request: MemberRequest) -> HttpResponse:
         "columns": columns,
         "shown": {column.key for column in columns},
         "query": query,
-        "version": page.version,
         "refresh": any(not row.is_final for row in page.rows),
         "ticked": ticked_in(given),
         "nav": "list",
