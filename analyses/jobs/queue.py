@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection
 from datetime import timedelta
 from time import monotonic, sleep
+from typing import NamedTuple
 from uuid import uuid4
 
 from django import db
@@ -63,7 +63,8 @@ def enqueue(subject: Analysis | Query | Notification) -> Job:
     """Queue a job for a row, in the caller's transaction."""
     match subject:
         case Analysis():
-            job = Job(kind=JobKind.ANALYSIS, analysis=subject, lane=lane_for(subject.measured_gpu))
+            lane, owner = lane_for(subject.measured_gpu), subject.owner_id
+            job = Job(kind=JobKind.ANALYSIS, analysis=subject, lane=lane, owner_id=owner)
         case Query():
             lane = INTERACTIVE if subject.kind == JobKind.PREDICT else PLANS
             job = Job(kind=subject.kind, query=subject, lane=lane, priority=subject.for_pages)
@@ -105,6 +106,16 @@ def has_free_worker(pool: str) -> bool:
     return busy < workers_of(pool, here)
 
 
+class _Waiting(NamedTuple):
+    """The jobs that are due and alike in these; ``first`` is the id of the oldest."""
+
+    lane: str
+    priority: int
+    owner: int | None
+    software: str
+    first: int
+
+
 class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
     """Hands jobs to free workers, and otherwise a heartbeat task now and then."""
 
@@ -138,45 +149,54 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         if self._is_being_taken():
             return None
         here = nodes.here()
-        lanes = lanes_of(self.list_key, here)
-        due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now(), lane__in=lanes)
-        waiting = {
-            (lane, software)
-            for lane, software in due.order_by().values_list("lane", "software").distinct()
-            if not software or environments.find(software)
-        }
-        free = self._free({lane for lane, _ in waiting}, here) if waiting else []
+        due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now())
+        # Almost every look ends here or at the next line, and does not read what waits.
+        if not due.filter(lane__in=lanes_of(self.list_key, here)).exists():
+            return None
+        free = self._free(here)
         if not free or Node.objects.filter(name=here.name, draining=True).exists():
             return None
-        offered = {software for _, software in waiting}
-        job = self._next_of(due.filter(lane__in=free, software__in=offered))
-        if job is None or not due.filter(pk=job.pk).update(not_before=Now() + HANDED_OVER):
+        number = self._next_of(due.filter(lane__in=free))
+        if number is None or not due.filter(pk=number).update(not_before=Now() + HANDED_OVER):
             return None  # another node was faster
+        job = Job.objects.get(pk=number)
         self._handed, self._handed_at = job.pk, monotonic()
-        if job.analysis:
-            self._turns[job.lane, job.analysis.owner_id] = self._handed_at
+        if job.owner_id:
+            self._turns[job.lane, job.owner_id] = self._handed_at
         self._compare_key(job)
         return _package(f"job-{job.pk}", RUN_JOB, job.pk)
 
-    def _next_of(self, due: QuerySet[Job]) -> Job | None:
+    def _next_of(self, due: QuerySet[Job]) -> int | None:
         """The first of the most urgent jobs; of analyses, that of the member whose turn it is.
 
         That is who has the fewest running, then whose last turn on this node is longest ago: many
         or long analyses of one member do not hold up the others'.
         """
-        first = due.order_by("-priority", "pk").select_related("analysis").first()
-        if first is None or first.analysis is None:
-            return first
-        alike = Job.objects.filter(lane=first.lane, kind=JobKind.ANALYSIS)
-        oldest = due.filter(pk__in=alike, priority=first.priority).order_by()
-        waiting = dict(oldest.values_list("analysis__owner").annotate(Min("pk")))
-        if len(waiting) < 2:
-            return first
-        running = alike.filter(state__in=AT_WORK)
-        busy = Counter(running.values_list("analysis__owner", flat=True))
-        turns = {owner: self._turns.get((first.lane, owner), 0.0) for owner in waiting}
-        owner = min(waiting, key=lambda owner: (busy[owner], turns[owner], waiting[owner]))
-        return due.select_related("analysis").get(pk=waiting[owner])
+        groups = due.order_by().values_list("lane", "priority", "owner", "software")
+        waiting = [
+            _Waiting(*group)
+            for group in groups.annotate(Min("pk"))
+            if not group[3] or environments.find(group[3])
+        ]
+        if not waiting:
+            return None
+        first = min(waiting, key=lambda group: (-group.priority, group.first))
+        alike = [
+            group
+            for group in waiting
+            if (group.lane, group.priority) == (first.lane, first.priority) and group.owner
+        ]
+        if len(alike) < 2:
+            return first.first
+        running = Job.objects.filter(lane=first.lane, state__in=AT_WORK)
+        busy = Counter(running.values_list("owner", flat=True))
+        turns = self._turns
+
+        def turn(group: _Waiting) -> tuple[int, float, int]:
+            owner = group.owner or 0
+            return busy[owner], turns.get((group.lane, owner), 0.0), group.first
+
+        return min(alike, key=turn).first
 
     def _is_being_taken(self) -> bool:
         """Whether a worker has not yet claimed its job, so that it does not count as busy."""
@@ -186,14 +206,14 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
             self._handed = None
         return self._handed is not None
 
-    def _free(self, waiting: Collection[str], here: nodes.Here) -> list[str]:
+    def _free(self, here: nodes.Here) -> list[str]:
         """The lanes from which a worker could take a job now."""
         limits = lanes_of(self.list_key, here)
         running = at_work_on(here.name).filter(lane__in=limits)
         busy = Counter(running.values_list("lane", flat=True))
         if busy.total() >= workers_of(self.list_key, here):
             return []
-        free = [lane for lane in waiting if busy[lane] < limits[lane]]
+        free = [lane for lane, limit in limits.items() if busy[lane] < limit]
         measurements = lane_for(here.gpu_name) if here.gpu_name else ""
         if measurements in free and _is_measured_on(here.gpu_uuid):
             free.remove(measurements)

@@ -43,7 +43,8 @@ class Job(models.Model):
     """One piece of work: both the entry in the queue and the record of the worker that holds it.
 
     Its subject is one row: an analysis, a query or a notification. It waits in its ``lane``, higher
-    ``priority`` first, until ``not_before`` at least. The worker that takes it gets a new
+    ``priority`` first, until ``not_before`` at least. ``owner`` is the analysis's, so that members'
+    turns are read from an index however many jobs wait. The worker that takes it gets a new
     ``token``, which every later write must match, and renews ``heartbeat_at``. ``attempts`` counts
     the workers that took it; ``losses`` those that vanished with it, and failures that were tried
     again. ``device`` is the UUID of the GPU that it measures on. ``key`` is a fingerprint of the
@@ -58,6 +59,14 @@ class Job(models.Model):
     not_before = models.DateTimeField(db_default=Now())
     key = models.CharField(max_length=16, blank=True)
     software = models.CharField(max_length=LONGEST_SOFTWARE, blank=True)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+    )
 
     token = models.CharField(max_length=32, blank=True)
     node = models.CharField(max_length=200, blank=True)
@@ -82,7 +91,9 @@ class Job(models.Model):
 
     class Meta:
         ordering = ("-id",)
-        indexes = (models.Index(fields=("state", "lane", "not_before")),)
+        indexes = (
+            models.Index(fields=("state", "lane", "-priority", "owner", "id"), name="waiting_jobs"),
+        )
         constraints = (
             models.UniqueConstraint(
                 fields=("device",),

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_q.models import OrmQ
 from django_q.signing import SignedPackage
-from pytest_django import Settings
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from analyses.jobs import lease, nodes, queue, supervisor, timeouts
 from analyses.jobs.keys import key_fingerprint
@@ -99,6 +100,33 @@ def test_a_member_without_a_running_analysis_comes_first(
     theirs = make_analysis(make_user("lin"))
     lease_on(running, "lab-2")
     assert next_job(LabBroker(WORKERS)) == theirs.job
+
+
+def test_what_waits_for_a_busy_worker_is_not_read(here: nodes.Here, enqueue: Enqueue) -> None:
+    lease_on(enqueue(), here.name)
+    enqueue()
+    with CaptureQueriesContext(connection) as queries:
+        assert next_job(LabBroker(WORKERS)) is None
+    (read,) = [query["sql"] for query in queries if "GROUP BY" in query["sql"]]
+    assert queue.PLANS in read
+    assert queue.PREDICTIONS not in read
+
+
+def test_choosing_takes_as_many_queries_however_many_wait(
+    here: nodes.Here, db: None, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(10):
+        make_analysis(make_user(f"member-{number}"))
+    with django_assert_num_queries(8):
+        assert LabBroker(WORKERS).dequeue()
+
+
+def test_a_job_of_an_earlier_version_without_an_owner_is_handed_out(
+    here: nodes.Here, enqueue: Enqueue
+) -> None:
+    first = enqueue()
+    Job.objects.update(owner=None)
+    assert next_job(LabBroker(WORKERS)) == first.job
 
 
 def test_a_measurement_goes_to_a_node_with_that_gpu(here: nodes.Here, enqueue: Enqueue) -> None:
