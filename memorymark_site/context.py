@@ -15,9 +15,9 @@ def demo(_request: HttpRequest) -> dict[str, bool]:
     return {"is_demo": settings.IS_DEMO}
 
 
-def version(_request: HttpRequest) -> dict[str, str]:
+def release(_request: HttpRequest) -> dict[str, str]:
     """The release, which each page shows at its foot."""
-    return {"version": __version__}
+    return {"release": __version__}
 
 
 def role(request: HttpRequest) -> dict[str, object]:

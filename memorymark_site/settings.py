@@ -96,7 +96,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "memorymark_site.context.demo",
-                "memorymark_site.context.version",
+                "memorymark_site.context.release",
                 "memorymark_site.context.role",
             ],
         },

@@ -23,6 +23,7 @@ from analyses.tests.factories import (
     make_user,
     of_first_version,
 )
+from engine import __version__
 from engine.result import GlobalBatch, LargeTensor, Source, TimelinePoint
 
 HOSTILE = "<script>alert(1)</script>"
@@ -423,3 +424,13 @@ def test_the_state_shown_can_be_read_back(
 @given(st.text())
 def test_any_other_text_means_nothing_was_shown(text: str) -> None:
     assert Progress.parse(f"?{text}") == NOTHING
+
+
+@pytest.mark.parametrize("address", ["/", "/history/", "/{pk}/", "/savings/", "/gpus/"])
+def test_the_foot_of_each_page_names_the_release(
+    client: Client, member: User, address: str
+) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED, make_result())
+    client.force_login(member)
+    html = client.get(address.format(pk=analysis.pk)).content.decode()
+    assert f"MemoryMark {__version__}:" in html

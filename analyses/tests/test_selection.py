@@ -132,7 +132,7 @@ def test_the_confirmation_lists_what_will_be_deleted(page: Client, member: User)
     assert "Delete 1 analysis?" in html
     assert f'href="{reverse("analyses:list")}?status=failed">Keep it' in html
     trials = analysis.trials.count()
-    assert f"{trials} trials, 2 log lines, 1 note, 1 tag and 0 share links." in html
+    assert f"{trials} trials, 2 log lines, 1 note and 1 tag. This cannot be undone." in html
     assert left() == {analysis.pk}
     response = page.post(address("delete", analysis, back="status%3Dfailed"), follow=True)
     assert response.redirect_chain[0][0] == f"{reverse('analyses:list')}?status=failed"

@@ -13,6 +13,7 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
+from django.utils.text import get_text_list
 from django.views.decorators.http import require_http_methods, require_safe
 
 from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
@@ -57,6 +58,19 @@ class Deletion:
     notes: int
     tags: int
     share_links: int
+
+    @property
+    def losses(self) -> str:
+        """What goes with the analyses, such as ``2 trials and 1 note``; empty if nothing does."""
+        counts = {
+            "trial": self.trials,
+            "log line": self.log_lines,
+            "note": self.notes,
+            "tag": self.tags,
+            "share link": self.share_links,
+        }
+        parts = [f"{count:,} {name}{'s' * (count != 1)}" for name, count in counts.items() if count]
+        return get_text_list(parts, "and")
 
 
 @require_safe
