@@ -128,8 +128,13 @@ def _with_model(word: str) -> Q:
 
 
 def _with_member(word: str) -> Q:
-    members = list(User.objects.filter(username__icontains=word).values_list("pk", flat=True))
-    return Q(owner__in=members) if members else NOTHING
+    return _of(User.objects.filter(username__icontains=word))
+
+
+def _of(members: QuerySet[User]) -> Q:
+    """Looked up beforehand, so that the database stays within one index."""
+    found = list(members.values_list("pk", flat=True))
+    return Q(owner__in=found) if found else NOTHING
 
 
 def _with_gpu(word: str) -> Q:
@@ -189,7 +194,7 @@ _FINDERS: dict[Key, Callable[[str], Q]] = {
 
 _EXACT_FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.MODEL: _of_model,
-    Key.MEMBER: lambda name: Q(owner__in=User.objects.filter(username__iexact=name)),
+    Key.MEMBER: lambda name: _of(User.objects.filter(username__iexact=name)),
     Key.GPU: _on_gpu,
     Key.PRECISION: lambda name: Q(precision=name),
     Key.SOFTWARE: lambda name: Q(software=name),
