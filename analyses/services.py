@@ -127,7 +127,7 @@ def check_storable(config: Mapping[str, object] | None) -> None:
     """Refuse a config with text that a database cannot store."""
     text = json.dumps(config, ensure_ascii=False)
     if "\\u0000" in text or storable(text) != text:
-        raise InvalidInput({"config": "it contains a NUL or half a surrogate pair; remove it"})
+        raise InvalidInput({"config": "it contains a NUL or half a surrogate pair. Remove it"})
 
 
 def check_software(wanted: str, gpu_name: str = "") -> None:

@@ -37,7 +37,7 @@ def answer(analysis: Analysis) -> bool:
     _copy_trials(earlier, analysis)
     LogLine.objects.create(
         analysis=analysis,
-        message=f"Analysis {origin.pk} had the same settings; its result is reused.",
+        message=f"Analysis {origin.pk} had the same settings. Its result is reused.",
     )
     analysis.refresh_from_db()
     return True

@@ -198,7 +198,7 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         """Delete an analysis with its trials, log, tags and note; it must have ended."""
         analysis = self._changeable("delete it")
         if not analysis.is_final:
-            raise Conflict(f"Analysis {pk} has not ended; cancel it first.")
+            raise Conflict(f"Analysis {pk} has not ended. Cancel it first.")
         selection.delete_analyses([analysis], member_of(request))
         return Response(status=HTTP_204_NO_CONTENT)
 

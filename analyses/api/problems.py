@@ -120,7 +120,7 @@ class Away(exceptions.APIException):
     """The database does not respond."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-    default_detail = "The database does not respond. Nothing was changed; try again."
+    default_detail = "The database does not respond. Nothing was changed. Try again."
     wait = RETRY_SECONDS
 
 

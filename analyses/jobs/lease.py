@@ -191,7 +191,7 @@ def _give_back(held: QuerySet[Job]) -> bool:
         if job is None:
             return False
         move(held, Status.RUNNING, Status.QUEUED)
-        message = f"The worker on {job.node} was stopped; another goes on with this."
+        message = f"The worker on {job.node} was stopped. Another one continues."
         KINDS[job.kind].say(job.subject_id, message)
     return True
 

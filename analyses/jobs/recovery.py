@@ -59,7 +59,7 @@ def release_all() -> Released:
     cancelled = move(Job.objects.all(), Status.CANCELLING, Status.CANCELLED)
     running = list(Job.objects.filter(state=Status.RUNNING).order_by("pk"))
     for job in running:
-        message = "Restored from a backup while this was running; it is queued again."
+        message = "Restored from a backup while this was running. It is queued again."
         KINDS[job.kind].say(job.subject_id, message)
     move(Job.objects.all(), Status.RUNNING, Status.QUEUED)
     analyses = [job.subject_id for job in running if job.kind == JobKind.ANALYSIS]

@@ -77,7 +77,7 @@ def parse(url: str) -> Address:
         raise WrongAddress("enter a full URL that starts with https:// or http://")
     if parts.username is not None or parts.password is not None:
         raise WrongAddress(
-            "leave user name and password out of the URL; the signature proves who calls"
+            "leave user name and password out of the URL. The signature proves who calls"
         )
     if port == 0:
         raise WrongAddress("port 0 is not a port")

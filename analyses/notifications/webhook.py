@@ -176,7 +176,7 @@ def _accepted(answer: HTTPResponse) -> int:
         return answer.status
     status = f"HTTP {answer.status} {answer.reason}".rstrip()
     if 300 <= answer.status <= 399:
-        raise NotDelivered(f"{status}: redirects are not followed; give the address it leads to")
+        raise NotDelivered(f"{status}: redirects are not followed. Use the address it leads to")
     text = b""
     with suppress(OSError, HTTPException):  # shown as far as it arrived in time
         while len(text) < MOST_BYTES and (part := answer.read1(MOST_BYTES - len(text))):

@@ -133,8 +133,8 @@ def test_every_member_can_edit_and_the_note_names_the_last_author(
 
 def test_invalid_labels_come_back_with_the_reason(page: Client, analysis: Analysis) -> None:
     html = save(page, analysis, tags="x" * 41, note="y" * (Note.LONGEST + 1))
-    assert "a tag has at most 40 characters" in html
-    assert "a note has at most 10,000." in html
+    assert "A tag has at most 40 characters" in html
+    assert "A note has at most 10,000." in html
     assert "x" * 41 in html
     assert tags_of(analysis) == []
 

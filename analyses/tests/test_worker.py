@@ -318,7 +318,7 @@ def test_a_stopping_worker_requeues_its_analysis(
 
     analysis.refresh_from_db()
     assert (analysis.status, analysis.job.losses) == (Status.QUEUED, 0)
-    assert "another goes on" in _messages(analysis)[-1]
+    assert "Another one continues" in _messages(analysis)[-1]
     assert analysis.job.state == Status.QUEUED
 
 

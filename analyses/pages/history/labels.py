@@ -72,10 +72,10 @@ def tag_names(given: Iterable[str]) -> list[str]:
             raise BadLabel("A tag cannot contain a comma")
         if len(name) > Tag.LONGEST:
             raise BadLabel(
-                f"“{name[:20]}…” is too long; a tag has at most {Tag.LONGEST} characters"
+                f"“{name[:20]}…” is too long. A tag has at most {Tag.LONGEST} characters"
             )
     if len(names) > MOST_TAGS:
-        raise BadLabel(f"{len(names)} tags are too many; the limit is {MOST_TAGS}")
+        raise BadLabel(f"{len(names)} tags are too many. The limit is {MOST_TAGS}")
     return names
 
 
@@ -88,7 +88,7 @@ def note_from(text: str) -> str:
     note = _with_plain_ends(text).strip()
     _check_storable(note)
     if len(note) > Note.LONGEST:
-        raise BadLabel(f"It has {len(note):,} characters; a note has at most {Note.LONGEST:,}")
+        raise BadLabel(f"It has {len(note):,} characters. A note has at most {Note.LONGEST:,}")
     return note
 
 
@@ -99,7 +99,7 @@ def _with_plain_ends(text: str) -> str:
 
 def _check_storable(text: str) -> None:
     if storable(text) != text:
-        raise BadLabel("It contains a NUL or half a surrogate pair; remove it")
+        raise BadLabel("It contains a NUL or half a surrogate pair. Remove it")
 
 
 def tags_in_use() -> list[str]:

@@ -138,7 +138,7 @@ def ids_from(text: str) -> list[int]:
     if not words:
         raise BadSelection("Select at least one analysis first.")
     if len(words) > MOST_SELECTED:
-        raise BadSelection(f"You selected {len(words)} analyses; select at most {MOST_SELECTED}.")
+        raise BadSelection(f"You selected {len(words)} analyses. Select at most {MOST_SELECTED}.")
     return list(dict.fromkeys(map(int, words)))
 
 

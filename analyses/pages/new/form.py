@@ -138,7 +138,7 @@ class AnalysisForm(forms.Form):
             ),
             NO_BATCH: tick(
                 "I have no batch yet",
-                "You get one to start with; no speedup or savings are claimed.",
+                "You get one to start with. No speedup or savings are claimed.",
             ),
             "precision": select(
                 precision.label,
