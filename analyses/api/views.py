@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from threading import BoundedSemaphore
 from time import monotonic, sleep
 from typing import Any, TypeVar, cast
@@ -24,6 +24,7 @@ from rest_framework.serializers import BaseSerializer, ListSerializer, Serialize
 
 from analyses.bodies import storable
 from analyses.models import Analysis
+from analyses.selectors import exact_count, ids_between
 from engine.errors import InvalidInput
 
 M = TypeVar("M", bound=Model)
@@ -146,20 +147,18 @@ def wait_until(is_over: Callable[[], bool], seconds: float) -> None:
 
 
 class PagesByIds(Paginator[Analysis]):
-    """Finds the ids of a page first, so that the long JSON of skipped rows is not read.
+    """Finds the ids of a page first, so that the long JSON of skipped rows is not read."""
 
-    Pages of the second half are found from the end, so none skips more than half of the ids.
-    """
+    @cached_property
+    def count(self) -> int:
+        return exact_count(cast("QuerySet[Analysis]", self.object_list))
 
     def page(self, number: int | str) -> Page[Analysis]:
         valid = self.validate_number(number)
         analyses = cast("QuerySet[Analysis]", self.object_list)
         first = (valid - 1) * self.per_page
-        end = min(first + self.per_page, self.count)
-        ids = analyses.values_list("pk", flat=True)
-        if first > self.count // 2:
-            ids, first, end = ids.reverse(), self.count - end, self.count - first
-        return Page(analyses.filter(pk__in=list(ids[first:end])), valid, self)
+        ids = ids_between(analyses, first, first + self.per_page)
+        return Page(analyses.filter(pk__in=ids), valid, self)
 
 
 class Pages(PageNumberPagination):

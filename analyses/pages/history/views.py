@@ -30,7 +30,7 @@ from analyses.pages.history.labels import with_labels
 from analyses.pages.history.search import suggestions
 from analyses.pages.history.selection import BadSelection, ids_from
 from analyses.permissions import may_delete_view, may_see_lab
-from analyses.selectors import Count, count_of, visible_to
+from analyses.selectors import Count, count_of, ids_between, visible_to
 from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 25
@@ -177,9 +177,8 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
     First its ids, from an index alone; then their rows. So skipping a thousand pages reads no rows
     and none of their long JSON.
     """
-    ids = analyses.values_list("pk", flat=True)
     first = (number - 1) * PAGE_SIZE
-    wanted = list(ids[first : first + PAGE_SIZE + 1])
+    wanted = ids_between(analyses, first, first + PAGE_SIZE + 1)
     rows = with_labels(Analysis.objects.select_related("owner", "push")).defer("result")
     found = rows.in_bulk(wanted)
     return Page(

@@ -1,0 +1,85 @@
+"""What keeps lists fast in a lab of a million analyses: far pages, counts and stretches of time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from analyses import selectors
+from analyses.models import Analysis
+from analyses.pages.history.filters import AnalysisFilter
+from analyses.selectors import exact_count, ids_between
+from analyses.tests.factories import make_request
+
+pytestmark = pytest.mark.database
+
+ROWS = 11
+
+
+@pytest.fixture
+def many(member: User, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ids of more analyses than are counted each time, the newest first."""
+    monkeypatch.setattr(selectors, "COUNTED", 3)
+    cache.clear()
+    _add(member, ROWS)
+    return list(Analysis.objects.order_by("-pk").values_list("pk", flat=True))
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 20])
+def test_each_analysis_has_one_place_from_whichever_end_it_is_found(
+    many: list[int], length: int
+) -> None:
+    analyses = Analysis.objects.all()
+    for first in range(0, ROWS + length, length):
+        assert ids_between(analyses, first, first + length) == many[first : first + length]
+
+
+def test_the_last_ones_are_found_from_the_end(many: list[int]) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        assert ids_between(Analysis.objects.all(), ROWS - 3, ROWS - 1) == many[-3:-1]
+    assert queries[-1]["sql"].endswith("LIMIT 2 OFFSET 1")
+
+
+def test_a_large_number_is_counted_once_a_minute(many: list[int], member: User) -> None:
+    analyses, of_member = Analysis.objects.all(), Analysis.objects.filter(owner=member)
+    assert exact_count(analyses) == ROWS
+    _add(member, 1)
+    assert exact_count(analyses) == ROWS
+    assert exact_count(of_member) == ROWS + 1  # counted for the first time
+    cache.clear()
+    assert exact_count(analyses) == ROWS + 1
+
+
+def test_a_small_number_is_always_exact(member: User) -> None:
+    for number in range(3):
+        assert exact_count(Analysis.objects.all()) == number
+        _add(member, 1)
+
+
+def test_a_stretch_of_time_is_in_the_order_of_time_unless_another_is_wanted(member: User) -> None:
+    later, earlier = _add(member, 2)  # such as one that was imported
+    Analysis.objects.filter(pk=earlier.pk).update(queued_at=timezone.now() - timedelta(days=1))
+    given = {"date_from": "2020-01-01"}
+    assert _found(given) == [later.pk, earlier.pk]
+    assert _found(given | {"sort": "-id"}) == [earlier.pk, later.pk]
+    assert _found({}) == [earlier.pk, later.pk]
+
+
+def _found(given: dict[str, Any]) -> list[int]:
+    found = AnalysisFilter(given, queryset=Analysis.objects.all()).qs
+    return list(found.values_list("pk", flat=True))
+
+
+def _add(owner: User, count: int) -> list[Analysis]:
+    request = make_request()
+    columns = {name: request[name] for name in ("model", "gpu", "precision", "optimizer")}
+    return Analysis.objects.bulk_create(
+        Analysis(owner=owner, request=request, **columns) for _ in range(count)
+    )
