@@ -18,6 +18,7 @@ from analyses.pages import overview
 from analyses.tests.factories import (
     make_analysis,
     make_request,
+    make_result,
     make_training,
     make_user,
     make_viewer,
@@ -217,3 +218,11 @@ def test_there_is_no_csv_of_another_chart(page: Client) -> None:
 def test_a_mentioned_change_of_ones_own_analysis_is_refused(member: User) -> None:
     with pytest.raises(LookupError):
         mention(make_analysis(member, Status.SUCCEEDED), member)
+
+
+def test_only_an_answer_that_was_measured_is_marked(page: Client, member: User) -> None:
+    for source in ("predicted", "measured"):
+        make_analysis(member, Status.SUCCEEDED, make_result(), source=source)
+    recent = html_of(page).split('id="recent-title"')[1].split("</section>")[0]
+    assert "Predicted unless marked." in recent
+    assert (recent.count("badge-predicted"), recent.count("badge-measured")) == (0, 1)
