@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import io
 import os
 import shutil
@@ -13,13 +12,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from functools import partial
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import IO, Any, NoReturn
 
 from ..errors import EngineError
+from .on_import import when_imported
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -92,10 +91,8 @@ def keep_quiet() -> Scratch:
     }
     for (holder, name), function in patches.items():
         setattr(holder, name, function)
-    for module in {place.partition(":")[0] for place in _SILENT}:
-        if module in sys.modules:
-            _silence(module)
-    sys.meta_path.insert(0, _Silencer())
+    silent = {place.partition(":")[0] for place in _SILENT}
+    when_imported({module: partial(_silence, module) for module in silent})
     return Scratch()
 
 
@@ -166,30 +163,6 @@ class Scratch:
             self._replace(source, target, **kwargs)
         else:
             self._moved[os.path.realpath(os.fsdecode(target))] = known
-
-
-class _Silencer(MetaPathFinder):
-    """Silences the modules of :data:`_SILENT` as they are imported."""
-
-    def __init__(self) -> None:
-        self._names = {place.partition(":")[0] for place in _SILENT}
-
-    def find_spec(
-        self, fullname: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname not in self._names:
-            return None
-        self._names.remove(fullname)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def run_and_silence(module: ModuleType) -> None:
-                run(module)
-                _silence(fullname)
-
-            spec.loader.exec_module = run_and_silence  # type: ignore[method-assign]  # a loader per module
-        return spec
 
 
 def _silence(name: str) -> None:
