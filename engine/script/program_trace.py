@@ -15,6 +15,7 @@ from ..errors import EngineError
 from ..gpus import Gpu
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
+from .deepspeed import refuse_deepspeed
 from .factory import ScriptFailed
 from .fork import Done, Fork, last_words, watch
 from .live import Live
@@ -137,6 +138,7 @@ def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callabl
         # Threads of OpenMP do not come along into a fork, and whoever asks for them waits for ever.
         torch.set_num_threads(1)
         scratch = keep_quiet()
+        refuse_deepspeed()
 
         def end(found: _Found | EngineError) -> NoReturn:
             scratch.remove()
