@@ -156,7 +156,7 @@ def test_any_two_numbers_can_be_the_axes(page: Client, three: list[Analysis]) ->
     axes = {"x": "largest_batch_size", "y": "device_used_bytes"}
     html = page.get(reverse("analyses:compare"), {"ids": ids(three)} | axes).content.decode()
     assert '<option value="largest_batch_size" selected>' in html
-    assert '"Device used at the recommended batch, GiB"' in html
+    assert '"Device used at the recommended\\u003Cbr\\u003Ebatch, GiB"' in html
     assert "&amp;x=largest_batch_size&amp;y=device_used_bytes" in html  # in the links of the heads
     chart = scatter(columns_of(three), **axes)
     assert chart["data"][0]["x"] == [columns_of(three)[0].analysis.largest_batch_size]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 
 from analyses.charts.layout import PlotlyDict, axis, plain_layout
 from analyses.pages.compare.charts import MANY_TIMES
@@ -14,6 +15,8 @@ from analyses.pages.compare.figures import FIGURES, Cell, Figure
 from engine.gpus import GIB
 
 _FEWEST_DOTS = 2
+_TITLE_LINE = 32
+"""In characters; a longer line of an axis's title is cut on a phone."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +150,8 @@ def _scale(figure: Figure) -> _Scale:
 
 def _axis(figure: Figure, values: Sequence[float]) -> PlotlyDict:
     """An axis, logarithmic where its values are far apart."""
-    scale = _scale(figure)
-    title = f"{figure.label}, {scale.unit}" if scale.unit else figure.label
-    made = axis(title, scale.ticks)
-    least = min(values, default=0)
-    if least <= 0 or max(values) < MANY_TIMES * least:
-        return made
-    return made | {"type": "log", "dtick": "D2", "title": {"text": f"{title}, log scale"}}
+    scale, least = _scale(figure), min(values, default=0)
+    is_log = least > 0 and max(values) >= MANY_TIMES * least
+    words = [figure.label, *filter(None, [scale.unit, "log scale" if is_log else ""])]
+    made = axis("<br>".join(wrap(", ".join(words), _TITLE_LINE)), scale.ticks)
+    return made | {"type": "log", "dtick": "D2"} if is_log else made
