@@ -35,6 +35,7 @@ from django.utils.crypto import salted_hmac
 from memorymark_site.accounts.devices import known_device
 from memorymark_site.accounts.members import folded
 from memorymark_site.accounts.models import Attempt
+from memorymark_site.operations.prometheus import count_sign_in_failure
 
 WINDOW = timedelta(minutes=15)
 
@@ -179,9 +180,14 @@ def _key(kind: str, who: str) -> str:
 
 
 class BoundedGuesses(ABC):
-    """Mixin before a form view that checks a password or code: each attempt counts."""
+    """Mixin before a form view that checks a password or code: each attempt counts.
+
+    Attributes:
+        wrong: What the metrics call a wrong guess.
+    """
 
     request: HttpRequest
+    wrong = "wrong_password"
 
     @abstractmethod
     def limits(self) -> Sequence[Limit]:
@@ -190,8 +196,14 @@ class BoundedGuesses(ABC):
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Check the guess, unless there have been too many wrong ones."""
         if seconds := take(self.limits()):
+            count_sign_in_failure("too_many")
             return too_many(request, seconds)
         response: HttpResponse = super().post(request, *args, **kwargs)  # type: ignore[misc]  # of the view
+        return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        count_sign_in_failure(self.wrong)
+        response: HttpResponse = super().form_invalid(form)  # type: ignore[misc]  # of the view
         return response
 
     def form_valid(self, form: Any) -> HttpResponse:

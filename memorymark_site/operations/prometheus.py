@@ -49,7 +49,7 @@ VIEW_SECONDS = Histogram(
 )
 SIGN_IN_FAILURES = Counter(
     "memorymark_sign_in_failures",
-    "Sign-ins with a password that failed: it was wrong, or there were too many",
+    "Sign-ins and confirmations that failed: something was wrong, or there were too many",
     ["reason"],
     registry=None,
 )
@@ -75,7 +75,11 @@ class RequestMetricsMiddleware:
 
 
 def count_sign_in_failure(reason: str) -> None:
-    """Count one: ``wrong_password`` or ``too_many``; only if metrics are on."""
+    """Count one, if metrics are on.
+
+    Args:
+        reason: ``wrong_password``, ``wrong_code``, ``wrong_passkey`` or ``too_many``.
+    """
     if settings.METRICS_TOKEN:
         SIGN_IN_FAILURES.labels(reason).inc()
 

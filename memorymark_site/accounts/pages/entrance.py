@@ -41,7 +41,6 @@ from memorymark_site.accounts.models import Action
 from memorymark_site.accounts.pages.factors import passkeys_work
 from memorymark_site.accounts.roles import Role, needs, refusal
 from memorymark_site.accounts.throttle import BoundedGuesses
-from memorymark_site.operations.prometheus import count_sign_in_failure
 
 _CLOSED = "MemoryMark is already set up, so this link no longer works. Sign in instead."
 _ENDED = (
@@ -89,10 +88,6 @@ class SignIn(BoundedGuesses, LoginView):  # type: ignore[misc]  # allauth has no
         """Check the password, if passwords sign in at all."""
         check_passwords_sign_in()
         response = super().post(request, *args, **kwargs)
-        if response.status_code == 429:
-            count_sign_in_failure("too_many")
-        elif response.status_code == 200:  # the form again
-            count_sign_in_failure("wrong_password")
         name = request.POST.get("login", "")
         if any(map(throttle.is_full, throttle.of_account(name, throttle.address_of(request)))):
             guessing.tell(name)

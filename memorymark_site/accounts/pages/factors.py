@@ -28,6 +28,7 @@ from memorymark_site.accounts.models import Action
 from memorymark_site.accounts.roles import member
 from memorymark_site.accounts.second_factors import factors_of
 from memorymark_site.accounts.throttle import BoundedGuesses, too_many
+from memorymark_site.operations.prometheus import count_sign_in_failure
 
 THIS_MACHINE = "localhost"
 
@@ -67,6 +68,7 @@ class SecondStep(BoundedGuesses, AuthenticateView):  # type: ignore[misc]  # all
     """The code after the password."""
 
     template_name = "accounts/second_step.html"
+    wrong = "wrong_code"
 
     def limits(self) -> list[throttle.Limit]:
         return throttle.of_second_factor(self.stage.login.user)
@@ -93,6 +95,7 @@ class CodeAgain(BoundedGuesses, ReauthenticateByCodeView):  # type: ignore[misc]
     """Asks for a code again."""
 
     template_name = "accounts/confirm.html"
+    wrong = "wrong_code"
 
     def limits(self) -> list[throttle.Limit]:
         return throttle.of_second_factor(member(self.request))
@@ -244,6 +247,11 @@ class SignInByPasskey(views.LoginWebAuthnView):  # type: ignore[misc]  # allauth
         if seconds := throttle.take(throttle.of_beginning(request)):
             return too_many(request, seconds)
         response: HttpResponse = super().get(request, *args, **kwargs)
+        return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        count_sign_in_failure("wrong_passkey")
+        response: HttpResponse = super().form_invalid(form)
         return response
 
 

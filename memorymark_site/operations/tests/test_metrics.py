@@ -14,6 +14,7 @@ from uuid import uuid4
 import django
 import pytest
 import yaml
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
@@ -232,13 +233,20 @@ def test_the_machine_and_the_last_backup_are_reported(
 
 def test_failed_sign_ins_are_counted(scrape: Client) -> None:
     make_user("ada")
+    grace = make_user("grace")
+    TOTP.activate(grace, generate_totp_secret())
     name = "memorymark_sign_in_failures_total"
+    counts = {"wrong_password": 10, "too_many": 3, "wrong_code": 1, "wrong_passkey": 1}
     before = _samples(scrape.get("/metrics").content.decode())
     browser = Client()
     for password in [*["wrong"] * 12, "correct horse battery"]:
         browser.post("/accounts/login/", {"login": "ada", "password": password})
+    browser = Client()
+    browser.post("/accounts/login/", {"login": "grace", "password": "correct horse battery"})
+    browser.post("/accounts/login/code/", {"code": "000000"})
+    Client().post("/accounts/login/passkey/", {"credential": "{}"})
     after = _samples(scrape.get("/metrics").content.decode())
-    for reason, count in (("wrong_password", 10), ("too_many", 3)):
+    for reason, count in counts.items():
         assert after[name, reason] - before.get((name, reason), 0) == count
 
 
