@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.models import User as Member
@@ -16,8 +18,10 @@ from analyses.permissions import may_see_lab
 COUNTED = 10_000
 """Counting stops here; an exact larger number is not worth the time."""
 
-COUNT_KEPT_SECONDS = 60
-"""For so long the API tells a larger number that it has counted once."""
+KEPT_SECONDS = 60
+"""How long a process keeps what it has counted of more analyses than that."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,28 @@ def exact_count(analyses: QuerySet[Analysis]) -> int:
     Counting a million takes as long as all else on a page.
     """
     found = count_of(analyses)
-    if found.is_all:
-        return found.number
-    every = analyses.order_by()
-    key = hashlib.sha256(str(every.query).encode()).hexdigest()
-    return cache.get_or_set(f"analyses-{key}", every.count, COUNT_KEPT_SECONDS) or 0
+    return found.number if found.is_all else _kept(analyses, "count", analyses.order_by().count)
+
+
+def kept_if_large(analyses: QuerySet[Analysis], name: str, read: Callable[[], T]) -> T:
+    """What is read of all these analyses; of more than :data:`COUNTED`, it may be a minute old.
+
+    Args:
+        analyses: What it depends on.
+        name: What it is, as a key.
+        read: Reads it.
+    """
+    return read() if count_of(analyses).is_all else _kept(analyses, name, read)
+
+
+def _kept(analyses: QuerySet[Analysis], name: str, read: Callable[[], T]) -> T:
+    which = hashlib.sha256(str(analyses.order_by().query).encode()).hexdigest()
+    key = f"analyses-{name}-{which}"
+    found: T | None = cache.get(key)
+    if found is None:
+        found = read()
+        cache.set(key, found, KEPT_SECONDS)
+    return found
 
 
 def ids_between(analyses: QuerySet[Analysis], first: int, end: int) -> list[int]:

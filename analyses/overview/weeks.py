@@ -12,6 +12,7 @@ from django.db.models import CharField, Count, QuerySet
 from django.db.models.functions import Cast, Concat, Substr
 
 from analyses.models import Analysis, Status
+from analyses.selectors import kept_if_large
 
 SHOWN_WEEKS = 13
 """A quarter of a year."""
@@ -50,7 +51,7 @@ class Week:
 
 
 def weeks_until(analyses: QuerySet[Analysis], today: date) -> list[Week]:
-    """The last :data:`SHOWN_WEEKS` weeks, this one last; one query, answered from an index."""
+    """The last :data:`SHOWN_WEEKS` weeks, this one last; counted in an index."""
     this = today - timedelta(days=today.weekday())
     mondays = [this - timedelta(weeks=back) for back in reversed(range(SHOWN_WEEKS))]
     counted: dict[date, Counter[Outcome]] = {monday: Counter() for monday in mondays}
@@ -58,13 +59,9 @@ def weeks_until(analyses: QuerySet[Analysis], today: date) -> list[Week]:
     # The day is cut from the text of the time, as SQLite would call back into Python to truncate
     # it. Day and status are one text, as it would scan all of an index that begins with the status.
     day = Substr(Cast("queued_at", CharField()), 1, _DAY)
-    rows = (
-        analyses.filter(queued_at__gte=begin)
-        .order_by()
-        .values_list(Concat(day, "status"))
-        .annotate(Count("pk"))
-    )
-    for day_and_status, count in rows:
+    recent = analyses.filter(queued_at__gte=begin)
+    rows = recent.order_by().values_list(Concat(day, "status")).annotate(Count("pk"))
+    for day_and_status, count in kept_if_large(recent, "weeks", lambda: list(rows)):
         on, status = date.fromisoformat(day_and_status[:_DAY]), day_and_status[_DAY:]
         week = counted.get(on - timedelta(days=on.weekday()), Counter())
         week[_OUTCOMES.get(status, Outcome.UNFINISHED)] += count

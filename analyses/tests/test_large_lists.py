@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from analyses import selectors
 from analyses.models import Analysis
+from analyses.overview.weeks import weeks_until
 from analyses.pages.history.filters import AnalysisFilter
 from analyses.selectors import exact_count, ids_between
 from analyses.tests.factories import make_request
@@ -55,6 +56,20 @@ def test_a_large_number_is_counted_once_a_minute(many: list[int], member: User) 
     assert exact_count(of_member) == ROWS + 1  # counted for the first time
     cache.clear()
     assert exact_count(analyses) == ROWS + 1
+
+
+def test_the_weeks_of_a_large_lab_are_counted_once_a_minute(many: list[int], member: User) -> None:
+    today = timezone.now().date()
+
+    def total() -> int:
+        weeks = weeks_until(Analysis.objects.all(), today)
+        return sum(sum(week.counts.values()) for week in weeks)
+
+    assert total() == ROWS
+    _add(member, 1)
+    assert total() == ROWS
+    cache.clear()
+    assert total() == ROWS + 1
 
 
 def test_a_small_number_is_always_exact(member: User) -> None:

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.database
 
 QUERIES = {
     # Two of each are for the session and the member.
-    "/": 25,
-    "/overview/weeks.csv": 3,
+    "/": 26,
+    "/overview/weeks.csv": 4,
     "/overview/gpus.csv": 4,
     "/overview/predictions.csv": 5,
     "/history/": 14,
