@@ -45,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties compat mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties drills compat mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -56,6 +56,7 @@ help:
 	@echo 'make test-all  run all tests but e2e, with every model, setting and drill (an hour)'
 	@echo 'make test-postgres  run the site tests on PostgreSQL (TEST_POSTGRES_URL), if reachable'
 	@echo 'make test-properties  search for new examples that break the property tests (minutes)'
+	@echo 'make drills   strike a lab with faults and print what each cost (20 minutes; PostgreSQL too, if reachable)'
 	@echo 'make compat   compare traces with real steps under other releases of transformers (an hour)'
 	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
 	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
@@ -92,9 +93,11 @@ test-slow: $(STAMP)
 test-all: $(STAMP)
 	@python -m pytest $(PARALLEL_SLOW) -m 'not e2e'
 
+HAS_POSTGRES = python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
+	'$(TEST_POSTGRES_URL)' 2>/dev/null
+
 test-postgres: $(STAMP)
-	@if python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
-		'$(TEST_POSTGRES_URL)' 2>/dev/null; then \
+	@if $(HAS_POSTGRES); then \
 		DATABASE_URL='$(TEST_POSTGRES_URL)' python -m pytest $(PARALLEL) $(WITHOUT_SLOW_FILES) \
 			-m 'database and not slow and not full and not e2e' analyses memorymark_site; \
 	else echo 'No PostgreSQL at $(TEST_POSTGRES_URL): these tests are skipped.'; fi
@@ -102,6 +105,9 @@ test-postgres: $(STAMP)
 test-properties: $(STAMP)
 	@python -m pytest $(PARALLEL) -m 'hypothesis and not slow and not full' \
 		--hypothesis-profile=new-examples
+
+drills: $(STAMP)
+	@if $(HAS_POSTGRES); then python -m drills --postgres '$(TEST_POSTGRES_URL)'; else python -m drills; fi
 
 compat: $(STAMP)
 	@python -m benchmarks.compat

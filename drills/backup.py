@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -21,7 +19,7 @@ from time import monotonic, sleep
 from rich.console import Console
 from rich.table import Table
 
-from drills.commands import add_postgres_option, answer, new_database
+from drills.commands import add_postgres_option, answer, name_of, new_lab
 from drills.lab import Lab
 from drills.soak import TRIALS, soak
 
@@ -136,7 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
                     good = good and found.is_good
                     counts = (found.ended, found.changed, found.half, found.miscounted)
                     table.add_row(
-                        _name(source), _name(target), f"{backup.seconds:.1f}",
+                        name_of(source), name_of(target), f"{backup.seconds:.1f}",
                         *(f"{count}" for count in (*counts, found.finished, found.stuck)),
                     )  # fmt: skip
             good = good and bool(backups)
@@ -144,21 +142,8 @@ def main(arguments: list[str] | None = None) -> int:
     return int(not good)
 
 
-@contextmanager
-def _lab(server_url: str) -> Iterator[Lab]:
-    with (
-        tempfile.TemporaryDirectory(prefix="memorymark-backup-") as folder,
-        new_database(server_url) as url,
-    ):
-        lab = Lab(Path(folder), database_url=url, trials=TRIALS, seconds=0.3, result=answer())
-        try:
-            yield lab
-        finally:
-            lab.end()
-
-
-def _name(url: str) -> str:
-    return "PostgreSQL" if url else "SQLite"
+def _lab(server_url: str) -> AbstractContextManager[Lab]:
+    return new_lab(server_url, trials=TRIALS, seconds=0.3, result=answer())
 
 
 def _parser() -> argparse.ArgumentParser:

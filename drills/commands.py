@@ -7,10 +7,14 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
 import psycopg
+
+from drills.lab import Lab
 
 
 def answer() -> dict[str, object]:
@@ -35,6 +39,25 @@ def new_database(server_url: str) -> Iterator[str]:
             yield f"{server_url.rsplit('/', 1)[0]}/{name}"
         finally:
             server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def new_lab(server_url: str, **options: Any) -> Iterator[Lab]:
+    """A lab in a folder of its own and on a new database; in the end, nothing of it is left.
+
+    Args:
+        server_url: Of a PostgreSQL server; empty for SQLite.
+        options: As :class:`drills.lab.Lab` takes them.
+    """
+    with (
+        TemporaryDirectory(prefix="memorymark-drill-") as folder,
+        new_database(server_url) as url,
+    ):
+        lab = Lab(Path(folder), database_url=url, **options)
+        try:
+            yield lab
+        finally:
+            lab.end()
 
 
 def name_of(server_url: str) -> str:

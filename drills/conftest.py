@@ -14,11 +14,11 @@ import pytest
 
 from analyses.tests.factories import make_result
 from drills.lab import Lab
+from drills.surroundings import DATABASE_FILE
 
 StartLab = Callable[..., Lab]
 
 DATABASES = ["sqlite", "postgres"]
-DATABASE_FILE = "memorymark.sqlite3"
 
 POSTGRES_URL = os.environ.get("TEST_POSTGRES_URL", "postgres://postgres@127.0.0.1:5432/test")
 

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 
 from analyses import queries, services
 from analyses.jobs import lab_state, queue, worker
+from analyses.jobs.keys import has_our_key
 from analyses.models import (
     AT_WORK,
     FINAL_STATUSES,
@@ -148,6 +149,23 @@ def are_online(count: int) -> bool:
     return len(nodes_online()) >= count
 
 
+def node_with_wrong_key() -> str:
+    """The name of a live node whose key is not the lab's; empty if there is none."""
+    wrong = lab_state.nodes_alive().exclude(has_our_key())
+    return ", ".join(wrong.values_list("name", flat=True))
+
+
+def in_hand(name: str) -> int:
+    """The analysis that a node is working on, by its id; 0 if there is none."""
+    found = Analysis.objects.filter(job__in=queue.at_work_on(name)).order_by("pk").first()
+    return found.pk if found else 0
+
+
+def has_gone_on(pk: int, trials: int) -> bool:
+    """Whether more than ``trials`` trials of an analysis are stored, or it has ended."""
+    return Analysis.objects.get(pk=pk).trials.count() > trials or bool(is_final(pk))
+
+
 def at_work_on(name: str) -> bool:
     """Whether a node is working on something."""
     return queue.at_work_on(name).exists()
@@ -192,15 +210,17 @@ def overlapping() -> list[list[int]]:
     ]
 
 
-def tally(trials: int) -> dict[str, int]:
-    """Count how all analyses ended, for the soak's table.
+def tally(trials: int, first: int = 0) -> dict[str, int]:
+    """Count how analyses ended.
 
     Args:
         trials: Number of trials of a complete analysis.
+        first: Those with this id and later ones count.
     """
     whole = list(range(1, trials + 1))
     counts: Counter[str] = Counter()
-    for analysis in Analysis.objects.select_related("job").prefetch_related("trials"):
+    since = Analysis.objects.filter(pk__gte=first)
+    for analysis in since.select_related("job").prefetch_related("trials"):
         sizes = [trial.batch_size for trial in analysis.trials.all()]
         counts["sent"] += 1
         counts[analysis.status] += 1

@@ -22,6 +22,13 @@ def make_tokens(members: int, tokens_each: int) -> list[str]:
     ]
 
 
+def set_passwords(names: list[str], password: str) -> None:
+    """Let members sign in with a password."""
+    for member in User.objects.filter(username__in=names):
+        member.set_password(password)
+        member.save()
+
+
 def make_member(name: str, password: str) -> None:
     """A member who signs in with a password."""
     User.objects.create_user(name, password=password)

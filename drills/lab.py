@@ -53,7 +53,8 @@ class Lab:
         migrated: bool = True,
         result: dict[str, Any],
     ) -> None:
-        self.folder = folder
+        self.folder, self.database_url = folder, database_url
+        self.data_dir = data_dir or folder / "var"
         (folder / "result.json").write_text(json.dumps(result))
         self._heartbeat = heartbeat
         self.make_engine(trials=trials, seconds=seconds)
@@ -61,7 +62,7 @@ class Lab:
         self._environment = inherited | {
             "DJANGO_SETTINGS_MODULE": "lab_settings",
             "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
-            "MEMORYMARK_DATA_DIR": str(data_dir or folder / "var"),
+            "MEMORYMARK_DATA_DIR": str(self.data_dir),
             "DATABASE_URL": database_url,
         }
         self.nodes: list[Node] = []
@@ -94,8 +95,8 @@ class Lab:
         Hold(after, gpu).write(self._held)
 
     def release(self) -> None:
-        """Let the waiting requests continue."""
-        self._held.unlink()
+        """Let the waiting requests continue, if any do wait."""
+        self._held.unlink(missing_ok=True)
 
     def start_node(
         self, name: str, *, gpu_uuid: str = "", clock: str = "", **environment: str
@@ -202,6 +203,7 @@ class Lab:
         for site in self.sites:
             site.terminate()
             site.wait()
+        self.nodes, self.sites = [], []
         if self._process is not None:
             self._process.communicate()  # it ends when its input does
             self._process = None

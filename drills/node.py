@@ -46,6 +46,20 @@ class Node:
         self.process.terminate()
         return self.process.wait(STOP_SECONDS)
 
+    def strike(self, role: str, number: signal.Signals) -> None:
+        """Send a signal to its processes of a role; of its staff, to those with an engine."""
+        struck = self.processes()[role]
+        if role == "staff":
+            struck = [process for process in struck if process.children()]
+        for process in alive(struck):
+            process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill all its processes at once, as when its machine loses power."""
+        for process in [process for found in self.processes().values() for process in found]:
+            process.kill()
+        self.process.wait()
+
     def said(self) -> str:
         """Its whole log."""
         return self._log.read_text(errors="replace")

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,7 +24,7 @@ from drills.commands import (
     add_postgres_option,
     answer,
     name_of,
-    new_database,
+    new_lab,
     print_json,
 )
 from drills.lab import Lab
@@ -150,12 +148,8 @@ def _lab(
     count: int, server_url: str, result: dict[str, object]
 ) -> Iterator[tuple[Lab, dict[str, int]]]:
     """A lab with ``count`` analyses, and its row counts."""
-    with tempfile.TemporaryDirectory() as folder, new_database(server_url) as url:
-        lab = Lab(Path(folder), database_url=url, result=result)
-        try:
-            yield lab, lab.call("years.fill", count, f"{folder}/result.json")
-        finally:
-            lab.end()
+    with new_lab(server_url, result=result) as lab:
+        yield lab, lab.call("years.fill", count, f"{lab.folder}/result.json")
 
 
 def _in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:

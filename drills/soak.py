@@ -10,17 +10,15 @@ import argparse
 import random
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic, sleep
 
 import psutil
 from rich.console import Console
 from rich.table import Table
 
-from drills.commands import add_postgres_option, answer, new_database
+from drills.commands import add_postgres_option, answer, name_of, new_lab
 from drills.lab import Lab
 from drills.node import Node
 
@@ -49,19 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the soak; the exit status is 1 if an analysis was stuck, duplicated or incomplete."""
     options = _parser().parse_args(arguments)
     chance = random.Random(options.seed)  # noqa: S311  # no secret
-    with _folder() as folder, new_database(options.postgres) as url:
-        lab = Lab(folder, database_url=url, trials=TRIALS, seconds=options.seconds, result=answer())
+    with new_lab(options.postgres, trials=TRIALS, seconds=options.seconds, result=answer()) as lab:
         nodes = [lab.start_node(f"node-{number}") for number in range(1, options.nodes + 1)]
         begun = monotonic()
-        try:
-            strikes = soak(
-                lab, nodes, lambda sent: options.analyses - sent, options.kill_every, chance
-            )
-            seconds = monotonic() - begun
-            tally = lab.call("tally", TRIALS)
-        finally:
-            lab.end()
-    _print(tally, strikes, seconds, "PostgreSQL" if url else "SQLite", options)
+        strikes = soak(lab, nodes, lambda sent: options.analyses - sent, options.kill_every, chance)
+        seconds = monotonic() - begun
+        tally = lab.call("tally", TRIALS)
+    _print(tally, strikes, seconds, name_of(options.postgres), options)
     return int(any(tally.get(name, 0) for name in _MUST_BE_ZERO))
 
 
@@ -140,12 +132,6 @@ def _print(
     console.print(table)
     struck = ", ".join(f"{count} {name}" for name, count in sorted(strikes.items()))
     console.print(f"Struck: {struck or 'none'}")
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="memorymark-soak-") as name:
-        yield Path(name)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 
@@ -23,7 +21,7 @@ from drills.commands import (
     add_postgres_option,
     answer,
     name_of,
-    new_database,
+    new_lab,
     print_json,
 )
 from drills.lab import START_SECONDS, Lab
@@ -39,23 +37,18 @@ EVENTS_PER_TRIAL = 2
 def main(arguments: list[str] | None = None) -> int:
     """Measure, and print the table or JSON."""
     options = _parser().parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, new_database(options.postgres) as url:
-        lab = Lab(Path(folder), database_url=url, trials=1, seconds=0.0, result=answer())
-        try:
-            node = _idle_node(lab)
-            waits = [_wait_seconds(lab) for _ in range(options.analyses)]
-            cancels = [_cancel_seconds(lab) for _ in range(options.analyses)]
-            lab.call("seconds_to_predict", 1)  # so that the next ones have a warm engine
-            previews = [
-                float(lab.call("seconds_to_predict", 2 + number))
-                for number in range(options.analyses)
-            ]
-            node.stop()
-            lab.make_engine(trials=options.trials, seconds=options.trials / 1e3)
-            node.start()
-            costs = [_seconds_per_event(lab, node, options.trials) for _ in range(3)]
-        finally:
-            lab.end()
+    with new_lab(options.postgres, trials=1, seconds=0.0, result=answer()) as lab:
+        node = _idle_node(lab)
+        waits = [_wait_seconds(lab) for _ in range(options.analyses)]
+        cancels = [_cancel_seconds(lab) for _ in range(options.analyses)]
+        lab.call("seconds_to_predict", 1)  # so that the next ones have a warm engine
+        previews = [
+            float(lab.call("seconds_to_predict", 2 + number)) for number in range(options.analyses)
+        ]
+        node.stop()
+        lab.make_engine(trials=options.trials, seconds=options.trials / 1e3)
+        node.start()
+        costs = [_seconds_per_event(lab, node, options.trials) for _ in range(3)]
     database, events = name_of(options.postgres), EVENTS_PER_TRIAL * options.trials
     if options.json:
         print_json(

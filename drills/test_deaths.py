@@ -28,14 +28,6 @@ def _busy(start_lab: StartLab, url: str) -> tuple[Lab, Node, int]:
     return lab, node, pk
 
 
-def _strike(lab: Lab, node: Node, role: str, number: signal.Signals) -> None:
-    struck = node.processes()[role]
-    if role == "staff":  # of worker, monitor and pusher, the one with an engine
-        struck = [process for process in struck if process.children()]
-    for process in alive(struck):
-        process.send_signal(number)
-
-
 @pytest.mark.parametrize(
     ("database_url", "role", "number"),
     each_value(DATABASES, ["staff", "guard", "pool", "node"], SIGNALS),
@@ -45,7 +37,7 @@ def test_an_analysis_finishes_whichever_process_dies(
     start_lab: StartLab, database_url: str, role: str, number: signal.Signals
 ) -> None:
     lab, node, pk = _busy(start_lab, database_url)
-    _strike(lab, node, role, number)
+    node.strike(role, number)
     lab.release()
     if role == "node":
         if number == signal.SIGSTOP:  # the workers do not need it; it resumes later
@@ -64,7 +56,7 @@ def test_an_analysis_finishes_whichever_process_dies(
 
 def test_an_analysis_whose_engine_is_killed_goes_on_with_another(start_lab: StartLab) -> None:
     lab, node, pk = _busy(start_lab, "")
-    _strike(lab, node, "engine", signal.SIGKILL)
+    node.strike("engine", signal.SIGKILL)
     assert lab.wait_for("is_attempt", pk, 2)
     lab.release()
 
@@ -74,7 +66,7 @@ def test_an_analysis_whose_engine_is_killed_goes_on_with_another(start_lab: Star
 
 def test_an_analysis_fails_with_a_reason_when_its_engine_is_ended(start_lab: StartLab) -> None:
     lab, node, pk = _busy(start_lab, "")
-    _strike(lab, node, "engine", signal.SIGTERM)
+    node.strike("engine", signal.SIGTERM)
 
     assert lab.wait_for("is_final", pk) == "failed"
     facts = lab.call("facts", pk)
@@ -84,7 +76,7 @@ def test_an_analysis_fails_with_a_reason_when_its_engine_is_ended(start_lab: Sta
 
 def test_an_analysis_with_a_frozen_engine_can_be_cancelled(start_lab: StartLab) -> None:
     lab, node, pk = _busy(start_lab, "")
-    _strike(lab, node, "engine", signal.SIGSTOP)
+    node.strike("engine", signal.SIGSTOP)
     assert lab.call("cancel", pk)
 
     assert lab.wait_for("is_final", pk) == "cancelled"
@@ -109,10 +101,7 @@ def test_an_analysis_survives_the_death_of_the_whole_cluster(
     start_lab: StartLab, database_url: str
 ) -> None:
     lab, node, pk = _busy(start_lab, database_url)
-    everything = [process for group in node.processes().values() for process in group]
-    for process in everything:
-        process.kill()
-    node.process.wait()
+    node.kill()
     lab.release()
     node.start()
 
@@ -121,10 +110,10 @@ def test_an_analysis_survives_the_death_of_the_whole_cluster(
 
 
 def test_frozen_processes_do_not_outlive_the_node_process(start_lab: StartLab) -> None:
-    lab, node, _ = _busy(start_lab, "")
+    _, node, _ = _busy(start_lab, "")
     everything = [process for group in node.processes().values() for process in group]
-    _strike(lab, node, "pool", signal.SIGSTOP)
-    _strike(lab, node, "engine", signal.SIGSTOP)
+    node.strike("pool", signal.SIGSTOP)
+    node.strike("engine", signal.SIGSTOP)
     node.process.kill()
     node.process.wait()
 
@@ -135,7 +124,7 @@ def test_an_analysis_whose_worker_dies_twice_is_lost(start_lab: StartLab) -> Non
     lab, node, pk = _busy(start_lab, "")
     for attempt in (1, 2):
         assert lab.wait_for("is_attempt", pk, attempt)
-        _strike(lab, node, "staff", signal.SIGKILL)
+        node.strike("staff", signal.SIGKILL)
 
     assert lab.wait_for("is_final", pk) == "lost"
     assert lab.call("facts", pk)["code"] == "worker_lost"

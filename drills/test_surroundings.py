@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sqlite3
-import subprocess
-from contextlib import suppress
-from http.client import HTTPConnection
+from contextlib import ExitStack
 from pathlib import Path
 from time import sleep
-from typing import Any
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
-from drills.conftest import POSTGRES_URL, StartLab, on_one_database
+from drills.conftest import StartLab, on_one_database
 from drills.lab import Lab, clock_library
 from drills.node import STOP_SECONDS
+from drills.surroundings import NoSmallDisk, cut_connections, full, locked, small_disk
+from drills.web import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -51,13 +45,7 @@ def test_an_analysis_survives_cut_database_connections(
     lab = start_lab(database_url=postgres_url, trials=TRIALS, seconds=5)
     pk = _busy(lab)
     lab.release()
-    with psycopg.connect(POSTGRES_URL, autocommit=True) as server:
-        for _ in range(5):
-            server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-                [postgres_url.rsplit("/", 1)[1]],
-            )
-            sleep(0.5)
+    cut_connections(postgres_url, 2.5)
 
     assert _finished_whole(lab, pk)
     assert lab.call("facts", pk)["attempt"] == 1  # the lease held throughout
@@ -70,44 +58,27 @@ def test_an_analysis_survives_a_locked_database(
     """A lock shorter than the lease does not interrupt it; a longer one restarts it."""
     lab = start_lab(trials=TRIALS, seconds=5)
     pk = _busy(lab)
-    database = sqlite3.connect(tmp_path / "var" / "memorymark.sqlite3", isolation_level=None)
-    database.execute("BEGIN IMMEDIATE")
-    lab.release()
-    sleep(seconds)
-    database.execute("ROLLBACK")
-    database.close()
+    with locked(tmp_path / "var"):
+        lab.release()
+        sleep(seconds)
 
     assert _finished_whole(lab, pk)
 
 
-def _fill(path: Path) -> None:
-    """Write until the disk is full."""
-    with path.open("wb", buffering=0) as file, suppress(OSError):
-        while file.write(os.urandom(2**16)):
-            pass
-
-
 def test_an_analysis_survives_a_full_disk(start_lab: StartLab, tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("only root may mount a small disk")
-    try:
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(small_disk(tmp_path / "disk", 8))
+        except NoSmallDisk as reason:
+            pytest.skip(str(reason))
         lab = start_lab(trials=TRIALS, seconds=5, data_dir=disk)
         pk = _busy(lab)
-        filler = disk / "filler"
-        _fill(filler)
-        lab.release()
-        sleep(4)
-        filler.unlink()
+        with full(disk):
+            lab.release()
+            sleep(4)
 
         assert _finished_whole(lab, pk)
         lab.end()
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_node_with_another_secret_key_is_named_and_not_counted_on(start_lab: StartLab) -> None:
@@ -116,30 +87,20 @@ def test_a_node_with_another_secret_key_is_named_and_not_counted_on(start_lab: S
     (token,) = lab.call("inside_clients.make_tokens", 1, 1)
     odd = lab.start_node("odd", SECRET_KEY="another key than the site has")  # noqa: S106  # of these tests
     assert lab.wait_for("are_alive", 1)
-    status, alone = _health(site, token)
+    status, alone = Browser().api(f"{site}/health", token)
     assert (status, alone["nodes_online"]) == (503, 0)
     assert alone["problems"][0].endswith("odd")
 
     lab.start_node("good")
     pks = lab.call("submit", 3)
     assert all(_finished_whole(lab, pk) for pk in pks)
-    status, both = _health(site, token)
+    status, both = Browser().api(f"{site}/health", token)
     assert (status, both["nodes_online"], both["nodes_with_wrong_key"]) == (200, 1, 1)
     assert {node["name"]: bool(node["problem"]) for node in both["nodes"]} == {
         "good": False,
         "odd": True,
     }
     assert "SECRET_KEY" in odd.said()
-
-
-def _health(site: str, token: str) -> tuple[int, dict[str, Any]]:
-    address = urlsplit(site)
-    connection = HTTPConnection(f"{address.hostname}", address.port, timeout=60)
-    connection.request("GET", "/health", headers={"Authorization": f"Token {token}"})
-    answer = connection.getresponse()
-    body = json.loads(answer.read())
-    connection.close()
-    return answer.status, body
 
 
 @on_one_database

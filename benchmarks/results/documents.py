@@ -43,6 +43,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "step-time-ranges": step_time_tables.step_time_ranges,
     "workers": timing_tables.workers,
     "clients": timing_tables.clients,
+    "faults": timing_tables.faults,
     "machine": timing_tables.machine,
 }
 """The text between ``<!-- results NAME -->`` and ``<!-- end -->`` in a document."""

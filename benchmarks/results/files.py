@@ -123,6 +123,7 @@ COMMANDS = {
     "pages-postgresql": f"{_PAGES} --postgres {POSTGRES}",
     "speed-sqlite": _SPEED,
     "speed-postgresql": f"{_SPEED} --postgres {POSTGRES}",
+    "faults": f"drills --postgres {POSTGRES}",
     "clients-sqlite": _CLIENTS,
     "clients-postgresql": f"{_CLIENTS} --postgres {POSTGRES}",
 }

@@ -157,6 +157,42 @@ def clients(read: Read) -> str:
     return table([*headings, "lost or doubled"], rows)
 
 
+def faults(read: Read) -> str:
+    """What each fault cost on both databases."""
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for one in read("faults").figures["faults"]:
+        found.setdefault((one["fault"], one["where"]), {})[one["database"]] = one
+    return table(
+        [
+            "fault",
+            "where it hit",
+            "analyses submitted",
+            "lost",
+            "doubled",
+            "recovery: SQLite",
+            "PostgreSQL",
+        ],
+        [
+            [
+                *names,
+                *(
+                    f"{sum(one[count] for one in on.values())}"
+                    for count in ("submitted", "lost", "doubled")
+                ),
+                *(_recovery(on.get(database)) for database in ("SQLite", "PostgreSQL")),
+            ]
+            for names, on in found.items()
+        ],
+    )
+
+
+def _recovery(outcome: dict[str, Any] | None) -> str:
+    if outcome is None or outcome["not_run"]:
+        return "not run"
+    seconds = outcome["recovery_seconds"]
+    return "never" if seconds is None else f"{seconds:.1f} s"
+
+
 def machine(read: Read) -> str:
     """The machines behind the results, in a sentence."""
     machines: list[Machine] = [read(name).machine for name in COMMANDS]

@@ -1,0 +1,231 @@
+"""Faults that strike a lab from outside, and what each costs: analyses and seconds.
+
+Each fault strikes a node that is in the middle of an analysis, while others wait.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+from typing import Any
+
+from drills.commands import name_of, new_lab
+from drills.lab import Lab, until
+from drills.node import Node
+from drills.surroundings import NoSmallDisk, cut_connections, full, locked, small_disk
+
+TRIALS, BEFORE = 20, 5
+"""Trials of an analysis, and how many of them are stored when the fault strikes."""
+
+AWAY_SECONDS = 10.0
+"""How long a database or a disk is away: less than the 20 s for which workers retry."""
+
+_DISK_MEBIBYTES = 96
+_RECOVERY_SECONDS = 120.0
+_FINISH_SECONDS = 300.0
+
+
+class NotRun(Exception):
+    """A fault cannot be tried here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A lab that a fault is about to strike.
+
+    Attributes:
+        lab: With its nodes online.
+        node: The one in the middle of an analysis.
+        disk: The small disk of its data folder, where one could be mounted.
+    """
+
+    lab: Lab
+    node: Node
+    disk: Path | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a fault did.
+
+    Attributes:
+        fault: What happened.
+        where: What it struck.
+        database: SQLite or PostgreSQL.
+        submitted: Analyses that the lab had accepted.
+        lost: Of these, those without a whole result in the end.
+        doubled: Analyses stored twice, or with a trial stored twice.
+        recovery_seconds: From the end of the fault until what had stood still went on.
+        failed_pages: Pages answered with an error; none where no site was running.
+        sent_again: Analyses that had to be sent twice, since the answer was an error.
+        not_run: Why it was not tried; empty if it was.
+    """
+
+    fault: str
+    where: str
+    database: str
+    submitted: int = 0
+    lost: int = 0
+    doubled: int = 0
+    recovery_seconds: float | None = None
+    failed_pages: int | None = None
+    sent_again: int | None = None
+    not_run: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing was lost or doubled, no page failed, and the lab went on."""
+        went_on = self.recovery_seconds is not None or bool(self.not_run)
+        return went_on and not (self.lost or self.doubled or self.failed_pages)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong on a node or around it.
+
+    Attributes:
+        name: What happens.
+        where: What it strikes.
+        strikes: Makes it happen; returns once it is over.
+        nodes: How many nodes the lab has.
+        recovered: The function of :mod:`drills.inside` that tells; without one, the struck analysis
+            has to go on.
+    """
+
+    name: str
+    where: str
+    strikes: Callable[[Scene], None]
+    nodes: int = 1
+    recovered: str = ""
+
+
+def _signalled(role: str, number: signal.Signals) -> Callable[[Scene], None]:
+    return lambda scene: scene.node.strike(role, number)
+
+
+def _restarted(scene: Scene) -> None:
+    scene.node.strike("node", signal.SIGKILL)
+    scene.node.process.wait()
+    scene.node.start()
+
+
+def _database_away(scene: Scene) -> None:
+    if url := scene.lab.database_url:
+        scene.lab.release()
+        cut_connections(url, AWAY_SECONDS, refuse=True)
+        return
+    with locked(scene.lab.data_dir):
+        scene.lab.release()
+        sleep(AWAY_SECONDS)
+
+
+def _disk_full(scene: Scene) -> None:
+    if scene.disk is None:
+        raise NotRun("only root may mount a small disk")
+    with full(scene.disk):
+        scene.lab.release()
+        sleep(AWAY_SECONDS)
+
+
+def _wrong_key(scene: Scene) -> None:
+    scene.lab.start_node("odd", SECRET_KEY="another key than the lab has")  # noqa: S106  # of this drill
+
+
+# Killed: by signal 9. Frozen: by SIGSTOP, for good.
+FAULTS = (
+    Fault("engine killed", "engine", _signalled("engine", signal.SIGKILL)),
+    Fault("worker killed", "worker", _signalled("staff", signal.SIGKILL)),
+    Fault("worker frozen", "worker", _signalled("staff", signal.SIGSTOP)),
+    Fault("pool frozen", "pool", _signalled("pool", signal.SIGSTOP)),
+    Fault("node process killed", "cluster", _restarted),
+    Fault("one of two nodes killed", "machine", lambda scene: scene.node.kill(), nodes=2),
+    Fault(f"database away {AWAY_SECONDS:.0f} s", "database", _database_away),
+    Fault(f"disk full {AWAY_SECONDS:.0f} s", "data folder", _disk_full),
+    Fault("another SECRET_KEY", "second node", _wrong_key, 1, "node_with_wrong_key"),
+)
+
+
+def run(
+    faults: Sequence[Fault],
+    server_url: str,
+    result: dict[str, Any],
+    *,
+    analyses: int,
+    heartbeat: float,
+    seconds: float,
+) -> Iterator[Outcome]:
+    """Strike a lab with one fault after another; its processes are new for each of them.
+
+    Args:
+        faults: What to try.
+        server_url: Of a PostgreSQL server; empty for SQLite.
+        result: What each analysis ends with.
+        analyses: How many are submitted for each fault.
+        heartbeat: Seconds between two heartbeats of a worker, from which all timeouts follow.
+        seconds: Duration of an analysis without a fault.
+    """
+    with TemporaryDirectory(prefix="memorymark-disk-") as folder, ExitStack() as stack:
+        try:
+            disk = stack.enter_context(small_disk(Path(folder) / "disk", _DISK_MEBIBYTES))
+        except NoSmallDisk:
+            disk = None
+        lab = stack.enter_context(
+            new_lab(
+                server_url,
+                data_dir=disk,
+                trials=TRIALS,
+                seconds=seconds,
+                heartbeat=heartbeat,
+                result=result,
+            )
+        )
+        for fault in faults:
+            nodes = [lab.start_node(f"node-{number + 1}") for number in range(fault.nodes)]
+            try:
+                yield _outcome(fault, Scene(lab, nodes[0], disk), analyses)
+            except NotRun as reason:
+                yield Outcome(fault.name, fault.where, name_of(server_url), not_run=str(reason))
+            finally:
+                lab.end()
+
+
+def _outcome(fault: Fault, scene: Scene, analyses: int) -> Outcome:
+    lab = scene.lab
+    lab.hold(after=BEFORE)
+    _need(lab.wait_for("are_online", fault.nodes), "the nodes did not start")
+    submitted = lab.call("submit", analyses)
+    _need(pk := lab.wait_for("in_hand", scene.node.name), "no analysis was started")
+    _need(lab.wait_for("is_at_work", pk, BEFORE), "the analysis stands still")
+    try:
+        fault.strikes(scene)
+    finally:
+        lab.release()
+    check = (fault.recovered,) if fault.recovered else ("has_gone_on", pk, BEFORE)
+    seconds = recovery(lambda: lab.call(*check))
+    lab.wait_for("all_final", seconds=_FINISH_SECONDS)
+    tally = lab.call("tally", TRIALS, submitted[0])
+    return Outcome(
+        fault.name,
+        fault.where,
+        name_of(lab.database_url),
+        submitted=len(submitted),
+        lost=len(submitted) - tally.get("succeeded", 0) + tally["incomplete"],
+        doubled=tally["duplicated"] + tally["sent"] - len(submitted),
+        recovery_seconds=seconds,
+    )
+
+
+def recovery(check: Callable[[], object]) -> float | None:
+    """The seconds from now until something is so; nothing if it takes too long."""
+    begun = monotonic()
+    return monotonic() - begun if until(check, _RECOVERY_SECONDS) else None
+
+
+def _need(found: object, otherwise: str) -> None:
+    if not found:
+        raise RuntimeError(otherwise)
