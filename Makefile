@@ -13,6 +13,9 @@ DEMO_DATA_DIR ?= $(CURDIR)/var/demo
 # A server on which tests may create and drop databases
 TEST_POSTGRES_URL ?= postgres://postgres@127.0.0.1:5432/test
 
+# The site that make load reads; one on another machine also needs ELSEWHERE=1
+URL ?= http://$(HOST):$(PORT)
+
 # Look for known vulnerabilities of packages, and for risky calls in the code
 AUDITORS := pip-audit==2.10.1 bandit==1.9.4
 # Writes down the hashes of packages
@@ -21,6 +24,8 @@ UV := uv==0.13.9
 BUILD := build==1.6.1
 # Lists what is installed, with licences
 CYCLONEDX := cyclonedx-bom==7.5.0
+# Sends the requests of make load
+LOCUST := locust==2.47.0
 # Puts small faults into the code
 COSMIC_RAY := cosmic-ray==8.7.0
 
@@ -45,7 +50,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties drills compat mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties drills load compat mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -57,6 +62,7 @@ help:
 	@echo 'make test-postgres  run the site tests on PostgreSQL (TEST_POSTGRES_URL), if reachable'
 	@echo 'make test-properties  search for new examples that break the property tests (minutes)'
 	@echo 'make drills   strike a lab with faults and print what each cost (20 minutes; PostgreSQL too, if reachable)'
+	@echo 'make load     let members and scripts read a running site, and print latencies (URL, TOKEN, MEMBER, PASSWORD)'
 	@echo 'make compat   compare traces with real steps under other releases of transformers (an hour)'
 	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
 	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
@@ -108,6 +114,16 @@ test-properties: $(STAMP)
 
 drills: $(STAMP)
 	@if $(HAS_POSTGRES); then python -m drills --postgres '$(TEST_POSTGRES_URL)'; else python -m drills; fi
+
+# In its own environment, like audit. TOKEN, MEMBER and PASSWORD may come from the environment too,
+# where other users of the machine do not see them.
+load: export LOAD_TOKEN = $(TOKEN)
+load: export LOAD_MEMBER = $(MEMBER)
+load: export LOAD_PASSWORD = $(PASSWORD)
+load: $(STAMP)
+	@[ -x var/load/bin/locust ] || { python -m venv var/load && \
+		var/load/bin/pip install --quiet --disable-pip-version-check $(LOCUST); }
+	@python -m drills.load '$(URL)' $(if $(ELSEWHERE),--elsewhere)
 
 compat: $(STAMP)
 	@python -m benchmarks.compat

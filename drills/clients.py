@@ -3,7 +3,8 @@
 It starts its own lab and site. Each client has a token and alternates between reading and writing:
 it reads lists and analyses, pushes analyses, reports training runs, and sends some documents twice,
 as a client does whose response was lost. Requests refused by a busy site are retried. At the end
-the documents sent are compared with those stored in the lab.
+the documents sent are compared with those stored in the lab. How long requests take is measured by
+``python -m drills.load``.
 """
 
 from __future__ import annotations
@@ -11,22 +12,17 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from statistics import median, quantiles
-from time import monotonic, perf_counter, sleep
+from time import monotonic, sleep
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from drills.commands import add_json_option, add_postgres_option, name_of, new_database, print_json
-from drills.lab import Lab
+from drills.commands import add_json_option, add_postgres_option, name_of, new_lab, print_json
 from engine.client.connection import Connection, Settings
 from engine.client.errors import LabError, Unavailable
 from engine.client.outbox import analysis_document, training_document
@@ -47,24 +43,14 @@ class Seen:
     """What one client saw; added up at the end.
 
     Attributes:
-        seconds: Response times by kind of request.
+        requests: How many it sent.
         errors: Error messages.
         sent: Ids of the documents the lab acknowledged, by kind.
     """
 
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    requests: int = 0
     errors: list[str] = field(default_factory=list)
     sent: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in PATHS})
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Response times of one kind of request."""
-
-    kind: str
-    requests: int
-    median_seconds: float
-    percentile_99_seconds: float
 
 
 @dataclass(frozen=True)
@@ -91,7 +77,7 @@ class Tally:
     """Results of all clients together.
 
     Attributes:
-        answers: One per kind of request that was sent at least twice.
+        requests: Sent in all.
         errors: Requests that failed for good.
         kinds_of_errors: The first few distinct messages.
         documents: One per kind of document.
@@ -99,7 +85,7 @@ class Tally:
         pushed: All pushed analyses.
     """
 
-    answers: list[Answers]
+    requests: int
     errors: int
     kinds_of_errors: list[str]
     documents: list[Documents]
@@ -152,32 +138,30 @@ class Client:
     def _once(self) -> None:
         match self._chance.choice(KINDS):
             case "list":
-                self._request("list", "GET", "/analyses/")
+                self._request("GET", "/analyses/")
             case "analysis read" if self._last:
-                self._request("analysis read", "GET", f"/analyses/{self._last}/")
+                self._request("GET", f"/analyses/{self._last}/")
             case "analysis pushed":
                 document = {**self._document, "id": str(uuid.uuid4())}
-                self._last = self._send("analysis", "analysis pushed", document)["id"]
+                self._last = self._send("analysis", document)["id"]
             case _:
-                self._send("training", "training reported", training_document(_record()))
+                self._send("training", training_document(_record()))
 
-    def _send(self, kind: str, name: str, document: Mapping[str, Any]) -> Any:
-        answer = self._request(name, "POST", PATHS[kind], document)
+    def _send(self, kind: str, document: Mapping[str, Any]) -> Any:
+        answer = self._request("POST", PATHS[kind], document)
         self.seen.sent[kind].append(document["id"])
         if self._chance.random() < SENT_TWICE:
-            again = self._request(name, "POST", PATHS[kind], document)
+            again = self._request("POST", PATHS[kind], document)
             if again["id"] != answer["id"]:
-                self.seen.errors.append(f"{name}: the same document got two ids")
+                self.seen.errors.append(f"{kind}: the same document got two ids")
         return answer
 
-    def _request(self, name: str, method: str, path: str, body: Any = None) -> Any:
-        begun = perf_counter()
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        self.seen.requests += 1
         try:
             return self._connection.send(method, path, body)
         except Unavailable:  # the lab may or may not have it: send the same again
             return self._connection.send(method, path, body)
-        finally:
-            self.seen.seconds[name].append(perf_counter() - begun)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -186,18 +170,14 @@ def main(arguments: list[str] | None = None) -> int:
     request, result = _answer()
     now = datetime.now(UTC)
     document = analysis_document(request, result, started_at=now, finished_at=now, ran="a drill")
-    with tempfile.TemporaryDirectory() as folder, new_database(options.postgres) as url:
-        lab = Lab(Path(folder), database_url=url, result=result.to_dict())
-        try:
-            tokens = lab.call("inside_clients.make_tokens", MEMBERS, -(-options.clients // MEMBERS))
-            site = lab.start_site()
-            begun = monotonic()
-            seen = _run(site, tokens[: options.clients], document, options)
-            seconds = monotonic() - begun
-            kept = lab.call("inside_clients.stored_ids")
-            whole = lab.call("inside_clients.whole_pushes", len(result.trials))
-        finally:
-            lab.end()
+    with new_lab(options.postgres, result=result.to_dict()) as lab:
+        tokens = lab.call("inside_clients.make_tokens", MEMBERS, -(-options.clients // MEMBERS))
+        site = lab.start_site()
+        begun = monotonic()
+        seen = _run(site, tokens[: options.clients], document, options)
+        seconds = monotonic() - begun
+        kept = lab.call("inside_clients.stored_ids")
+        whole = lab.call("inside_clients.whole_pushes", len(result.trials))
     tally = count(seen, kept, whole)
     database = name_of(options.postgres)
     if options.json:
@@ -221,8 +201,7 @@ def _run(site: str, tokens: list[str], document: Mapping[str, object], options: 
     together = Seen()
     for seen in all_seen:
         together.errors += seen.errors
-        for kind, times in seen.seconds.items():
-            together.seconds[kind] += times
+        together.requests += seen.requests
         for kind, ids in seen.sent.items():
             together.sent[kind] += ids
     return together
@@ -237,11 +216,7 @@ def count(seen: Seen, kept: Mapping[str, list[str]], whole: int) -> Tally:
         whole: Pushed analyses stored with all their parts.
     """
     return Tally(
-        answers=[
-            Answers(kind, len(times), median(times), quantiles(times, n=100)[98])
-            for kind, times in seen.seconds.items()
-            if len(times) > 1
-        ],
+        requests=seen.requests,
         errors=len(seen.errors),
         kinds_of_errors=sorted(set(seen.errors))[:_SHOWN_ERRORS],
         documents=[
@@ -261,15 +236,7 @@ def count(seen: Seen, kept: Mapping[str, list[str]], whole: int) -> Tally:
 
 def _print(tally: Tally, title: str) -> None:
     console = Console()
-    table = Table("what", "requests", "median", "p99", title=f"{title} (measured)")
-    for answers in tally.answers:
-        table.add_row(
-            answers.kind,
-            f"{answers.requests:,}",
-            _ms(answers.median_seconds),
-            _ms(answers.percentile_99_seconds),
-        )
-    console.print(table)
+    console.print(f"{title}: {tally.requests:,} requests (measured)")
     for error in tally.kinds_of_errors:
         console.print(f"error: {error}", markup=False)
     console.print(f"errors: {tally.errors}")
@@ -279,10 +246,6 @@ def _print(tally: Tally, title: str) -> None:
             f"{one.doubled} doubled"
         )
     console.print(f"pushed analyses that are whole: {tally.whole:,} of {tally.pushed:,}")
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:,.0f} ms"
 
 
 def _answer() -> tuple[AnalysisRequest, AnalysisResult]:

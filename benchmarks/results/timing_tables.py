@@ -136,25 +136,18 @@ def clients(read: Read) -> str:
     rows = []
     for result in (read(name) for name in ("clients-sqlite", "clients-postgresql")):
         figures = result.figures
-        kinds = {one["kind"]: one for one in figures["answers"]}
         lost = sum(one["lost"] + one["doubled"] for one in figures["documents"])
         sent = sum(one["sent"] for one in figures["documents"])
         rows.append(
             [
                 f"{figures['clients']} for {figures['seconds']:.0f} s, {figures['database']}"
                 f"{load(result)}",
-                f"{sum(one['requests'] for one in kinds.values()):,}",
-                *(
-                    f"{ms(kinds[kind]['median_seconds'])}, "
-                    f"{ms(kinds[kind]['percentile_99_seconds'])}"
-                    for kind in ("list", "analysis pushed")
-                ),
+                f"{figures['requests']:,}",
                 str(figures["errors"]),
                 f"{lost} of {sent:,}",
             ]
         )
-    headings = ["clients", "requests", "list: median, p99", "push: median, p99", "errors"]
-    return table([*headings, "lost or doubled"], rows)
+    return table(["clients", "requests", "errors", "lost or doubled"], rows)
 
 
 def faults(read: Read) -> str:

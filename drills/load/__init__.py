@@ -1,0 +1,1 @@
+"""Load: members and scripts that read a site, by locust, and the same requests to MLflow."""
