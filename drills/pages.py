@@ -54,6 +54,8 @@ PAGES = {
     "savings, potential ones": ("analyses:savings", "kind=potential&by=model"),
     "savings, report of the month": ("analyses:savings-report", ""),
     "savings, CSV, first lines": ("analyses:savings-analyses-csv", ""),
+    "audit log": ("accounts:audit", ""),
+    "audit log, CSV, first lines": ("accounts:audit-csv", ""),
     "API list": ("api:analysis-list", ""),
     "API list, last page": ("api:analysis-list", "page={last_of_api}"),
     "API analysis": ("api:analysis-detail", ""),
@@ -94,12 +96,14 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         labs, filled = zip(
             *(
-                stack.enter_context(_lab(count, options.postgres, result))
+                stack.enter_context(
+                    filled_lab(count, options.postgres, result, options.members, options.trials)
+                )
                 for count in (options.small, options.large)
             ),
             strict=True,
         )
-        found = page_times(*_in_turn(labs, options.rounds, options.times))
+        found = page_times(*in_turn(labs, options.rounds, options.times))
     numbers = {
         "database": name_of(options.postgres),
         "times": options.rounds * options.times,
@@ -144,15 +148,15 @@ def _print(found: Sequence[PageTimes], numbers: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _lab(
-    count: int, server_url: str, result: dict[str, object]
+def filled_lab(
+    count: int, server_url: str, result: dict[str, object], members: int, trials: int
 ) -> Iterator[tuple[Lab, dict[str, int]]]:
-    """A lab with ``count`` analyses, and its row counts."""
+    """A lab with ``count`` analyses of so many members and trials each, and its row counts."""
     with new_lab(server_url, result=result) as lab:
-        yield lab, lab.call("years.fill", count, f"{lab.folder}/result.json")
+        yield lab, lab.call("years.fill", count, f"{lab.folder}/result.json", members, trials)
 
 
-def _in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:
+def in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:
     """Take turns between labs, so that a slow moment of the machine affects all of them."""
     seconds: list[Seconds] = [{name: [] for name in PAGES} for _ in labs]
     for _ in range(rounds):
@@ -162,12 +166,19 @@ def _in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:
     return seconds
 
 
+def add_filling_options(parser: argparse.ArgumentParser, members: int = 24) -> None:
+    """Add options for what a lab is filled with, and how often its pages are requested."""
+    parser.add_argument("--members", type=int, default=members, help="members of each lab")
+    parser.add_argument("--trials", type=int, default=10, help="trials per analysis")
+    parser.add_argument("--rounds", type=int, default=6, help="turns per lab")
+    parser.add_argument("--times", type=int, default=3, help="requests per page and turn")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m drills.pages", description=__doc__)
     parser.add_argument("--small", type=int, default=1_000, help="analyses in the small lab")
     parser.add_argument("--large", type=int, default=100_000, help="analyses in the large lab")
-    parser.add_argument("--rounds", type=int, default=6, help="turns per lab")
-    parser.add_argument("--times", type=int, default=3, help="requests per page and turn")
+    add_filling_options(parser)
     add_postgres_option(parser)
     add_json_option(parser)
     return parser

@@ -105,7 +105,9 @@ def read(name: str, folder: Path = FOLDER) -> Result:
 POSTGRES = "$TEST_POSTGRES_URL"
 """Stands for the address of a PostgreSQL server, which may contain a password."""
 
-_PAGES, _SPEED, _CLIENTS = (f"drills.{name}" for name in ("pages", "speed", "clients"))
+_PAGES, _SCALE, _SPEED, _CLIENTS = (
+    f"drills.{name}" for name in ("pages", "scale", "speed", "clients")
+)
 
 COMMANDS = {
     "accuracy": "benchmarks.accuracy",
@@ -121,6 +123,7 @@ COMMANDS = {
     "answers": "e2e.answers",
     "pages-sqlite": _PAGES,
     "pages-postgresql": f"{_PAGES} --postgres {POSTGRES}",
+    "scale-postgresql": f"{_SCALE} --postgres {POSTGRES}",
     "speed-sqlite": _SPEED,
     "speed-postgresql": f"{_SPEED} --postgres {POSTGRES}",
     "faults": f"drills --postgres {POSTGRES}",
