@@ -19,7 +19,7 @@ from memorymark_site.operations.csv_text import Cell, csv_lines
 from memorymark_site.operations.downloads import download, rows_in_order
 
 PAGE_SIZE = 50
-CHUNK = 500
+CHUNK = 100
 _COLUMNS = ("number", "at", "who", "action", "what", "before", "after")
 
 
