@@ -53,7 +53,7 @@ def test_one_too_many_is_refused_until_another_has_ended_or_was_given_up() -> No
     read, given_up = _start(), _start()
     refused = _start()
     assert (refused.status_code, refused["Retry-After"]) == (503, "10")
-    assert "as may at once (2)" in _read(refused)
+    assert "2 downloads are running, the most at once" in _read(refused)
 
     _read(read)
     other = _start()
