@@ -34,6 +34,19 @@ def seconds(pages: dict[str, tuple[str, str]], times: int) -> dict[str, list[flo
     }
 
 
+def downloads(files: dict[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
+    """How long each file takes as a whole (seconds), and its size (bytes)."""
+    browser = Client(SERVER_NAME="localhost")
+    browser.force_login(User.objects.get(username="member-0"))
+    found = {}
+    for name, address in _addresses(files).items():
+        begun = perf_counter()
+        response: HttpResponseBase = browser.get(address)
+        size = sum(len(part) for part in response)
+        found[name] = {"seconds": perf_counter() - begun, "bytes": size}
+    return found
+
+
 def _addresses(pages: dict[str, tuple[str, str]]) -> dict[str, str]:
     count = Analysis.objects.count()
     answered = Analysis.objects.filter(status=Status.SUCCEEDED, pk__gt=count // 2)

@@ -63,6 +63,12 @@ PAGES = {
 }
 """The pages requested: view name and query string, as :mod:`drills.browsing` takes them."""
 
+FILES = {
+    "history, CSV": ("analyses:export-csv", ""),
+    "savings, CSV": ("analyses:savings-analyses-csv", ""),
+}
+"""Downloads timed as a whole, in the large lab."""
+
 Seconds = dict[str, list[float]]
 """How long each page took, each time."""
 
@@ -104,11 +110,13 @@ def main(arguments: list[str] | None = None) -> int:
             strict=True,
         )
         found = page_times(*in_turn(labs, options.rounds, options.times))
+        files = labs[-1].call("browsing.downloads", FILES)
     numbers = {
         "database": name_of(options.postgres),
         "times": options.rounds * options.times,
         "small": filled[0],
         "large": filled[1],
+        "files": files,
     }
     if options.json:
         print_json(numbers | {"pages": [asdict(page) | {"ratio": page.ratio} for page in found]})
@@ -145,6 +153,11 @@ def _print(found: Sequence[PageTimes], numbers: dict[str, Any]) -> None:
             f"{page.ratio:.2f}",
         )
     console.print(table)
+    for name, file in numbers["files"].items():
+        console.print(
+            f"{name} as a whole, {numbers['large']['analyses']:,} analyses: "
+            f"{file['seconds']:.1f} s, {file['bytes'] / 1e6:.1f} MB (measured, once)"
+        )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drills.conftest import StartLab
-from drills.pages import PAGES
+from drills.pages import FILES, PAGES
 
 pytestmark = pytest.mark.slow
 
@@ -17,3 +17,6 @@ def test_every_page_of_a_filled_lab_works(start_lab: StartLab) -> None:
     assert 0 < found["of them adopted"] < found["workloads that count"] <= 12
     seconds = lab.call("browsing.seconds", PAGES, 2)
     assert {name: len(times) for name, times in seconds.items()} == dict.fromkeys(PAGES, 2)
+    files = lab.call("browsing.downloads", FILES)
+    assert files.keys() == FILES.keys()
+    assert all(file["bytes"] > 60 for file in files.values())

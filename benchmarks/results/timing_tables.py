@@ -34,7 +34,15 @@ def search(read: Read) -> str:
 
 def pages(read: Read) -> str:
     return table(
-        ["pages", "1,000 analyses", "100,000 analyses", "slowest page", "ratio, median", "largest"],
+        [
+            "pages",
+            "1,000 analyses",
+            "100,000 analyses",
+            "slowest page",
+            "ratio, median",
+            "largest",
+            "history as CSV",
+        ],
         [_pages_row(read(name)) for name in ("pages-sqlite", "pages-postgresql")],
     )
 
@@ -43,6 +51,7 @@ def _pages_row(result: Result) -> list[str]:
     found = result.figures["pages"]
     slowest = max(found, key=lambda page: page["large_seconds"])
     farthest = max(found, key=lambda page: page["ratio"])
+    file = result.figures["files"]["history, CSV"]
     return [
         f"{len(found)} pages, {result.figures['database']}{load(result)}",
         ms(median(page["small_seconds"] for page in found)),
@@ -50,6 +59,7 @@ def _pages_row(result: Result) -> list[str]:
         f"{ms(slowest['large_seconds'])} ({slowest['page']})",
         f"{median(page['ratio'] for page in found):.1f}",
         f"{farthest['ratio']:.1f} ({farthest['page']})",
+        f"{file['seconds']:.1f} s, {file['bytes'] / 1e6:.0f} MB",
     ]
 
 
