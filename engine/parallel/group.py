@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ from .fsdp import (
 from .group_recorder import GroupRecorder, own_part
 from .offload import HostTensors, copying_shards
 from .tensor import split
-from .zero import Partitions
+from .zero import Division, Partitions, flat_optimizer
 
 
 class Alone:
@@ -115,7 +116,8 @@ class Together(Alone):
         if self._workload.parallelism in ZERO:
             self._partitions = Partitions(
                 policy_of(model),
-                self._workload,
+                Division.of(self._workload),
+                partial(flat_optimizer, self._workload),
                 lambda category: self.current_recorder().making(category),
                 self.on_host,
             )

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from ..choices import ZERO, Parallelism, Precision, Quantization
+from ..choices import ZERO, Parallelism, Precision
 from ..step.optimizers import make_optimizer
 from ..tracing.trace import Category
 from ..workload import Workload
@@ -33,6 +33,41 @@ REUSED = 500_000_000 + 50_000_000
 """Weights that stage 3 keeps gathered in backward, by default: a weight stays if it is used again
 within 1e9 weights (``stage3_max_reuse_distance``), which half of them are on the way back; and it
 fetches 5e7 ahead (``stage3_prefetch_bucket_size``)."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """How ZeRO divides a training run.
+
+    Attributes:
+        stage: Optimizer state is divided from 1, gradients from 2, weights from 3.
+        gpus: Among how many.
+        bucket_elements: Gradients that are reduced at a time.
+        overlaps: Whether a second bucket fills while the first is reduced.
+        micro_batches: Whose gradients are added up in a step.
+        weights_on_host: Whether this GPU's part of the weights stays on the host.
+        reused_elements: Weights that stage 3 keeps gathered in backward.
+    """
+
+    stage: int
+    gpus: int
+    bucket_elements: int = 500_000_000
+    overlaps: bool = False
+    micro_batches: int = 1
+    weights_on_host: bool = False
+    reused_elements: int = REUSED
+
+    @classmethod
+    def of(cls, workload: Workload) -> Division:
+        """What a workload says of it."""
+        return cls(
+            stage=1 + ZERO.index(workload.parallelism),
+            gpus=workload.world_size,
+            bucket_elements=workload.bucket_elements,
+            overlaps=workload.overlap_comm,
+            micro_batches=workload.gradient_accumulation,
+            weights_on_host=workload.cpu_offload,
+        )
 
 
 def computed_alone(workload: Workload) -> Workload:
@@ -60,12 +95,19 @@ def cast_trained(model: torch.nn.Module, workload: Workload) -> torch.nn.Module:
     return model
 
 
+def flat_optimizer(workload: Workload, master: torch.nn.Parameter) -> torch.optim.Optimizer | None:
+    """What updates one GPU's part of the weights; nothing where the workload has no optimizer."""
+    held = torch.nn.ParameterList([master])
+    return make_optimizer(computed_alone(workload), held, predicting=True)
+
+
 class Partitions:
     """One GPU's part of gradients, fp32 weights and optimizer state, and the buffers for them.
 
     Args:
         model: Of which one GPU has all weights, or for stage 3 before it is sharded.
-        workload: The stage, the number of GPUs, the optimizer and the size of a bucket.
+        division: How it is divided.
+        optimizer: Makes what updates this GPU's part of the weights, flat and in fp32.
         making: Says what the tensors are for that are made while its context lasts.
         host: Returns what is on the host; ``None`` where nothing is offloaded.
 
@@ -76,28 +118,31 @@ class Partitions:
     def __init__(
         self,
         model: torch.nn.Module,
-        workload: Workload,
+        division: Division,
+        optimizer: Callable[[torch.nn.Parameter], torch.optim.Optimizer | None],
         making: Callable[[Category], AbstractContextManager[None]],
         host: Callable[[], HostTensors | None],
     ) -> None:
         self.phase = ""
         self._host = host
         self._away: HostPartition | None = None
-        self._stage = 1 + ZERO.index(workload.parallelism)
-        self._workload = workload
+        self._division = division
+        self._make_optimizer = optimizer
         self._making = making
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._device = trained[0].device
-        self._own = -(-sum(map(torch.Tensor.numel, trained)) // workload.world_size)
-        self._bucket_size = workload.bucket_elements
-        self._overlaps = workload.overlap_comm
-        self._reducing = torch.cpu.Stream() if self._overlaps else torch.cpu.current_stream()
+        self._low = trained[0].dtype
+        self._own = -(-sum(map(torch.Tensor.numel, trained)) // division.gpus)
+        overlaps = division.overlaps
+        self._reducing = torch.cpu.Stream() if overlaps else torch.cpu.current_stream()
         self._passes: Counter[torch.nn.Parameter] = Counter()
-        self._reused = min(REUSED, sum(map(torch.Tensor.numel, model.parameters())))
+        self._reused = min(
+            division.reused_elements, sum(map(torch.Tensor.numel, model.parameters()))
+        )
         self._quantized: list[tuple[int, torch.dtype]] = []
-        if self._stage == _WEIGHTS:
+        if division.stage == _WEIGHTS:
             self._reused -= _outside_blocks(model)
-            if workload.quantization is not Quantization.NONE:
+            if not all(one.is_floating_point() for one in model.parameters()):
                 self._quantized = [(one.numel(), one.dtype) for one in model.parameters()]
         self._filled: list[torch.nn.Parameter] = []
         self._buffers: list[torch.Tensor] = []
@@ -110,7 +155,7 @@ class Partitions:
     def follow(self, model: torch.nn.Module) -> None:
         """Take the gradients of a model, sharded for stage 3, as they come."""
         self._parameters = [one for one in model.parameters() if one.requires_grad]
-        take = {1: self._take_last, 2: self._take, _WEIGHTS: self._take_shard}[self._stage]
+        take = {1: self._take_last, 2: self._take, _WEIGHTS: self._take_shard}[self._division.stage]
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(take)
 
@@ -129,11 +174,10 @@ class Partitions:
         self._divide_quantized()
         with self._making(Category.OPTIMIZER_STATE), self._perhaps_away():
             self._master = torch.nn.Parameter(self._empty(self._own, torch.float32))
-        held = torch.nn.ParameterList([self._master])
-        self._optimizer = make_optimizer(computed_alone(self._workload), held, predicting=True)
+        self._optimizer = self._make_optimizer(self._master)
         if (host := self._host()) is not None:
             self._away = self._offloaded(host, self._master)
-        if self._stage == _WEIGHTS:
+        if self._division.stage == _WEIGHTS:
             self._make_buffers()
             with self._making(Category.GRADIENTS):
                 if self._away is None:
@@ -147,7 +191,7 @@ class Partitions:
         transformers leaves them on the host, outside ``zero.Init``; DeepSpeed's engine moves the
         whole model to the GPU (``module.to``) before it divides it (parameter_offload.py).
         """
-        gpus = self._workload.world_size
+        gpus = self._division.gpus
         with self._making(Category.PARAMETERS):
             whole = [self._empty(size - -(-size // gpus), dtype) for size, dtype in self._quantized]
         del whole
@@ -157,8 +201,8 @@ class Partitions:
         """Reduce what is left to reduce, and update this GPU's part of the weights."""
         if self._master is None or self._optimizer is None:
             return
-        if self._stage == 1:
-            if not self._overlaps:
+        if self._division.stage == 1:
+            if not self._division.overlaps:
                 for parameter in self._parameters:
                     self._take(parameter)
             self._reduce()
@@ -170,11 +214,11 @@ class Partitions:
             return
         with self._making(Category.GRADIENTS):
             given = self._gradients
-            if self._stage == _WEIGHTS:  # whose buffer stays, so that it is flattened anew
+            if self._division.stage == _WEIGHTS:  # whose buffer stays, so that it is flattened anew
                 given = given.clone()
             self._master.grad = given.to(torch.float32)
             del given
-        if self._stage != _WEIGHTS:
+        if self._division.stage != _WEIGHTS:
             self._gradients = None
             for parameter in self._parameters:
                 parameter.grad = None
@@ -195,10 +239,18 @@ class Partitions:
     def _offloaded(self, host: HostTensors, master: torch.nn.Parameter) -> HostPartition:
         """What the host holds; stages 1 and 2 take room for the largest gradient on the GPU."""
         scratch = None
-        if self._stage != _WEIGHTS:
+        if self._division.stage != _WEIGHTS:
             with self._making(Category.GRADIENTS):
                 scratch = self._empty(max(map(torch.Tensor.numel, self._parameters)))
-        return HostPartition(host, master, self._workload, scratch)
+        division = self._division
+        return HostPartition(
+            host,
+            master,
+            scratch,
+            gpus=division.gpus,
+            adds_up=division.micro_batches > 1 and division.stage > 1,  # stage 1 reduces once
+            weights_stay=division.weights_on_host,
+        )
 
     @contextmanager
     def _perhaps_away(self) -> Iterator[None]:
@@ -217,7 +269,7 @@ class Partitions:
 
         Reducing half of them, in place too, sends as much as gathering all.
         """
-        if self._stage != _WEIGHTS:
+        if self._division.stage != _WEIGHTS:
             for parameter in self._parameters:
                 flat = parameter.detach().view(-1)
                 dist.all_reduce(flat[: flat.numel() // 2])
@@ -229,14 +281,14 @@ class Partitions:
             return
         if not self._buffers:
             self._make_buffers()
-            if self._stage == 2:  # the epilogue of each backward pass
+            if self._division.stage == 2:  # the epilogue of each backward pass
                 Variable._execution_engine.queue_callback(self._reduce)
         used = sum(one.numel() for one in self._filled)
-        if used and used + parameter.numel() > self._bucket_size:
+        if used and used + parameter.numel() > self._division.bucket_elements:
             self._reduce_bucket()
             self._buffers.reverse()
             used = 0
-        if parameter.numel() <= self._bucket_size:
+        if parameter.numel() <= self._division.bucket_elements:
             place = self._buffers[0][used : used + parameter.numel()].view_as(parameter)
             place.copy_(parameter.grad)
             parameter.grad = place
@@ -248,7 +300,7 @@ class Partitions:
         if not self._buffers:
             self._make_buffers()
         self._passes[parameter] += 1
-        if self._overlaps and self._passes[parameter] == self._workload.gradient_accumulation:
+        if self._division.overlaps and self._passes[parameter] == self._division.micro_batches:
             self._take(parameter)
 
     @torch.no_grad()
@@ -269,7 +321,7 @@ class Partitions:
             return
         with torch.cpu.stream(self._reducing):  # of which CUDA's allocator has a pool of its own
             self._reduce_filled()
-        if self._stage > 1:
+        if self._division.stage > 1:
             for parameter in self._filled:
                 parameter.grad = None
         self._filled.clear()
@@ -283,7 +335,7 @@ class Partitions:
             flat = torch.cat(gradients)
         dist.all_reduce(flat)
         if self._gradients is not None:
-            part = flat[: flat.numel() // self._workload.world_size]
+            part = flat[: flat.numel() // self._division.gpus]
             self._gradients[: part.numel()].add_(part)
         if self._away is not None:
             for gradient in gradients:
@@ -297,10 +349,13 @@ class Partitions:
     def _make_buffers(self) -> None:
         """Make the bucket; a second one fills while the first is reduced, if that overlaps."""
         with self._making(Category.GRADIENTS):
-            self._buffers = [self._empty(self._bucket_size) for _ in range(1 + self._overlaps)]
+            self._buffers = [
+                self._empty(self._division.bucket_elements)
+                for _ in range(1 + self._division.overlaps)
+            ]
 
-    def _empty(self, count: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        return torch.empty(count, dtype=dtype, device=self._device)
+    def _empty(self, count: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.empty(count, dtype=dtype or self._low, device=self._device)
 
 
 _WEIGHTS = 3

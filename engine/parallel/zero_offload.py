@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 import torch
 
-from ..choices import Parallelism
-from ..workload import Workload
 from .group_recorder import own_part
 from .offload import HostTensors
 
@@ -25,24 +23,28 @@ class HostPartition:
     Args:
         host: Where it is.
         master: The fp32 weights there; they get a gradient.
-        workload: The stage, the number of GPUs and of micro-batches.
         scratch: Of stages 1 and 2: room for the largest gradient, on the GPU.
+        gpus: Among how many gradients are divided.
+        adds_up: Whether gradients of several micro-batches are added up here.
+        weights_stay: Whether the weights are here too.
     """
 
     def __init__(
         self,
         host: HostTensors,
         master: torch.nn.Parameter,
-        workload: Workload,
         scratch: torch.Tensor | None,
+        *,
+        gpus: int,
+        adds_up: bool,
+        weights_stay: bool,
     ) -> None:
         self._host = host
         self._master = master
         self._scratch = scratch
-        self._weights_stay = workload.cpu_offload
-        self._share = workload.world_size if scratch is not None else 1
-        stage_1 = workload.parallelism is Parallelism.ZERO_1  # here it reduces once in a step
-        self._adds_up = workload.gradient_accumulation > 1 and not stage_1
+        self._weights_stay = weights_stay
+        self._share = gpus if scratch is not None else 1
+        self._adds_up = adds_up
         self._gradient = torch.empty_like(master)
         self._low = torch.empty_like(master, dtype=torch.bfloat16)
         self._sums = self._low
