@@ -74,11 +74,17 @@ class Training:
         context = ExitStack()
         if self.autocast is not None:
             context.enter_context(torch.autocast(self.device.type, dtype=self.autocast))
-        if self.flash_only:
-            context.enter_context(sdpa_kernel(SDPBackend.FLASH_ATTENTION))
+        context.enter_context(self.attention_context())
         if self.offload is not None:
             self.offload.forward_pass(context)
         return context
+
+    def attention_context(self) -> AbstractContextManager[Any]:
+        """The context in which attention has its kernel, also of what backward recomputes."""
+        if self.flash_only:
+            kernel: AbstractContextManager[Any] = sdpa_kernel(SDPBackend.FLASH_ATTENTION)
+            return kernel
+        return nullcontext()
 
 
 def build_model(
@@ -163,7 +169,7 @@ def training_step(training: Training, batch: Batch) -> None:
             with training.forward_context():
                 loss = training.loss(training.model, inputs)
             training.phase = "backward"
-            with updating_in_backward(training.optimizer):
+            with updating_in_backward(training.optimizer), training.attention_context():
                 training.scaler.scale(loss / training.micro_batches).backward()
     _update(training)
 
@@ -189,7 +195,8 @@ def _run_stage(training: Training, stage: Stage, batch: Batch) -> None:
     @contextmanager
     def backward() -> Iterator[None]:
         training.phase = "backward"
-        yield
+        with training.attention_context():
+            yield
 
     training.phase = "inputs"
     inputs = [inputs_on_device(training, batch) for _ in range(training.micro_batches)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from engine.tracing.lowering import CudaBehaviour, cuda_behaviour, cuda_lowering
 from engine.workload import Workload
 
 MATH, FLASH, EFFICIENT, CUDNN = AttentionKernel
+FLASH_CALL = "aten._scaled_dot_product_flash_attention"
 
 
 @pytest.mark.parametrize("has_mask", [True, False])
@@ -189,7 +191,18 @@ def test_flash_only_is_refused_where_it_cannot_run() -> None:
     assert "without a padding mask; choose sdpa" in refused.value.fields["attention"]
     packed = small_workload("gpt2", attention="flash", precision="bf16-mixed")
     names = {operation.name for operation in trace(packed, 2, A10).operations}
-    assert "aten._scaled_dot_product_flash_attention" in names
+    assert FLASH_CALL in names
+
+
+@pytest.mark.usefixtures("small_models")
+def test_recomputed_attention_has_the_kernel_that_was_chosen() -> None:
+    """On Hopper, where PyTorch would pick cuDNN's for what checkpointing recomputes."""
+    workload = small_workload(
+        "llama-3.2-1b", attention="flash", precision="bf16-true", gradient_checkpointing=True
+    )
+    run = Counter(operation.name for operation in trace(workload, 2, H100).operations)
+    assert run[FLASH_CALL] == 2 * run[f"{FLASH_CALL}_backward"]
+    assert not any("cudnn" in name for name in run)
 
 
 def test_flex_attention_is_measured_only_and_on_gpus() -> None:
