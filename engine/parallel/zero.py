@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from ..choices import ZERO, Parallelism, Precision
+from ..choices import ZERO, Parallelism, Precision, Quantization
 from ..step.optimizers import make_optimizer
 from ..tracing.trace import Category
 from ..workload import Workload
@@ -47,6 +47,7 @@ class Division:
         micro_batches: Whose gradients are added up in a step.
         weights_on_host: Whether this GPU's part of the weights stays on the host.
         reused_elements: Weights that stage 3 keeps gathered in backward.
+        quantized: Whether weights are packed, so that all are whole on each GPU at first.
     """
 
     stage: int
@@ -56,6 +57,7 @@ class Division:
     micro_batches: int = 1
     weights_on_host: bool = False
     reused_elements: int = REUSED
+    quantized: bool = False
 
     @classmethod
     def of(cls, workload: Workload) -> Division:
@@ -67,6 +69,7 @@ class Division:
             overlaps=workload.overlap_comm,
             micro_batches=workload.gradient_accumulation,
             weights_on_host=workload.cpu_offload,
+            quantized=workload.quantization is not Quantization.NONE,
         )
 
 
@@ -142,7 +145,7 @@ class Partitions:
         self._quantized: list[tuple[int, torch.dtype]] = []
         if division.stage == _WEIGHTS:
             self._reused -= _outside_blocks(model)
-            if not all(one.is_floating_point() for one in model.parameters()):
+            if division.quantized:
                 self._quantized = [(one.numel(), one.dtype) for one in model.parameters()]
         self._filled: list[torch.nn.Parameter] = []
         self._buffers: list[torch.Tensor] = []
@@ -189,12 +192,18 @@ class Partitions:
         """Hold quantized weights whole, until each GPU keeps its part.
 
         transformers leaves them on the host, outside ``zero.Init``; DeepSpeed's engine moves the
-        whole model to the GPU (``module.to``) before it divides it (parameter_offload.py).
+        whole model to the GPU (``module.to``) before it divides it (parameter_offload.py). It does
+        so weight by weight: the parts of as many weights as there are GPUs fill the place of one,
+        and the others' places are left whole.
         """
         gpus = self._division.gpus
+        places: list[torch.Tensor] = []
         with self._making(Category.PARAMETERS):
-            whole = [self._empty(size - -(-size // gpus), dtype) for size, dtype in self._quantized]
-        del whole
+            for (size, dtype), count in Counter(self._quantized).items():
+                whole, rest = divmod(count * (size - -(-size // gpus)), size)
+                places += [self._empty(size, dtype) for _ in range(whole)]
+                places.append(self._empty(rest, dtype))
+        places.clear()
 
     @torch.no_grad()
     def step(self, closure: object = None) -> None:

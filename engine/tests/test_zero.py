@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -255,6 +256,10 @@ def test_packed_weights_are_whole_on_each_gpu_before_they_are_divided() -> None:
     at_start = found.events[: found.events.index((ALLOCATE, master))]
     held = most_of(at_start, found, Category.PARAMETERS)
     assert held == pytest.approx(whole, rel=0.01)  # shards are of whole rows
+    # Weight by weight: the parts fill the places of a few, and the others' are left whole.
+    left = Counter(found.sizes[tensor] for kind, tensor in at_start if kind != ALLOCATE)
+    for size, weights in Counter(one.nbytes for one in model.parameters()).items():
+        assert left[size] >= weights * 7 // 8
 
 
 def _outside_layers(model: torch.nn.Module) -> int:
