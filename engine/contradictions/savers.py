@@ -51,10 +51,6 @@ SAVERS = (
         is_of_a_package,
     ),
     Contradiction(
-        {"cross_entropy": IN_PARTS, "parallelism": one_of(Parallelism.FSDP, Parallelism.ZERO_3)},
-        "a loss in parts is not predicted with fsdp; choose model, or ddp",
-    ),
-    Contradiction(
         {"cross_entropy": IN_PARTS, "tensor_parallel": other_than(1)},
         "a loss in parts is not predicted with a head that is split; choose model",
     ),

@@ -16,11 +16,14 @@ from ..choices import CrossEntropy
 from ..errors import EngineError, InvalidInput
 from ..tracing.operations import OWN_KERNELS
 from .batches import Batch
-from .losses import Loss
+from .losses import Loss, as_forward_pass, unwrapped
 
 CHUNKS = 8
 """The default ``num_output_chunks`` of torchtune's ``LinearCrossEntropyLoss``
 (torchtune/modules/loss/cross_entropy_loss.py)."""
+
+LossInParts = Callable[[torch.Tensor, Any, torch.Tensor], torch.Tensor]
+"""The loss of what a head is given, the head, and the token after each."""
 
 _IGNORED = -100
 
@@ -43,27 +46,39 @@ def chunked_loss(kind: CrossEntropy, *, predicting: bool) -> Loss:
     Raises:
         EngineError: If the step is to run on a GPU and Liger-Kernel is not installed.
     """
-    if kind is CrossEntropy.CHUNKED:
-        return _in_chunks
+    in_parts = _in_chunks if kind is CrossEntropy.CHUNKED else _fused(predicting=predicting)
+
+    def loss(model: Any, batch: Batch) -> torch.Tensor:
+        plain = unwrapped(model)
+        forward = plain.forward
+
+        def without_logits(*, labels: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+            hidden, head = _before_the_head(plain, forward, inputs)
+            return in_parts(hidden, head, _next_tokens(labels))
+
+        result: torch.Tensor = as_forward_pass(model, without_logits, batch)
+        return result
+
+    return loss
+
+
+def _fused(*, predicting: bool) -> LossInParts:
     layout = _Fused.apply
     fused: Callable[..., Any] = layout if predicting else _installed()
 
-    def loss(model: Any, batch: Batch) -> torch.Tensor:
-        hidden, head = _before_the_head(model, batch)
-        weight, targets = _plain_weight(head), _next_tokens(batch)
+    def loss(hidden: torch.Tensor, head: Any, targets: torch.Tensor) -> torch.Tensor:
+        weight = _plain_weight(head)
         result: torch.Tensor = fused(hidden.view(-1, hidden.shape[-1]), weight, targets.view(-1))
         return result
 
     return loss
 
 
-def _in_chunks(model: Any, batch: Batch) -> torch.Tensor:
+def _in_chunks(hidden: torch.Tensor, head: Any, targets: torch.Tensor) -> torch.Tensor:
     """As torchtune's ``LinearCrossEntropyLoss``, not compiled: chunks of the sequence.
 
     Of each chunk, the tokens with a target are taken out; their logits are cast to fp32.
     """
-    hidden, head = _before_the_head(model, batch)
-    targets = _next_tokens(batch)
     count = (targets != _IGNORED).sum()
     chunks = min(CHUNKS, targets.shape[1])
     total = hidden.new_zeros((), dtype=torch.float32)
@@ -76,8 +91,15 @@ def _in_chunks(model: Any, batch: Batch) -> torch.Tensor:
     return total / count
 
 
-def _before_the_head(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.nn.Module]:
+def _before_the_head(
+    model: Any, forward: Callable[..., Any], inputs: Batch
+) -> tuple[torch.Tensor, torch.nn.Module]:
     """What the head of a model is given, of shape (batch, tokens, width), and the head.
+
+    Args:
+        model: Has the head.
+        forward: Its own forward pass.
+        inputs: Of that, without labels.
 
     Raises:
         InvalidInput: If there is no head, or the model does more to its logits.
@@ -89,10 +111,9 @@ def _before_the_head(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.nn.M
         given.append(hidden)
         return hidden
 
-    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     if head is not None:
         with patch.object(head, "forward", leave_out):
-            logits = model(**inputs).logits
+            logits = forward(**inputs).logits
     if len(given) != 1 or logits is not given[0]:
         raise _refused("the model scales its logits, or has no head of its own; choose model")
     return given[0], head
@@ -118,9 +139,8 @@ def _refused(message: str) -> InvalidInput:
     return InvalidInput({"cross_entropy": message})
 
 
-def _next_tokens(batch: Batch) -> torch.Tensor:
+def _next_tokens(labels: torch.Tensor) -> torch.Tensor:
     """The token after each, of shape (batch, tokens); none after the last."""
-    labels: torch.Tensor = batch["labels"]
     return pad(labels, (0, 1), value=_IGNORED)[..., 1:].contiguous()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.nn.functional import cross_entropy, interpolate, l1_loss, logsigmoid, normalize
+from torch.nn.parallel import DistributedDataParallel
 
 from ..models.tasks import Task
 from .batches import Batch
@@ -23,6 +25,29 @@ def loss_for(task: Task | None) -> Loss:
 def returns_its_loss(task: Task | None) -> bool:
     """Whether the loss of a task is one of its model's outputs."""
     return loss_for(task) is _own
+
+
+def as_forward_pass(model: Any, function: Callable[..., Any], batch: Batch) -> Any:
+    """What a function returns that runs as a model's forward pass, so that shards are gathered.
+
+    FSDP gathers weights in hooks of the forward pass, and a function that reads the head's weight
+    needs them; ZeRO 3 gathers a weight that is read there, and keeps it for the pass
+    (``ZeROOrderedDict`` in DeepSpeed's parameter_offload.py). TRL does the same
+    (``_ForwardRedirection`` in ``models/utils.py``, ``add_fused_lm_head`` in ``trainer/utils.py``),
+    and Liger-Kernel puts its loss into the forward pass of each model.
+
+    Args:
+        model: Whose forward pass it is.
+        function: Takes what the model takes.
+        batch: For the function.
+    """
+    with patch.object(unwrapped(model), "forward", function):
+        return model(**batch)
+
+
+def unwrapped(model: Any) -> Any:
+    """The model inside DistributedDataParallel; any other itself."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def _own(model: Any, batch: Batch) -> torch.Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
@@ -23,6 +22,7 @@ from .adapting import without_adapters
 from .batches import Batch
 from .building import new_model
 from .divergence import divergences
+from .losses import as_forward_pass
 from .output import Output
 from .scoring import log_probabilities
 
@@ -107,22 +107,6 @@ class Learner(torch.nn.Module):
             else:
                 with self.policy.disable_adapter():
                     yield self.policy
-
-
-def as_forward_pass(model: Any, function: Callable[..., Any], batch: Batch) -> Any:
-    """What a function returns that runs as a model's forward pass, so that shards are gathered.
-
-    FSDP gathers weights in hooks of the forward pass, and a function that reads the head's weight
-    needs them. TRL does the same (``_ForwardRedirection`` in ``models/utils.py``,
-    ``add_fused_lm_head`` in ``trainer/utils.py``).
-
-    Args:
-        model: Whose forward pass it is.
-        function: Takes what the model takes.
-        batch: For the function.
-    """
-    with patch.object(model, "forward", function):
-        return model(**batch)
 
 
 def policy_of(model: torch.nn.Module) -> torch.nn.Module:

@@ -9,13 +9,17 @@ import torch
 
 from engine.choices import CrossEntropy
 from engine.errors import InvalidInput
+from engine.measurement.parent import measure
+from engine.measurement.protocol import TrialOrder
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.cross_entropy import chunk_rows, chunked_loss
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
+from engine.tests.several_gpus import bytes_of, count, most_alive
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
 from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import Category
 from engine.workload import Workload
 
 A100 = cuda_behaviour(8.0)
@@ -99,7 +103,7 @@ def test_a_chunk_of_liger_has_as_many_tokens_as_its_source_says() -> None:
     ("fields", "expected"),
     [
         ({"model": "bert"}, "causal"),
-        ({"model": "gpt2", "parallelism": "fsdp", "world_size": 2}, "fsdp"),
+        ({"model": "gpt2", "tensor_parallel": 2, "world_size": 2}, "parts on several"),
         ({"model": "gpt2", "method": "dpo"}, "preferences"),
     ],
 )
@@ -107,6 +111,33 @@ def test_what_does_not_combine_is_refused(fields: dict[str, Any], expected: str)
     with pytest.raises(InvalidInput) as raised:
         Workload.parse(fields | {"cross_entropy": "liger"})
     assert expected in raised.value.fields["cross_entropy"]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", IN_PARTS)
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
+def test_processes_over_gloo_need_what_is_predicted(kind: str, parallelism: str) -> None:
+    workload = wide(kind, parallelism=parallelism, world_size=2)
+    found = measure(TrialOrder(workload, 3, memory_limit_bytes=2**31))
+    assert found.peak_allocated_bytes is not None, found.failure
+    predicted, _ = trace(workload, 3, None).peak_by_category()
+    # Unlike NCCL, Gloo reduces and scatters a copy of its input.
+    whole = sum(parameter.nbytes for parameter in build_model(workload).parameters())
+    assert predicted <= found.peak_allocated_bytes <= predicted + whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", IN_PARTS)
+def test_zero_3_divides_the_same_and_keeps_fewer_logits(kind: str) -> None:
+    fields: dict[str, Any] = {"parallelism": "zero-3", "world_size": 4, "precision": "bf16-mixed"}
+    whole, parts = (trace(wide(one, **fields), 8, A100) for one in ("model", kind))
+    for category in (Category.PARAMETERS, Category.OPTIMIZER_STATE, Category.GRADIENTS):
+        assert bytes_of(parts, category) == bytes_of(whole, category)
+    assert most_alive(parts, Category.PARAMETERS) == most_alive(whole, Category.PARAMETERS)
+    assert parts.peak_by_category()[0] < whole.peak_by_category()[0]
+    for name in ("c10d._allgather_base_", "c10d._reduce_scatter_base_"):
+        assert count(parts, name) == count(whole, name)
 
 
 def test_a_model_that_scales_its_logits_is_refused() -> None:

@@ -56,6 +56,12 @@ AMPERE = cuda_behaviour(8.0)
         ("gpt2", {"shard_size": 2}),
         ("llama-3.2-1b", {"cpu_offload": True, "precision": "bf16-mixed"}),
         ("bert", {"cpu_offload": True, "gradient_accumulation": 2}),
+        ("llama-3.2-1b", {"cross_entropy": "chunked", "precision": "bf16-mixed"}),
+        ("llama-3.2-1b", {"cross_entropy": "chunked", "reshard_after_forward": True}),
+        ("mistral-7b", {"cross_entropy": "liger", "gradient_checkpointing": True}),
+        ("mistral-7b", {"cross_entropy": "liger", "precision": "bf16-mixed"}),
+        ("mistral-7b", {"cross_entropy": "liger", "precision": "bf16-true", "lora_rank": 4}),
+        ("gpt2", {"cross_entropy": "liger", "reshard_after_forward": True}),
     ],
 )
 def test_fsdp_on_fake_tensors_equals_fsdp_on_real_ones(model: str, fields: dict[str, Any]) -> None:
