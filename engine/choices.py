@@ -187,6 +187,7 @@ class CrossEntropy(Choice):
 
     MODEL = "model", "model: all logits at once, as the model has it"
     CHUNKED = "chunked", "chunked: in 8 parts, as torchtune"
+    TRL = "trl", "trl: in tiles of 4,096 tokens, as TRL's SFTTrainer does by default"
     LIGER = "liger", "liger: fused with the head (Liger-Kernel)"
 
 

@@ -27,7 +27,7 @@ MEGA_BATCH = 50
 _DRAWS = 2**16
 _LARGEST_GRID = 2**20
 
-_POINT = re.compile(r"(min|max|p([0-9]{1,2}(?:\.[0-9]{1,4})?))=([0-9]{1,6})", re.ASCII)
+_POINT = re.compile(r"(min|max|p([0-9]{1,2}(?:\.[0-9]{1,4})?))=([0-9]{1,7})", re.ASCII)
 _SUMMED = (*range(5, 100, 5), 1, 98, 99, 99.5, 99.9, 99.99)
 """The percentiles that stand for a file of lengths, beside its shortest and its longest."""
 

@@ -109,6 +109,13 @@ def optimizer_lines(workload: Workload) -> list[str]:
     ]
 
 
+_LOSSES = {
+    CrossEntropy.CHUNKED: "torchtune.modules.loss.LinearCrossEntropyLoss(num_output_chunks=8) on "
+    "the hidden states",
+    CrossEntropy.TRL: "as trl.SFTTrainer computes it by default (TRL 1.16)",
+}
+
+
 def model_lines(workload: Workload) -> list[str | None]:
     """What is done to the model itself, in the order in which it is done."""
     lines: list[str | None] = []
@@ -130,11 +137,8 @@ def model_lines(workload: Workload) -> list[str | None]:
     if workload.cross_entropy is CrossEntropy.LIGER:
         lines.append("liger_kernel.transformers._apply_liger_kernel_to_instance(")
         lines += ["    model=model, **" + LIGER, ")"]
-    if workload.cross_entropy is CrossEntropy.CHUNKED:
-        lines.append(
-            "# loss: torchtune.modules.loss.LinearCrossEntropyLoss(num_output_chunks=8) on the"
-            " hidden states"
-        )
+    if workload.cross_entropy in _LOSSES:
+        lines.append(f"# loss: {_LOSSES[workload.cross_entropy]}")
     if workload.compile:
         lines.append("model = torch.compile(model)")
     return lines

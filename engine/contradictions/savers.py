@@ -42,8 +42,16 @@ SAVERS = (
         "offloaded shards take the optimizer with them; leave one of the two off",
     ),
     Contradiction(
-        {"activation_offload": ON, "parallelism": other_than(Parallelism.NONE)},
-        "activations on the host are predicted for one GPU; leave it off or choose none",
+        {
+            "activation_offload": ON,
+            "parallelism": other_than(Parallelism.NONE, Parallelism.FSDP),
+        },
+        "activations on the host are predicted for one GPU and with fsdp; leave it off or choose "
+        "fsdp",
+    ),
+    Contradiction(
+        {"activation_offload": ON, "cpu_offload": ON},
+        "of activations and shards only one kind is predicted on the host; leave one of them off",
     ),
     Contradiction(
         {"activation_offload": ON},

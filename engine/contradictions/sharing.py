@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..choices import (
     ZERO,
     Attention,
+    CrossEntropy,
     Method,
     Optimizer,
     Parallelism,
@@ -58,7 +59,7 @@ _NOT_IN_PARTS: tuple[tuple[str, Values], ...] = (
     ("optimizer_in_backward", ON),
 )
 """What is not predicted where GPUs have parts of a model."""
-_IN_CONTEXT = ("lora_rank", "cpu_offload")
+_IN_CONTEXT = ("lora_rank", "cpu_offload", "cross_entropy", "activation_offload")
 """Of these, what is predicted where they have parts of a sequence."""
 
 
@@ -154,6 +155,7 @@ SHARING = (
         for name, values in (
             *((name, values) for name, values in _NOT_IN_PARTS if name not in _IN_CONTEXT),
             ("attention", other_than(Attention.SDPA, Attention.FLASH)),
+            ("cross_entropy", one_of(CrossEntropy.CHUNKED)),
         )
     ),
     Contradiction(

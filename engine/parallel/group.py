@@ -72,14 +72,20 @@ class Alone:
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
         """A recorder of the steps of what :meth:`spread` returned."""
-        if not (self._workload.activation_offload or self._workload.optimizer_offload):
+        self._host = self._offloaded(training)
+        if self._host is None:
             return MemoryRecorder(training, batch_size, temporaries)
+        return GroupRecorder(training, batch_size, temporaries, lambda: None, host=self._host)
+
+    def _offloaded(self, training: Recorded) -> HostTensors | None:
+        """What holds activations, or torchao's optimizer; ``None`` where both stay on the GPU."""
+        if not (self._workload.activation_offload or self._workload.optimizer_offload):
+            return None
 
         def phase() -> str:
             return "optimizer" if getattr(training.optimizer, "is_at_work", False) else ""
 
-        self._host = HostTensors([], phase, waits=True)
-        return GroupRecorder(training, batch_size, temporaries, lambda: None, host=self._host)
+        return HostTensors([], phase, waits=True)
 
     def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
         """The context in which the policy of what :meth:`spread` returned generates."""
@@ -136,7 +142,7 @@ class Together(Alone):
         self, training: Recorded, batch_size: int, temporaries: Temporaries | None
     ) -> MemoryRecorder:
         """A recorder that knows shards, and which tensors are for parameters or gradients."""
-        host = None
+        host = self._offloaded(training) if self._workload.activation_offload else None
         if self._workload.cpu_offload or self._workload.optimizer_offload:
             weights = training.model.parameters() if self._workload.cpu_offload else []
             shards = [own_part(one) for one in weights if isinstance(one, DTensor)]
@@ -196,7 +202,10 @@ def among_gpus(workload: Workload, rank: int = 0) -> Iterator[Alone]:
     try:
         with (
             recording_shards(together.current_recorder),
-            copying_shards(together.on_host, gradients=workload.parallelism is Parallelism.FSDP),
+            copying_shards(
+                together.on_host,
+                gradients=workload.cpu_offload and workload.parallelism is Parallelism.FSDP,
+            ),
             routing_evenly(workload),
         ):
             yield together

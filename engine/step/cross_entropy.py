@@ -17,6 +17,7 @@ from ..errors import EngineError, InvalidInput
 from ..tracing.operations import OWN_KERNELS
 from .batches import Batch
 from .losses import Loss, as_forward_pass, unwrapped
+from .scoring import log_probabilities
 
 CHUNKS = 8
 """The default ``num_output_chunks`` of torchtune's ``LinearCrossEntropyLoss``
@@ -26,6 +27,7 @@ LossInParts = Callable[[torch.Tensor, Any, torch.Tensor], torch.Tensor]
 """The loss of what a head is given, the head, and the token after each."""
 
 _IGNORED = -100
+_TARGETS = ("labels", "shift_labels")
 
 _kernels = torch.library.Library(OWN_KERNELS, "FRAGMENT")
 _kernels.define(
@@ -46,15 +48,16 @@ def chunked_loss(kind: CrossEntropy, *, predicting: bool) -> Loss:
     Raises:
         EngineError: If the step is to run on a GPU and Liger-Kernel is not installed.
     """
-    in_parts = _in_chunks if kind is CrossEntropy.CHUNKED else _fused(predicting=predicting)
+    in_parts = _IN_PARTS[kind] if kind in _IN_PARTS else _fused(predicting=predicting)
 
     def loss(model: Any, batch: Batch) -> torch.Tensor:
         plain = unwrapped(model)
         forward = plain.forward
 
-        def without_logits(*, labels: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        def without_logits(**given: torch.Tensor) -> torch.Tensor:
+            inputs = {name: one for name, one in given.items() if name not in _TARGETS}
             hidden, head = _before_the_head(plain, forward, inputs)
-            return in_parts(hidden, head, _next_tokens(labels))
+            return in_parts(hidden, head, _next_tokens(given))
 
         result: torch.Tensor = as_forward_pass(model, without_logits, batch)
         return result
@@ -89,6 +92,27 @@ def _in_chunks(hidden: torch.Tensor, head: Any, targets: torch.Tensor) -> torch.
         logits = head(part[is_wanted])
         total = total + cross_entropy(logits.float(), wanted[is_wanted], reduction="sum")
     return total / count
+
+
+def _in_tiles(hidden: torch.Tensor, head: Any, targets: torch.Tensor) -> torch.Tensor:
+    """As TRL's ``SFTTrainer`` by default (1.16, ``add_fused_lm_head``): tiles of logits.
+
+    TRL takes out the tokens that have a target, and scores those (:mod:`.scoring`). Here all are
+    taken out, since a text has a target for each token but its last.
+    """
+    words = targets.flatten()
+    places = torch.arange(len(words), device=words.device)
+    taken = hidden.flatten(0, 1)[places]
+    scores = log_probabilities(taken, _plain_weight(head), words[places])
+    is_wanted = words != _IGNORED
+    loss: torch.Tensor = -(scores * is_wanted).sum() / is_wanted.sum().clamp(min=1)
+    return loss
+
+
+_IN_PARTS: dict[CrossEntropy, LossInParts] = {
+    CrossEntropy.CHUNKED: _in_chunks,
+    CrossEntropy.TRL: _in_tiles,
+}
 
 
 def _before_the_head(
@@ -139,8 +163,15 @@ def _refused(message: str) -> InvalidInput:
     return InvalidInput({"cross_entropy": message})
 
 
-def _next_tokens(labels: torch.Tensor) -> torch.Tensor:
-    """The token after each, of shape (batch, tokens); none after the last."""
+def _next_tokens(batch: Batch) -> torch.Tensor:
+    """The token after each, of shape (batch, tokens); none after the last.
+
+    They are there already where GPUs have parts of a sequence.
+    """
+    following: torch.Tensor | None = batch.get("shift_labels")
+    if following is not None:
+        return following
+    labels: torch.Tensor = batch["labels"]
     return pad(labels, (0, 1), value=_IGNORED)[..., 1:].contiguous()
 
 

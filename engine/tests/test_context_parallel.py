@@ -117,6 +117,8 @@ def test_below_ddp_each_gpu_keeps_all_weights() -> None:
         {"cpu_offload": True},
         {"shard_size": 4},
         {"attention": "flash", "precision": "bf16-true"},
+        {"cross_entropy": "trl"},
+        {"activation_offload": True, "gradient_checkpointing": True},
     ],
 )
 def test_what_it_combines_with(fields: dict[str, Any]) -> None:

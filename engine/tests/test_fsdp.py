@@ -62,13 +62,17 @@ AMPERE = cuda_behaviour(8.0)
         ("mistral-7b", {"cross_entropy": "liger", "precision": "bf16-mixed"}),
         ("mistral-7b", {"cross_entropy": "liger", "precision": "bf16-true", "lora_rank": 4}),
         ("gpt2", {"cross_entropy": "liger", "reshard_after_forward": True}),
+        ("mistral-7b", {"cross_entropy": "trl", "precision": "bf16-mixed"}),
+        ("llama-3.2-1b", {"activation_offload": True, "gradient_checkpointing": True}),
     ],
 )
 def test_fsdp_on_fake_tensors_equals_fsdp_on_real_ones(model: str, fields: dict[str, Any]) -> None:
     workload = shared(model, "fsdp", **fields)
     with among_gpus(workload) as group:
         training = prepare(workload, group.spread(build_model(workload)))
-        real = two_steps(group.recorder(training, BATCH_SIZE, None), training, workload)
+        recorder = group.recorder(training, BATCH_SIZE, None)
+        training.offload_to(group.on_host())
+        real = two_steps(recorder, training, workload)
     fake = trace(workload, BATCH_SIZE, None)
     assert fake.peak_by_category() == real.peak_by_category()
     assert large(fake.sizes) == large(real.sizes)

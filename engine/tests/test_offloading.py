@@ -152,7 +152,7 @@ def test_the_answer_says_what_the_host_holds_and_does() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"model": "bert", "parallelism": "fsdp", "world_size": 2}, {"model": "timm/resnet50"}],
+    [{"model": "bert", "parallelism": "ddp", "world_size": 2}, {"model": "timm/resnet50"}],
     ids=str,
 )
 def test_what_is_not_predicted_is_refused(fields: dict[str, Any]) -> None:
