@@ -34,7 +34,7 @@ from .prediction.analysis import (
     reporting_probe,
 )
 from .prediction.gpu_comparison import compare_gpus, gpu_today
-from .prediction.probe import predict_memory, timed, with_peak_interval
+from .prediction.probe import computed, predict_memory, timed, with_peak_interval
 from .prediction.step_time import StepTime, step_work, time_range
 from .prediction.tracer import TraceAt
 from .result import AnalysisResult, BatchTrials, Source, Trial
@@ -245,6 +245,8 @@ def _prediction(
     usable = max(0, gpu.usable_bytes - nccl_bytes(trace.world_size))
     facts = replace(gpu_facts(gpu), usable_bytes=usable)
     trial = predict_memory(facts, trace, allocator, careful=careful)
+    if trace.computed:
+        trial = computed(trial)
     trial = with_peak_interval(trial, *peak_interval(trace))
     if not trial.fits:  # a step that cannot run takes no time
         return trial

@@ -133,7 +133,6 @@ class Partitions:
         self._make_optimizer = optimizer
         self._making = making
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._device = trained[0].device
         self._low = trained[0].dtype
         self._own = -(-sum(map(torch.Tensor.numel, trained)) // division.gpus)
         overlaps = division.overlaps
@@ -147,6 +146,7 @@ class Partitions:
             self._reused -= _outside_blocks(model)
             if division.quantized:
                 self._quantized = [(one.numel(), one.dtype) for one in model.parameters()]
+        self._device = torch.device("cpu")
         self._filled: list[torch.nn.Parameter] = []
         self._buffers: list[torch.Tensor] = []
         self._gradients: torch.Tensor | None = None
@@ -158,6 +158,7 @@ class Partitions:
     def follow(self, model: torch.nn.Module) -> None:
         """Take the gradients of a model, sharded for stage 3, as they come."""
         self._parameters = [one for one in model.parameters() if one.requires_grad]
+        self._device = self._parameters[0].device
         take = {1: self._take_last, 2: self._take, _WEIGHTS: self._take_shard}[self._division.stage]
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(take)

@@ -1,104 +1,345 @@
-"""A script that trains with DeepSpeed: it is told how to describe the same training run instead.
+"""A script that trains with DeepSpeed: what it sees of it on fake tensors.
 
-DeepSpeed does not run on fake tensors. What it keeps is computed for models that are described by
-their settings (:mod:`engine.parallel.zero`), which its config has.
+DeepSpeed does not run on fake tensors. In the place of its engine stands one that keeps and moves
+what :mod:`engine.parallel.zero` computes from DeepSpeed's source, for the script's own model,
+optimizer and config. What that does not know is refused, with the command that describes the same
+training run where there is one.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from shlex import join
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader
+
+from ..errors import InvalidInput
+from ..parallel.fsdp import repeated_blocks
+from ..parallel.zero import Division, Partitions
 from ..request import as_flags
 from ..tracing.recurrent import NotPredictable
+from .deepspeed_config import (
+    batch_sizes,
+    division_of,
+    fields_of,
+    not_followed,
+    number_format,
+    read,
+)
+from .machine import Machine
 from .on_import import when_imported
 from .process_group import world_size
 
 
-def refuse_deepspeed() -> None:
-    """Refuse DeepSpeed's engine where a script makes one; in a process that traces a script."""
-    when_imported({"deepspeed": _replace_initialize})
+def follow_deepspeed(machine: Machine) -> None:
+    """Put the engine in its place as soon as a script imports DeepSpeed.
 
-
-def _replace_initialize() -> None:
-    vars(sys.modules["deepspeed"])["initialize"] = _refuse
-
-
-def _refuse(
-    args: Any = None, *_: Any, config: Any = None, config_params: Any = None, **__: Any
-) -> NoReturn:
-    given = config or config_params or getattr(args, "deepspeed_config", None)
-    words = join(
-        ["memorymark", "analyze", "MODEL", *as_flags(fields_of(read(given), world_size()))]
-    )
-    raise NotPredictable(
-        "DeepSpeed does not run on tensors without values. Describe the same training run: "
-        f"{words} (the name of a preset or of a model on the Hub in place of MODEL)"
-    )
-
-
-def read(config: object) -> Mapping[str, Any]:
-    """DeepSpeed's config, as ``deepspeed.initialize`` takes it.
+    Nothing of it can be undone; for a process that traces a script.
 
     Args:
-        config: A dictionary, the path of a JSON file, or JSON in base64.
-
-    Returns:
-        What it says; nothing if it cannot be read, which DeepSpeed itself would refuse.
+        machine: Where the script runs. It learns that a part of the trace is computed.
     """
-    if isinstance(config, Mapping):
-        return config
-    try:
-        text = Path(str(config)).read_bytes()
-    except OSError:
-        text = str(config).encode()
-    with suppress(binascii.Error):
-        text = base64.b64decode(text, altchars=b"-_", validate=True)
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    when_imported({"deepspeed": partial(_take_its_place, machine)})
 
 
-def fields_of(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
-    """The fields of an analysis that say what a DeepSpeed config says.
-
-    Args:
-        config: As DeepSpeed documents it (deepspeed.ai/docs/config-json). What is ``"auto"`` is
-            left to the analysis.
-        gpus: How many processes share the training run.
-    """
-    zero = config.get("zero_optimization") or {}
-    stage = zero.get("stage", 0)
-    found: dict[str, Any] = {
-        "precision": "bf16-mixed",
-        "parallelism": f"zero-{stage}" if stage in (1, 2, 3) else "ddp" if gpus > 1 else None,
-        "world_size": gpus if gpus > 1 else None,
-        "current_batch_size": config.get("train_micro_batch_size_per_gpu"),
-        "gradient_accumulation": config.get("gradient_accumulation_steps"),
+def _take_its_place(machine: Machine) -> None:
+    deepspeed = sys.modules["deepspeed"]
+    stand_ins: dict[str, Any] = {
+        "DeepSpeedEngine": Engine,
+        "FusedAdam": FusedAdam,
+        "Init": _WholeWeights,
+        "GatheredParameters": _WholeWeights,
     }
-    if stage in (1, 2, 3):
-        found |= {
-            "reduce_bucket_size": zero.get("reduce_bucket_size"),
-            "overlap_comm": (stage < 3 and zero.get("overlap_comm")) or None,
-            "optimizer_offload": _is_on_host(zero.get("offload_optimizer")) or None,
-            "cpu_offload": _is_on_host(zero.get("offload_param")) or None,
-        }
-    return {name: _number(value) for name, value in found.items() if value not in (None, "auto")}
+    if hasattr(deepspeed, "init_distributed"):
+        stand_ins["init_distributed"] = _without_mpi(deepspeed.init_distributed)
+    parts = [module for name, module in sys.modules.items() if name.split(".")[0] == "deepspeed"]
+    for part in parts:
+        names = vars(part)
+        names.update({name: made for name, made in stand_ins.items() if name in names})
+    vars(deepspeed)["initialize"] = partial(_initialize, machine)
 
 
-def _is_on_host(offload: Mapping[str, Any] | None) -> bool:
-    return offload is not None and offload.get("device") == "cpu"
+def _without_mpi(join: Callable[..., None]) -> Callable[..., None]:
+    """DeepSpeed's way to join other processes, which looks for MPI where no launcher is."""
+
+    def joined(*given: Any, **named: Any) -> None:
+        join(*given, **{**named, "auto_mpi_discovery": False})
+
+    return joined
 
 
-def _number(value: Any) -> Any:
-    """Whole numbers may be written as floats (5e8)."""
-    return int(value) if isinstance(value, float) else value
+class _WholeWeights(nullcontext[None]):
+    """In the place of contexts that divide weights, or gather them, while they last."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+
+class FusedAdam(torch.optim.AdamW):
+    """In the place of DeepSpeed's kernel, which updates in place as PyTorch's does.
+
+    Args:
+        parameters: What it updates.
+        adam_w_mode: Changes values only.
+        bias_correction: As above.
+        set_grad_none: As above.
+        **options: As for AdamW.
+    """
+
+    def __init__(
+        self,
+        parameters: Any,
+        *,
+        adam_w_mode: bool = True,
+        bias_correction: bool = True,
+        set_grad_none: bool = True,
+        **options: Any,
+    ) -> None:
+        for unlike in ("torch_adam", "fused", "amsgrad"):
+            options.pop(unlike, None)
+        super().__init__(parameters, fused=True, **options)
+
+
+def _initialize(
+    machine: Machine,
+    args: Any = None,
+    model: torch.nn.Module | None = None,
+    optimizer: Any = None,
+    model_parameters: Any = None,
+    training_data: Any = None,
+    lr_scheduler: Any = None,
+    distributed_port: Any = None,
+    mpu: Any = None,
+    dist_init_required: Any = None,
+    collate_fn: Any = None,
+    config: Any = None,
+    mesh_param: Any = None,
+    config_params: Any = None,
+) -> tuple[Engine, torch.optim.Optimizer, DataLoader[Any] | None, Any]:
+    """``deepspeed.initialize``: an engine, and the optimizer, loader and scheduler it uses."""
+    settings = read(config or config_params or getattr(args, "deepspeed_config", None))
+    if model is None or type(model).__name__ == "PipelineModule":
+        _refuse("DeepSpeed's PipelineModule is not traced", settings)
+    if unknown := list(not_followed(settings)):
+        _refuse(f"what {', '.join(unknown)} does is not computed for a script", settings)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl")
+    division = division_of(settings, dist.get_world_size())
+    machine.computes(
+        f"ZeRO {division.stage} is computed from DeepSpeed 0.19's source, with this script's "
+        f"config: buckets of {division.bucket_elements:,} gradients, "
+        f"{division.gpus:,} {'GPU' if division.gpus == 1 else 'GPUs'}. DeepSpeed itself was not "
+        "run."
+    )
+    model = _cast(model, number_format(settings))
+    given = model_parameters if model_parameters is not None else model.parameters()
+    made = _optimizer(optimizer, given, settings)
+    partitions = Partitions(
+        model, division, partial(_take_over, made), machine.making, lambda: None
+    )
+    model = _placed(model, division)
+    partitions.follow(model)
+    partitions.prepare()
+    scheduler = _scheduler(lr_scheduler, made, settings)
+    loader = None
+    if training_data is not None:
+        size, _ = batch_sizes(settings, division.gpus)
+        loader = DataLoader(training_data, batch_size=size, shuffle=True, collate_fn=collate_fn)
+    return Engine(model, partitions, made, scheduler, settings), made, loader, scheduler
+
+
+def _cast(model: torch.nn.Module, weights: torch.dtype | None) -> torch.nn.Module:
+    return model if weights is None else model.to(weights)
+
+
+def _placed(model: torch.nn.Module, division: Division) -> torch.nn.Module:
+    """The model on the GPU; for stage 3 this GPU's part of it, gathered block by block."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if division.stage < 3:
+        return model.to(device)
+    try:
+        blocks = repeated_blocks(model)
+    except InvalidInput as error:
+        raise NotPredictable(
+            "ZeRO 3 is computed for models with repeated blocks; use stage 2"
+        ) from error
+    mesh = init_device_mesh(device, (division.gpus,))
+    for module in (*blocks, model):
+        fully_shard(module, mesh=mesh)
+    return model
+
+
+def _optimizer(
+    given: Any, parameters: Iterable[Any], settings: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """The script's own optimizer, or the one that the config names."""
+    if given is not None:
+        made = given if isinstance(given, torch.optim.Optimizer) else given(parameters)
+        if isinstance(made, torch.optim.Optimizer):
+            return made
+        _refuse(f"{type(made).__name__} is not an optimizer of PyTorch", settings)
+    named = settings.get("optimizer")
+    if not named:
+        _refuse("a config without an optimizer, and none given, trains nothing", settings)
+    kind, options = str(named["type"]), dict(named.get("params") or {})
+    trained = [one for one in parameters if isinstance(one, dict) or one.requires_grad]
+    if kind.lower() in ("adam", "adamw"):
+        return FusedAdam(trained, **options)
+    maker = getattr(torch.optim, kind, None)
+    if maker is None:
+        _refuse(f"DeepSpeed's {kind} is not traced; use AdamW", settings)
+    return cast(torch.optim.Optimizer, maker(trained, **options))
+
+
+def _scheduler(given: Any, optimizer: torch.optim.Optimizer, settings: Mapping[str, Any]) -> Any:
+    """The script's own scheduler of the learning rate, or the one that the config names."""
+    if given is not None:
+        return given(optimizer) if callable(given) else given
+    named = settings.get("scheduler")
+    if not named:
+        return None
+    schedules = sys.modules["deepspeed.runtime.lr_schedules"]
+    return getattr(schedules, named["type"])(optimizer, **(named.get("params") or {}))
+
+
+def _take_over(
+    optimizer: torch.optim.Optimizer, master: torch.nn.Parameter
+) -> torch.optim.Optimizer:
+    """Let an optimizer update flat weights in the place of its own, as DeepSpeed does."""
+    optimizer.state.clear()
+    for group in optimizer.param_groups:
+        group["params"] = []
+    optimizer.param_groups[0]["params"] = [master]
+    return optimizer
+
+
+def _refuse(why: str, settings: Mapping[str, Any]) -> NoReturn:
+    fields = fields_of(settings, world_size())
+    words = join(["memorymark", "analyze", "MODEL", *as_flags(fields)])
+    raise NotPredictable(
+        f"{why}. Describe the same training run: {words} "
+        "(the name of a preset or of a model on the Hub in place of MODEL)"
+    )
+
+
+class Engine(torch.nn.Module):
+    """In the place of ``DeepSpeedEngine``; what it does not have itself is its model's.
+
+    Args:
+        module: The model, on the GPU.
+        partitions: What ZeRO keeps.
+        optimizer: What updates it.
+        scheduler: Of the learning rate, called after each step; may be ``None``.
+        settings: DeepSpeed's config.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        partitions: Partitions,
+        optimizer: torch.optim.Optimizer,
+        scheduler: Any,
+        settings: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.optimizer = optimizer
+        self.lr_scheduler = scheduler
+        self.config = settings
+        self.device = next(module.parameters()).device
+        self.local_rank = self.global_rank = 0
+        self.world_size = self.dp_world_size = dist.get_world_size()
+        self.micro_steps = self.global_steps = 0
+        self._partitions = partitions
+        self._boundary: bool | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A part of the engine, or else the model's attribute."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "module":
+                raise
+            return getattr(self.module, name)
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        """Run the model."""
+        return self.module(*given, **named)
+
+    def backward(self, loss: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """Run the backward pass of one micro-batch."""
+        (loss / self.gradient_accumulation_steps()).backward()
+        return loss
+
+    def step(self, *_: Any, **__: Any) -> None:
+        """Update the weights after the last micro-batch."""
+        if self.is_gradient_accumulation_boundary():
+            self._partitions.step()
+            self.global_steps += 1
+            if self.lr_scheduler is not None:
+                self.lr_scheduler.step()
+        self.micro_steps += 1
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """Whether this micro-batch is the last of a step."""
+        if self._boundary is not None:
+            return self._boundary
+        return (self.micro_steps + 1) % self.gradient_accumulation_steps() == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
+        """Say whether this micro-batch is the last of a step."""
+        self._boundary = is_boundary
+
+    def gradient_accumulation_steps(self) -> int:
+        return batch_sizes(self.config, self.world_size)[1]
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        return batch_sizes(self.config, self.world_size)[0]
+
+    def train_batch_size(self) -> int:
+        size, micro_batches = batch_sizes(self.config, self.world_size)
+        return size * micro_batches * self.world_size
+
+    def zero_optimization_stage(self) -> int:
+        return int(self.config["zero_optimization"]["stage"])
+
+    def zero_optimization_partition_weights(self) -> bool:
+        return self.zero_optimization_stage() == 3
+
+    def bfloat16_enabled(self) -> bool:
+        return number_format(self.config) is torch.bfloat16
+
+    def fp16_enabled(self) -> bool:
+        return number_format(self.config) is torch.float16
+
+    def get_global_grad_norm(self) -> float:
+        """A placeholder: nothing is computed."""
+        return 1.0
+
+    def get_lr(self) -> list[Any]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing: the engine does so itself after each step."""
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Add up gradients without reducing them."""
+        yield
+
+    def save_checkpoint(self, *_: Any, **__: Any) -> bool:
+        """Nothing: what a script writes is not kept."""
+        return True
+
+    save_16bit_model = save_checkpoint
+
+    def destroy(self) -> None:
+        """Nothing is left to free."""

@@ -70,10 +70,12 @@ class Machine:
 
     Attributes:
         caveats: What an answer has to say about what ran, in sentences.
+        is_computed: Whether a part of the trace is computed, of a program that did not run.
     """
 
     def __init__(self, behaviour: CudaBehaviour | None, shows_gpu: bool) -> None:
         self.caveats: list[str] = []
+        self.is_computed = False
         self.behaviour = behaviour
         self.shows_gpu = shows_gpu
         self._recorder: GroupRecorder | None = None
@@ -98,6 +100,11 @@ class Machine:
         """Say something about what runs, once."""
         if caveat not in self.caveats:
             self.caveats.append(caveat)
+
+    def computes(self, how: str) -> None:
+        """Say how a part of the trace is computed."""
+        self.is_computed = True
+        self.note(how)
 
     def memory(self) -> tuple[int, int]:
         """Bytes recorded as allocated now, and the most there have been."""

@@ -15,7 +15,7 @@ from ..errors import EngineError
 from ..gpus import Gpu
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
-from .deepspeed import refuse_deepspeed
+from .deepspeed import follow_deepspeed
 from .factory import ScriptFailed
 from .fork import Done, Fork, last_words, watch
 from .live import Live
@@ -68,6 +68,7 @@ def begin_trace(
 
     def work(end: End[Trace]) -> None:
         with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+            follow_deepspeed(machine)
             _Tracing(program, batch_size, machine, end, STEPS + one_more).run(refuse)
 
     if isinstance(program, Program) and behaviour is not None and shows_gpu:
@@ -105,7 +106,9 @@ def find_loaders(
                 end(loaders.feeding())
             loaders.step_ended()
 
-        with pretended_machine(behaviour, gpu, values, shows_gpu=behaviour is not None):
+        shows_gpu = behaviour is not None
+        with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+            follow_deepspeed(machine)
             _Patience(program, end)
             steps = ProgramSteps(program, None, step_ended)
             try:
@@ -138,7 +141,6 @@ def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callabl
         # Threads of OpenMP do not come along into a fork, and whoever asks for them waits for ever.
         torch.set_num_threads(1)
         scratch = keep_quiet()
-        refuse_deepspeed()
 
         def end(found: _Found | EngineError) -> NoReturn:
             scratch.remove()
@@ -219,6 +221,7 @@ class _Tracing:
             self._found.micro_batches = self._loaders.batches
             self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
             self._found.world_size = processes_joined()
+            self._found.computed = self._machine.is_computed
             self._found.caveats += [
                 seen(self._found, self._steps.optimizer),
                 *self._machine.caveats,

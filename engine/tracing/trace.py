@@ -132,6 +132,7 @@ class Trace:
         micro_batches: How many batches of that size the last step accumulates, as far as it can be
             seen.
         world_size: GPUs that share the step, this being the first of them.
+        computed: Whether a part of it follows what a program's source says, which did not run.
         batch_multiple: Only multiples of this are batch sizes that the step takes.
         caveats: What one has to know about it, in sentences.
     """
@@ -152,6 +153,7 @@ class Trace:
     host_bytes: int = field(default=0, compare=False)
     micro_batches: int = field(default=1, compare=False)
     world_size: int = 1
+    computed: bool = field(default=False, compare=False)
     batch_multiple: int = field(default=1, compare=False)
     caveats: list[str] = field(default_factory=list)
 
