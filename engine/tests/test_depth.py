@@ -155,6 +155,18 @@ def test_the_shards_of_a_deep_model_come_out_the_same(
 
 
 @small
+@pytest.mark.parametrize("fields", [{"method": "dpo"}, {"method": "kto", "cpu_offload": True}])
+@pytest.mark.slow
+def test_a_reference_that_is_gathered_in_one_piece_grows_with_its_blocks(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep(monkeypatch, num_hidden_layers=12)
+    sharded = {"parallelism": "fsdp", "world_size": 2, "precision": "bf16-mixed"}
+    how = assert_same_as_whole(small_workload("llama-3.2-1b", **sharded, **fields))
+    assert how == "with 4 to 8 blocks in place of 24"
+
+
+@small
 @pytest.mark.parametrize(
     ("blocks", "fields"), [(12, {"parallelism": "ddp", "world_size": 2}), (8, {})]
 )

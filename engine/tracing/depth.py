@@ -9,30 +9,20 @@ does added as often as there are blocks more.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from ..allocator.caching import ALLOCATE, FREE
 from .alignment import Labels, NotRepeating, aligned, between
 from .blocks import Run
-from .trace import ON_HOST, Operation, Trace
+from .depth_work import Origin, Work, numbers_there, work_at
+from .trace import Trace
 
 _BACKWARD = "backward"  # goes from the last block to the first
-_OVER_ALL = tuple(
-    f"{place}aten.{name}"
-    for place in ("", ON_HOST)
-    for name in ("_foreach_", "_fused_", "_amp_for")
-)
-"""Operations over the tensors of all blocks."""
-
-
-_Origin = tuple[int, int]
-"""The number of a trace, the shallow one being 0, and a number of a tensor or operation in it."""
-
-_Work = tuple[_Origin, Operation]
 
 _Moved = Callable[[int, int], int]
 """The number of a block among more blocks, given its run and its number."""
@@ -61,14 +51,15 @@ class _Event:
 
     Attributes:
         phase: The number of its phase in the trace.
-        alike: What it has in common with the like event of another block.
+        alike: What it has in common with the like event of another block: its sort, its size,
+            its phase and its place among those of its module.
         run, block: The run and the number of the block whose tensor it is; -1 outside of runs.
         first, last: Of a free, how many like tensors alive are older, and younger.
     """
 
     kind: int
     phase: int
-    alike: Hashable
+    alike: tuple[Any, ...]
     run: int
     block: int
     first: int = 0
@@ -83,8 +74,14 @@ class _Event:
         return self.kind, self.alike, block
 
 
-def _events(trace: Trace, runs: Sequence[Run]) -> Iterator[_Event]:
-    """The events of a trace, told without the numbers of tensors."""
+def _events(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Iterator[_Event]:
+    """The events of a trace, told without the numbers of tensors.
+
+    Args:
+        trace: Of a model.
+        runs: Of the model.
+        over_all: What is made for all blocks at once, by :func:`_over_all`.
+    """
 
     @cache
     def place(module: str) -> tuple[str, int, int]:
@@ -96,7 +93,7 @@ def _events(trace: Trace, runs: Sequence[Run]) -> Iterator[_Event]:
 
     alive: dict[Hashable, list[int]] = defaultdict(list)
     made: Counter[Hashable] = Counter()
-    kinds: list[Hashable] = []
+    kinds: list[tuple[Any, ...]] = []
     phases = [begin for begin, _ in trace.phases]
     phase = -1
     for index, (kind, tensor) in enumerate(trace.events):
@@ -111,7 +108,8 @@ def _events(trace: Trace, runs: Sequence[Run]) -> Iterator[_Event]:
             order = 0 if around else made[phase, module, maker]
             stream = trace.streams[tensor] if trace.streams else 0
             sort = (trace.categories[tensor], part, run, maker, stream)
-            kinds.append((*sort, trace.sizes[tensor], phase, order))
+            size = -1 if (phase, *sort) in over_all else trace.sizes[tensor]
+            kinds.append((*sort, size, phase, order))
             alive[kinds[tensor]].append(tensor)
             yield _Event(kind, phase, kinds[tensor], run, block)
         else:
@@ -119,6 +117,24 @@ def _events(trace: Trace, runs: Sequence[Run]) -> Iterator[_Event]:
             at = like.index(tensor)
             yield _Event(kind, phase, kinds[tensor], run, block, at, len(like) - 1 - at)
             del like[at]
+
+
+def _over_all(traces: Sequence[Sequence[_Event]]) -> Set[Hashable]:
+    """What is made for all blocks at once, such as by FSDP, which gathers a group in one piece.
+
+    It is made outside of the blocks, as often in each trace, and with other sizes.
+    """
+    sizes: dict[Hashable, set[tuple[int, ...]]] = defaultdict(set)
+    for events in traces:
+        there: dict[Hashable, list[int]] = defaultdict(list)
+        for event in events:
+            if event.kind == ALLOCATE and event.run < 0:
+                there[event.phase, *event.alike[:-3]].append(event.alike[-3])
+        for alike, made in there.items():
+            sizes[alike].add(tuple(made))
+    return {
+        alike for alike, found in sizes.items() if len(found) > 1 and len({*map(len, found)}) == 1
+    }
 
 
 def _ranks(traces: Sequence[Sequence[_Event]]) -> _Ranks:
@@ -159,7 +175,10 @@ class DeepTrace:
     ) -> None:
         self._runs, self._margin = runs, margin
         self._traces = [shallow, *deeper]
-        self._events = [list(_events(trace, runs)) for trace in self._traces]
+        events = [list(_events(trace, runs, frozenset())) for trace in self._traces]
+        if over_all := _over_all(events):
+            events = [list(_events(trace, runs, over_all)) for trace in self._traces]
+        self._events = events
         if len({tuple(name for _, name in trace.phases) for trace in self._traces}) > 1:
             raise NotRepeating("a step with more blocks has other phases")
         places = [self._places(number) for number in range(len(runs))]
@@ -167,6 +186,7 @@ class DeepTrace:
             between(there, len(events))
             for there, events in zip(places, self._events[1:], strict=True)
         ]
+        self._growing = self._find_growing(places)
         self._ranks = _ranks(self._events)
 
     def _places(self, number: int) -> list[int]:
@@ -184,6 +204,24 @@ class DeepTrace:
         shallow, deeper = self._events[0], self._events[1 + number]
         return aligned(labels(shallow, moved), labels(deeper, _unmoved))
 
+    def _find_growing(self, places: Sequence[Sequence[int]]) -> Mapping[int, list[int]]:
+        """By the shallow trace's tensors, how much larger each is for a repeat more of each run.
+
+        Args:
+            places: By :meth:`_places`, of each run.
+        """
+        shallow, *deeper = self._traces
+        growing = {}
+        for index, (kind, tensor) in enumerate(shallow.events):
+            if kind == ALLOCATE:
+                more = [
+                    trace.sizes[trace.events[there[index]][1]] - shallow.sizes[tensor]
+                    for there, trace in zip(places, deeper, strict=True)
+                ]
+                if any(more):
+                    growing[tensor] = more
+        return growing
+
     def at(self, repeats: Sequence[int]) -> Trace:
         """The trace with so many repeats of each run, none fewer than the shallowest.
 
@@ -193,7 +231,7 @@ class DeepTrace:
         built, work = self._put_together(repeats)
         return replace(
             built.trace,
-            operations=[operation for _, operation in work],
+            operations=[one.operation for one in work],
             host_bytes=self._host_bytes(repeats),
         )
 
@@ -221,26 +259,35 @@ class DeepTrace:
         if replace(alike.trace, batch_size=other.batch_size, sizes=other.sizes) != other:
             raise NotRepeating("at another batch size, a step does something else")
         sizes = dict(zip(alike.origins, other.sizes, strict=True))
-        numbers = _numbers_there(work, other.operations)
+        growing = {(0, tensor) for tensor in self._growing}
+        if any(
+            origin in growing and size != sizes[origin]
+            for origin, size in zip(alike.origins, alike.trace.sizes, strict=True)
+        ):
+            raise NotRepeating("at another batch size, what is made for all blocks is larger")
+        numbers = numbers_there(work, other.operations)
         built, work = self._put_together(repeats)
         return replace(
             built.trace,
             batch_size=other.batch_size,
-            sizes=[sizes[origin] for origin in built.origins],
+            sizes=[
+                size if origin in growing else sizes[origin]
+                for origin, size in zip(built.origins, built.trace.sizes, strict=True)
+            ],
             operations=[
-                operation.with_numbers(numbers.get(origin, operation.numbers))
-                for origin, operation in work
+                one.operation.with_numbers(numbers.get(one.origin, one.operation.numbers))
+                for one in work
             ],
             host_bytes=(self._host_bytes(repeats) + other.host_bytes - self._host_bytes(one_more)),
         )
 
-    def _put_together(self, repeats: Sequence[int]) -> tuple[_Built, list[_Work]]:
+    def _put_together(self, repeats: Sequence[int]) -> tuple[_Built, list[Work]]:
         """The events with so many repeats, and the work of the last step."""
         more = [
             count - run.shallowest(self._margin)
             for run, count in zip(self._runs, repeats, strict=True)
         ]
-        built = _Built(self._traces[0], self._runs, self._margin, more, self._ranks)
+        built = _Built(self._traces[0], self._runs, self._margin, more, self._ranks, self._growing)
         for index in range(len(self._events[0]) + 1):
             for number, gaps in enumerate(self._added):
                 self._add(built, number, gaps.get(index, range(0)))
@@ -249,7 +296,7 @@ class DeepTrace:
             if index < len(self._events[0]):
                 built.take(self._traces[0], index, self._events[0][index])
         shallow, *deeper = (trace.operations for trace in self._traces)
-        return built, _operations(shallow, deeper, more)
+        return built, work_at(shallow, deeper, more)
 
     def _add(self, built: _Built, number: int, gap: range) -> None:
         """What one block adds in one place, as often as there are more."""
@@ -272,6 +319,7 @@ class _Built:
         margin: As in :meth:`~.blocks.Run.shallowest`.
         more: How many repeats more of each the trace has.
         ranks: By :func:`_ranks`.
+        growing: How much larger tensors of the shallow trace are for a repeat more of each run.
 
     Attributes:
         trace: What there is so far.
@@ -285,9 +333,11 @@ class _Built:
         margin: int,
         more: Sequence[int],
         ranks: _Ranks,
+        growing: Mapping[int, list[int]],
     ) -> None:
         self.more = more
-        self.origins: list[_Origin] = []
+        self._growing = growing
+        self.origins: list[Origin] = []
         self._margin = margin
         self._ranks = ranks
         self.trace = replace(
@@ -335,7 +385,9 @@ class _Built:
         self.origins.append((0 if copy is None else 1 + copy[0], of))
         like.append(tensor)
         trace.events.append((ALLOCATE, tensor))
-        trace.sizes.append(source.sizes[of])
+        added = self._growing.get(of, ()) if copy is None else ()
+        grown = sum(count * size for count, size in zip(self.more, added, strict=False))
+        trace.sizes.append(source.sizes[of] + grown)
         trace.categories.append(source.categories[of])
         trace.modules.append(self._name(source.modules[of], event, copy))
         trace.makers.append(source.makers[of])
@@ -360,59 +412,3 @@ class _Built:
         begin = len(run.name) + 1
         _, dot, rest = module[begin:].partition(".")
         return f"{module[:begin]}{block}{dot}{rest}"
-
-
-def _operations(
-    shallow: Sequence[Operation], deeper: Sequence[Sequence[Operation]], more: Sequence[int]
-) -> list[_Work]:
-    """The work of the last step with so many repeats more of each run."""
-    places = [aligned(_work(shallow), _work(one)) for one in deeper]
-    added = [between(there, len(one)) for there, one in zip(places, deeper, strict=True)]
-    work: list[_Work] = []
-    for index in range(len(shallow) + 1):
-        for number, gaps in enumerate(added):
-            gap = gaps.get(index, range(0))
-            work += [((1 + number, place), deeper[number][place]) for place in gap] * more[number]
-        if index < len(shallow):
-            like = [one[there[index]] for there, one in zip(places, deeper, strict=True)]
-            work.append(((0, index), _grown(shallow[index], like, more)))
-    return work
-
-
-def _numbers_there(
-    work: Sequence[_Work], there: Sequence[Operation]
-) -> dict[_Origin, tuple[int, ...]]:
-    """The numbers of operations at another batch size, without those over all blocks.
-
-    Raises:
-        NotRepeating: If these are others there, or any operation is.
-    """
-    if len(work) != len(there):
-        raise NotRepeating("at another batch size, a step does more or less")
-    numbers = {}
-    for (origin, here), other in zip(work, there, strict=True):
-        over_all = here.name.startswith(_OVER_ALL)
-        if (here if over_all else here.with_numbers(other.numbers)) != other:
-            raise NotRepeating("at another batch size, a step computes something else")
-        if not over_all:
-            numbers[origin] = other.numbers
-    return numbers
-
-
-def _work(operations: Sequence[Operation]) -> list[Labels]:
-    """What each operation is; one over all blocks has more to do where there are more."""
-
-    def label(one: Operation) -> Hashable:
-        numbers = () if one.name.startswith(_OVER_ALL) else one.numbers
-        return one.name, one.dtype, one.channels_last, numbers
-
-    return [[label(one) for one in phase] for _, phase in groupby(operations, attrgetter("phase"))]
-
-
-def _grown(operation: Operation, deeper: Sequence[Operation], more: Sequence[int]) -> Operation:
-    """An operation that has more to do with each repeat more."""
-    numbers = [
-        number + sum(count * (there - number) for there, count in zip(grown, more, strict=True))
-        for number, *grown in zip(operation.numbers, *(one.numbers for one in deeper), strict=True)
-    ]
-    return operation.with_numbers(tuple(numbers))

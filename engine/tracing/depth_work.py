@@ -1,0 +1,127 @@
+"""The operations of a deep model's step from those of shallow ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence, Set
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from .alignment import Labels, NotRepeating, aligned, between
+from .trace import ON_HOST, Operation
+
+Origin = tuple[int, int]
+"""The number of a trace, the shallow one being 0, and a number of a tensor or operation in it."""
+
+_OVER_ALL = tuple(
+    f"{place}aten.{name}"
+    for place in ("", ON_HOST)
+    for name in ("_foreach_", "_fused_", "_amp_for")
+)
+"""Operations over the tensors of all blocks."""
+
+
+class Work(NamedTuple):
+    """An operation of a deep model.
+
+    Attributes:
+        origin: Where it comes from.
+        operation: What it does.
+        over_all: Whether it has more to do the more blocks there are.
+    """
+
+    origin: Origin
+    operation: Operation
+    over_all: bool
+
+
+def work_at(
+    shallow: Sequence[Operation], deeper: Sequence[Sequence[Operation]], more: Sequence[int]
+) -> list[Work]:
+    """The work of a step with so many repeats more of each run.
+
+    Args:
+        shallow: The work with the fewest repeats.
+        deeper: For each run, the work with one repeat more of it.
+        more: How many repeats more of each.
+
+    Raises:
+        NotRepeating: If a deeper one is not the shallow one with something added.
+    """
+    places = [_places(shallow, one) for one in deeper]
+    added = [between(there, len(one)) for there, one in zip(places, deeper, strict=True)]
+    work: list[Work] = []
+    for index in range(len(shallow) + 1):
+        for number, gaps in enumerate(added):
+            gap = gaps.get(index, range(0))
+            one_more = [
+                Work(
+                    (1 + number, place), deeper[number][place], _is_over_all(deeper[number][place])
+                )
+                for place in gap
+            ]
+            work += one_more * more[number]
+        if index < len(shallow):
+            here = shallow[index]
+            like = [one[there[index]] for there, one in zip(places, deeper, strict=True)]
+            grows = _is_over_all(here) or any(one.numbers != here.numbers for one in like)
+            work.append(Work((0, index), _grown(here, like, more), grows))
+    return work
+
+
+def numbers_there(
+    work: Sequence[Work], there: Sequence[Operation]
+) -> dict[Origin, tuple[int, ...]]:
+    """The numbers of operations at another batch size, without those over all blocks.
+
+    Raises:
+        NotRepeating: If these are others there, or any operation is.
+    """
+    if len(work) != len(there):
+        raise NotRepeating("at another batch size, a step does more or less")
+    numbers = {}
+    for (origin, here, over_all), other in zip(work, there, strict=True):
+        if (here if over_all else here.with_numbers(other.numbers)) != other:
+            raise NotRepeating("at another batch size, a step computes something else")
+        if not over_all:
+            numbers[origin] = other.numbers
+    return numbers
+
+
+def _is_over_all(operation: Operation) -> bool:
+    return operation.name.startswith(_OVER_ALL)
+
+
+def _places(shallow: Sequence[Operation], deeper: Sequence[Operation]) -> list[int]:
+    """Where the shallow trace's operations stand in that with one repeat more of a run.
+
+    Of which there are as many with more blocks, none is a block's own, and each may have more to
+    do: such as FSDP's, which gathers a group in one piece.
+    """
+    fewer, more = (Counter(map(_sort, one)) for one in (shallow, deeper))
+    of_none = {sort for sort, count in fewer.items() if more[sort] == count}
+    return aligned(_labels(shallow, of_none), _labels(deeper, of_none))
+
+
+def _sort(one: Operation) -> Hashable:
+    return one.phase, one.name, one.dtype, one.channels_last
+
+
+def _labels(operations: Sequence[Operation], of_none: Set[Hashable]) -> list[Labels]:
+    """What each operation is, without how much it does where that may grow; by phases."""
+
+    def label(one: Operation) -> Hashable:
+        grows = _is_over_all(one) or _sort(one) in of_none
+        return _sort(one), () if grows else one.numbers
+
+    return [[label(one) for one in phase] for _, phase in groupby(operations, attrgetter("phase"))]
+
+
+def _grown(operation: Operation, deeper: Sequence[Operation], more: Sequence[int]) -> Operation:
+    """An operation that has more to do with each repeat more."""
+    numbers = [
+        number + sum(count * (there - number) for there, count in zip(grown, more, strict=True))
+        for number, *grown in zip(operation.numbers, *(one.numbers for one in deeper), strict=True)
+    ]
+    return operation.with_numbers(tuple(numbers))
