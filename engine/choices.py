@@ -203,3 +203,29 @@ class CacheFormat(Choice):
 
     DYNAMIC = "dynamic", "dynamic: grows by a copy with each token (default of generate)"
     STATIC = "static", "static: its whole length from the start"
+    OFFLOADED = "offloaded", "offloaded: dynamic, on the host but for two layers"
+    OFFLOADED_STATIC = (
+        "offloaded-static",
+        "offloaded-static: static, on the host but for two layers",
+    )
+    QUANTO_INT4 = "quanto-int4", "quanto-int4: 4 bits (optimum-quanto)"
+    QUANTO_INT2 = "quanto-int2", "quanto-int2: 2 bits (optimum-quanto)"
+    HQQ_INT8 = "hqq-int8", "hqq-int8: 8 bits (HQQ)"
+    HQQ_INT4 = "hqq-int4", "hqq-int4: 4 bits (HQQ)"
+    HQQ_INT2 = "hqq-int2", "hqq-int2: 2 bits (HQQ)"
+    FP8 = "fp8", "fp8: 8-bit floats, one scale for a layer's keys, one for its values"
+
+
+STATIC_CACHES = (CacheFormat.STATIC, CacheFormat.OFFLOADED_STATIC)
+OFFLOADED_CACHES = (CacheFormat.OFFLOADED, CacheFormat.OFFLOADED_STATIC)
+PACKED_CACHES = {
+    CacheFormat.QUANTO_INT4: 4,
+    CacheFormat.QUANTO_INT2: 2,
+    CacheFormat.HQQ_INT8: 8,
+    CacheFormat.HQQ_INT4: 4,
+    CacheFormat.HQQ_INT2: 2,
+}
+"""Caches that pack whole numbers, and in how many bits each."""
+QUANTIZED_CACHES = (*PACKED_CACHES, CacheFormat.FP8)
+RESIDUAL_LENGTH = 128
+"""So many new tokens wait before a cache packs them: transformers' default."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from .border import settle
 from .choices import CacheFormat, Goal
+from .contradictions.generated import GENERATED
 from .errors import InvalidInput
 from .fields import Described, Group, Interval
 from .models.tasks import LARGEST_SEQUENCE_LENGTH, Task
@@ -88,6 +89,13 @@ def refused(workload: Workload, texts: Texts) -> dict[str, str]:
             "does, such as llama-3.1-8b, t5-base or whisper"
         )
         return {"model": message}
+    wrong = {one.field: one.message for one in GENERATED if one.holds(workload, texts)}
+    return wrong or _too_long(workload, texts, task)
+
+
+def _too_long(workload: Workload, texts: Texts, task: Task) -> dict[str, str]:
+    """Which lengths a model does not take."""
+    model = workload.preset
     if (limits := model.limits("sequence_length", task)) is None:
         return {}
     name, most = model.display_name, limits.largest
@@ -164,6 +172,9 @@ class GenerationAnswer:
         tokens_per_second: New ones of all texts, over the whole time.
         tokens_per_second_low, tokens_per_second_high: Its interval.
         waits_for_host: Whether tokens take as long as the host takes to launch their operations.
+        waits_for_link: Whether copies of an offloaded cache take longer than a token's kernels.
+        host_bytes: What the host holds of an offloaded cache; 0 of others.
+        copied_bytes: Copied to the host for the last token, and as much back.
     """
 
     gpu: GpuFacts
@@ -179,6 +190,9 @@ class GenerationAnswer:
     tokens_per_second_low: float | None = None
     tokens_per_second_high: float | None = None
     waits_for_host: bool = False
+    waits_for_link: bool = False
+    host_bytes: int = 0
+    copied_bytes: int = 0
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from benchmarks.results.cells import Read, table
 from engine.contradictions import CONTRADICTIONS, Values
+from engine.contradictions.generated import GENERATED
 from engine.fields import Field, Group, described_fields
+from engine.texts import Texts
 from engine.workload import Workload
 
 _FIELDS = described_fields(Workload)
+_REFUSED = _FIELDS | described_fields(Texts)
 
 
 def settings(_read: Read) -> str:
@@ -31,7 +34,7 @@ def _section(fields: list[Field]) -> str:
 def combinations(_read: Read) -> str:
     """A row for each combination that is refused."""
     rows = []
-    for one in CONTRADICTIONS:
+    for one in (*CONTRADICTIONS, *GENERATED):
         first, *others = (f"{_label(name)}: {_spoken(one.settings[name])}" for name in one.settings)
         message = one.message.replace("{workload.preset.package}", "timm or diffusers")
         message = message.replace("{workload.preset.display_name}", "the model")
@@ -40,7 +43,7 @@ def combinations(_read: Read) -> str:
 
 
 def _label(name: str) -> str:
-    return _FIELDS[name].label
+    return _REFUSED[name].label
 
 
 def _spoken(values: Values) -> str:

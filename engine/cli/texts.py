@@ -128,6 +128,8 @@ def _speed(found: GenerationAnswer, texts: Texts) -> Table:
     table.add_row("Time to first token", f"{prompt * 1000:,.4g} ms", Source.PREDICTED)
     if texts.new_tokens > 1:
         limit = "kernel launches limit it" if found.waits_for_host else "the GPU limits it"
+        if found.waits_for_link:
+            limit = "copies to and from the host limit it"
         table.add_row("Each further token", f"{token * 1000:,.3g} ms, {limit}", Source.PREDICTED)
     speed = found.tokens_per_second or 0.0
     digits = 0 if low >= 100 else 1

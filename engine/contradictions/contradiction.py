@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..choices import Batching, CrossEntropy, Method, Quantization
 
 if TYPE_CHECKING:
+    from ..texts import Texts
     from ..workload import Workload
 
 
@@ -50,10 +51,11 @@ class Contradiction:
         """The field to change."""
         return next(iter(self.settings))
 
-    def holds(self, workload: Workload) -> bool:
-        """Whether a workload has all of these settings."""
+    def holds(self, workload: Workload, texts: Texts | None = None) -> bool:
+        """Whether a workload, with the texts that it generates, has all of these settings."""
         return all(
-            getattr(workload, name) in values for name, values in self.settings.items()
+            getattr(workload if hasattr(workload, name) else texts, name) in values
+            for name, values in self.settings.items()
         ) and (self.model_is is None or self.model_is(workload))
 
 

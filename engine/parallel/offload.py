@@ -55,21 +55,25 @@ class HostTensors(TorchDispatchMode):
         self, source: torch.Tensor, target: torch.Tensor, place: str, *, waits: bool = False
     ) -> None:
         """Copy to a tensor on the ``host`` or the ``device``, beside the kernels or before them."""
+        with self._copying(place, waits):
+            target.copy_(source)
+
+    def copied(
+        self, tensor: torch.Tensor, place: str, *, waits: bool | None = None
+    ) -> torch.Tensor:
+        """A copy on the ``host`` or the ``device``; by default, kernels wait if they always do."""
+        with self._copying(place, self.waits if waits is None else waits):
+            return tensor.clone(memory_format=torch.contiguous_format)
+
+    @contextmanager
+    def _copying(self, place: str, waits: bool) -> Iterator[None]:
         before, self.waits = self.waits, waits
         self._copying_to = place
         try:
-            target.copy_(source)
+            yield
         finally:
             self._copying_to = None
             self.waits = before
-
-    def copied(self, tensor: torch.Tensor, place: str) -> torch.Tensor:
-        """A copy on the ``host`` or the ``device``."""
-        self._copying_to = place
-        try:
-            return tensor.clone(memory_format=torch.contiguous_format)
-        finally:
-            self._copying_to = None
 
     def __torch_dispatch__(
         self,

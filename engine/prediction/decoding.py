@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import attrgetter
 
-from ..choices import Precision
+from ..choices import RESIDUAL_LENGTH, Precision
 from ..gpus import Gpu
 from ..texts import Texts
-from ..tracing.trace import ENCODING, PROMPT, TOKEN, Operation, Trace
+from ..tracing.trace import ENCODING, PACKING, PROMPT, TOKEN, Operation, Trace
 from .intervals import RelativeRange
 from .kernels import Kind, kind_of
 from .speed_model import speed_model
-from .step_time import Scales, StepTime, step_work
+from .step_time import Scales, step_work
 
 READING = 0.8
 """Assumed: the share of the bandwidth at which a product reads weights for a few rows. gpt-fast
@@ -41,12 +41,14 @@ class GenerationSpeed:
         token_seconds: For each further token of all texts, in the mean; 0 where there is none.
         tokens_per_second: New ones of all texts, over the whole time.
         waits_for_host: Whether a token takes as long as the host takes to launch its operations.
+        waits_for_link: Whether copies of an offloaded cache take longer than a token's kernels.
     """
 
     prompt_seconds: float
     token_seconds: float
     tokens_per_second: float
     waits_for_host: bool
+    waits_for_link: bool = False
 
 
 def generation_speed(trace: Trace, texts: Texts, gpu: Gpu, precision: Precision) -> GenerationSpeed:
@@ -58,49 +60,96 @@ def generation_speed(trace: Trace, texts: Texts, gpu: Gpu, precision: Precision)
         gpu: Where.
         precision: Of the workload.
     """
-    prompt, at_length = 0.0, {}
-    waits = False
+    prompt = 0.0
+    at_length: dict[str, dict[int, PassTime]] = {TOKEN: {}, PACKING: {}}
     for phase, operations in groupby(trace.operations, attrgetter("phase")):
+        kind, _, length = phase.partition(" ")
         if phase in (ENCODING, PROMPT):
             prompt += pass_time(list(operations), gpu, precision).seconds
-        elif phase.startswith(f"{TOKEN} "):
-            taken = pass_time(list(operations), gpu, precision)
-            at_length[int(phase.removeprefix(f"{TOKEN} "))] = taken.seconds
-            waits = taken.launch_limited
+        elif kind in at_length:
+            at_length[kind][int(length)] = pass_time(list(operations), gpu, precision)
     count = texts.new_tokens - 1
-    last = max(at_length, default=0)  # the decoder may read more than the prompt, or another text
-    token = _mean(at_length, last - count + 1, last) if count else 0.0
-    seconds = prompt + count * token
-    return GenerationSpeed(prompt, token, trace.batch_size * texts.new_tokens / seconds, waits)
+    reading = _reading_seconds(at_length[TOKEN], at_length[PACKING], count) if count else 0.0
+    seconds = prompt + reading
+    last = at_length[TOKEN][max(at_length[TOKEN])] if count else None
+    return GenerationSpeed(
+        prompt,
+        reading / max(count, 1),
+        trace.batch_size * texts.new_tokens / seconds,
+        waits_for_host=last is not None and last.waits_for_host,
+        waits_for_link=last is not None and last.waits_for_link,
+    )
 
 
-def pass_time(operations: Sequence[Operation], gpu: Gpu, precision: Precision) -> StepTime:
-    """The time of one forward pass of generation: the longer of kernels and host."""
+def _reading_seconds(usual: dict[int, PassTime], packing: dict[int, PassTime], count: int) -> float:
+    """The time of reading so many tokens, some of which pack the cache anew."""
+    last = max((*usual, *packing))  # the decoder may read more than the prompt, or another text
+    first = last - count + 1
+    packings = count // RESIDUAL_LENGTH if packing else 0
+    seconds = (count - packings) * _mean(usual, first)
+    if packings:
+        seconds += packings * _mean(packing, first + RESIDUAL_LENGTH - 1)
+    return seconds
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """The time of one forward pass of generation.
+
+    Attributes:
+        kernels: What the GPU's kernels take.
+        host: What the host takes to launch them.
+        sending: What copies to the host take, in the stream of the kernels.
+        fetching: What copies from it take, beside the kernels.
+    """
+
+    kernels: float
+    host: float
+    sending: float
+    fetching: float
+
+    @property
+    def seconds(self) -> float:
+        """The longest of what runs at once."""
+        return max(self.kernels + self.sending, self.host, self.fetching)
+
+    @property
+    def waits_for_host(self) -> bool:
+        return self.host >= self.seconds
+
+    @property
+    def waits_for_link(self) -> bool:
+        return not self.waits_for_host and max(self.sending, self.fetching) > self.kernels
+
+
+def pass_time(operations: Sequence[Operation], gpu: Gpu, precision: Precision) -> PassTime:
+    """The time of one forward pass of generation."""
     fitted = speed_model().bandwidth[Kind.PRODUCT]
-    parts = [
-        step_work(part, gpu, precision).timed(Scales(bandwidth=scale))
-        for part, scale in (
-            ([one for one in operations if kind_of(one) is Kind.PRODUCT], READING / fitted),
-            ([one for one in operations if kind_of(one) is not Kind.PRODUCT], 1.0),
-        )
-    ]
-    on_gpu = math.fsum(part.gpu_seconds for part in parts)
-    on_host = math.fsum(part.host_seconds for part in parts)
-    return StepTime(max(on_gpu, on_host), on_gpu, on_host, 1.0)
+    products = [one for one in operations if kind_of(one) is Kind.PRODUCT]
+    others = [one for one in operations if kind_of(one) is not Kind.PRODUCT]
+    work = [step_work(part, gpu, precision) for part in (products, others)]
+    scales = (Scales(bandwidth=READING / fitted), Scales())
+    timed = [one.timed(scale) for one, scale in zip(work, scales, strict=True)]
+    return PassTime(
+        kernels=math.fsum(one.gpu_seconds for one in timed),
+        host=math.fsum(one.host_seconds for one in timed),
+        sending=math.fsum(one.on_host_seconds for one in work),
+        fetching=math.fsum(one.link_seconds for one in work),
+    )
 
 
-def _mean(at_length: dict[int, float], first: int, last: int) -> float:
+def _mean(at_length: dict[int, PassTime], first: int) -> float:
     """The mean over all lengths from the first to the last, between those that were traced.
 
     Lengths below the shortest traced one lie on the line through the next two.
     """
-    known = sorted(at_length.items())
+    known = sorted((length, taken.seconds) for length, taken in at_length.items())
     if len(known) == 1:
         return known[0][1]
     if first < known[0][0]:
         known.insert(0, (first, _on_line(known[0], known[1], first)))
     areas = ((high - low) * (a + b) / 2 for (low, a), (high, b) in pairwise(known))
-    return math.fsum(areas) / (last - first)
+    return math.fsum(areas) / (known[-1][0] - known[0][0])
 
 
 def _on_line(one: tuple[int, float], other: tuple[int, float], length: int) -> float:

@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from ..choices import Attention, Optimizer
+from ..choices import OFFLOADED_CACHES, Attention, Optimizer
 from ..errors import InvalidInput
 from ..goals import GENERATES
 from ..models.tasks import Task
+from ..parallel.group_recorder import GroupRecorder
+from ..parallel.offload import HostTensors
 from ..step.batches import make_batch
 from ..step.building import forward_arguments
+from ..step.caches import Caches
 from ..step.generating import Generation
 from ..step.training import prepare
 from ..texts import Texts, refused
@@ -105,10 +108,13 @@ def _trace_model(
         training.flash_only = behaviour is not None and workload.attention is Attention.FLASH
         temporaries = CudaTemporaries(behaviour) if behaviour is not None else None
         recorder = MemoryRecorder(training, batch_size, temporaries)
+        caches = Caches(texts.cache_format)
+        if texts.cache_format in OFFLOADED_CACHES:
+            host = HostTensors([], lambda: "", waits=True)
+            recorder = GroupRecorder(training, batch_size, temporaries, lambda: None, host=host)
+            caches = Caches(texts.cache_format, host)
         given = tree_map(mode.given, batch)
-        generation = Generation(
-            training, given, texts.new_tokens, texts.cache_format, texts.num_beams
-        )
+        generation = Generation(training, given, texts.new_tokens, caches, texts.num_beams)
         operations: list[Operation] = []
         for move in generation.moves:
             recorder.record_step(move)

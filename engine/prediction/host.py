@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Trace
+from collections.abc import Iterable
+
+from ..tracing.trace import COPY, ON_HOST, TOKEN, WAITING_COPY, Operation, Trace
 
 LINK_BYTES_PER_SECOND = 0.75 * 31.5e9
 """Assumed of copies between the GPU and pinned memory of the host: three quarters of PCIe 4.0 with
@@ -38,6 +40,31 @@ def offload_caveats(step: Trace) -> list[str]:
         memory = MEMORY_BYTES_PER_SECOND / 1e9
         found.append(f"The optimizer on the host is assumed to move {memory:,.0f} GB/s.")
     return [f"{' '.join(found)} Machines differ much."]
+
+
+def copied_bytes(operations: Iterable[Operation]) -> int:
+    """What the last token that is read copies to the host, where its cache is offloaded."""
+    tokens = [one for one in operations if one.phase.startswith(TOKEN)]
+    return sum(
+        one.bytes_moved
+        for one in tokens
+        if one.name == WAITING_COPY and one.phase == tokens[-1].phase
+    )
+
+
+def offloaded_cache_caveat(held: int, copied: int) -> str:
+    """What the host holds and the link carries for an offloaded cache.
+
+    Args:
+        held: Bytes on the host.
+        copied: Bytes to the host for the last token.
+    """
+    return (
+        f"The host holds {_gib(held)} of keys and values (predicted), and more where pinned memory "
+        f"is rounded up. The last token copies {_gib(copied)} to it between the kernels, and as "
+        f"much back beside them: {copied / LINK_BYTES_PER_SECOND * 1000:,.3g} ms each way at an "
+        f"assumed {LINK_BYTES_PER_SECOND / 1e9:,.0f} GB/s (PCIe 4.0). Machines differ much."
+    )
 
 
 def _gib(size: float) -> str:

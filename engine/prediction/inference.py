@@ -20,6 +20,7 @@ from .analysis import catalogue_gpu, gpu_facts
 from .decoding import SPEED_RANGE, generation_speed
 from .generation import generation_traces, longest_read, longest_written, reads_text
 from .growing import at_more_lengths
+from .host import copied_bytes
 from .longest import Emit, Search
 from .probe import predict_memory
 
@@ -76,6 +77,8 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
         longest_is_the_models=found.next_length is None,
         lengths=[replace(one, length=one.length + beside) for one in found.lengths],
         batches=_batches(lambda size: trial_of(at(size)), largest, batch_size),
+        host_bytes=at(batch_size).host_bytes,
+        copied_bytes=copied_bytes(at(batch_size).operations),
     )
     if not trial.fits:
         return answer
@@ -88,6 +91,7 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
         tokens_per_second_low=speed.tokens_per_second * SPEED_RANGE.low,
         tokens_per_second_high=speed.tokens_per_second * SPEED_RANGE.high,
         waits_for_host=speed.waits_for_host,
+        waits_for_link=speed.waits_for_link,
     )
 
 

@@ -7,16 +7,17 @@ from dataclasses import replace
 
 from .. import software
 from ..answer.texts import conclude_generation, conclude_longest
-from ..choices import Goal
+from ..choices import OFFLOADED_CACHES, PACKED_CACHES, RESIDUAL_LENGTH, Goal
 from ..errors import DoesNotFit
 from ..events import Log, Stage
 from ..hub import resolve
 from ..request import AnalysisRequest
 from ..step.building import kernel_caveats
-from ..texts import TextResult
+from ..texts import GenerationAnswer, TextResult, Texts
 from .analysis import catalogue_gpu, does_not_fit, gpu_facts
 from .caveats import ALONE, NOTHING_RUN
 from .generation import reads_text
+from .host import offloaded_cache_caveat
 from .inference import predict_generation
 from .longest import STRIDE, Emit, longest_sequence
 
@@ -24,6 +25,11 @@ _PADDED = "All prompts are taken to be of one length, since shorter ones are pad
 _ON_TOP = "Tokens that images or sound make come on top of the prompt's."
 _NO_PROMPT = (
     "The model reads no prompt beside what it encodes, so the prompt length does not count."
+)
+_PACKED = (
+    f"The cache is packed after every {RESIDUAL_LENGTH} new tokens, in groups of 64 numbers: "
+    "transformers' defaults. Each token makes the keys and values of one layer after another anew, "
+    "and time is predicted for PyTorch's own kernels."
 )
 _STEPS_OF_LENGTH = f"Only multiples of {STRIDE} tokens are tried."
 
@@ -64,7 +70,15 @@ def _generation(request: AnalysisRequest, emit: Emit, caveats: Sequence[str]) ->
     of_prompts = [_PADDED] if reads else [_NO_PROMPT]
     if reads and (workload.image_count or workload.audio_seconds):
         of_prompts.append(_ON_TOP)
-    return conclude_generation(request, found, _read(request), [*caveats, *of_prompts])
+    of_cache = _cache_caveats(request.texts, found)
+    return conclude_generation(request, found, _read(request), [*caveats, *of_prompts, *of_cache])
+
+
+def _cache_caveats(texts: Texts, found: GenerationAnswer) -> list[str]:
+    """What to know about a cache that is not whole on the GPU, or not as it was computed."""
+    if texts.cache_format in OFFLOADED_CACHES:
+        return [offloaded_cache_caveat(found.host_bytes, found.copied_bytes)]
+    return [_PACKED] if texts.cache_format in PACKED_CACHES else []
 
 
 def _read(request: AnalysisRequest) -> str:

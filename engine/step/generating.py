@@ -7,6 +7,7 @@ it. A dynamic cache concatenates: the old and the new keys of one layer are ther
 moment, and a sliding window keeps its last tokens only. A static one has its whole length from the
 start. Sources: ``GenerationMixin._prefill`` and ``_sample``, ``DynamicLayer``,
 ``DynamicSlidingWindowLayer``, ``StaticCache`` and ``EncoderDecoderCache`` in transformers 5.23.
+Offloaded and quantized caches are in modules of their own.
 """
 
 from __future__ import annotations
@@ -17,18 +18,24 @@ from typing import Any
 
 import torch
 
-from ..choices import CacheFormat
 from ..errors import EngineError
-from ..tracing.trace import GROWTH, PROMPT, TOKEN
+from ..tracing.operations import tensors_in
+from ..tracing.trace import GROWTH, PACKING, PROMPT, TOKEN
 from .adapting import without_adapters
 from .batches import Batch
 from .beams import Beams
+from .caches import Caches
 from .prompts import prompts_of
 from .training import Training
 
 GROWTHS = 4
 """So often the cache is as long as it gets between the first and the last token: what it leaves
 free each time decides how the allocator packs it."""
+
+_CACHED = ("keys", "values", "_quantized_keys", "_quantized_values")
+"""What the layers of caches keep."""
+
+_DYNAMIC = Caches()
 
 
 class Generation:
@@ -38,7 +45,7 @@ class Generation:
         training: Its model generates.
         batch: What is read first, on the host; see :func:`~.prompts.prompts_of`.
         new_tokens: How many are generated for each prompt.
-        cache_format: Of the keys and values.
+        caches: Make the cache of keys and values.
         beams: Of each text; 1 where nothing is searched for.
         temperature: By which the scores of all words are divided, to be kept; ``None`` keeps none.
         by_trainer: Whether a Trainer generates, which has moved the batch to the device, and whose
@@ -55,7 +62,7 @@ class Generation:
         training: Training,
         batch: Batch,
         new_tokens: int,
-        cache_format: CacheFormat = CacheFormat.DYNAMIC,
+        caches: Caches = _DYNAMIC,
         beams: int = 1,
         temperature: float | None = None,
         *,
@@ -69,7 +76,7 @@ class Generation:
         self._beams: Beams | None = None
         self._new_tokens = new_tokens
         self._by_trainer = by_trainer
-        self._format = cache_format
+        self._caches = caches
         self._cache: Any = None
         self._ids = torch.empty(0)
         self._read = 0  # tokens that the cache stands for
@@ -79,13 +86,26 @@ class Generation:
     @property
     def moves(self) -> list[Callable[[], None]]:
         """What happens, in order: the prompts, then at some lengths of the cache one token."""
-        prompt, whole = self._prompts.length, self._prompts.length + self._new_tokens
         found = [self._read_prompts]
-        lengths = {prompt + self._new_tokens * part // GROWTHS for part in range(1, GROWTHS + 1)}
-        for length in sorted(one for one in lengths if prompt < one <= whole):
-            # The last token is never read, and each one before it when the cache lacks it.
-            found += [_at(self._grow, length - 2), _at(self._read_token, length - 2)]
-        return found if self._new_tokens > 1 else found[:1]
+        for length in self._lengths():
+            found += [_at(self._grow, length), _at(self._read_token, length)]
+        return found
+
+    def _lengths(self) -> list[int]:
+        """How long the cache is when the tokens are read that are looked at.
+
+        They are evenly spread up to the last one that is read, which is not the last one drawn.
+        Where tokens pack the cache from time to time, the first and the last of those are among
+        them: no other takes as much as the last, and the others lie between the two.
+        """
+        prompt, last = self._prompts.length, self._prompts.length + self._new_tokens - 2
+        evenly = {prompt + self._new_tokens * part // GROWTHS - 2 for part in range(1, GROWTHS + 1)}
+        found = {length for length in evenly if prompt <= length <= last}
+        if (every := self._caches.packs_every) is not None:
+            packing = range(prompt + every - 1, last + 1, every)
+            found = {length - (length in packing) for length in found}
+            found |= {*packing[:1], *packing[-1:]}
+        return sorted(found)
 
     @property
     def prompt_length(self) -> int:
@@ -95,12 +115,16 @@ class Generation:
     @property
     def cached(self) -> list[torch.Tensor]:
         """The keys and values that are kept now."""
-        layers = [layer for cache in self._caches for layer in getattr(cache, "layers", ())]
-        found = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
-        return [tensor for tensor in found if tensor is not None]
+        layers = [layer for cache in self._parts for layer in getattr(cache, "layers", ())]
+        return [
+            tensor
+            for layer in layers
+            for name in _CACHED
+            for tensor in tensors_in(getattr(layer, name, None))
+        ]
 
     @property
-    def _caches(self) -> list[Any]:
+    def _parts(self) -> list[Any]:
         """The cache that grows; behind it, that of what an encoder read."""
         names = ("self_attention_cache", "cross_attention_cache")
         parts = [getattr(self._cache, name, None) for name in names]
@@ -110,7 +134,7 @@ class Generation:
         self._training.phase = "inputs"
         self._ids = self._prompts.read(self._training, by_trainer=self._by_trainer)
         longest = self._prompts.length + self._new_tokens - 1  # the last is never read
-        self._cache = self._prompts.new_cache(self._format, longest)
+        self._cache = self._prompts.new_cache(self._caches, longest)
         if self._count > 1:
             model = without_adapters(self._training.model)
             self._beams = Beams(model, self._ids, self._count, self._new_tokens)
@@ -122,7 +146,7 @@ class Generation:
     def _next(self, ids: torch.Tensor, length: int) -> None:
         """Read tokens after so many others, and draw the next one of each text."""
         training = self._training
-        training.phase = f"{TOKEN} {length}" if length else PROMPT
+        training.phase = self._phase(length) if length else PROMPT
         with torch.no_grad():
             arguments = self._prompts.arguments(ids, length, self._cache)
             arguments |= {"past_key_values": self._cache, "use_cache": True} | self._keeps
@@ -146,6 +170,11 @@ class Generation:
                 self._draw()
         training.phase = "idle"
 
+    def _phase(self, length: int) -> str:
+        """Of reading one token after so many others."""
+        every, new = self._caches.packs_every, length + 1 - self._prompts.length
+        return f"{TOKEN if every is None or new % every else PACKING} {length}"
+
     def _draw(self) -> None:
         """Draw the next word of each text."""
         scores = self._logits
@@ -157,15 +186,18 @@ class Generation:
 
     def _grow(self, length: int) -> None:
         """Make the cache as long as it is when so many tokens were read."""
-        layers = getattr(self._caches[0], "layers", None)
+        layers = getattr(self._parts[0], "layers", None)
         if layers is None:
             raise EngineError("this release of transformers has other caches; update it to predict")
-        if self._format is CacheFormat.STATIC:
+        if self._caches.is_static:
             return
         self._training.phase = GROWTH
         self._keep_scores(length + 1 - self._prompts.length)
         for layer in layers:
             if not self._grows(layer):
+                continue
+            if hasattr(layer, "hold"):
+                layer.hold(length)
                 continue
             kept = length
             if getattr(layer, "is_sliding", False):

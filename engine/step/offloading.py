@@ -19,8 +19,13 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 class Host(Protocol):
     """The host's memory, where a step is traced in one memory."""
 
-    def copied(self, tensor: torch.Tensor, place: str) -> torch.Tensor:
-        """A copy on the ``host`` or the ``device``."""
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is there."""
+
+    def copied(
+        self, tensor: torch.Tensor, place: str, *, waits: bool | None = None
+    ) -> torch.Tensor:
+        """A copy on the ``host`` or the ``device``, which the kernels wait for or not."""
 
     def copy(self, source: torch.Tensor, target: torch.Tensor, place: str) -> None:
         """Copy to a tensor that is there, beside the kernels."""

@@ -11,13 +11,13 @@ from inspect import signature
 from typing import Any, Protocol
 
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers import EncoderDecoderCache
 
-from ..choices import CacheFormat
 from ..errors import EngineError
 from ..tracing.trace import ENCODING
 from .adapting import without_adapters
 from .batches import Batch
+from .caches import Caches
 from .training import Training, inputs_on_device
 
 _LENGTHENED = ("position_ids", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
@@ -44,7 +44,7 @@ class Prompts(Protocol):
             The tokens that the decoder reads first, of shape (B, length).
         """
 
-    def new_cache(self, cache_format: CacheFormat, longest: int) -> Any:
+    def new_cache(self, caches: Caches, longest: int) -> Any:
         """An empty cache for so many tokens; ``None`` where the model makes one itself."""
 
     def arguments(self, ids: torch.Tensor, before: int, cache: Any) -> dict[str, Any]:
@@ -86,8 +86,8 @@ class _Text:
         self._mask = given.get("attention_mask")
         return ids
 
-    def new_cache(self, cache_format: CacheFormat, longest: int) -> Any:
-        return _static(self._model, longest) if cache_format is CacheFormat.STATIC else None
+    def new_cache(self, caches: Caches, longest: int) -> Any:
+        return None if caches.is_default else caches.new(self._model, longest)
 
     def arguments(self, ids: torch.Tensor, before: int, cache: Any) -> dict[str, Any]:
         whole = before + ids.shape[1]
@@ -131,11 +131,12 @@ class _Encoded:
         ids, self._given = _repeated(self._model, ids, self._given, self._beams)
         return ids
 
-    def new_cache(self, cache_format: CacheFormat, longest: int) -> Any:
-        if cache_format is not CacheFormat.STATIC:
+    def new_cache(self, caches: Caches, longest: int) -> Any:
+        if caches.is_default:
             return None
         source = self._given["encoder_outputs"][0].shape[1]
-        return EncoderDecoderCache(_static(self._model, longest), _static(self._model, source))
+        own, encoded = (caches.new(self._model, length) for length in (longest, source))
+        return EncoderDecoderCache(own, encoded)
 
     def arguments(self, ids: torch.Tensor, before: int, cache: Any) -> dict[str, Any]:
         return self._given | {"decoder_input_ids": ids}
@@ -175,10 +176,8 @@ class _WithImages:
         ids, self._given = _repeated(model, ids, self._given, self._beams)
         return ids
 
-    def new_cache(self, cache_format: CacheFormat, longest: int) -> Any:
-        if cache_format is CacheFormat.STATIC:
-            return _static(self._model, longest)
-        return DynamicCache(config=self._model.config.get_text_config(decoder=True))
+    def new_cache(self, caches: Caches, longest: int) -> Any:
+        return caches.new(self._model, longest)
 
     def arguments(self, ids: torch.Tensor, before: int, cache: Any) -> dict[str, Any]:
         whole = before + ids.shape[1]
@@ -206,10 +205,6 @@ def _repeated(
         **given,
     )
     return repeated
-
-
-def _static(model: Any, longest: int) -> StaticCache:
-    return StaticCache(model.config.get_text_config(decoder=True), max_cache_len=longest)
 
 
 def _lengthened(tensor: torch.Tensor, dimension: int, length: int) -> torch.Tensor:

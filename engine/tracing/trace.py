@@ -41,11 +41,15 @@ class Category(StrEnum):
 ENCODING, PROMPT, TOKEN, GROWTH = "encoding", "prompt", "token", "cache"
 """The phases of generating text: an encoder reads, or images are; the prompts are read; a token is
 read, with the length of the cache behind a space; the cache is made longer."""
+PACKING = "packing"
+"""The phase of reading a token after which a quantized cache is packed anew; as with others, its
+length stands behind a space."""
 
 
 def is_generating(phase: str) -> bool:
     """Whether a phase of a trace is one of generating text."""
-    return phase in (ENCODING, PROMPT, GROWTH) or phase.startswith(f"{TOKEN} ")
+    reads_token = phase.startswith((f"{TOKEN} ", f"{PACKING} "))
+    return reads_token or phase in (ENCODING, PROMPT, GROWTH)
 
 
 ON_HOST = "host."
