@@ -36,8 +36,8 @@ from memorymark_site.operations import log
 logger = logging.getLogger(__name__)
 
 NO_GPU = (
-    "no machine of this lab with a GPU is online to measure on; "
-    "start a worker there, or choose a GPU by name for a prediction"
+    "no node with a GPU is online to measure on; "
+    "start a worker on one, or choose a catalogue GPU for a prediction"
 )
 CANCELLED = "cancelled"
 
@@ -48,7 +48,7 @@ class QueueFull(InvalidInput):
     def __init__(self, most: int) -> None:
         super().__init__(
             {
-                "queue": f"one member may have {most:,} waiting or running, and you have as many; "
+                "queue": f"you have reached the limit of analyses queued or running ({most:,}); "
                 "wait until some have finished, or cancel some"
             }
         )

@@ -24,7 +24,7 @@ def cut_connections(url: str, seconds: float, *, refuse: bool = False) -> None:
     Args:
         url: Of the database.
         seconds: For how long.
-        refuse: Refuse new connections meanwhile, as when the database is away.
+        refuse: Refuse new connections meanwhile, as when the database does not respond.
     """
     server_url, name = url.rsplit("/", 1)
     end = monotonic() + seconds

@@ -93,7 +93,7 @@ def predict(
 
 def _listed(batch_sizes: object) -> list[Any]:
     if isinstance(batch_sizes, str) or not isinstance(batch_sizes, Iterable):
-        raise InvalidInput({"batch_sizes": f"give a list, such as [{batch_sizes}]"})
+        raise InvalidInput({"batch_sizes": f"enter a list, such as [{batch_sizes}]"})
     return list(batch_sizes)
 
 

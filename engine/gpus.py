@@ -44,7 +44,7 @@ class Gpu:
         power_watts: The board's power limit, which some GPUs reach before their peak rates.
         price_per_hour_usd: An on-demand cloud price for one GPU, assumed unless the lab sets its
             own.
-        spot_price_per_hour_usd: The same of capacity that may be taken back at short notice;
+        spot_price_per_hour_usd: The same of capacity that can be reclaimed at short notice;
             ``None`` where no dated price of exactly this GPU was found.
         sources: Source and date of each field, to check it; one that starts with ``assumed`` says
             what the value was derived from.

@@ -53,7 +53,7 @@ class Lengths:
         for part in text.lower().split(","):
             found = _POINT.fullmatch("".join(part.split()))
             if found is None:
-                raise _wrong(f"{part.strip() or 'nothing'} is no percentile")
+                raise _wrong(f"{part.strip() or 'nothing'} is not a percentile")
             name, percent, tokens = found.groups()
             points[float(percent or 100 * (name == "max")) / 100] = float(tokens)
         if 1.0 not in points:

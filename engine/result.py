@@ -288,7 +288,7 @@ class BatchLengths:
         probability: That no batch of a run has a longer row, from 0 to 1. Samples are assumed to be
             drawn independently.
         run_batches: Batches of a run.
-        mean_tokens: Of a row in the mean over all batches; speed is that of this batch.
+        mean_tokens: Of a row, on average over all batches; speed is that of this batch.
         padding: The share of all tokens that is padding, from 0 to 1.
     """
 

@@ -47,7 +47,7 @@ class Texts:
         Interval(ge=1, le=64),
         Described(
             "Beams",
-            "So many continuations of each prompt are followed at once (num_beams); with 1, words "
+            "How many continuations of each prompt are followed at once (num_beams); with 1, words "
             "are drawn.",
             Group.TEXTS,
             unit="beams",
@@ -160,7 +160,7 @@ class GenerationAnswer:
 
     Attributes:
         gpu: Where.
-        trial: Of so many texts at once.
+        trial: Of that many texts at once.
         largest_batch_size: Texts at once that fit; 0 if not even one does.
         longest_length: Of prompt and answer together, at the batch of the trial; 0 if none fits.
         longest_is_the_models: Whether only the model ends it.
@@ -168,7 +168,7 @@ class GenerationAnswer:
         batches: The powers of two that fit, the trial, the largest batch and the next, growing.
         prompt_seconds: Predicted time until the first token of each text; ``None`` where they do
             not fit.
-        token_seconds: For each further token of all texts, in the mean; 0 where there is none.
+        token_seconds: For each further token of all texts, on average; 0 where there is none.
         tokens_per_second: New ones of all texts, over the whole time.
         tokens_per_second_low, tokens_per_second_high: Its interval.
         waits_for_host: Whether tokens take as long as the host takes to launch their operations.

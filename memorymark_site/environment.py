@@ -189,7 +189,7 @@ class Environment(BaseModel):
     metrics_token: str = _variable(
         "MEMORYMARK_METRICS_TOKEN",
         "",
-        "What Prometheus has to send to read `/metrics`; not set: the page does not exist",
+        "The token that Prometheus sends to read `/metrics`; not set: there is no `/metrics`",
         secret=True,
     )
     engine_deadline: Seconds = _variable(
@@ -228,7 +228,7 @@ class Environment(BaseModel):
     keep_lookup_days: Annotated[int, Field(ge=1, le=36_500)] = _variable(
         "MEMORYMARK_KEEP_LOOKUP_DAYS", 7, "The same for predictions that are not requested again"
     )
-    log_level: LogLevel = _variable("LOG_LEVEL", "WARNING", "The least that is logged")
+    log_level: LogLevel = _variable("LOG_LEVEL", "WARNING", "The lowest level that is logged")
     log_format: LogFormat = _variable(
         "LOG_FORMAT", "lines", "`lines` for people, or `json`: one object per line"
     )

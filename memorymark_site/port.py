@@ -8,7 +8,7 @@ import sys
 def problem(host: str, port: str) -> str:
     """Why the site cannot listen there, in one line; empty if it can."""
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        return f"PORT={port} is not a port; give a number from 1 to 65535, such as PORT=8000"
+        return f"PORT={port} is not a port; use a number from 1 to 65535, such as PORT=8000"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         # As gunicorn does, so that a connection still closing from the last run is no obstacle.

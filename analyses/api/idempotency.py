@@ -24,7 +24,7 @@ KEY = OpenApiParameter(
     HEADER,
     {"type": "string", "minLength": 1, "maxLength": IdempotencyKey.LONGEST},
     OpenApiParameter.HEADER,
-    description="A key of your own for this request, such as a UUID. Sent again within 24 hours, "
+    description="Your own key for this request, such as a UUID. Sent again within 24 hours, "
     "it returns the analysis that it created before, with `Idempotency-Replayed: true`.",
 )
 

@@ -194,7 +194,7 @@ class ProjectionSerializer(serializers.Serializer[Any]):
 
     until = serializers.DateField(help_text="The last day of the year.")
     realised = AmountSerializer(help_text="Saved in this year until then.")
-    to_come = AmountSerializer(help_text="The part of it that is yet to come.")
+    to_come = AmountSerializer(help_text="The part of it that is still to come.")
 
 
 class SavingsRowSerializer(serializers.Serializer[Any]):

@@ -166,7 +166,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
             "type": "apiKey",
             "in": "header",
             "name": "Authorization",
-            "description": "`Token mm_…`, created on the page API tokens.",
+            "description": "`Token mm_…`, created on the API tokens page.",
         }
 
 

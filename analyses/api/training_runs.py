@@ -46,12 +46,12 @@ class TrainingSerializer(serializers.ModelSerializer[Training]):
         )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
-            "host": {"help_text": "The name that machine gives itself."},
+            "host": {"help_text": "That machine's host name."},
             "verifies": {"help_text": "Whether it ran as its analysis recommends."},
         }
 
     def get_tokens_per_second(self, run: Training) -> float | None:
-        """By its analysis, which says what a sample is; null without one, or if it is no text."""
+        """By its analysis, which says what a sample is; null without one, or if it is not text."""
         trained = run.analysis.request if run.analysis else None
         return tokens_per_second(trained, run.samples_per_second)
 

@@ -168,7 +168,7 @@ def _compared_text(compared: Compared) -> str:
 def accuracy_description(accuracies: Sequence[Accuracy]) -> str:
     """The chart as text, for screen readers."""
     parts = "; ".join(
-        f"{_PREDICTED[one.of]} {fine_share(one.own.median)} off in the median of "
+        f"{_PREDICTED[one.of]} {fine_share(one.own.median)} median error over "
         f"{whole(one.own.count)}"
         for one in accuracies
         if one.own

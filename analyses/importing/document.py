@@ -82,7 +82,7 @@ class Origin(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    host: Annotated[Name, Field(description="The name that machine gives itself.")]
+    host: Annotated[Name, Field(description="That machine's host name.")]
     ran: Annotated[Name, Field(description="What ran there.")]
 
 
@@ -221,7 +221,7 @@ def _of_the_trials(result: AnalysisResult) -> str:
         return f"send 1 to {MOST_TRIALS} trials, and at most {MOST_POINTS:,} points of the curve"
     sizes = [trial.batch_size for trial in result.trials]
     if len(set(sizes)) < len(sizes):
-        return "a batch size is there twice"
+        return "a batch size appears twice"
     for trial in [*result.trials, *result.curve]:
         if problem := next(of_a_trial(trial), ""):
             return f"batch {trial.batch_size:,}: {problem}"

@@ -95,13 +95,13 @@ def _alarms(facts: Facts, now: float) -> Iterator[tuple[str, str]]:
                 yield (
                     f"lane {lane}",
                     f"Nothing has been taken from the lane {lane} for {seconds / 60:.0f} minutes. "
-                    "Look at the workers on the page GPUs, or start more.",
+                    "Look at the workers on the GPUs page, or start more.",
                 )
     if facts.backup_at is not None and now - facts.backup_at > BACKUP_SECONDS:
         days = (now - facts.backup_at) / (24 * 3600)
         yield (
             "backup",
-            f"There has been no good backup for {days:.0f} days. Look at the log of its timer "
+            f"No backup has succeeded for {days:.0f} days. Look at the log of its timer "
             f"(journalctl -u memorymark-backup), or run: {MANAGE} backup",
         )
     if facts.free_bytes < FREE_SHARE * facts.total_bytes:

@@ -79,12 +79,12 @@ def _event(body: dict[str, Any]) -> Event | None:
 
 def _object(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.40} is no object")
+        raise TypeError(f"{value!r:.40} is not an object")
     return value
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON, and a database would refuse it")
+    raise ValueError(f"{constant} is not JSON, and a database would refuse it")
 
 
 @dataclass

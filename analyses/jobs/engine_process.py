@@ -199,7 +199,7 @@ class EngineProcess:
         try:
             written: int | None = pipe.write(self._unsent)  # None: the pipe is full
         except BrokenPipeError:
-            logger.warning("the engine died before it had its request")
+            logger.warning("the engine exited before it received its request")
             written = len(self._unsent)
         self._unsent = self._unsent[written or 0 :]
         if not self._unsent:

@@ -252,5 +252,7 @@ class Renewal:
     def _endure(self, error: db.Error) -> None:
         connection.close()  # do not reuse a broken connection for the retry
         if monotonic() - self.renewed_at > timeouts.LEASE_SECONDS:
-            raise LeaseExpired(f"job {self.lease.job_id}: the database is away: {error}") from error
+            raise LeaseExpired(
+                f"job {self.lease.job_id}: the database does not respond: {error}"
+            ) from error
         logger.warning("job %d: trying again: %s", self.lease.job_id, error)

@@ -49,8 +49,8 @@ Package = tuple[int, str]
 """No number to acknowledge, and a signed task."""
 
 ANOTHER_KEY = (
-    "a job was queued with another SECRET_KEY than this worker's; if the page GPUs says that this "
-    "node's is not the site's, give it the site's, or the same MEMORYMARK_DATA_DIR"
+    "a job was queued with another SECRET_KEY than this worker's; if the GPUs page says that this "
+    "node's is not the site's, set the site's, or the same MEMORYMARK_DATA_DIR"
 )
 
 

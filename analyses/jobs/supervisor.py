@@ -93,7 +93,9 @@ class Supervisor:
         try:
             hangs = self.should_be_heard()
         except db.Error:
-            logger.exception("the pool %s cannot be judged while the database is away", self.pool)
+            logger.exception(
+                "the pool %s cannot be judged while the database does not respond", self.pool
+            )
             connection.close()
             hangs = False
         if not hangs:

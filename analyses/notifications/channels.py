@@ -18,7 +18,7 @@ from memorymark_site.accounts.mail import sends_email
 HOW_TO_SEND_EMAIL = (
     "this site sends no e-mail yet. An admin can set EMAIL_URL for the site and each worker"
 )
-NO_ADDRESS = "your account has no e-mail address. Add one on the page Account"
+NO_ADDRESS = "your account has no e-mail address. Add one on the Account page"
 LOCKED_OUT = "the account is deactivated"
 TURNED_OFF = "you have turned this off in the meantime"
 

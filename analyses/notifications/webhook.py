@@ -93,13 +93,13 @@ def call(
             answer.begin()
             return _accepted(answer)
     except TimeoutError as error:
-        raise NotDelivered(f"no whole answer within {LIMIT_SECONDS:g} s") from error
+        raise NotDelivered(f"no complete response within {LIMIT_SECONDS:g} s") from error
     except HTTPException as error:
-        raise NotDelivered(f"its answer is not HTTP: {error!r}") from error
+        raise NotDelivered(f"its response is not HTTP: {error!r}") from error
     except ssl.SSLCertVerificationError as error:
-        raise NotDelivered(f"its TLS certificate is not good: {error.verify_message}") from error
+        raise NotDelivered(f"its TLS certificate is not valid: {error.verify_message}") from error
     except ssl.SSLError as error:
-        raise NotDelivered(f"it does not speak TLS as expected: {error.reason}") from error
+        raise NotDelivered(f"the TLS handshake failed: {error.reason}") from error
     except (OSError, WrongAddress) as error:
         raise NotDelivered(str(error) or type(error).__name__) from error
 

@@ -1,4 +1,4 @@
-"""The lab's analyses by the week they were submitted in, and by what became of them."""
+"""The lab's analyses by the week they were submitted in, and by outcome."""
 
 from __future__ import annotations
 

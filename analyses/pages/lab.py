@@ -106,7 +106,7 @@ class LabForm(forms.Form):
     grid_co2e_grams_per_kwh = number(
         "Grid intensity",
         "Grams of CO2e per kWh of your electricity. Leave blank for "
-        f"{exact(Assumptions.grid_co2e_grams_per_kwh)}, the world's average of 2023 (Ember).",
+        f"{exact(Assumptions.grid_co2e_grams_per_kwh)}, the world average in 2023 (Ember).",
         decimal=True,
     )
     sharing_allowed = tick(

@@ -124,7 +124,7 @@ class Projection:
     Attributes:
         until: The last day of the year.
         realised: Saved this year until then.
-        to_come: The part of it that is yet to come.
+        to_come: The part of it that is still to come.
     """
 
     until: date

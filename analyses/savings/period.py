@@ -61,7 +61,7 @@ def period_of(named: str, first: str, last: str, today: date) -> Period:
     if named and (first or last):
         wrong["period"] = "choose a period, or enter from and to, not both"
     if not wrong and begin > today:
-        wrong["from"] = f"it is yet to come; today is {today} (UTC)"
+        wrong["from"] = f"it is in the future; today is {today} (UTC)"
     elif not wrong and end < begin:
         wrong["to"] = "it is before the first day"
     if wrong:

@@ -51,7 +51,7 @@ def test_a_lab_in_order_has_no_alarms() -> None:
             "lane predict",
             "from the lane predict for 60 minutes",
         ),
-        (replace(WELL, backup_at=NOW - 3 * DAY), "backup", "no good backup for 3 days"),
+        (replace(WELL, backup_at=NOW - 3 * DAY), "backup", "No backup has succeeded for 3 days"),
         (replace(WELL, free_bytes=5 << 30), "disk", "Only 5.0 GiB of 100 GiB are free"),
     ],
 )

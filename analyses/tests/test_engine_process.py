@@ -135,7 +135,7 @@ def test_sending_to_a_dead_engine_is_reported(
     engine = EngineProcess(fake_engine("dead"))
     engine._process.wait()
     engine.send({"model": "bert"})
-    assert "died before it had its request" in caplog.text
+    assert "exited before it received its request" in caplog.text
     engine.end()
 
 

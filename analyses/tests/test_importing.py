@@ -313,7 +313,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "no id": (_set("id", 7), "id"),
     "no model": (_set("request.model", "bort"), "request.model"),
     "an unknown GPU": (_set("request.gpu", "a11"), "request.gpu"),
-    "no object": (_set("result", []), "result"),
+    "not an object": (_set("result", []), "result"),
     "no result": (_set("result", {}), "result"),
     "an unknown figure": (_set("result.colour", "red"), "result"),
     "a text for a figure": (_set("result.largest_batch_size", "many"), "result"),

@@ -313,7 +313,7 @@ def test_an_interrupted_job_is_queued_again_and_is_no_loss(member: User) -> None
     assert "The worker on node-7 was stopped" in analysis.log_lines.get().message
 
 
-# While the database is away
+# While the database does not respond
 
 
 class Clock:
@@ -386,7 +386,9 @@ def test_a_failed_write_is_retried_until_the_lease_expires(
     assert caplog.text.count("job 7: trying again: no route to host") == 3
 
     clock.now = 1010.001
-    with pytest.raises(LeaseExpired, match="job 7: the database is away: no route") as expired:
+    with pytest.raises(
+        LeaseExpired, match="job 7: the database does not respond: no route"
+    ) as expired:
         renewal.write(_away)
     assert isinstance(expired.value.__cause__, DatabaseError)
     assert len(closed) == 4

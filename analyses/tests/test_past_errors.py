@@ -103,13 +103,14 @@ def test_the_page_says_whose_they_are_and_which_are_too_few(client: Client, memb
     client.force_login(member)
     analysis = make_analysis(member, Status.SUCCEEDED)
     page = client.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
-    assert page.count("How far off we have been on such models") == 2
+    assert page.count("Our errors on models like this") == 2
     assert page.count("Your lab has measured none of this model yet") == 2
     assert "too few to say" in page
     report(analysis, peak_reserved_bytes=make_trial(128).peak_reserved_bytes)
     page = client.get(reverse("analyses:detail", args=[analysis.pk])).content.decode()
     assert (
-        page.count("Your lab&#x27;s are of its own") + page.count("Your lab's are of its own") == 2
+        page.count("Your lab&#x27;s are of its own") + page.count("Your lab's come from its own")
+        == 2
     )
 
 

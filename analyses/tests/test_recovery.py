@@ -220,7 +220,7 @@ def test_a_release_that_fails_halfway_releases_nothing(
 
     def fail_at_the_second(jobs: QuerySet[Job], start: Status, end: Status) -> int:
         if start == Status.RUNNING:
-            raise RuntimeError("the database is away")
+            raise RuntimeError("the database does not respond")
         return move(jobs, start, end)
 
     monkeypatch.setattr(recovery, "move", fail_at_the_second)

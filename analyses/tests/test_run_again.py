@@ -60,7 +60,7 @@ def test_a_measurement_runs_again_on_the_same_kind_of_gpu(page: Client, member: 
     )
     html = _run_again(page, measured)
     assert f"Analysis {measured.pk} cannot be run again" in html
-    assert "no machine of this lab with a GPU is online" in html
+    assert "no node with a GPU is online" in html
     assert Analysis.objects.get() == measured
 
     Node.objects.create(name="gpu-1", gpu_name=GPU, heartbeat_at=timezone.now())

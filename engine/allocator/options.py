@@ -71,7 +71,9 @@ class AllocatorOptions:
         for option in _split(re.sub(r"\s", "", text)):
             name, colon, value = option.partition(":")
             if not colon or not value:
-                raise _refused(f"{shown(option)} is no option; write name:value, as in {_EXAMPLE}")
+                raise _refused(
+                    f"{shown(option)} is not an option; write name:value, as in {_EXAMPLE}"
+                )
             if name in _NO_EFFECT:
                 continue
             if name == "backend":
@@ -155,7 +157,7 @@ def _read_divisions(value: str) -> tuple[int, ...]:
 def _power_of_two(text: str, *, smallest: int) -> int:
     number = _number("roundup_power2_divisions", text, smallest, _LARGEST_DIVISIONS)
     if number & (number - 1):
-        raise _refused(f"roundup_power2_divisions: {number} is no power of two")
+        raise _refused(f"roundup_power2_divisions: {number} is not a power of two")
     return number
 
 

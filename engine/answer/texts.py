@@ -56,7 +56,7 @@ def conclude_longest(
         f"Train with sequences of up to {found.length:,} tokens at batch {found.batch_size:,}."
     )
     limit = (
-        "The model takes no longer ones."
+        "The model takes no longer sequences."
         if found.next_length is None
         else f"{found.next_length:,} run out of memory."
     )

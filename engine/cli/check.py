@@ -78,10 +78,10 @@ def _check(options: argparse.Namespace) -> int:
 def _of_script(options: argparse.Namespace) -> tuple[Asked, Limits]:
     """What the command line asks about a script or a factory."""
     if options.model is None and options.factory is None:
-        options.usage_error("give --config FILE, a SCRIPT.py or --factory")
+        options.usage_error("pass --config FILE, a SCRIPT.py or --factory")
     script = script_of(options)
     if script is None:
-        raise InvalidInput({"model": "this is no SCRIPT.py; describe a model in --config FILE"})
+        raise InvalidInput({"model": "this is not a SCRIPT.py; describe a model in --config FILE"})
     given = {"gpu": options.gpu, BATCH_SIZE.field: options.current_batch_size}
     return ScriptRequest.parse(script, given), Limits(options.share)
 
@@ -103,7 +103,7 @@ def _described_script(keys: Mapping[str, object]) -> Script:
     if "script" not in keys:
         return factory(str(keys.get("factory")))
     if "factory" in keys:
-        raise InvalidInput({"factory": "give a script or a factory, not both"})
+        raise InvalidInput({"factory": "pass a script or a factory, not both"})
     arguments = keys.get("arguments", [])
     if not isinstance(arguments, list):
         raise InvalidInput({"arguments": 'write a list, such as ["--lr", "1e-4"]'})

@@ -269,7 +269,7 @@ def script_of(options: argparse.Namespace) -> Script | None:
         options.usage_error("the following arguments are required: MODEL, SCRIPT.py or --factory")
     if options.model is not None and options.model.endswith(SUFFIX):
         if options.factory is not None:
-            options.usage_error("give a script or --factory, not both")
+            options.usage_error("pass a script or --factory, not both")
         flags = options.batch_flag, options.batch_env
         return Program.of(options.model, options.script_arguments, *flags)
     if options.needs_batch_size and options.current_batch_size is None:

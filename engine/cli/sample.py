@@ -75,7 +75,7 @@ def size_by_sample(
     if getattr(options, "sample", None) is None:
         for name in ("sample_field", "percentile", "tokenizer"):
             if getattr(options, name, None) is not None:
-                raise InvalidInput({name: "only works with --sample; give a sample too"})
+                raise InvalidInput({name: "only works with --sample; pass a sample too"})
         return {}
     from ..script.samples import LIMIT_OF, input_size  # loads Pillow
 

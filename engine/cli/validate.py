@@ -75,7 +75,7 @@ def prediction(options: argparse.Namespace) -> int:
     if given["gpu"] not in (None, LOCAL):
         raise InvalidInput({"gpu": f"{shown(given['gpu'])} is not here; only {LOCAL} is measured"})
     if given["gpu"] is None and (options.models or options.write is not None):
-        raise InvalidInput({"gpu": f"give --gpu {LOCAL} to measure on this machine"})
+        raise InvalidInput({"gpu": f"pass --gpu {LOCAL} to measure on this machine"})
     limit = AnalysisRequest.parse(
         {"model": next(iter(PRESETS)), "gpu": LOCAL} | {n: v for n, v in given.items() if v}
     ).memory_limit_bytes

@@ -69,7 +69,7 @@ class Settings:
         if problem := _problem_of_url(self.url, self.allow_http):
             wrong[_URL] = problem
         if not self.token:
-            wrong[_TOKEN] = "set it to a token from the site's page API tokens"
+            wrong[_TOKEN] = "set it to a token from the site's API tokens page"
         elif not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
             wrong[_TOKEN] = "this is not a token; copy it again from the site"
         if wrong:

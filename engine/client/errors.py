@@ -71,7 +71,7 @@ class Changed(Refused):
 
 
 _ADVICE = {
-    401: "Create a new token on the page API tokens, and set MEMORYMARK_TOKEN to it.",
+    401: "Create a new token on the API tokens page, and set MEMORYMARK_TOKEN to it.",
     404: "The lab may run another version than this client.",
 }
 

@@ -49,7 +49,7 @@ EVALUATION = (
     ),
     Contradiction(
         {"eval_samples": GIVEN, "eval_batch_size": NOT_GIVEN},
-        "give the evaluation batch size too",
+        "enter the evaluation batch size too",
     ),
     Contradiction(
         {"eval_new_tokens": GIVEN, "task": _NOT_WRITTEN},
@@ -57,8 +57,8 @@ EVALUATION = (
     ),
     Contradiction(
         {"eval_new_tokens": GIVEN, "task": one_of(Task.CAUSAL_LANGUAGE_MODELLING)},
-        "the model takes no sample and so many new tokens together; enter fewer, or a smaller "
-        "sequence length",
+        "the model does not take that many new tokens on top of a sample; enter fewer, or a "
+        "smaller sequence length",
         _is_too_long,
     ),
     Contradiction(
@@ -67,11 +67,11 @@ EVALUATION = (
     ),
     Contradiction(
         {"eval_num_beams": other_than(1), "eval_new_tokens": NOT_GIVEN},
-        "nothing is generated; leave it at 1 or give the tokens generated in evaluation",
+        "nothing is generated; leave it at 1 or enter the tokens generated in evaluation",
     ),
     Contradiction(
         {"eval_new_tokens": GIVEN, "eval_samples": NOT_GIVEN},
-        "the Trainer generates only to compute metrics; give the evaluation samples too",
+        "the Trainer generates only to compute metrics; enter the evaluation samples too",
     ),
     Contradiction(
         {"eval_samples": GIVEN, "task": _WITHOUT_METRICS},
@@ -79,6 +79,6 @@ EVALUATION = (
     ),
     Contradiction(
         {"eval_accumulation_steps": GIVEN, "eval_samples": NOT_GIVEN},
-        "nothing but the loss is kept; leave it empty or give the evaluation samples",
+        "nothing but the loss is kept; leave it empty or enter the evaluation samples",
     ),
 )

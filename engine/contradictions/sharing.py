@@ -222,7 +222,7 @@ SHARING = (
     ),
     Contradiction(
         {"world_size": one_of(1), "parallelism": other_than(Parallelism.NONE, *ZERO)},
-        "give the number of GPUs that share the work, 2 or more",
+        "enter the number of GPUs that share the work, 2 or more",
     ),
     *(
         Contradiction(

@@ -291,5 +291,7 @@ def _caveats(request: AnalysisRequest, device: DeviceFacts) -> list[str]:
             "those of the slowest, samples per second the total."
         )
     if local_price_per_hour(request, device) == 0:
-        caveats.append("The price of this device is not known, so savings are in hours only.")
+        caveats.append(
+            "The price of this device is not known, so savings are in hours, without money."
+        )
     return caveats

@@ -73,7 +73,7 @@ def why_vllm_fails(workload: Workload, gpu: Gpu, trace: Trace) -> str:
     if weights < share:
         return ""
     least = 100 * weights // gpu.total_bytes + 1
-    helps = f"give it more than {least}%" if least < 95 else "choose a GPU with more memory"
+    helps = f"set it to more than {least}%" if least < 95 else "choose a GPU with more memory"
     return (
         f"vLLM does not start: its {workload.vllm_share}% of {gpu.display_name} are {_gib(share)}, "
         f"and the model's weights take {_gib(weights)}; {helps} or let a server generate"

@@ -38,7 +38,7 @@ class GenerationSpeed:
 
     Attributes:
         prompt_seconds: Until the first token of each text, with what is encoded.
-        token_seconds: For each further token of all texts, in the mean; 0 where there is none.
+        token_seconds: For each further token of all texts, on average; 0 where there is none.
         tokens_per_second: New ones of all texts, over the whole time.
         waits_for_host: Whether a token takes as long as the host takes to launch its operations.
         waits_for_link: Whether copies of an offloaded cache take longer than a token's kernels.

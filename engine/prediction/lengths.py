@@ -126,7 +126,7 @@ class Batches:
         worst, samples = f"{found.worst_tokens:,} tokens", self.samples_per_row
         if self.workload.batching is Batching.PACKED:
             return (
-                f"A row holds {worst}, {samples:,.1f} samples in the mean; rows are assumed to be "
+                f"A row holds {worst}, {samples:,.1f} samples on average; rows are assumed to be "
                 "full. Batch sizes are rows."
             )
         if self.workload.batching is Batching.PADDING_FREE:
@@ -140,7 +140,7 @@ class Batches:
             return (
                 f"Batch {batch_size:,} stands for max_tokens = "
                 f"{batch_size * found.worst_tokens:,}: as many samples as the longest one, of "
-                f"{worst}, leaves room for, {batch_size * samples:,.1f} in the mean. Samples of a "
+                f"{worst}, leaves room for, {batch_size * samples:,.1f} on average. Samples of a "
                 "batch are assumed to be alike in length."
             )
         return (

@@ -117,7 +117,7 @@ class Search:
             at = self._polynomial(units, stride)
             guess = search(at).largest_batch_size
         except (NotAffine, ValueError):  # such as a size below zero, where a window ends
-            self._emit(Log("Sizes are no polynomials of the length; tracing each length"))
+            self._emit(Log("Sizes are not polynomials of the length; tracing each length"))
             at, guess = None, known[-1].batch_size
         outcome = search(self._trial, guess=guess, known=known)
         found = self._answer(outcome)

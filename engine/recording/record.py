@@ -136,7 +136,7 @@ class TrainingRecord:
         if choice("loop", self.loop, Loop, wrong):
             object.__setattr__(self, "loop", Loop(self.loop))
         if not _is_yes_or_no(self.interrupted):
-            wrong["interrupted"] = f"{shown(self.interrupted)} is not possible; write true or false"
+            wrong["interrupted"] = f"{shown(self.interrupted)} is neither true nor false"
         if not _are_versions(self.versions):
             wrong["versions"] = f"enter at most {_LARGEST_VERSIONS} names and versions, as text"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 
 _KINDS = (
-    "give a Trainer of transformers or trl, a LightningModule and its DataLoader, or a function "
+    "pass a Trainer of transformers or trl, a LightningModule and its DataLoader, or a function "
     "that takes a batch size and runs one training step"
 )
 
@@ -72,7 +72,7 @@ class Live:
         package = _lightning_package(training)
         if package is not None:
             if not isinstance(loader, DataLoader):
-                raise InvalidInput({"loader": "give the DataLoader that it trains with"})
+                raise InvalidInput({"loader": "pass the DataLoader that it trains with"})
             return _of_lightning(training, loader, package, trainer_options or {})
         if loader is not None:
             raise InvalidInput({"loader": "only a LightningModule takes one; leave it out"})

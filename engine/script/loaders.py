@@ -142,7 +142,7 @@ class Loaders:
             raise InvalidInput(
                 {
                     "batch_flag": f"{why} the steps of this script, so its batch size cannot be "
-                    "found; name the flag that sets it (--batch-flag), or an environment variable "
+                    "found; pass the flag that sets it (--batch-flag), or an environment variable "
                     "that the script reads (--batch-env)"
                 }
             )

@@ -63,7 +63,7 @@ class Program:
         wrong: dict[str, str] = {}
         file = Path(path)
         if not file.is_file():
-            wrong["model"] = f"there is no file {path}; give the path of your training script"
+            wrong["model"] = f"there is no file {path}; enter the path of your training script"
         if batch_flag is not None and not re.fullmatch(r"[-+]*\w[\w.\-]*=?", batch_flag):
             wrong["batch_flag"] = (
                 f"{shown(batch_flag)} is not the name of a flag; write one such as batch_size"
@@ -74,7 +74,7 @@ class Program:
                 "as BATCH_SIZE"
             )
         if batch_flag and batch_env:
-            wrong["batch_env"] = "give --batch-flag or --batch-env, not both"
+            wrong["batch_env"] = "pass --batch-flag or --batch-env, not both"
         if wrong:
             raise InvalidInput(wrong)
         return cls(str(file.absolute()), tuple(arguments), batch_flag or "", batch_env or "")
@@ -104,7 +104,7 @@ class Program:
     def wants_data(self) -> str:
         """What to do where the batch size that it gets changes nothing."""
         if self.automatic:
-            return "name the flag that sets its batch size (--batch-flag)"
+            return "pass the flag that sets its batch size (--batch-flag)"
         given = self.batch_flag or self.batch_env
         return f"{given} does not set its batch size, or something else sets it again"
 

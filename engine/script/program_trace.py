@@ -275,6 +275,6 @@ class _Patience:
         self._end(
             ScriptFailed(
                 f"{self._program.name} did not get to the end of {step} within "
-                f"{PATIENCE_SECONDS:,.0f} s; it is{where}. Give it less data to prepare"
+                f"{PATIENCE_SECONDS:,.0f} s; it is{where}. Let it prepare less data"
             )
         )

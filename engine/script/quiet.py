@@ -42,7 +42,7 @@ _NO_NETWORK = (
 )
 
 _ELSEWHERE = (
-    "the script starts its training in other processes ({}); give the script that these run, with "
+    "the script starts its training in other processes ({}); pass the script that these run, with "
     "the arguments that make it train on one GPU"
 )
 _LAUNCHERS = (

@@ -52,7 +52,7 @@ class ScriptRequest(Request):
     def _check(self, wrong: dict[str, str]) -> None:
         super()._check(wrong)
         if self.gpu == ANY:
-            wrong["gpu"] = "name one GPU for a script; `plan` compares all of them"
+            wrong["gpu"] = "choose one GPU for a script; `plan` compares all of them"
 
     @property
     def gradient_accumulation(self) -> int:
@@ -108,7 +108,7 @@ class ScriptRequest(Request):
             wrong["gpu"] = _NOT_MEASURED
         if not isinstance(script, Factory) and "global_batch_size" in filled:
             wrong["global_batch_size"] = (
-                "a script cannot be told to accumulate; leave this out, or give a factory"
+                "a script cannot be told to accumulate; leave this out, or pass a factory"
             )
         request = collect(
             lambda: cls(

@@ -143,7 +143,7 @@ class ProgramSteps:
         name = self.program.name
         if not self.ended:
             return (
-                f"{name} ended without a step of a torch.optim.Optimizer; give the script that "
+                f"{name} ended without a step of a torch.optim.Optimizer; pass the script that "
                 "trains, with the arguments that make it train (after --)"
             )
         return (

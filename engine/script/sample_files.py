@@ -208,14 +208,14 @@ def _load(path: Path) -> Tokenizer:
     from tokenizers import Tokenizer  # takes a while, and most samples need none
 
     if not path.is_file():
-        raise InvalidInput({"tokenizer": f"{shown(path)} is no file that can be read"})
+        raise InvalidInput({"tokenizer": f"{shown(path)} is not a file that can be read"})
     if path.stat().st_size > MOST_TOKENIZER_BYTES:
         message = f"{shown(path)} is larger than {MOST_TOKENIZER_BYTES // 2**20} MiB"
         raise InvalidInput({"tokenizer": message})
     try:
         tokenizer: Tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more exact
-        message = f"{shown(path)} is no tokenizer.json: {str(error)[:100]}"
+        message = f"{shown(path)} is not a tokenizer.json: {str(error)[:100]}"
         raise InvalidInput({"tokenizer": message}) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -301,7 +301,7 @@ def _check_directory(file: IO[bytes]) -> None:
     tail = file.read()
     end = tail.rfind(b"PK\x05\x06")
     if end < 0 or len(tail) < end + 22:
-        raise _wrong("this is no zip archive")
+        raise _wrong("this is not a zip archive")
     (directory_bytes,) = struct.unpack_from("<L", tail, end + 12)
     zip64 = tail[max(0, end - 20) : end].startswith(b"PK\x06\x07")
     if zip64 or directory_bytes > _DIRECTORY_BYTES:

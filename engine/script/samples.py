@@ -99,7 +99,7 @@ def read_sample(path: Path, column: str | None = None, tokenizer: Path | None = 
         InvalidInput: For ``sample``, ``sample_field`` or ``tokenizer``.
     """
     if not os.access(path, os.R_OK) or not (path.is_file() or path.is_dir()):
-        raise _wrong_sample(f"{shown(path)} is no file or folder that can be read")
+        raise _wrong_sample(f"{shown(path)} is not a file or folder that can be read")
     if path.is_dir() or path.suffix.lower() in (".zip", *IMAGE_SUFFIXES):
         if column is not None or tokenizer is not None:
             name = "sample_field" if column is not None else "tokenizer"

@@ -198,7 +198,7 @@ def cache_caveats(workload: Workload) -> list[str]:
         ]
     return [
         "Keys and values are not cached (use_cache), as in Hugging Face's Trainer since "
-        "transformers 5. A loop of your own caches them unless config.use_cache is false, and then "
+        "transformers 5. Your own loop caches them unless config.use_cache is false, and then "
         "needs more memory."
     ]
 

@@ -159,7 +159,7 @@ def test_what_is_said_has_the_worst_batch_its_probability_and_the_padding() -> N
     for part in ("1,024 tokens", "99%", "10,000 batches", "assumed", "padding"):
         assert part in told("longest")
     assert "max_tokens = 8,192" in told("max-tokens")
-    assert "samples in the mean" in told("packed")
+    assert "samples on average" in told("packed")
     assert "tokens in a row" in told("padding-free", **FLASH)
     assert about_lengths(Workload("gpt2"), 8) == []
 

@@ -239,7 +239,7 @@ def test_plain_http_must_be_allowed_explicitly(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_environment_sets_address_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORYMARK_URL", "https://lab.example/")
-    with pytest.raises(Misconfigured, match="page API tokens"):
+    with pytest.raises(Misconfigured, match="API tokens page"):
         Lab()
     monkeypatch.setenv("MEMORYMARK_TOKEN", f"{TOKEN}\n")
     assert Lab().url == "https://lab.example"

@@ -125,7 +125,7 @@ def test_a_chosen_example_by_hand() -> None:
     ("text", "expected"),
     [
         ("p50=310", "add max"),
-        ("310", "310 is no percentile"),
+        ("310", "310 is not a percentile"),
         ("p50=400,p90=300,max=500", "shorter"),
         ("max=0", "from 1"),
         ("max=9999999", "4,194,304"),

@@ -136,7 +136,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("given", "field", "says"),
         [
-            ({"training": 3}, "training", "int cannot run; give a Trainer"),
+            ({"training": 3}, "training", "int cannot run; pass a Trainer"),
             ({"training": nn.Linear(1, 1)}, "training", "Linear cannot run"),
             ({"training": lambda: None}, "training", "must take just a batch size"),
             ({"training": print, "loader": []}, "loader", "only a LightningModule"),
@@ -158,7 +158,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("given", [8, "8"])
     def test_a_batch_size_in_no_list(self, given: Any) -> None:
-        with pytest.raises(InvalidInput, match=r"^batch_sizes: give a list, such as \[8\]$"):
+        with pytest.raises(InvalidInput, match=r"^batch_sizes: enter a list, such as \[8\]$"):
             engine.predict(training()[1], gpu="a10", batch_sizes=given)
 
     def test_a_batch_of_one_where_batch_norm_takes_none(self) -> None:
@@ -316,5 +316,5 @@ class TestALightningModule:
 
     def test_without_its_data_it_cannot_be_predicted(self, tmp_path: Path) -> None:
         _, made = written(tmp_path, MODULE)
-        with pytest.raises(InvalidInput, match="give the DataLoader"):
+        with pytest.raises(InvalidInput, match="pass the DataLoader"):
             engine.predict(made["module"], gpu="a10")

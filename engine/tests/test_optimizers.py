@@ -232,7 +232,7 @@ def test_an_optimizer_in_backward_needs_gradients_one_by_one(fields: dict[str, A
 @pytest.mark.usefixtures("small_models")
 def test_adam_mini_refuses_what_it_has_no_rows_for() -> None:
     workload = small_workload("bert", optimizer="adam-mini")
-    with pytest.raises(InvalidInput, match=r"embeddings.layernorm.weight is no matrix"):
+    with pytest.raises(InvalidInput, match=r"embeddings.layernorm.weight is not a matrix"):
         prepare(workload, build_model(workload))
 
 

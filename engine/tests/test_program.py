@@ -87,8 +87,8 @@ def test_it_is_named_as_on_the_command_line(script: Path, monkeypatch: pytest.Mo
     [
         ("nowhere.py", "error: model: there is no file nowhere.py"),
         ("train.py --batch-flag --", "argument --batch-flag: expected one argument"),
-        ("train.py --batch-flag b --batch-env B", "--batch-env: give --batch-flag or"),
-        ("train.py --factory a:b", "give a script or --factory, not both"),
+        ("train.py --batch-flag b --batch-env B", "--batch-env: pass --batch-flag or"),
+        ("train.py --factory a:b", "pass a script or --factory, not both"),
         ("train.py --precision fp32", "--precision: the script decides this"),
         ("train.py --global-batch-size 64", "--global-batch-size: a script cannot be told"),
         ("bert -- --lr 1", "-- belong to a SCRIPT.py"),

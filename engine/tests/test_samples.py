@@ -221,12 +221,12 @@ class TestTexts:
     def test_a_file_that_is_no_tokenizer_is_refused(self, write: Write, content: bytes) -> None:
         path = write("a.txt", "text")
         said = refused("tokenizer", path, tokenizer=write("tokenizer.json", content))
-        assert "is no tokenizer.json" in said
-        assert "no file" in refused("tokenizer", path, tokenizer=path.parent / "missing")
+        assert "is not a tokenizer.json" in said
+        assert "not a file" in refused("tokenizer", path, tokenizer=path.parent / "missing")
 
     def test_only_files_and_folders_are_accepted(self, tmp_path: Path) -> None:
-        assert "no file or folder" in refused("sample", tmp_path / "missing.txt")
-        assert "no file or folder" in refused("sample", Path("/dev/null"))
+        assert "not a file or folder" in refused("sample", tmp_path / "missing.txt")
+        assert "not a file or folder" in refused("sample", Path("/dev/null"))
 
 
 class TestImages:
@@ -295,7 +295,7 @@ class TestImages:
 
     @pytest.mark.parametrize("content", [b"", b"PK", b"no zip", b"PK\x05\x06" + b"\xff" * 8])
     def test_a_file_that_is_no_archive_is_refused(self, write: Write, content: bytes) -> None:
-        assert "no zip archive" in refused("sample", write("a.zip", content))
+        assert "not a zip archive" in refused("sample", write("a.zip", content))
 
     @given(st.binary(max_size=200), st.integers(0, 300))
     def test_a_damaged_archive_gives_sizes_or_an_error_message(self, noise: bytes, at: int) -> None:
@@ -333,11 +333,11 @@ class TestTheCommandLine:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            ("sample missing.txt", "FILE: 'missing.txt' is no file"),
+            ("sample missing.txt", "FILE: 'missing.txt' is not a file"),
             ("sample {text} --field a", "--field: a text file has no fields"),
             ("sample {text} --percentile 0", "--percentile: enter a number above 0"),
-            ("sample {text} --tokenizer x", "--tokenizer: 'x' is no file"),
-            ("predict bert --gpu a10 --batch-size 8 --sample x", "--sample: 'x' is no file"),
+            ("sample {text} --tokenizer x", "--tokenizer: 'x' is not a file"),
+            ("predict bert --gpu a10 --batch-size 8 --sample x", "--sample: 'x' is not a file"),
             (
                 "predict resnet --gpu a10 --batch-size 8 --sample {text}",
                 "--sample: it contains texts",

@@ -70,8 +70,8 @@ class Phases:
         Interval(ge=1, le=64),
         Described(
             "Beams in evaluation",
-            "So many continuations of each sample are followed at once, where evaluation generates "
-            "(generation_num_beams).",
+            "How many continuations of each sample are followed at once, where evaluation "
+            "generates (generation_num_beams).",
             Group.PHASES,
             unit="beams",
         ),

@@ -26,7 +26,7 @@ class Savers:
         Interval(ge=1, le=64),
         Described(
             "Checkpoint every",
-            "Recomputes only every so many-th layer. 2 saves about half as much memory as 1, and "
+            "Recomputes one layer in this many. 2 saves about half as much memory as 1, and "
             "costs half the time.",
             Group.SAVERS,
             unit="layers",

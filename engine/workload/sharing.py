@@ -58,7 +58,7 @@ class Sharing:
         Interval(ge=2, le=512),
         Described(
             "GPUs per shard group",
-            "FSDP shards among so many GPUs and copies the shards to the other groups (hybrid "
+            "FSDP shards among this many GPUs and copies the shards to the other groups (hybrid "
             "sharding), such as 8 for one machine.",
             Group.SEVERAL,
             empty="all of them",
@@ -78,8 +78,8 @@ class Sharing:
         Interval(ge=1, le=64),
         Described(
             "Tensor parallel GPUs",
-            "So many GPUs split each layer and train on the same batch. The batch size is that of "
-            "such a group.",
+            "This many GPUs split each layer and train on the same batch. The batch size is that "
+            "of such a group.",
             Group.SEVERAL,
         ),
     ] = 1
@@ -97,7 +97,7 @@ class Sharing:
         Interval(ge=1, le=256),
         Described(
             "Context parallel GPUs",
-            "So many GPUs each have a part of every sequence and pass keys and values around "
+            "This many GPUs each have a part of every sequence and pass keys and values around "
             "(ring attention). The batch size is that of such a group.",
             Group.SEVERAL,
         ),
@@ -115,7 +115,7 @@ class Sharing:
         Interval(ge=1, le=512),
         Described(
             "Expert parallel GPUs",
-            "So many GPUs each have a part of the experts of a mixture, and send one another "
+            "This many GPUs each have a part of the experts of a mixture, and send one another "
             "tokens. FSDP shards the rest of the model among all.",
             Group.SEVERAL,
         ),
@@ -136,7 +136,7 @@ class Sharing:
         Interval(ge=1, le=64),
         Described(
             "Pipeline stages",
-            "So many GPUs each have a part of the layers and pass micro-batches on (1F1B). "
+            "This many GPUs each have a part of the layers and pass micro-batches on (1F1B). "
             "Gradient accumulation is the number of micro-batches.",
             Group.SEVERAL,
         ),

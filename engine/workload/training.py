@@ -60,7 +60,7 @@ class TrainingSettings:
         bool | None,
         Described(
             "Key-value cache",
-            "Whether a decoder returns keys and values in training too. A loop of your own does "
+            "Whether a decoder returns keys and values in training too. Your own loop does "
             "unless config.use_cache is false.",
             Group.OPTIONS,
             empty="as in Hugging Face's Trainer: off since transformers 5",

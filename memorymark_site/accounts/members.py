@@ -65,7 +65,7 @@ def set_role(admin: User, user: User, role: Role) -> bool:
 
 
 def deactivate(admin: User, user: User) -> bool:
-    """Lock a member out at once; their analyses stay.
+    """Lock a member out at once; their analyses are kept.
 
     API tokens are deleted and sessions ended, so that coming back means signing in again.
 

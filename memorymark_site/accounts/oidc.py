@@ -105,7 +105,7 @@ class Client(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has n
         if claims.get("azp", app.client_id) != app.client_id:
             raise OAuth2Error("its ID token was issued to another client")
         if self.state.get("anew") and not _is_recent(claims.get("auth_time")):
-            raise OAuth2Error("it did not ask again who is there")
+            raise OAuth2Error("it did not ask for the sign-in again")
         return claims
 
     def _key(self, header: dict[str, Any]) -> Any:

@@ -37,6 +37,17 @@ BANNED = {
     r"(?<![\d.,:])\d{4,},\d{3}\b|\b\d+\.\d{3},\d": "1,234.5",
     r"\bplease\b|\boops\b|\bsorry\b": "what happened and what to do",
     r"\binvalid (input|value)\b(?! exits)": "what to enter",
+    r"\bso many-?(th\b| (GPUs|continuations|texts|layers|new))": "this many, how many",
+    r"\bgive (a (list|sample|script|factory)|at least|--|the (number|path|DataLoader|batch size)|"
+    r"the evaluation)": "enter, choose, pass",
+    r"\bthe page \*?(Account|API tokens|GPUs|Members|Notifications|Lab|Savings)\b": "the GPUs page",
+    r"\b(database|site|server|worker) is away\b": "does not respond",
+    r"(?<!there )\b(is|are) no (JSON|file|zip|object|matrix|multiple|number|percentile|tensors?|"
+    r"option|power|tokenizer)": "is not a",
+    r"\bin the mean\b(?!time)": "on average",
+    r"\bwhat became of\b": "by outcome, how it ended",
+    r"\byet to come\b|\bgoes on as now\b": "still to come, at the current rate",
+    r"\bname (the flag|one GPU|a global batch)\b": "pass, choose, set",
 }
 """What is no longer written, and what is instead."""
 
@@ -48,6 +59,7 @@ _READ_ATTRIBUTES = re.compile(
 )
 _COMMENTS = re.compile(r"/\*.*?\*/|(?<!:)//[^\n]*", re.DOTALL)
 _QUOTED = re.compile(r"""(["'`])((?:\\.|(?!\1).)*)\1""")
+_DATES = re.compile(r"""\|date:["']([^"']*)""")
 _FENCES = re.compile(r"^```.*?^```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 
 
@@ -118,6 +130,12 @@ def test_no_text_has_a_habit_that_was_given_up(habit: str) -> None:
         for match in pattern.finditer(text)
     ]
     assert found == [], f"write {BANNED[habit]}"
+
+
+def test_pages_write_dates_in_one_way() -> None:
+    pages = (ROOT / "templates").rglob("*.html")
+    formats = {found for page in pages for found in _DATES.findall(page.read_text())}
+    assert formats <= {"c", "Y-m-d", "Y-m-d H:i", "Y-m-d H:i:s", "H:i", "H:i:s"}
 
 
 @pytest.mark.parametrize(

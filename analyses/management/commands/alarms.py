@@ -12,14 +12,14 @@ from memorymark_site.accounts import mail
 class Command(BaseCommand):
     """Prints a line for each alarm; exits with status 1 if there is one."""
 
-    help = "Say what is wrong: database, workers, waiting jobs, backups, disk."
+    help = "Report problems of the database, workers, waiting jobs, backups and disk."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--mail",
             dest="tell",
             action="store_true",
-            help="tell the admins too, of each alarm once a day",
+            help="also e-mail the admins, once a day for each alarm",
         )
 
     def handle(self, *, tell: bool, **_options: object) -> None:

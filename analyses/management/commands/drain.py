@@ -14,7 +14,7 @@ LOOK_EVERY_SECONDS = 1.0
 class Command(BaseCommand):
     """For an upgrade or a reboot; the process manager then starts the node's workers again."""
 
-    help = "Let a node finish its analyses and end; it takes part again when it is started."
+    help = "Let a node finish its analyses and stop. It rejoins the lab when you start it again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("node", nargs="?", help="its name (default: this machine)")
@@ -30,6 +30,6 @@ class Command(BaseCommand):
         while (left := queue.at_work_on(name).count()) and monotonic() < until:
             sleep(LOOK_EVERY_SECONDS)
         if left:
-            self.stdout.write(f"{name} takes nothing new; it still works on {left}.")
+            self.stdout.write(f"{name} takes no new work; still running: {left}.")
         else:
-            self.stdout.write(f"{name} has nothing left to do and ends.")
+            self.stdout.write(f"{name} has finished its work and is stopping.")

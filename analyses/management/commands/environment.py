@@ -41,7 +41,7 @@ class Command(BaseCommand):
 
     def _add(self, wanted: dict[str, str]) -> None:
         if not wanted:
-            raise CommandError("give at least one version, such as --transformers 4.51.3")
+            raise CommandError("enter at least one version, such as --transformers 4.51.3")
         try:
             wanted = software.parse(software.as_text(wanted))
             made = engine_environments.make(environments.folder(), wanted)

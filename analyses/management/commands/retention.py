@@ -11,7 +11,9 @@ class Command(BaseCommand):
     help = "Remove rows older than the settings allow; without settings, nothing."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="only list what would be removed"
+        )
 
     def handle(self, *, dry_run: bool, **_options: object) -> None:
         for rule in RULES:

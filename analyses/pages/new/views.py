@@ -65,7 +65,7 @@ def _answer_to(request: MemberRequest, analyses: list[Analysis]) -> HttpResponse
     messages.success(
         request,
         format_html(
-            '{} analyses are on their way. All of them have the tag <a href="{}?tag={}">{}</a>.',
+            '{} analyses submitted, all with the tag <a href="{}?tag={}">{}</a>.',
             len(analyses), reverse("analyses:list"), tag, tag,
         ),
     )  # fmt: skip
@@ -84,7 +84,7 @@ def _earlier(request: MemberRequest) -> dict[str, str]:
     if not source:
         return default_values()
     if not (source.isascii() and source.isdigit() and len(source) < 19):
-        raise Http404("There is no such analysis to start from.")
+        raise Http404("The analysis to duplicate no longer exists.")
     analysis = find_analysis(request, int(source))
     values = values_of(analysis.request)
     if PRICE in analysis.assumed_by:  # it was of that GPU on that day; the form may choose another

@@ -102,11 +102,11 @@ def _rows(name: str, parameter: torch.nn.Parameter, head_size: int) -> int:
         return parameter.numel()
     if any(part in name for part in _BY_HEAD):
         if parameter.numel() % head_size:
-            raise _refused(name, f"is no multiple of a head's {head_size:,} weights")
+            raise _refused(name, f"is not a multiple of a head's {head_size:,} weights")
         return parameter.numel() // head_size
     if any(part in name for part in _BY_ROW):
         if parameter.dim() != 2:
-            raise _refused(name, "is no matrix")
+            raise _refused(name, "is not a matrix")
         return parameter.shape[0]
     return 1
 

@@ -92,7 +92,7 @@ def deactivate(request: HttpRequest, pk: int) -> HttpResponse:
     user = _member(pk)
     try:
         if members.deactivate(member(request), user):
-            messages.success(request, f"{user.username} was deactivated. Their analyses stay.")
+            messages.success(request, f"{user.username} was deactivated. Their analyses are kept.")
     except members.LastAdmin:
         messages.error(request, LAST_ADMIN)
     return redirect("accounts:members")
@@ -116,7 +116,9 @@ def remove_factors(request: HttpRequest, pk: int) -> HttpResponse:
         messages.error(request, OWN_FACTORS)
     elif members.remove_factors(member(request), user):
         messages.success(
-            request, f"{user.username} now signs in with the password only. Make sure it is them."
+            request,
+            f"{user.username} now signs in with the password only. "
+            "Make sure that the request really came from them.",
         )
     return redirect("accounts:members")
 

@@ -93,7 +93,7 @@ def finish_link(request: HttpRequest, identity: Identity, pk: int) -> HttpRespon
     if not isinstance(request.user, User) or request.user.pk != pk:
         return refused(request, "Someone else has signed in here since. Sign in and link again.")
     try:
-        identities.link(request.user, identity, how="on the page Account")
+        identities.link(request.user, identity, how="on the Account page")
     except AlreadyLinked:
         messages.error(request, f"This {name} account is linked to another account here.")
     else:
@@ -132,7 +132,7 @@ def failed(
     name = _oidc().name
     logger.warning("single sign-on: %s: %s", error, str(exception or "")[:300])
     if error == AuthError.CANCELLED:
-        why = f"{name} did not let you in, or you cancelled."
+        why = f"{name} refused the sign-in, or you cancelled it."
     elif isinstance(exception, RequestException):
         why = f"{name} is not responding. Try again later."
     elif exception is not None:
