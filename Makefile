@@ -67,7 +67,7 @@ help:
 	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
 	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make e2e-all  the same, with every page in every size and theme (half an hour)'
-	@echo 'make screenshots  save screenshots of every page of the demo to var/screenshots'
+	@echo 'make screenshots  save screenshots of every page of the demo to var/screenshots, and renew those of the docs'
 	@echo 'make results  reproduce the numbers in README and docs (an hour; PostgreSQL, Chromium)'
 	@echo 'make lint     check style, types and layers'
 	@echo 'make audit    check the requirements for known vulnerabilities, and the code for risky calls'
@@ -136,7 +136,7 @@ e2e-all:
 	@MEMORYMARK_EVERY_LOOK=1 $(MAKE) --no-print-directory e2e
 
 screenshots: $(STAMP) browser
-	@python -m e2e.screenshots var/screenshots
+	@python -m e2e.screenshots var/screenshots --docs docs
 
 results: $(STAMP) browser
 	@python -m benchmarks.results
