@@ -7,9 +7,30 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-WITHOUT_LOGIN = {"sign-in": "/accounts/login/", "forgotten": "/accounts/forgotten/"}
+WITHOUT_LOGIN = {
+    "sign-in": "/accounts/login/",
+    "forgotten": "/accounts/forgotten/",
+    "setup-used": "/setup/used/",
+    "invitation-ended": "/invitation/ended/",
+    "share-ended": "/shared/ended/",
+}
 
-NOT_FOUND = "not-found"
+EMPTY = {
+    "overview": "/",
+    "history": "/history/",
+    "compare": "/compare/",
+    "savings": "/savings/",
+    "report": "/savings/report/",
+    "members": "/members/",
+    "gpus": "/gpus/",
+    "audit": "/audit/",
+    "notifications": "/notifications/",
+    "tokens": "/tokens/",
+}
+"""What a new lab has little to show on."""
+
+REFUSED = {404, 405}
+"""The statuses of pages that say why there is nothing at their address."""
 
 
 def addresses(page: Page) -> dict[str, str]:
@@ -34,6 +55,8 @@ def _fixed() -> dict[str, str]:
         "history-empty": "/history/?q=no-such-thing",
         "new": "/new/",
         "savings": "/savings/",
+        "savings-empty": "/savings/?member=no-such-member",
+        "savings-report": "/savings/report/",
         "savings-by-month": "/savings/?by=month&kind=realised",
         "gpus": "/gpus/",
         "gpu-price": "/gpus/price/?gpu=a10",
@@ -50,9 +73,11 @@ def _fixed() -> dict[str, str]:
         "confirm": "/account/confirm/",
         "members": "/members/",
         "audit": "/audit/",
+        "audit-empty": "/audit/?member=no-such-member",
         "api": "/api/docs/",
         "api-problems": "/api/docs/problems/",
-        NOT_FOUND: "/999999/",
+        "not-found": "/999999/",
+        "not-a-page": "/notifications/test/",
     }
 
 

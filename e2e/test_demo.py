@@ -42,7 +42,7 @@ def test_every_page_is_free_of_faults(
     for name, address in pages.addresses(page).items():
         with subtests.test(page=name):
             watch.wrong.clear()
-            watch.expected_statuses = {404} if name == pages.NOT_FOUND else set()
+            watch.expected_statuses = pages.REFUSED if name.startswith("not-") else set()
             page.goto(address, wait_until="networkidle")
             watch.look(page)
 
@@ -53,8 +53,9 @@ def test_every_page_is_free_of_faults(
 
 @pytest.mark.parametrize(("screen", "theme"), LOOKS)
 def test_the_sign_in_pages_are_free_of_faults(
-    demo: Site, open_page: Open, screen: str, theme: Theme
+    demo: Site, open_page: Open, watch: Watch, screen: str, theme: Theme
 ) -> None:
+    watch.expected_statuses = pages.REFUSED
     page = open_page(demo, screen=screen, theme=theme)
     for address in pages.WITHOUT_LOGIN.values():
         page.goto(address)

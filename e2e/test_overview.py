@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from e2e import doing
+from e2e import doing, pages
 from e2e.conftest import ADMIN, ADMIN_PASSWORD, Account, Open, new_site
 from e2e.looking import look
 from e2e.running import Site
@@ -21,13 +21,19 @@ def new_lab(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Itera
     yield from new_site(tmp_path_factory.mktemp("new"), browser)
 
 
+def test_a_new_lab_has_no_page_with_faults(new_lab: Site, open_page: Open) -> None:
+    page = open_page(new_lab, Account(ADMIN, ADMIN_PASSWORD))
+    for name, address in pages.EMPTY.items():
+        page.goto(address)
+        look(page, f"{name}-empty")
+
+
 def test_the_first_page_leads_to_the_first_analysis_and_then_shows_the_lab(
     new_lab: Site, open_page: Open
 ) -> None:
     page = open_page(new_lab, Account(ADMIN, ADMIN_PASSWORD))
     page.goto("/")
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
-    look(page, "overview-empty")
     page.get_by_role("link", name="Start the first analysis").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("New analysis")
 
