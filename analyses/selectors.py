@@ -18,6 +18,9 @@ from analyses.permissions import may_see_lab
 COUNTED = 10_000
 """Counting stops here; an exact larger number is not worth the time."""
 
+FEW = 1_000
+"""So many analyses are found first and sorted then; a page counts no further either."""
+
 KEPT_SECONDS = 60
 """How long a process keeps what it has counted of more analyses than that."""
 
@@ -26,10 +29,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Count:
-    """A number of analyses, at most :data:`COUNTED`, and whether that is all of them."""
+    """A number of analyses, up to where counting stops, and whether that is all of them."""
 
     number: int
     is_all: bool
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The ids from one place to another, in order, and how many there are, up to :data:`FEW`."""
+
+    ids: list[int]
+    count: Count
 
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
@@ -73,11 +84,22 @@ def _kept(analyses: QuerySet[Analysis], name: str, read: Callable[[], T]) -> T:
     return found
 
 
-def ids_between(analyses: QuerySet[Analysis], first: int, end: int) -> list[int]:
+def slice_of(analyses: QuerySet[Analysis], first: int, end: int) -> Slice:
     """The ids from one place to another, in order.
 
-    A database reads all that it skips, so places in the second half are found from the end.
+    To find few in the order of an index, a database may pass all others. So up to :data:`FEW` are
+    found first, by the index of whatever they match, and sorted then; more are soon met in order.
     """
+    found = list(analyses.order_by().values_list("pk", flat=True)[: FEW + 1])
+    if len(found) > FEW:
+        return Slice(_between(analyses, first, end), Count(FEW, is_all=False))
+    few = analyses.model.objects.filter(pk__in=found)
+    few.query.order_by = analyses.query.order_by
+    return Slice(list(few.values_list("pk", flat=True)[first:end]), Count(len(found), is_all=True))
+
+
+def _between(analyses: QuerySet[Analysis], first: int, end: int) -> list[int]:
+    """A database reads all that it skips, so places in the second half are found from the end."""
     ids = analyses.values_list("pk", flat=True)
     if first > COUNTED:
         count = exact_count(analyses)

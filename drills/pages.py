@@ -42,7 +42,29 @@ PAGES = {
     "history, one tag": ("analyses:list", "tag=tag-1"),
     "history, one month": ("analyses:list", "date_from=2026-03-01&date_to=2026-03-31"),
     "history, adopted ones": ("analyses:list", "adopted=yes"),
-    "history, search": ("analyses:list", "q=bert"),
+    "search, a word": ("analyses:list", "q=bert"),
+    "search, tenth page": ("analyses:list", "q=bert&page=10"),
+    "search, another order": ("analyses:list", "q=bert&sort=-speedup"),
+    "search, a word of notes": ("analyses:list", "q=chapter"),
+    "search, a word nobody wrote": ("analyses:list", "q=no-such-word"),
+    "search, model": ("analyses:list", "q=model%3Ddistilbert"),
+    "search, member": ("analyses:list", "q=member%3Dmember-1"),
+    "search, GPU": ("analyses:list", "q=gpu%3Aa10"),
+    "search, status": ("analyses:list", "q=status%3Afailed"),
+    "search, precision and optimizer": ("analyses:list", "q=precision%3Abf16+optimizer%3Asgd"),
+    "search, tag": ("analyses:list", "q=tag%3Atag"),
+    "search, note": ("analyses:list", "q=note%3Achapter"),
+    "search, adopted ones": ("analyses:list", "q=adopted"),
+    "search, gain": ("analyses:list", "q=gain"),
+    "search, days": ("analyses:list", "q=after%3A2025-01-01+before%3A2025-02-01"),
+    "search, a number": ("analyses:list", "q=speedup%3E1.2"),
+    "search, a number nobody reached": ("analyses:list", "q=speedup%3E50"),
+    "search, all but one model, a number": ("analyses:list", "q=model!%3Dbert+batch%3E%3D64"),
+    "search, model, member, a number": (
+        "analyses:list",
+        "q=model%3Abert+member%3Dmember-1+speedup%3E1",
+    ),
+    "search, two numbers": ("analyses:list", "q=largest%3E%3D300+speedup%3E1.5"),
     "history, CSV, first lines": ("analyses:export-csv", ""),
     "analysis": ("analyses:detail", ""),
     "compare 2": ("analyses:compare", "ids={two}"),
@@ -57,11 +79,16 @@ PAGES = {
     "audit log": ("accounts:audit", ""),
     "audit log, CSV, first lines": ("accounts:audit-csv", ""),
     "API list": ("api:analysis-list", ""),
+    "API search": ("api:analysis-list", "q=gpu%3Aa10"),
     "API list, last page": ("api:analysis-list", "page={last_of_api}"),
     "API analysis": ("api:analysis-detail", ""),
     "API savings": ("api:savings", ""),
 }
-"""The pages requested: view name and query string, as :mod:`drills.browsing` takes them."""
+"""The pages requested: view name and query string, as :mod:`drills.browsing` takes them.
+
+A search finds a page or more in the small lab too, or nothing in either: rows that are shown cost
+more than those that are found.
+"""
 
 FILES = {
     "history, CSV": ("analyses:export-csv", ""),

@@ -24,7 +24,7 @@ from rest_framework.serializers import BaseSerializer, ListSerializer, Serialize
 
 from analyses.bodies import storable
 from analyses.models import Analysis
-from analyses.selectors import exact_count, ids_between
+from analyses.selectors import exact_count, slice_of
 from engine.errors import InvalidInput
 
 M = TypeVar("M", bound=Model)
@@ -157,7 +157,7 @@ class PagesByIds(Paginator[Analysis]):
         valid = self.validate_number(number)
         analyses = cast("QuerySet[Analysis]", self.object_list)
         first = (valid - 1) * self.per_page
-        ids = ids_between(analyses, first, first + self.per_page)
+        ids = slice_of(analyses, first, first + self.per_page).ids
         return Page(analyses.filter(pk__in=ids), valid, self)
 
 

@@ -16,7 +16,7 @@ from analyses import selectors
 from analyses.models import Analysis
 from analyses.overview.weeks import weeks_until
 from analyses.pages.history.filters import AnalysisFilter
-from analyses.selectors import exact_count, ids_between
+from analyses.selectors import Count, exact_count, slice_of
 from analyses.tests.factories import make_request
 
 pytestmark = pytest.mark.database
@@ -28,6 +28,7 @@ ROWS = 11
 def many(member: User, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Ids of more analyses than are counted each time, the newest first."""
     monkeypatch.setattr(selectors, "COUNTED", 3)
+    monkeypatch.setattr(selectors, "FEW", 3)
     cache.clear()
     _add(member, ROWS)
     return list(Analysis.objects.order_by("-pk").values_list("pk", flat=True))
@@ -39,13 +40,25 @@ def test_each_analysis_has_one_place_from_whichever_end_it_is_found(
 ) -> None:
     analyses = Analysis.objects.all()
     for first in range(0, ROWS + length, length):
-        assert ids_between(analyses, first, first + length) == many[first : first + length]
+        found = slice_of(analyses, first, first + length)
+        assert found.ids == many[first : first + length]
 
 
 def test_the_last_ones_are_found_from_the_end(many: list[int]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        assert ids_between(Analysis.objects.all(), ROWS - 3, ROWS - 1) == many[-3:-1]
+        assert slice_of(Analysis.objects.all(), ROWS - 3, ROWS - 1).ids == many[-3:-1]
     assert queries[-1]["sql"].endswith("LIMIT 2 OFFSET 1")
+
+
+@pytest.mark.parametrize("order", ["pk", "-pk", "optimizer"])
+def test_few_are_found_first_and_sorted_then(many: list[int], order: str) -> None:
+    few = Analysis.objects.filter(pk__in=many[4:7]).order_by(order, "pk")
+    with CaptureQueriesContext(connection) as queries:
+        found = slice_of(few, 1, 3)
+    assert found.ids == (sorted(many[4:7], reverse=order == "-pk"))[1:3]
+    assert found.count == Count(3, is_all=True)
+    assert "ORDER BY" not in queries[0]["sql"]
+    assert slice_of(Analysis.objects.all(), 0, 1).count == Count(3, is_all=False)
 
 
 def test_a_large_number_is_counted_once_a_minute(many: list[int], member: User) -> None:

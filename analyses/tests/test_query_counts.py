@@ -82,9 +82,9 @@ QUERIES = {
     "/{succeeded}/advice/": 7,
     "/{succeeded}/labels/": 5,
     "/{succeeded}/worth/": 3,
-    "/api/v1/analyses/": 6,
-    "/api/v1/analyses/?page_size=200&sort=member": 6,
-    "/api/v1/analyses/?q=bert&tag=thesis": 12,
+    "/api/v1/analyses/": 7,
+    "/api/v1/analyses/?page_size=200&sort=member": 7,
+    "/api/v1/analyses/?q=bert&tag=thesis": 13,
     "/api/v1/analyses/{succeeded}/": 8,  # two for its version, which may avoid the others
     "/api/v1/analyses/{succeeded}/?fields=id,status": 6,
     "/api/v1/analyses/{succeeded}/events/": 7,  # one for what a sample of its trials is

@@ -14,7 +14,13 @@ from analyses.formatting import model_name
 from analyses.models import Analysis, Status
 from analyses.pages.history import columns, in_use
 from analyses.pages.history.labels import tags_in_use
-from analyses.pages.history.search import SearchField, matching, since, until
+from analyses.pages.history.search import (
+    SearchField,
+    latest_first,
+    matching,
+    since,
+    until,
+)
 from analyses.pages.history.terms import Key
 from engine.software import in_words, parse
 
@@ -96,10 +102,10 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
         return analyses.filter(adopted_at__isnull=word == "no")
 
     def not_before(self, analyses: QuerySet[Analysis], _name: str, day: date) -> QuerySet[Analysis]:
-        return _latest_first(analyses.filter(since(day)))
+        return latest_first(analyses.filter(since(day)))
 
     def not_after(self, analyses: QuerySet[Analysis], _name: str, day: date) -> QuerySet[Analysis]:
-        return _latest_first(analyses.filter(until(day)))
+        return latest_first(analyses.filter(until(day)))
 
     def in_order(self, analyses: QuerySet[Analysis], _name: str, sort: str) -> QuerySet[Analysis]:
         return columns.in_order(analyses, sort)
@@ -118,14 +124,6 @@ class HistoryFilter(AnalysisFilter):
     def unchanged(self, analyses: QuerySet[Analysis], _name: str, _value: Any) -> Any:
         """Columns hide no analysis."""
         return analyses
-
-
-def _latest_first(analyses: QuerySet[Analysis]) -> QuerySet[Analysis]:
-    """The order of a stretch of time unless another is wanted, as its index has it.
-
-    In the order of ids, a database would pass all that is newer.
-    """
-    return columns.in_order(analyses, "-when")
 
 
 def offer_choices(form: forms.Form) -> None:

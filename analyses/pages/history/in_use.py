@@ -43,6 +43,10 @@ def precisions() -> list[str]:
     return _values("precision")
 
 
+def optimizers() -> list[str]:
+    return _values("optimizer")
+
+
 def software() -> list[str]:
     """Without the lab's own, which has no name."""
     return list(filter(None, _values("software")))

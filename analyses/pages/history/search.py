@@ -15,8 +15,9 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from analyses.formatting import model_name
-from analyses.models import Analysis, Note, Status
+from analyses.models import Analysis, Note, Status, Tag
 from analyses.pages.history import in_use
+from analyses.pages.history.columns import in_order
 from analyses.pages.history.labels import TAGGINGS
 from analyses.pages.history.terms import (
     PERIODS,
@@ -28,6 +29,7 @@ from analyses.pages.history.terms import (
     days_of,
     parse,
 )
+from engine.gpus import LOCAL
 
 NOTHING = Q(pk__in=[])
 
@@ -73,20 +75,38 @@ def matching(analyses: QuerySet[Analysis], text: str) -> QuerySet[Analysis]:
     Raises:
         UnknownTerm: A term cannot be understood.
     """
-    for term in parse(text):
+    terms = parse(text)
+    for term in terms:
         found = _condition(term)
         analyses = analyses.filter(~found if term.is_without else found)
-    return analyses
+    of_days = any(term.is_of_days and not term.is_without for term in terms)
+    return latest_first(analyses) if of_days else analyses
+
+
+def latest_first(analyses: QuerySet[Analysis]) -> QuerySet[Analysis]:
+    """The order of a stretch of time unless another is wanted, as its index has it.
+
+    In the order of ids, a database would pass all that is newer.
+    """
+    return in_order(analyses, "-when")
 
 
 def since(day: date) -> Q:
     """Those submitted on that day (UTC) or later."""
-    return Q(queued_at__gte=datetime.combine(day, time.min, UTC))
+    return Q(queued_at__gte=_start_of(day))
 
 
 def until(day: date) -> Q:
     """Those submitted on that day (UTC) or earlier."""
-    return Q(queued_at__lte=datetime.combine(day, time.max, UTC))
+    return Q(queued_at__lte=_end_of(day))
+
+
+def _start_of(day: date) -> datetime:
+    return datetime.combine(day, time.min, UTC)
+
+
+def _end_of(day: date) -> datetime:
+    return datetime.combine(day, time.max, UTC)
 
 
 def _condition(term: Term) -> Q:
@@ -112,10 +132,9 @@ _SWITCHES = {
 
 def _with_word(word: str) -> Q:
     """Where a word occurs; places without it are left out, so that the database scans less."""
-    tagged = TAGGINGS.filter(tag__name__icontains=word)
+    places = [_with_model(word), _with_member(word), _with_gpu(word), _with_tag(word)]
     noted = Note.objects.filter(text__icontains=word)
-    places = [_with_model(word), _with_member(word), _with_gpu(word)]
-    places += [Q(pk__in=rows.values("analysis")) for rows in (tagged, noted) if rows.exists()]
+    places += [Q(pk__in=noted.values("analysis"))] if noted.exists() else []
     number = word.removeprefix("#")
     if number.isascii() and number.isdigit() and len(number) < 19:
         places.append(Q(pk=int(number)))
@@ -138,11 +157,21 @@ def _of(members: QuerySet[User]) -> Q:
 
 
 def _with_gpu(word: str) -> Q:
-    return _any_of(
-        Q(gpu=gpu, measured_gpu=measured)
+    return _on_one_of(
+        (gpu, measured)
         for gpu, measured in in_use.gpus()
         if word == gpu or word in in_use.gpu_title(gpu, measured).lower()
     )
+
+
+def _on_one_of(gpus: Iterable[tuple[str, str]]) -> Q:
+    """One list of names for each of the two columns, rather than an ``OR`` of many pairs."""
+    pairs = list(gpus)
+    kinds = [measured for _, measured in pairs if measured]
+    names = [gpu for gpu, measured in pairs if not measured]
+    places = [Q(gpu=LOCAL, measured_gpu__in=kinds)] if kinds else []
+    places += [Q(gpu__in=names, measured_gpu="")] if names else []
+    return _any_of(places)
 
 
 def _any_of(places: Iterable[Q]) -> Q:
@@ -153,16 +182,26 @@ def _with_precision(word: str) -> Q:
     return Q(precision__in=[name for name in in_use.precisions() if word in name])
 
 
+def _with_optimizer(word: str) -> Q:
+    return Q(optimizer__in=[name for name in in_use.optimizers() if word in name])
+
+
 def _with_software(word: str) -> Q:
     return Q(software__in=[name for name in in_use.software() if word in name])
 
 
 def _with_tag(word: str) -> Q:
-    return Q(pk__in=TAGGINGS.filter(tag__name__icontains=word).values("analysis"))
+    return _tagged(Tag.objects.filter(name__icontains=word))
+
+
+def _tagged(tags: QuerySet[Tag]) -> Q:
+    """Looked up beforehand too, so that only their own pairs are read."""
+    found = list(tags.values_list("pk", flat=True))
+    return Q(pk__in=TAGGINGS.filter(tag__in=found).values("analysis")) if found else NOTHING
 
 
 def _with_note(word: str) -> Q:
-    return Q(pk__in=Note.objects.filter(text__icontains=word).values("analysis"))
+    return Q(note__text__icontains=word)  # a join ends with the page, a subquery reads all notes
 
 
 def _of_model(name: str) -> Q:
@@ -171,8 +210,8 @@ def _of_model(name: str) -> Q:
 
 
 def _on_gpu(name: str) -> Q:
-    return _any_of(
-        Q(gpu=gpu, measured_gpu=measured)
+    return _on_one_of(
+        (gpu, measured)
         for gpu, measured in in_use.gpus()
         if name in (gpu, in_use.gpu_title(gpu, measured).lower())
     )
@@ -187,9 +226,9 @@ _FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.SOFTWARE: _with_software,
     Key.TAG: _with_tag,
     Key.NOTE: _with_note,
-    Key.OPTIMIZER: lambda word: Q(optimizer__icontains=word),
-    Key.AFTER: lambda word: ~until(date.fromisoformat(word)),
-    Key.BEFORE: lambda word: ~since(date.fromisoformat(word)),
+    Key.OPTIMIZER: _with_optimizer,
+    Key.AFTER: lambda word: Q(queued_at__gt=_end_of(date.fromisoformat(word))),
+    Key.BEFORE: lambda word: Q(queued_at__lt=_start_of(date.fromisoformat(word))),
 }
 
 _EXACT_FINDERS: dict[Key, Callable[[str], Q]] = {
@@ -198,8 +237,8 @@ _EXACT_FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.GPU: _on_gpu,
     Key.PRECISION: lambda name: Q(precision=name),
     Key.SOFTWARE: lambda name: Q(software=name),
-    Key.TAG: lambda name: Q(pk__in=TAGGINGS.filter(tag__name=name).values("analysis")),
-    Key.NOTE: lambda text: Q(pk__in=Note.objects.filter(text__iexact=text).values("analysis")),
+    Key.TAG: lambda name: _tagged(Tag.objects.filter(name=name)),
+    Key.NOTE: lambda text: Q(note__text__iexact=text),
     Key.OPTIMIZER: lambda name: Q(optimizer=name),
 }
 

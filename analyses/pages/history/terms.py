@@ -85,6 +85,11 @@ class Term:
     def is_period(self) -> bool:
         return self.key is None and not self.is_quoted and self.value in PERIODS
 
+    @property
+    def is_of_days(self) -> bool:
+        """Whether it looks at when an analysis was submitted."""
+        return self.is_period or self.key in DAYS
+
     def __str__(self) -> str:
         """The term as it is typed."""
         value = f'"{self.value}"' if self.is_quoted else self.value

@@ -30,7 +30,7 @@ from analyses.pages.history.labels import with_labels
 from analyses.pages.history.search import suggestions
 from analyses.pages.history.selection import BadSelection, ids_from
 from analyses.permissions import may_delete_view, may_see_lab
-from analyses.selectors import Count, count_of, ids_between, visible_to
+from analyses.selectors import Count, slice_of, visible_to
 from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 25
@@ -178,14 +178,15 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
     and none of their long JSON.
     """
     first = (number - 1) * PAGE_SIZE
-    wanted = ids_between(analyses, first, first + PAGE_SIZE + 1)
+    found = slice_of(analyses, first, first + PAGE_SIZE + 1)
+    wanted = found.ids
     rows = with_labels(Analysis.objects.select_related("owner", "push")).defer("result")
-    found = rows.in_bulk(wanted)
+    by_id = rows.in_bulk(wanted)
     return Page(
-        rows=[found[pk] for pk in wanted[:PAGE_SIZE] if pk in found],
+        rows=[by_id[pk] for pk in wanted[:PAGE_SIZE] if pk in by_id],
         number=number,
         has_next=len(wanted) > PAGE_SIZE,
-        count=count_of(analyses),
+        count=found.count,
     )
 
 
