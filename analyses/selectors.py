@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.models import User as Member
 from django.core.cache import cache
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
+from django.db.models.expressions import OrderBy
+from django.db.models.functions import Coalesce
 
 from analyses.models import Analysis, CountedSavings, RunSavings, Status
 from analyses.permissions import may_see_lab
@@ -90,12 +92,23 @@ def slice_of(analyses: QuerySet[Analysis], first: int, end: int) -> Slice:
     To find few in the order of an index, a database may pass all others. So up to :data:`FEW` are
     found first, by the index of whatever they match, and sorted then; more are soon met in order.
     """
-    found = list(analyses.order_by().values_list("pk", flat=True)[: FEW + 1])
-    if len(found) > FEW:
+    found = analyses.order_by().values("pk")[: FEW + 1].count()
+    if found > FEW:
         return Slice(_between(analyses, first, end), Count(FEW, is_all=False))
-    few = analyses.model.objects.filter(pk__in=found)
-    few.query.order_by = analyses.query.order_by
-    return Slice(list(few.values_list("pk", flat=True)[first:end]), Count(len(found), is_all=True))
+    order = analyses.query.order_by or Analysis._meta.ordering or ()
+    few = analyses.order_by(*map(_by_value, order))
+    return Slice(list(few.values_list("pk", flat=True)[first:end]), Count(found, is_all=True))
+
+
+def _by_value(order: Any) -> OrderBy:
+    """The same order by a value that no index has, so that what is found is sorted."""
+    if not isinstance(order, OrderBy):
+        name = str(order)
+        order = OrderBy(F(name.removeprefix("-")), descending=name.startswith("-"))
+    (value,) = order.get_source_expressions()
+    sorted_by: OrderBy = order.copy()
+    sorted_by.set_source_expressions([Coalesce(value, value)])
+    return sorted_by
 
 
 def _between(analyses: QuerySet[Analysis], first: int, end: int) -> list[int]:

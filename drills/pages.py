@@ -42,7 +42,7 @@ PAGES = {
     "history, one tag": ("analyses:list", "tag=tag-1"),
     "history, one month": ("analyses:list", "date_from=2026-03-01&date_to=2026-03-31"),
     "history, adopted ones": ("analyses:list", "adopted=yes"),
-    "search, a word": ("analyses:list", "q=bert"),
+    "history, search": ("analyses:list", "q=bert"),
     "search, tenth page": ("analyses:list", "q=bert&page=10"),
     "search, another order": ("analyses:list", "q=bert&sort=-speedup"),
     "search, a word of notes": ("analyses:list", "q=chapter"),

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from analyses.models import Analysis, Status
 from analyses.pages.history import labels
+from analyses.pages.history.search import matching
 from analyses.pages.history.terms import (
     PERIODS,
     Key,
@@ -261,3 +263,19 @@ def test_a_value_that_is_part_of_another_is_offered_exactly_too(
 def test_only_a_gain_is_green(page: Client, lab: dict[str, Analysis]) -> None:
     html = page.get(reverse("analyses:list"), {"q": "status:succeeded"}).content.decode()
     assert html.count('<strong class="good">') == 1
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL plans by statistics")
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("speedup>1.5", "COVERING INDEX"),
+        ("speedup>1.5 largest>300", "COVERING INDEX"),
+        ("after:2026-01-01 before:2026-02-01", "(queued_at>? AND queued_at<?)"),
+    ],
+)
+@pytest.mark.django_db
+def test_a_search_stays_within_an_index(text: str, plan: str) -> None:
+    found = matching(Analysis.objects.all(), text).values("pk")
+    assert plan in found.explain()
+    assert plan in found.order_by().explain()

@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import F, Func, Q, QuerySet, lookups
 from django.utils import timezone
 
 from analyses.formatting import model_name
@@ -77,7 +78,7 @@ def matching(analyses: QuerySet[Analysis], text: str) -> QuerySet[Analysis]:
     """
     terms = parse(text)
     for term in terms:
-        found = _condition(term)
+        found = _condition(term, is_only=len(terms) == 1)
         analyses = analyses.filter(~found if term.is_without else found)
     of_days = any(term.is_of_days and not term.is_without for term in terms)
     return latest_first(analyses) if of_days else analyses
@@ -109,7 +110,21 @@ def _end_of(day: date) -> datetime:
     return datetime.combine(day, time.max, UTC)
 
 
-def _condition(term: Term) -> Q:
+class _Unindexed(Func):
+    """A column by which SQLite does not search.
+
+    Its index of one number lacks all others: to look at those it reads rows, and rows are long.
+    With several terms, it had better stay within an index of all columns.
+    """
+
+    template = "%(expressions)s"
+    arity = 1
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, template="+%(expressions)s", **context)
+
+
+def _condition(term: Term, *, is_only: bool) -> Q:
     if term.is_period:
         first, last = days_of(term.value, timezone.now().date())
         return since(first) & until(last)
@@ -118,7 +133,10 @@ def _condition(term: Term) -> Q:
     if term.key is None:
         return _with_word(term.value)
     if term.key in _NUMBERS:
-        return Q((f"{_NUMBERS[term.key]}__{_LOOKUPS[term.relation]}", float(term.value)))
+        column = F(_NUMBERS[term.key])
+        return Q(
+            _LOOKUPS[term.relation](column if is_only else _Unindexed(column), float(term.value))
+        )
     finders = _EXACT_FINDERS if term.relation is Relation.IS else _FINDERS
     return finders[term.key](term.value)
 
@@ -249,9 +267,9 @@ _NUMBERS = {
     Key.SAVINGS: "usd_per_year",
 }
 _LOOKUPS = {
-    Relation.IS: "exact",
-    Relation.ABOVE: "gt",
-    Relation.AT_LEAST: "gte",
-    Relation.BELOW: "lt",
-    Relation.AT_MOST: "lte",
+    Relation.IS: lookups.Exact,
+    Relation.ABOVE: lookups.GreaterThan,
+    Relation.AT_LEAST: lookups.GreaterThanOrEqual,
+    Relation.BELOW: lookups.LessThan,
+    Relation.AT_MOST: lookups.LessThanOrEqual,
 }
