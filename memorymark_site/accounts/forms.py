@@ -38,6 +38,10 @@ class AccountForm(UserCreationForm[User]):
 class ForgottenForm(PasswordResetForm):
     """Where to send a password reset link."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["email"].label = "E-mail"
+
     def send_mail(self, *args: Any, **kwargs: Any) -> None:
         """Send in another thread.
 

@@ -30,6 +30,7 @@ from memorymark_site.accounts import (
 )
 from memorymark_site.accounts.forms import AddressForm, TokenForm
 from memorymark_site.accounts.models import Action
+from memorymark_site.accounts.pages.entrance import link_ended
 from memorymark_site.accounts.roles import Role, member, needs
 from memorymark_site.accounts.second_factors import factors_of, lacks_factor, needs_no_factor
 from memorymark_site.accounts.throttle import BoundedGuesses, too_many
@@ -131,7 +132,7 @@ def confirm_address(request: HttpRequest, token: str) -> HttpResponse:
             return render(request, "accounts/confirm_address.html", context)
         before = mail.change_address(token, user)
     except mail.LinkEnded:
-        return render(request, "404.html", {"exception": _ADDRESS_LINK_ENDED}, status=404)
+        return link_ended(request, _ADDRESS_LINK_ENDED)
     _tell_the_old_one(user, before, new)
     messages.success(request, f"Your e-mail address is now {new}.")
     return redirect("accounts:account")

@@ -42,7 +42,7 @@ from memorymark_site.accounts.pages.factors import passkeys_work
 from memorymark_site.accounts.roles import Role, needs, refusal
 from memorymark_site.accounts.throttle import BoundedGuesses
 
-_CLOSED = "MemoryMark is already set up, so this link no longer works. Sign in instead."
+_CLOSED = "MemoryMark is already set up. Sign in instead."
 _ENDED = (
     "This invitation has expired, was revoked or was already used. Ask an admin for a new one, or "
     "sign in if you have an account."
@@ -55,6 +55,12 @@ def enter(request: HttpRequest, user: User) -> HttpResponse:
     record_authentication(request, user, method="password")
     response: HttpResponse = perform_login(request, user, redirect_url="/")
     return response
+
+
+def link_ended(request: HttpRequest, why: str) -> HttpResponse:
+    """The page of a link that no longer works; ``why`` also says what to do."""
+    context = {"heading": "This link no longer works", "exception": why}
+    return render(request, "404.html", context, status=404)
 
 
 def check_passwords_sign_in() -> None:
@@ -136,7 +142,7 @@ def admin_password(request: HttpRequest) -> HttpResponse:
 
 def _closed(request: HttpRequest) -> HttpResponse:
     reason = _WRONG if invitations.setup_is_open() else _CLOSED
-    return render(request, "404.html", {"exception": reason}, status=404)
+    return link_ended(request, reason)
 
 
 @login_not_required
@@ -171,7 +177,7 @@ def accept(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def _ended(request: HttpRequest) -> HttpResponse:
-    return render(request, "404.html", {"exception": _ENDED}, status=404)
+    return link_ended(request, _ENDED)
 
 
 class Forgotten(auth.PasswordResetView):
