@@ -133,7 +133,8 @@ def test_the_list_takes_the_same_number_of_queries_for_any_length(
     for _ in range(5):
         make_analysis(member, Status.SUCCEEDED)
     api.get(URL)  # records the token's use, once a minute
-    with django_assert_num_queries(7):  # token, others of the member, role, count, ids, rows, tags
+    # token, others of the member, role, count, few or many, ids, rows, tags
+    with django_assert_num_queries(8):
         api.get(URL)
 
 

@@ -130,6 +130,6 @@ def test_a_node_can_be_drained(
     call_command("drain")
 
     assert Node.objects.get().draining
-    assert "lab-1 has nothing left" in capsys.readouterr().out
+    assert "lab-1 has finished its work" in capsys.readouterr().out
     with pytest.raises(CommandError, match="no node nowhere; known nodes: lab-1"):
         call_command("drain", "nowhere")
