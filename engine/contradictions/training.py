@@ -17,8 +17,9 @@ _NOT_ON_SHARDS = one_of(
     Optimizer.MUON,
     *MATRIX_OPTIMIZERS,
 )
-# transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels read past a shard's
-# end (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633); Muon's products gather
+# transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels refuse those of
+# fully_shard (0.50.2: "got mixed torch.Tensor and DTensor") and read past the end of others
+# (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633); Muon's products gather
 # whole matrices, one after another; GaLore, APOLLO, SOAP and Shampoo need whole matrices too.
 
 TRAINING = (
