@@ -27,7 +27,7 @@ def main() -> None:
             cache = QuantizedCache(backend, config=CONFIG, nbits=bits)
             found = [list(both) for both in held_and_peaks(cache, dtype)]
             name = f"{cache_format} {str(dtype).removeprefix('torch.')}"
-            print(f'"{name}" = {found}', flush=True)  # noqa: T201
+            print(f'"{name}" = {found}', flush=True)  # noqa: T201  # a command
     del library
 
 
@@ -39,9 +39,12 @@ def _as_on_a_gpu() -> torch.library.Library:
     rounding: Any = hqq.core.optimize
     rounding.float32 = torch.float16
     library = torch.library.Library("quanto", "IMPL")
-    unpack = lambda packed, bits: torch.cat([packed] * (8 // bits))  # noqa: E731
-    library.impl("unpack", unpack, "CPU", allow_override=True)
+    library.impl("unpack", _unpacked, "CPU", allow_override=True)
     return library
+
+
+def _unpacked(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    return torch.cat([packed] * (8 // bits))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -35,7 +36,7 @@ def held_and_peaks(cache: Cache, dtype: torch.dtype) -> list[tuple[int, int]]:
             for _ in range(2)
         )
         if number in (0, WAITING, WAITING + 1):
-            found.append(_allocated(lambda: cache.update(keys, values, 0)))  # noqa: B023
+            found.append(_allocated(partial(cache.update, keys, values, 0)))
         else:
             cache.update(keys, values, 0)
     return found
