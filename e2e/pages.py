@@ -7,6 +7,8 @@ from typing import Any
 
 from playwright.sync_api import Page
 
+from memorymark_site.tests import faults
+
 WITHOUT_LOGIN = {
     "sign-in": "/accounts/login/",
     "forgotten": "/accounts/forgotten/",
@@ -14,6 +16,9 @@ WITHOUT_LOGIN = {
     "invitation-ended": "/invitation/ended/",
     "share-ended": "/shared/ended/",
 }
+
+FAULTS = {f"fault-{name}": f"/faults/{name}/" for name in faults.STATUSES}
+"""Error pages, with nobody signed in."""
 
 EMPTY = {
     "overview": "/",

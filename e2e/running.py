@@ -27,6 +27,7 @@ PRINTED_SECONDS = 120.0
 _SETTINGS = """
 from memorymark_site.settings import *
 STATIC_ROOT = {static!r}
+ROOT_URLCONF = "memorymark_site.tests.faults"
 """
 
 

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 from e2e import browsing, doing, pages
 from e2e.browsing import SCREENS, Theme, Watch
 from e2e.running import Site
+from memorymark_site.tests import faults
 
 IN_DOCS = {"analysis": 1180, "compare": 1500, "history": 820, "overview": 1420}
 """The pictures of README and docs by page: how much of its top they show, in pixels."""
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder: Path = options.folder
     executable = browsing.chromium(os.environ.get("CHROMIUM"))
-    watch = Watch(expected_statuses=pages.REFUSED)
+    watch = Watch(expected_statuses=pages.REFUSED | set(faults.STATUSES.values()))
     with tempfile.TemporaryDirectory() as data, sync_playwright() as playwright:
         browser = playwright.chromium.launch(**browsing.launch_options(executable))
         site = Site(Path(data), "demo")
@@ -83,7 +84,7 @@ def _take(
         page.screenshot(path=folder / f"{name}.png", full_page=True)
         sys.stdout.write(f"{folder / name}.png\n")
 
-    for name, address in pages.WITHOUT_LOGIN.items():
+    for name, address in (pages.WITHOUT_LOGIN | pages.FAULTS).items():
         picture(name, address)
     doing.sign_in(page, "demo", site.demo_password)
     for name, address in pages.addresses(page).items():

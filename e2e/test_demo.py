@@ -15,6 +15,7 @@ from e2e.browsing import LOOKS, WIDTHS, Theme, Watch
 from e2e.conftest import Account, Open
 from e2e.looking import barriers, overflow
 from e2e.running import Site
+from memorymark_site.tests import faults
 
 pytestmark = pytest.mark.e2e
 
@@ -59,6 +60,19 @@ def test_the_sign_in_pages_are_free_of_faults(
     page = open_page(demo, screen=screen, theme=theme)
     for address in pages.WITHOUT_LOGIN.values():
         page.goto(address)
+
+        assert barriers(page) == []
+        assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize(("screen", "theme"), LOOKS)
+def test_the_error_pages_are_free_of_faults(
+    demo: Site, open_page: Open, watch: Watch, screen: str, theme: Theme
+) -> None:
+    page = open_page(demo, screen=screen, theme=theme)
+    for name, status in faults.STATUSES.items():
+        watch.expected_statuses = {status}
+        page.goto(pages.FAULTS[f"fault-{name}"])
 
         assert barriers(page) == []
         assert overflow(page) <= 0

@@ -129,6 +129,7 @@ PASSWORD_RESET_TIMEOUT = 24 * 3600  # seconds; of a link for a new password
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_FAILURE_VIEW = "memorymark_site.operations.error_pages.form_expired"
 
 # Signing in and second factors: django-allauth, without what it has for who signs up
 

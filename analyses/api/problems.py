@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django import db
 from django.core.exceptions import RequestDataTooBig
 from django.core.signals import got_request_exception
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -16,12 +16,12 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from memorymark_site.operations import error_pages
+
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 KINDS_ADDRESS = "/api/docs/problems/"
-RETRY_SECONDS = 5
-"""When to try again after the database did not respond."""
 QUEUE_SECONDS = 30
 """When to try again if too much of a member is in the queue."""
 
@@ -121,7 +121,7 @@ class Away(exceptions.APIException):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_detail = "The database does not respond. Nothing was changed. Try again."
-    wait = RETRY_SECONDS
+    wait = error_pages.AWAY_RETRY_SECONDS
 
 
 def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
@@ -130,7 +130,7 @@ def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
         error = TooLarge()
     elif isinstance(error, Http404):  # Django's text names a class and a query
         error = exceptions.NotFound(KINDS[404].meaning)
-    elif isinstance(error, db.OperationalError | db.InterfaceError):
+    elif isinstance(error, error_pages.AWAY):
         logger.error("the database does not respond", exc_info=error)
         error = Away()
     answer = exception_handler(error, context)
@@ -194,9 +194,11 @@ def _by_field(data: Any, name: str = "") -> dict[str, list[str]]:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if _is_of_api(request):
-        return problem_page(request, 400, "This request cannot be read.")
-    return defaults.bad_request(request, exception)
+    if not _is_of_api(request):
+        return error_pages.bad_request(request, exception)
+    if isinstance(exception, error_pages.TOO_LARGE):
+        return problem_page(request, 413)
+    return problem_page(request, 400, "This request cannot be read.")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -206,7 +208,13 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    return problem_page(request, 500) if _is_of_api(request) else defaults.server_error(request)
+    error = sys.exc_info()[1]  # Django calls this while it handles the error, and does not pass it
+    if not _is_of_api(request):
+        return error_pages.failed(request, error)
+    response = problem_page(request, 503 if isinstance(error, error_pages.AWAY) else 500)
+    if isinstance(error, error_pages.AWAY):
+        response["Retry-After"] = str(error_pages.AWAY_RETRY_SECONDS)
+    return response
 
 
 def _is_of_api(request: HttpRequest) -> bool:

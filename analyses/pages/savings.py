@@ -153,7 +153,7 @@ def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
     """Every analysis behind the totals."""
     selected = _selected(request)
     rows = rows_in_order(largest_first(selected.counted), CHUNK)
-    return analyses_csv(counted_analyses(rows, selected.selection.days))
+    return analyses_csv(request, counted_analyses(rows, selected.selection.days))
 
 
 @require_safe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from django.http import HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from analyses.formatting import gpu_of, model_name
 from analyses.savings.accrual import Point, Saved
@@ -45,9 +45,9 @@ def totals_csv(dimension: str, rows: Iterable[Row]) -> StreamingHttpResponse:
     return csv_file(f"savings-by-{dimension}.csv", [dimension, *_SAVED_COLUMNS, *kinds], lines)
 
 
-def analyses_csv(analyses: Iterable[CountedAnalysis]) -> HttpResponseBase:
+def analyses_csv(request: HttpRequest, analyses: Iterable[CountedAnalysis]) -> HttpResponseBase:
     lines = csv_lines(chain([_ANALYSIS_COLUMNS], map(_line, analyses)))
-    return download(lines, kind="text/csv; charset=utf-8", name="savings-analyses.csv")
+    return download(request, lines, kind="text/csv; charset=utf-8", name="savings-analyses.csv")
 
 
 def over_time_csv(points: Iterable[Point]) -> StreamingHttpResponse:

@@ -14,12 +14,15 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from django.conf import settings
 from django.db.models import Model, QuerySet
-from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+
+from memorymark_site.operations.error_pages import error_page
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +33,13 @@ _IDS_READ = 10_000
 Row = TypeVar("Row", bound=Model)
 
 
-def download(pieces: Iterable[str], *, kind: str, name: str) -> HttpResponseBase:
+def download(
+    request: HttpRequest, pieces: Iterable[str], *, kind: str, name: str
+) -> HttpResponseBase:
     """Stream a file, or refuse with 503 if too many downloads are running.
 
     Args:
+        request: What asks for it.
         pieces: Its text.
         kind: Its content type.
         name: What browsers save it as.
@@ -45,7 +51,7 @@ def download(pieces: Iterable[str], *, kind: str, name: str) -> HttpResponseBase
         place = None
     else:
         if place is None and settings.DOWNLOADS_AT_ONCE:
-            return _refusal()
+            return refusal(request)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingHttpResponse(_Held(pieces, place), content_type=kind, headers=headers)
 
@@ -113,11 +119,13 @@ def _free_place() -> IO[bytes] | None:
     return None
 
 
-def _refusal() -> HttpResponse:
+def refusal(request: HttpRequest) -> HttpResponse:
+    """The page that says when to try again."""
     most = settings.DOWNLOADS_AT_ONCE
-    return HttpResponse(
-        f"{most} downloads are running, the most at once. Try again in {RETRY_SECONDS} s.\n",
-        status=503,
-        content_type="text/plain; charset=utf-8",
-        headers={"Retry-After": str(RETRY_SECONDS)},
+    return error_page(
+        request,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        heading="Too many downloads at once",
+        why=f"The site sends {most} at a time, and that many are running.",
+        retry_seconds=RETRY_SECONDS,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import AnonymousUser, User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
@@ -224,9 +224,9 @@ def _head(given: QueryDict, column: Column, sort: str) -> Head:
 def _export(request: MemberRequest, write: Writer, kind: str, ending: str) -> HttpResponseBase:
     filters = HistoryFilter(request.GET, queryset=visible_to(request.user))
     if not filters.form.is_valid():
-        return HttpResponse(filters.form.errors.as_text(), status=400, content_type="text/plain")
+        raise BadRequest(filters.form.errors.as_text())
     pieces = write(filters.qs, columns_of(filters))
-    return download(pieces, kind=kind, name=f"analyses.{ending}")
+    return download(request, pieces, kind=kind, name=f"analyses.{ending}")
 
 
 def _found(filters: HistoryFilter) -> QuerySet[Analysis]:

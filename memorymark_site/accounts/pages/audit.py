@@ -7,6 +7,7 @@ from itertools import chain
 from urllib.parse import urlencode
 
 from django import forms
+from django.core.exceptions import BadRequest
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
@@ -99,10 +100,10 @@ def audit_csv(request: HttpRequest) -> HttpResponseBase:
     """All that is looked for, every page of it."""
     form = AuditFilter(request.GET)
     if not form.is_valid():
-        return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
+        raise BadRequest(form.errors.as_text())
     head: list[list[Cell]] = [list(_COLUMNS)]
     lines = csv_lines(chain(head, _lines(form.found())))
-    return download(lines, kind="text/csv; charset=utf-8", name="audit.csv")
+    return download(request, lines, kind="text/csv; charset=utf-8", name="audit.csv")
 
 
 def _lines(entries: QuerySet[AuditEntry]) -> Iterator[list[Cell]]:

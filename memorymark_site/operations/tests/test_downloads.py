@@ -13,9 +13,12 @@ from django.core.signals import request_finished
 from django.db import close_old_connections
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
+from django.test import RequestFactory
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from memorymark_site.operations.downloads import download, ids_in_order, rows_in_order
+
+REQUEST = RequestFactory().get("/history/export.csv")
 
 _HOLD = """
 import fcntl, sys
@@ -36,7 +39,7 @@ def two(settings: Settings, tmp_path: Path) -> Iterator[None]:
 
 
 def _start() -> HttpResponseBase:
-    return download(iter(["a\n", "b\n"]), kind="text/csv", name="all.csv")
+    return download(REQUEST, iter(["a\n", "b\n"]), kind="text/csv", name="all.csv")
 
 
 def _read(response: HttpResponseBase) -> str:
@@ -53,7 +56,7 @@ def test_one_too_many_is_refused_until_another_has_ended_or_was_given_up() -> No
     read, given_up = _start(), _start()
     refused = _start()
     assert (refused.status_code, refused["Retry-After"]) == (503, "10")
-    assert "2 downloads are running, the most at once" in _read(refused)
+    assert "The site sends 2 at a time" in _read(refused)
 
     _read(read)
     other = _start()
@@ -68,7 +71,7 @@ def test_a_download_that_fails_gives_its_place_back() -> None:
         raise RuntimeError("the database went away")
 
     for _ in range(3):
-        response = download(broken(), kind="text/csv", name="all.csv")  # type: ignore[arg-type]  # yields text
+        response = download(REQUEST, broken(), kind="text/csv", name="all.csv")  # type: ignore[arg-type]  # yields text
         with pytest.raises(RuntimeError):
             _read(response)
 

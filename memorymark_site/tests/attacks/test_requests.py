@@ -132,7 +132,7 @@ def test_a_body_larger_than_any_form(site: Site) -> None:
         "Referer": f"https://{NAME}/",
     }
     assert site.ask("POST", "/accounts/login/", body[:200], form).status == 200
-    assert site.ask("POST", "/accounts/login/", body, form).status == 400
+    assert site.ask("POST", "/accounts/login/", body, form).status == 413
 
 
 def test_a_body_that_claims_to_be_larger_than_it_is(site: Site) -> None:
