@@ -7,7 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Count, DurationField, ExpressionWrapper, F, Min, Q, QuerySet, Sum
+from django.db.models import (
+    Count,
+    DurationField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    Min,
+    Q,
+    QuerySet,
+    Sum,
+)
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -184,7 +194,7 @@ def queue_stands_still() -> bool:
     since = Now() - STANDSTILL
     waiting = Analysis.objects.filter(status=Status.QUEUED, queued_at__lt=since)
     moving = Analysis.objects.filter(Q(status__in=AT_WORK) | Q(finished_at__gte=since))
-    return waiting.exists() and not moving.exists()
+    return waiting.filter(~Exists(moving)).exists()  # one query, however long they have waited
 
 
 def nodes_alive() -> QuerySet[Node]:

@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from analyses.api import nodes
@@ -122,8 +123,13 @@ def test_a_node_with_another_key_is_named_and_does_not_count(client: Client, db:
 def test_health_fails_when_queued_jobs_are_not_claimed(client: Client, db: None) -> None:
     _node("lab-1")
     waiting = make_analysis(make_user())
+    with CaptureQueriesContext(connection) as before:
+        assert client.get("/health").status_code == 200
     Analysis.objects.filter(pk=waiting.pk).update(queued_at=timezone.now() - timedelta(minutes=5))
-    response = client.get("/health")
+    with CaptureQueriesContext(connection) as after:
+        response = client.get("/health")
+
+    assert len(after) == len(before)
 
     assert response.status_code == 503
     assert "no worker takes waiting work" in response.json()["problems"][0]
