@@ -37,8 +37,9 @@ METHODS = (
         "only for causal language modelling; choose sft",
     ),
     Contradiction(
-        {"method": one_of(Method.PPO), "parallelism": _SHARDS},
-        "PPO's four models are predicted whole; choose ddp or none",
+        {"method": one_of(Method.PPO), "parallelism": one_of(Parallelism.FSDP)},
+        "TRL's PPOTrainer generates with weights that FSDP has divided, and fails; choose zero-2 "
+        "or zero-3",
     ),
     Contradiction(
         {

@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..choices import Parallelism, Precision, ReduceDtype
 from ..errors import InvalidInput
-from ..step.methods import Learner, policy_of
+from ..step.methods import Learner, trained_in
 from ..step.quantizing import place_quantized
 from ..tracing.trace import Category
 from ..workload import Workload
@@ -48,7 +48,7 @@ def shard(model: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> torch
 
     In mixed precision, blocks are gathered and gradients reduced in the lower precision, as Hugging
     Face Accelerate sets it up, unless the workload says otherwise. Gradients are reduced after
-    every micro-batch. Of a model that learns from answers, this is the policy.
+    every micro-batch. Of models that learn from answers, so is each that is trained.
 
     Args:
         model: On the host, or on fake tensors. It is changed.
@@ -59,47 +59,47 @@ def shard(model: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> torch
         InvalidInput: If the model cannot be sharded.
     """
     options = _options(workload, mesh)
-    policy = policy_of(model)
     try:
-        for module in (*repeated_blocks(policy), policy):
-            _check_formats(module)
-            place_quantized(module, mesh.device_type)
-            fully_shard(module, **options)
+        for trained in trained_in(model):
+            for module in (*repeated_blocks(trained), trained):
+                _check_formats(module)
+                place_quantized(module, mesh.device_type)
+                fully_shard(module, **options)
     except ValueError as error:  # a parameter without dimensions, as CLIP has
         raise InvalidInput({"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}) from error
-    if isinstance(model, Learner) and model.reference is not None:
-        _shard_reference(model.reference, workload, mesh)
+    for frozen in model.frozen if isinstance(model, Learner) else ():
+        _shard_frozen(frozen, workload, mesh)
     return model
 
 
-def _shard_reference(reference: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> None:
+def _shard_frozen(frozen: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> None:
     """Shard what is never trained as TRL 1.16 does, or put a whole copy on each GPU.
 
     With FSDP2 a reference is one group, all of which is gathered while it reads
     (``prepare_fsdp`` in ``models/utils.py``), and a teacher stays whole (``prepare_model`` of
-    Accelerate with ``evaluation_mode``). ZeRO 3 divides a reference as it does the policy
-    (``prepare_deepspeed``), and nothing of it stays gathered.
+    Accelerate with ``evaluation_mode``). ZeRO 3 divides a reference or a reward model as it does
+    the policy (``prepare_deepspeed``), and nothing of it stays gathered.
     """
     options = _options(workload, mesh)
     options["reshard_after_forward"] = workload.reshard_after_forward is not False
     if workload.parallelism is Parallelism.ZERO_3:
-        for block in repeated_blocks(reference):
+        for block in repeated_blocks(frozen):
             fully_shard(block, **options)
-        fully_shard(reference, **options)
+        fully_shard(frozen, **options)
     elif workload.teacher is None:
-        fully_shard(reference, **options)
+        fully_shard(frozen, **options)
     else:
-        reference.to(mesh.device_type)
+        frozen.to(mesh.device_type)
 
 
 @contextmanager
-def gathered(model: torch.nn.Module) -> Iterator[None]:
-    """Have all weights of a sharded model on each GPU while the context lasts.
+def gathered(models: Sequence[torch.nn.Module]) -> Iterator[None]:
+    """Have all weights of sharded models on each GPU while the context lasts.
 
     Args:
-        model: As :func:`shard` leaves it where the workload does not say when weights are freed.
+        models: As :func:`shard` leaves them where the workload does not say when weights are freed.
     """
-    parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    parts = [part for one in models for part in one.modules() if isinstance(part, FSDPModule)]
     for part in parts:
         part.unshard()
         part.set_reshard_after_forward(False, recurse=False)
@@ -107,7 +107,7 @@ def gathered(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         for part in parts:
-            part.set_reshard_after_forward(part is not model, recurse=False)
+            part.set_reshard_after_forward(part not in models, recurse=False)
             part.reshard()
 
 

@@ -27,7 +27,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from ..choices import ZERO, Attention, Parallelism, Quantization
 from ..errors import EngineError, InvalidInput
 from ..step.context import NOT_ON_A_CPU
-from ..step.methods import policy_of
+from ..step.methods import trained_in
 from ..step.pipelining import Stage, cut
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
@@ -88,7 +88,7 @@ class Alone:
         return HostTensors([], phase, waits=True)
 
     def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
-        """The context in which the policy of what :meth:`spread` returned generates."""
+        """The context in which what :meth:`spread` returned generates."""
         return nullcontext()
 
     def on_host(self) -> HostTensors | None:
@@ -121,7 +121,7 @@ class Together(Alone):
             return model
         if self._workload.parallelism in ZERO:
             self._partitions = Partitions(
-                policy_of(model),
+                trained_in(model),
                 Division.of(self._workload),
                 partial(flat_optimizer, self._workload),
                 lambda category: self.current_recorder().making(category),
@@ -156,7 +156,7 @@ class Together(Alone):
     def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
         """With ZeRO 3, all weights are gathered, as TRL does (``ds3_gather_for_generation``)."""
         if self._workload.parallelism is Parallelism.ZERO_3:
-            return gathered(policy_of(model))
+            return gathered(trained_in(model))
         return nullcontext()
 
     def _before_step(self) -> None:

@@ -11,7 +11,7 @@ gathered here as PyTorch's ``fully_shard`` does, block by block. What is offload
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,7 +108,7 @@ class Partitions:
     """One GPU's part of gradients, fp32 weights and optimizer state, and the buffers for them.
 
     Args:
-        model: Of which one GPU has all weights, or for stage 3 before it is sharded.
+        models: Of which one GPU has all weights, or for stage 3 before they are sharded.
         division: How it is divided.
         optimizer: Makes what updates this GPU's part of the weights, flat and in fp32.
         making: Says what the tensors are for that are made while its context lasts.
@@ -120,7 +120,7 @@ class Partitions:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        models: Sequence[torch.nn.Module],
         division: Division,
         optimizer: Callable[[torch.nn.Parameter], torch.optim.Optimizer | None],
         making: Callable[[Category], AbstractContextManager[None]],
@@ -132,20 +132,19 @@ class Partitions:
         self._division = division
         self._make_optimizer = optimizer
         self._making = making
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        weights = [parameter for model in models for parameter in model.parameters()]
+        trained = [parameter for parameter in weights if parameter.requires_grad]
         self._low = trained[0].dtype
         self._own = -(-sum(map(torch.Tensor.numel, trained)) // division.gpus)
         overlaps = division.overlaps
         self._reducing = torch.cpu.Stream() if overlaps else torch.cpu.current_stream()
         self._passes: Counter[torch.nn.Parameter] = Counter()
-        self._reused = min(
-            division.reused_elements, sum(map(torch.Tensor.numel, model.parameters()))
-        )
+        self._reused = min(division.reused_elements, sum(map(torch.Tensor.numel, weights)))
         self._quantized: list[tuple[int, torch.dtype]] = []
         if division.stage == _WEIGHTS:
-            self._reused -= _outside_blocks(model)
+            self._reused -= sum(map(_outside_blocks, models))
             if division.quantized:
-                self._quantized = [(one.numel(), one.dtype) for one in model.parameters()]
+                self._quantized = [(one.numel(), one.dtype) for one in weights]
         self._device = torch.device("cpu")
         self._filled: list[torch.nn.Parameter] = []
         self._buffers: list[torch.Tensor] = []

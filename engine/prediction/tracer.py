@@ -127,12 +127,7 @@ def trace_model(
             moves.insert(1, lambda: evaluate(training, evaluated))
         if completions is not None:
             prompted = completions.with_tensors(mode.given)
-
-            def generate() -> None:
-                with group.generating(shared):
-                    roll_out(training, prompted)
-
-            moves.insert(1, generate)
+            moves.insert(1, lambda: roll_out(training, prompted, group.generating(shared)))
         try:
             for move in moves:
                 recorder.record_step(move)

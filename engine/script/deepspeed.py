@@ -143,7 +143,7 @@ def _initialize(
     given = model_parameters if model_parameters is not None else model.parameters()
     made = _optimizer(optimizer, given, settings)
     partitions = Partitions(
-        model, division, partial(_take_over, made), machine.making, lambda: None
+        [model], division, partial(_take_over, made), machine.making, lambda: None
     )
     model = _placed(model, division)
     partitions.follow(model)

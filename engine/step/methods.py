@@ -8,7 +8,7 @@ peak.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,6 +62,16 @@ class Learner(torch.nn.Module):
             message = f"{workload.preset.display_name} has no body apart from its head; choose sft"
             raise InvalidInput({"method": message})
 
+    @property
+    def trained(self) -> Sequence[torch.nn.Module]:
+        """The models that learn."""
+        return (self.policy,)
+
+    @property
+    def frozen(self) -> Sequence[torch.nn.Module]:
+        """The models that never learn; none where the policy without its adapters is asked."""
+        return () if self.reference is None else (self.reference,)
+
     def _drop_nothing(self) -> None:
         for module in self.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -109,9 +119,9 @@ class Learner(torch.nn.Module):
                     yield self.policy
 
 
-def policy_of(model: torch.nn.Module) -> torch.nn.Module:
-    """What is trained: of a model that learns from answers the policy, without its reference."""
-    return model.policy if isinstance(model, Learner) else model
+def trained_in(model: torch.nn.Module) -> Sequence[torch.nn.Module]:
+    """The models that learn: of those that learn from answers the ones that are not frozen."""
+    return model.trained if isinstance(model, Learner) else (model,)
 
 
 def _teacher(workload: Workload) -> torch.nn.Module:
@@ -141,10 +151,10 @@ def method_caveats(workload: Workload) -> list[str]:
     if workload.method is Method.PPO:
         scoring = "of its preset" if workload.reward_model else "as large as the policy"
         found.append(
-            "A sample is one completion. Beside the policy, a value model is trained whole; it and "
-            f"the frozen reward model are {scoring}. As in TRL 1.12, the scores of all words at "
-            "each new token stay during the update; its rollouts of more than 64 are predicted "
-            "too large."
+            "A sample is one completion. Beside the policy, all of a value model is trained; it "
+            f"and the frozen reward model are {scoring}.{_where_rewards(workload)} As in TRL 1.12, "
+            "the scores of all words at each new token stay during the update; its rollouts of "
+            "more than 64 are predicted too large."
         )
     if workload.method is Method.DISTILLATION:
         whole = workload.parallelism not in (Parallelism.NONE, Parallelism.DDP)
@@ -162,8 +172,9 @@ def method_caveats(workload: Workload) -> list[str]:
         found.append(_reference_caveat(workload))
     gathers = workload.method.generates and workload.rollout is Rollout.GENERATE
     if gathers and workload.parallelism is Parallelism.ZERO_3:
+        whose = " of policy and value model" if workload.method is Method.PPO else ""
         found.append(
-            "All weights are gathered on each GPU while completions are generated "
+            f"All weights{whose} are gathered on each GPU while completions are generated "
             "(ds3_gather_for_generation in TRL, on by default)."
         )
     found.append(
@@ -173,6 +184,12 @@ def method_caveats(workload: Workload) -> list[str]:
         "logits, such as 1.0, need much more memory."
     )
     return found
+
+
+def _where_rewards(workload: Workload) -> str:
+    if workload.parallelism is Parallelism.ZERO_3:
+        return " The reward model is divided among the GPUs too."
+    return " The reward model is whole on each GPU." if workload.parallelism in ZERO else ""
 
 
 def _reference_caveat(workload: Workload) -> str:

@@ -9,6 +9,7 @@ its metrics. Advantages are those of λ = 1, which take the same memory as any.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from ..workload import Workload
 from .batches import Batch
 from .building import new_model
 from .checkpointing import checkpoint
+from .losses import as_forward_pass
 from .methods import Learner
 from .output import Output
 from .text_scores import text_scores
@@ -59,6 +61,16 @@ class ActorCritic(Learner):
         self.value_model.train(mode)
         return self
 
+    @property
+    def trained(self) -> Sequence[torch.nn.Module]:
+        """Policy and value model."""
+        return (self.policy, self.value_model)
+
+    @property
+    def frozen(self) -> Sequence[torch.nn.Module]:
+        """The reward model, and the reference where it is a model of its own."""
+        return (*super().frozen, self.reward_model)
+
     def forward(self, **batch: torch.Tensor) -> Output:
         """The loss of one batch, as :func:`~.batches.answers.answers` makes it."""
         given = dict(batch)
@@ -66,8 +78,7 @@ class ActorCritic(Learner):
             given.pop(name) for name in ("before", "advantages", "returns", "values")
         )
         inputs = self._inputs(given)
-        critic = self.value_model.base_model(**inputs)
-        estimates = self.value_model.score(critic.hidden_states[-1])
+        critic, estimates = _read(self.value_model, inputs)
         outputs = self.policy(**inputs)
         del critic
         states, logits = outputs.hidden_states, outputs.logits
@@ -120,9 +131,9 @@ class ActorCritic(Learner):
             before = text_scores(of_reference, targets)
             del outputs, of_reference
         inputs = inputs | {"use_cache": False}
-        values = self._of_answers(_read(self.value_model, inputs)).squeeze(-1)
+        values = self._of_answers(_read(self.value_model, inputs)[1]).squeeze(-1)
         rewards = -_KL * (scores - before)
-        rewards[:, -1] += _read(self.reward_model, inputs)[:, -1, 0]
+        rewards[:, -1] += _read(self.reward_model, inputs)[1][:, -1, 0]
         following = torch.cat((values[:, 1:], torch.zeros_like(values[:, :1])), 1)
         advantages = (rewards + following - values).flip(1).cumsum(1).flip(1)
         returns = advantages + values
@@ -161,7 +172,12 @@ def _scoring_model(workload: Workload) -> Any:
     return new_model(scoring)
 
 
-def _read(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-    """What a reward or value model says of each token, of shape (B, S, 1)."""
-    scored: torch.Tensor = model.score(model.base_model(**inputs).hidden_states[-1])
-    return scored
+def _read(model: Any, inputs: dict[str, Any]) -> tuple[Any, torch.Tensor]:
+    """What the body of a reward or value model returns, and its scores, of shape (B, S, 1)."""
+
+    def scored(**texts: Any) -> tuple[Any, torch.Tensor]:
+        read = model.base_model(**texts)
+        return read, model.score(read.hidden_states[-1])
+
+    found: tuple[Any, torch.Tensor] = as_forward_pass(model, scored, inputs)
+    return found

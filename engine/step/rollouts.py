@@ -58,10 +58,19 @@ def completions_of(workload: Workload, batch_size: int) -> Completions | None:
     return Completions(prompts, answer, padded(workload, count) if scores_them else {})
 
 
-def roll_out(training: Training, completions: Completions) -> None:
+def roll_out(
+    training: Training,
+    completions: Completions,
+    while_generating: AbstractContextManager[None] | None = None,
+) -> None:
     """Generate, without dropout and checkpointing; PPO scores what was generated.
 
     Nothing is kept on the device but what that says.
+
+    Args:
+        training: What is trained.
+        completions: What is generated.
+        while_generating: Entered for as long as text is generated, and left before it is scored.
     """
     model: Any = training.model
     was_training = training.model.training
@@ -77,8 +86,9 @@ def roll_out(training: Training, completions: Completions) -> None:
         completions.new_tokens,
         temperature=TEMPERATURE if scores else None,
     )
-    for move in generation.moves:
-        move()
+    with while_generating or nullcontext():
+        for move in generation.moves:
+            move()
     if scores:
         training.phase = SCORING
         texts = {name: one.to(training.device) for name, one in completions.texts.items()}

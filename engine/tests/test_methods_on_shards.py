@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -13,9 +14,12 @@ from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.models.presets import PRESETS
 from engine.parallel.group import among_gpus
+from engine.parallel.zero import _outside_blocks
 from engine.prediction.tracer import trace
 from engine.step import scoring
 from engine.step.methods import method_caveats
+from engine.step.ppo import ActorCritic
+from engine.step.rollouts import SCORING
 from engine.step.training import build_model, prepare
 from engine.tests.conftest import small_workload
 from engine.tests.several_gpus import (
@@ -171,11 +175,45 @@ def test_all_weights_are_gathered_to_generate_with_zero_3() -> None:
     assert bytes_of(traced, Category.PARAMETERS) == held  # and let go of
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize(("stage", "share"), [(1, 1), (2, 1), (3, GPU_COUNT)])
+def test_with_zero_ppo_keeps_four_models_and_updates_two(stage: int, share: int) -> None:
+    """``PPOTrainer`` of TRL 1.12: one engine for policy and value model, one for each frozen."""
+    model = build_model(small_workload(LLAMA, method="ppo"))
+    assert isinstance(model, ActorCritic)
+    learn, stay = (
+        sum(parameter.numel() for one in models for parameter in one.parameters())
+        for models in (model.trained, model.frozen)
+    )
+    traced = trace(zero(stage, method="ppo"), BATCH_SIZE, AMPERE)
+    reused = learn - sum(map(_outside_blocks, model.trained)) if stage == 3 else 0
+    weights = 2 * (learn + stay) / share + 2 * reused
+    assert bytes_of(traced, Category.PARAMETERS) == pytest.approx(weights, rel=0.01)
+    state = 12 * learn / GPU_COUNT
+    assert bytes_of(traced, Category.OPTIMIZER_STATE) == pytest.approx(state, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_models")
+def test_policy_and_value_model_are_gathered_to_generate_and_not_to_score() -> None:
+    traced = trace(zero(3, method="ppo", completion_length=20), BATCH_SIZE, AMPERE)
+    model = build_model(small_workload(LLAMA, method="ppo"))
+    whole = 2 * sum(one.numel() for one in model.parameters() if one.requires_grad)
+    held = bytes_of(traced, Category.PARAMETERS)
+    assert _most_generating(traced) >= held + whole
+    assert _weights_at(traced, lambda phase: phase == SCORING) < held + whole / 2
+
+
 def _most_generating(traced: Trace) -> int:
     """The most bytes of weights while text is generated."""
-    phases = [name for name in traced.peak_by_phase() if is_generating(name)]
-    assert phases
-    starts = [start for start, name in traced.phases if is_generating(name)]
+    return _weights_at(traced, is_generating)
+
+
+def _weights_at(traced: Trace, wanted: Callable[[str], bool]) -> int:
+    """The most bytes of weights when such a phase begins."""
+    starts = [start for start, name in traced.phases if wanted(name)]
+    assert starts
     changes = (
         (traced.sizes[tensor] if kind == ALLOCATE else -traced.sizes[tensor])
         * (traced.categories[tensor] is Category.PARAMETERS)
@@ -202,8 +240,7 @@ def test_fsdp_generates_block_by_block() -> None:
 @pytest.mark.parametrize(
     ("fields", "wrong", "message"),
     [
-        ({"method": "ppo", "parallelism": "fsdp"}, "method", "choose ddp or none"),
-        ({"method": "ppo", "parallelism": "zero-2"}, "method", "choose ddp or none"),
+        ({"method": "ppo", "parallelism": "fsdp"}, "method", "choose zero-2 or zero-3"),
         (
             {"method": "grpo", "rollout": "vllm", "parallelism": "zero-3"},
             "rollout",
@@ -232,6 +269,8 @@ def test_what_is_not_predicted_on_shards_is_refused(
         ({"method": "dpo", "parallelism": "zero-3"}, "divided among the GPUs"),
         ({"method": "dpo", "parallelism": "zero-3", "lora_rank": 4}, "adapters switched off"),
         ({"method": "grpo", "parallelism": "zero-3"}, "ds3_gather_for_generation"),
+        ({"method": "ppo", "parallelism": "zero-2"}, "The reward model is whole on each GPU"),
+        ({"method": "ppo", "parallelism": "zero-3"}, "All weights of policy and value model are"),
         (
             {"method": "distillation", "teacher": "qwen3-8b", "parallelism": "fsdp"},
             "whole on each GPU",
