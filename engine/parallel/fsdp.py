@@ -8,6 +8,7 @@ stream, so the recorder notes the stream in which a tensor is made.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -39,6 +40,7 @@ from ..tracing.trace import Category
 from ..workload import Workload
 from .group_recorder import GroupRecorder
 
+_VIEWS = "FSDP2-wrapped module .* returned a view tensor"
 _MIXED = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.float16}
 _REDUCED = {ReduceDtype.FP32: torch.float32, ReduceDtype.BF16: torch.bfloat16}
 
@@ -250,6 +252,8 @@ def recording_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[N
         post_backward(group, *unused)
 
     with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message=_VIEWS)  # keys and values, which nothing changes
         for owner, name, stand_in in (
             (torch.UntypedStorage, "resize_", resize_and_record),
             (FSDPParamGroup, "unshard", making(Category.PARAMETERS, FSDPParamGroup.unshard)),
