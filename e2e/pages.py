@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from memorymark_site.tests import faults
+from memorymark_site.tests.fault_statuses import STATUSES
 
 WITHOUT_LOGIN = {
     "sign-in": "/accounts/login/",
@@ -17,7 +17,7 @@ WITHOUT_LOGIN = {
     "share-ended": "/shared/ended/",
 }
 
-FAULTS = {f"fault-{name}": f"/faults/{name}/" for name in faults.STATUSES}
+FAULTS = {f"fault-{name}": f"/faults/{name}/" for name in STATUSES}
 """Error pages, with nobody signed in."""
 
 EMPTY = {

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 from e2e import browsing, doing, pages
 from e2e.browsing import SCREENS, Theme, Watch
 from e2e.running import Site
-from memorymark_site.tests import faults
+from memorymark_site.tests.fault_statuses import STATUSES
 
 IN_DOCS = {"analysis": 1180, "compare": 1500, "history": 820, "overview": 1420}
 """The pictures of README and docs by page: how much of its top they show, in pixels."""
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder: Path = options.folder
     executable = browsing.chromium(os.environ.get("CHROMIUM"))
-    watch = Watch(expected_statuses=pages.REFUSED | set(faults.STATUSES.values()))
+    watch = Watch(expected_statuses=pages.REFUSED | set(STATUSES.values()))
     with tempfile.TemporaryDirectory() as data, sync_playwright() as playwright:
         browser = playwright.chromium.launch(**browsing.launch_options(executable))
         site = Site(Path(data), "demo")

@@ -15,7 +15,7 @@ from e2e.browsing import LOOKS, WIDTHS, Theme, Watch
 from e2e.conftest import Account, Open
 from e2e.looking import barriers, overflow
 from e2e.running import Site
-from memorymark_site.tests import faults
+from memorymark_site.tests.fault_statuses import STATUSES
 
 pytestmark = pytest.mark.e2e
 
@@ -70,7 +70,7 @@ def test_the_error_pages_are_free_of_faults(
     demo: Site, open_page: Open, watch: Watch, screen: str, theme: Theme
 ) -> None:
     page = open_page(demo, screen=screen, theme=theme)
-    for name, status in faults.STATUSES.items():
+    for name, status in STATUSES.items():
         watch.expected_statuses = {status}
         page.goto(pages.FAULTS[f"fault-{name}"])
 

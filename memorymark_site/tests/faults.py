@@ -25,18 +25,10 @@ RAISED = {
     "failure": RuntimeError("secret"),
     "away": db.OperationalError("secret"),
 }
-"""By the end of the address."""
+"""By the end of the address.
 
-STATUSES = {
-    "invalid": 400,
-    "unknown-host": 400,
-    "too-large": 413,
-    "failure": 500,
-    "away": 503,
-    "busy": 503,
-    "form-expired": 403,
-}
-"""What each address answers with."""
+What they answer with is in :mod:`.fault_statuses`, which needs no settings.
+"""
 
 
 @login_not_required

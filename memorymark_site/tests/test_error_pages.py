@@ -7,7 +7,8 @@ from django import db
 from django.test import Client
 from pytest_django import Settings
 
-from memorymark_site.tests.faults import RAISED, STATUSES
+from memorymark_site.tests.fault_statuses import STATUSES
+from memorymark_site.tests.faults import RAISED
 
 WAITS = {"away": "5", "busy": "10"}
 """Seconds in ``Retry-After``."""
