@@ -19,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import InvalidInput
-from .longest import Longest
+from .largest_samples import LargestSamples, own_draws, samples_alike
 from .values import loading
 
 ENOUGH_BATCHES = 64
@@ -60,7 +60,7 @@ class Loaders:
         batch_size: That batch size; ``None`` leaves them as they are.
 
     Attributes:
-        longest: The samples that decide how long batches are.
+        largest: The samples that decide how large batches are.
     """
 
     def __init__(self, positions: Sequence[int] = (), batch_size: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Loaders:
         self._read: dict[int, object] = {}  # data by id, read since the last step
         self._batches: Counter[int] = Counter()  # and how many batches of it
         self._ever: set[int] = set()
-        self.longest = Longest()
+        self.largest = LargestSamples()
 
     @contextmanager
     def followed(self, *, at_home: bool) -> Iterator[None]:
@@ -98,14 +98,15 @@ class Loaders:
             self._ever.add(id(data))
             if not at_home:
                 return read(iterator)
-            with loading():
+            with loading(), own_draws():
                 batch = read(iterator)
             return arrived(batch)
 
         with (
             patch.object(DataLoader, "__init__", made),
             patch.object(_BaseDataLoaderIter, "__next__", next_batch),
-            _endless_batches(self.longest) if at_home else nullcontext(),
+            _endless_batches(self.largest) if at_home else nullcontext(),
+            samples_alike() if at_home else nullcontext(),
         ):
             yield
 
@@ -220,13 +221,13 @@ def batch_size_of(loader: DataLoader[Any]) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _batches(sampler: BatchSampler, longest: Longest) -> Iterator[list[int]]:
-    """Full batches, over the data again and again, each with the longest sample."""
+def _batches(sampler: BatchSampler, largest: LargestSamples) -> Iterator[list[int]]:
+    """Full batches, over the data again and again, each with the largest samples."""
     indices = chain.from_iterable(sampler.sampler for _ in count())
     if not any(True for _ in sampler.sampler):
         return  # no data, so nothing would ever come
     for _ in range(len(sampler)):
-        yield longest.put_into(list(islice(indices, sampler.batch_size)), sampler)
+        yield largest.put_into(list(islice(indices, sampler.batch_size)), sampler)
 
 
 def _how_many(sampler: BatchSampler) -> int:
@@ -237,8 +238,8 @@ def _how_many(sampler: BatchSampler) -> int:
     return max(ENOUGH_BATCHES, samples // sampler.batch_size)
 
 
-def _endless_batches(longest: Longest) -> AbstractContextManager[object]:
+def _endless_batches(largest: LargestSamples) -> AbstractContextManager[object]:
     def batches(sampler: BatchSampler) -> Iterator[list[int]]:
-        return _batches(sampler, longest)
+        return _batches(sampler, largest)
 
     return patch.multiple(BatchSampler, __iter__=batches, __len__=_how_many)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -140,6 +141,7 @@ def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callabl
     def with_values(done: Done[tuple[_Found, dict[str, Any]]]) -> None:
         # Threads of OpenMP do not come along into a fork, and whoever asks for them waits for ever.
         torch.set_num_threads(1)
+        random.seed(0)  # Python seeds it anew in every fork, and traces are compared
         scratch = keep_quiet()
 
         def end(found: _Found | EngineError) -> NoReturn:
@@ -225,7 +227,7 @@ class _Tracing:
             self._found.caveats += [
                 seen(self._found, self._steps.optimizer),
                 *self._machine.caveats,
-                *self._loaders.longest.caveats,
+                *self._loaders.largest.caveats,
                 *caveats(self._loaders),
             ]
             if self._wanted == STEPS:

@@ -1,0 +1,191 @@
+"""The largest samples of a program's data, so that every traced batch is like the worst one.
+
+Batches of samples that differ in size have their own sizes: no two traces would be alike, and the
+worst batch of an epoch would hardly be among those that are traced. So each begins with the samples
+that are largest in any dimension, to which the others are padded. Where samples are joined instead,
+as graphs are, the others decide: each is a little larger than the mean.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from numbers import Number
+from statistics import fmean, pstdev
+from typing import Any
+from unittest.mock import patch
+
+import numpy
+import torch
+from torch.utils.data import BatchSampler
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+MOST_READ = 4_096
+"""Samples of which the largest are found. Reading them may take a millisecond each."""
+
+MOST_NUMBERS = 2**28
+"""Behind so many numbers no more samples are read: a hundred photographs, or seconds of reading."""
+
+_FIRST = 16
+"""Where so many are equally large, so are the others."""
+
+_FEW, _DEVIATIONS = 32, 3.1
+"""The mean of so many samples or more exceeds their expectation by this many of its standard
+deviations about once in 1,000 batches (the normal distribution)."""
+
+Shape = tuple[int, ...]
+Shapes = dict[tuple[object, ...], Shape]
+"""Shapes of the parts of a sample, each by where it stands in it."""
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Samples to trace with, by index.
+
+    Attributes:
+        largest: In any dimension, the largest one first.
+        other: One that stands for all others.
+    """
+
+    largest: tuple[int, ...]
+    other: int
+
+    def batch(self, batch_size: int) -> list[int]:
+        """So many of them."""
+        rest = max(batch_size - len(self.largest), 0)
+        return [*self.largest[:batch_size], *[self.other] * rest]
+
+
+class LargestSamples:
+    """Puts the largest samples of a data set into every batch of it.
+
+    Attributes:
+        caveats: What an answer has to say about it.
+    """
+
+    def __init__(self) -> None:
+        self.caveats: list[str] = []
+        self._chosen: dict[int, _Chosen | None] = {}
+
+    def put_into(self, batch: list[Any], sampler: BatchSampler) -> list[Any]:
+        """As large a batch of the largest samples, where samples differ in size."""
+        data = getattr(sampler.sampler, "data_source", None)
+        if not batch or data is None:
+            return batch
+        if id(data) not in self._chosen:
+            self._chosen[id(data)] = self._choose(data)
+        chosen = self._chosen[id(data)]
+        return batch if chosen is None else chosen.batch(len(batch))
+
+    def _choose(self, data: Any) -> _Chosen | None:
+        read: list[Shapes] = []
+        with suppress(Exception):  # code of the user, which says in a step what is wrong
+            read = _read(data)
+        varying = _varying(read)
+        if not varying:
+            return None
+        totals = [_numbers(shapes) for shapes in read]
+        largest = {max(range(len(read)), key=sizes.__getitem__) for sizes in varying}
+        enough = fmean(totals) + _DEVIATIONS * pstdev(totals) / math.sqrt(_FEW)
+        other = min(range(len(read)), key=lambda index: (totals[index] < enough, totals[index]))
+        self.caveats.append(
+            "Samples differ in size: every traced batch has the largest of the "
+            f"{len(read):,} that were read (up to {max(map(max, varying)):,} long), so memory and "
+            "time are those of the worst batch. Where samples are joined without padding, all "
+            f"count: the others are {totals[other] / fmean(totals):.2f} times as large as the mean."
+        )
+        return _Chosen(tuple(sorted(largest, key=lambda index: -totals[index])), other)
+
+
+def sample_at(data: Any, index: Any) -> Any:
+    """A sample, alike each time it is read: its index decides what is drawn at random for it."""
+    _seed(index if isinstance(index, int) and index >= 0 else 0)
+    return data[index]
+
+
+def _seed(number: int) -> None:
+    random.seed(number)
+    numpy.random.seed(number % 2**32)
+    torch.default_generator.manual_seed(number)
+
+
+@contextmanager
+def samples_alike() -> Iterator[None]:
+    """Let loaders read by :func:`sample_at`."""
+    fetch: Any = _MapDatasetFetcher.fetch
+
+    def fetched(fetcher: Any, index: Any) -> Any:
+        if not fetcher.auto_collation or hasattr(fetcher.dataset, "__getitems__"):
+            _seed(0)  # a whole batch, read at once
+            return fetch(fetcher, index)
+        return fetcher.collate_fn([sample_at(fetcher.dataset, one) for one in index])
+
+    with patch.object(_MapDatasetFetcher, "fetch", fetched):
+        yield
+
+
+@contextmanager
+def own_draws() -> Iterator[None]:
+    """Leave the generators of random numbers as they were: a step draws on where it was."""
+    python, arrays = random.getstate(), numpy.random.get_state()
+    tensors = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        numpy.random.set_state(arrays)
+        torch.default_generator.set_state(tensors)
+
+
+def _read(data: Any) -> list[Shapes]:
+    """Shapes of samples from the first on; none if the first are alike."""
+    found: list[Shapes] = []
+    numbers = 0
+    for sample in islice((sample_at(data, index) for index in range(len(data))), MOST_READ):
+        found.append(_shapes(sample))
+        numbers += _numbers(found[-1])
+        if numbers > MOST_NUMBERS:
+            break
+        if len(found) == _FIRST and not _varying(found):
+            return []
+    return found
+
+
+def _varying(read: list[Shapes]) -> list[list[int]]:
+    """The sizes of all samples in each dimension in which they differ."""
+    parts = {part: len(shape) for shapes in read for part, shape in shapes.items()}
+    sizes = [
+        [_size(shapes.get(part, ()), dimension) for shapes in read]
+        for part, dimensions in parts.items()
+        for dimension in range(dimensions)
+    ]
+    return [one for one in sizes if min(one) < max(one)]
+
+
+def _size(shape: Shape, dimension: int) -> int:
+    return shape[dimension] if dimension < len(shape) else 0
+
+
+def _numbers(shapes: Shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
+    """Of tensors, arrays, lists of numbers and texts; of other things, none."""
+    if isinstance(sample, torch.Tensor | numpy.ndarray):
+        return {place: tuple(sample.shape)}
+    if isinstance(sample, str | bytes):
+        return {place: (len(sample),)}
+    if isinstance(sample, Mapping):
+        parts = list(sample.items())
+    elif isinstance(sample, list | tuple):
+        if all(isinstance(one, Number) for one in sample):
+            return {place: (len(sample),)}
+        parts = list(enumerate(sample))
+    else:
+        return {}
+    return {at: shape for key, part in parts for at, shape in _shapes(part, (*place, key)).items()}
