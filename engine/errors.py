@@ -93,3 +93,7 @@ def report_unexpected(error: BaseException) -> None:
     traceback.print_exception(error)
     first = str(error).strip().partition("\n")[0]
     sys.stderr.write(f"{type(error).__name__}: {first}\n")
+
+
+class NotPredictable(RuntimeError):
+    """Memory that cannot be known without running the program where it is to run."""

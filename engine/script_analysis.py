@@ -44,9 +44,9 @@ from .script.live import Live
 from .script.program import Program
 from .script.request import ScriptRequest
 from .script.trace import CannotTrace, found_loaders
-from .tracing.decompositions import ASSUMED, peak_interval
 from .tracing.lowering import cuda_behaviour
 from .tracing.trace import Category, Trace
+from .tracing.unsure import peak_interval, unsure_caveats
 
 Emit = Callable[[Event], None]
 
@@ -288,9 +288,7 @@ def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
             "No torch.optim.Optimizer took a step, so optimizer state cannot be told apart from "
             "inputs and activations."
         )
-    if peak_interval(trace)[1]:
-        caveats.append(f"The peak includes a decomposition of matrices. {ASSUMED}")
-    return caveats
+    return caveats + unsure_caveats(trace)
 
 
 Probe = Callable[[int], Trial]

@@ -11,8 +11,8 @@ from ..choices import ZERO, Rollout
 from ..gpus import Gpu
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
-from ..tracing.decompositions import peak_interval
 from ..tracing.trace import Operation, Trace
+from ..tracing.unsure import peak_interval
 from ..workload import Workload
 from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction

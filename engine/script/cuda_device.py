@@ -362,15 +362,24 @@ def _numbers_as_devices() -> Iterator[tuple[Any, str, Any]]:
 def placing_tensors() -> Iterator[None]:
     """Let fake tensors be on the host or on the GPU, for as long as the context lasts."""
     numbers = list(_numbers_as_devices())
-    as_tensor = torch.as_tensor
+    as_tensor, ctc_loss = torch.as_tensor, torch.ctc_loss
 
     def as_placed_tensor(data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
         if isinstance(data, FakeTensor):  # C++ would copy what is on the GPU already
             return data.to(device=data.device if device is None else device, dtype=dtype)
         return as_tensor(data, dtype=dtype, device=_by_name(device))
 
+    def placed_ctc_loss(
+        log_probabilities: torch.Tensor, targets: torch.Tensor, *lengths: Any
+    ) -> torch.Tensor:
+        """Its lengths may be on the host; C++ takes them to the probabilities."""
+        there = log_probabilities.device
+        placed: Any = [one.to(there) if isinstance(one, torch.Tensor) else one for one in lengths]
+        return ctc_loss(log_probabilities, targets.to(there), *placed)
+
     with ExitStack() as stack:
         stack.enter_context(DeviceMode())
+        stack.enter_context(patch.object(torch, "ctc_loss", placed_ctc_loss))
         for name, method in _METHODS.items():
             for kind in (FakeTensor, DTensor):
                 stack.enter_context(patch.object(kind, name, method))

@@ -21,11 +21,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, NotPredictable
 from ..parallel.fsdp import repeated_blocks
 from ..parallel.zero import Division, Partitions
 from ..request import as_flags
-from ..tracing.recurrent import NotPredictable
 from .deepspeed_config import (
     batch_sizes,
     division_of,

@@ -20,9 +20,9 @@ import huggingface_hub.constants
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from ..errors import NotPredictable
 from ..models.presets import PRESETS, Preset
 from ..step.transformers_versions import VERSION
-from ..tracing.recurrent import NotPredictable
 
 _OF_THE_HUB = (
     "cache_dir", "force_download", "resume_download", "proxies", "token", "use_auth_token",

@@ -21,9 +21,9 @@ from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor, _dispatch, _random
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..errors import NotPredictable
 from ..parallel.fsdp import only_the_first, recording_shards
 from ..parallel.group_recorder import GroupRecorder
-from ..tracing.recurrent import NotPredictable
 
 _TENSOR_PARALLEL = ("distribute_tensor", "distribute_module", "parallelize_module")
 

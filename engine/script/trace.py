@@ -20,12 +20,11 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..errors import EngineError
+from ..errors import EngineError, NotPredictable
 from ..gpus import Gpu
 from ..prediction.every_batch_size import LOW
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
-from ..tracing.recurrent import NotPredictable
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
 from .factory import Factory, ScriptFailed
 from .loaders import Feeding

@@ -10,8 +10,9 @@ from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import trace
 from engine.result import Source
 from engine.tests.conftest import small_workload
-from engine.tracing.decompositions import peak_interval, workspace_bytes
+from engine.tracing.decompositions import workspace_bytes
 from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.unsure import peak_interval
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

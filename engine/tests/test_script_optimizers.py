@@ -10,7 +10,7 @@ from engine.script.request import ScriptRequest
 from engine.script.trace import trace_script
 from engine.script_analysis import predict_script
 from engine.tests.scripts import A10, written
-from engine.tracing.decompositions import peak_interval
+from engine.tracing.unsure import peak_interval
 
 SCRIPT = """
 import torch

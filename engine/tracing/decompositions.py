@@ -7,32 +7,29 @@ that LAPACK documents for the same task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import torch
-
-from .trace import Category, Trace
 
 _aten = torch.ops.aten
 
 _SVD = _aten._linalg_svd.default
 _EIGH = _aten._linalg_eigh.default
 _QR = _aten.linalg_qr.default
-_MAKERS = {str(one._overloadpacket) for one in (_SVD, _EIGH, _QR)}
+MAKERS = frozenset(str(one._overloadpacket) for one in (_SVD, _EIGH, _QR))
 
 _ROWS_OF_SVD = 262
 """Of a matrix of 3 by 2^20 complex numbers, cuSOLVER (CUDA 12.8) asked for 4.10 GiB: 262 numbers
 for each column (https://github.com/pytorch/pytorch/pull/155811)."""
 _QR_BLOCK = 32
 """Columns that LAPACK's geqrf and orgqr work on at once."""
-_FACTORS = (0, 3)
+FACTORS = (0, 3)
 """Of an assumed workspace there may be none, or so many times as much; nothing published tells."""
 
 ASSUMED = (
-    "cuSOLVER does not document its workspace: LAPACK's is assumed, and the range of memory covers "
-    "none to three times as much. Step times leave the decompositions out."
+    "The peak includes a decomposition of matrices. cuSOLVER does not document its workspace: "
+    "LAPACK's is assumed, and the range of memory covers none to three times as much. "
+    "Step times leave the decompositions out."
 )
 """What an answer says where a decomposition decides."""
 
@@ -61,28 +58,3 @@ def workspace_bytes(func: Any, args: tuple[Any, ...]) -> int:
     if func is _EIGH:
         return int(width * (2 * rows**2 + 6 * rows + 1))
     return int(width * (1 + _QR_BLOCK) * columns)
-
-
-def peak_interval(trace: Trace) -> tuple[int, int]:
-    """How much lower and higher the peak of a trace may be than it is, in bytes.
-
-    Both are 0 where no decomposition is at the peak or may come to be.
-    """
-    unsure = [
-        tensor
-        for tensor, maker in enumerate(trace.makers)
-        if maker in _MAKERS and trace.categories[tensor] is Category.WORKSPACES
-    ]
-    if not unsure:
-        return 0, 0
-    peak = trace.peak_by_category()[0]
-    low, high = (_with_workspaces(trace, unsure, factor) for factor in _FACTORS)
-    return peak - low.peak_by_category()[0], high.peak_by_category()[0] - peak
-
-
-def _with_workspaces(trace: Trace, tensors: Iterable[int], factor: int) -> Trace:
-    """The trace with some of its tensors so many times as large."""
-    sizes = list(trace.sizes)
-    for tensor in tensors:
-        sizes[tensor] *= factor
-    return replace(trace, sizes=sizes)

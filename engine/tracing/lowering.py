@@ -26,8 +26,11 @@ from .attention import (
 from .autocast import autocast_operators
 from .decompositions import workspace_bytes
 from .operations import is_matrix_product
+from .packed_sequences import packing_operators
 from .recorder import Temporary
-from .recurrent import recurrent_kernels, recurrent_operators
+from .recurrent_cells import cell_kernels, cell_operators
+from .recurrent_layers import layer_kernels, layer_operators
+from .recurrent_layers import workspace_bytes as layers_workspace_bytes
 
 _aten = torch.ops.aten
 
@@ -69,8 +72,11 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
     replacements: list[tuple[str, Callable[..., Any], str]] = [
         ("dropout", _dropout, "AutogradCPU"),
         ("scaled_dot_product_attention", attention(behaviour.attention_kernel), "AutogradCPU"),
-        *((name, function, "AutogradCPU") for name, function in recurrent_operators()),
-        *((name, function, "Meta") for name, function in recurrent_kernels()),
+        *((name, function, "AutogradCPU") for name, function in cell_operators()),
+        *((name, function, "AutogradCPU") for name, function in layer_operators()),
+        *((name, function, "AutogradCPU") for name, function in packing_operators()),
+        *((name, function, "Meta") for name, function in cell_kernels()),
+        *((name, function, "Meta") for name, function in layer_kernels()),
         *((name, function, "AutocastCPU") for name, function in autocast_operators()),
     ]
     with warnings.catch_warnings():
@@ -133,7 +139,7 @@ class CudaTemporaries:
             yield Temporary(args[6].nbytes)  # log_beta, like log_alpha (cuda/LossCTC.cu)
         elif func in _SUMMING_IN_FP32:
             yield from _flash_attention_backward(*args[1:3])
-        elif (size := workspace_bytes(func, args)) > 0:
+        elif (size := workspace_bytes(func, args) + layers_workspace_bytes(func, args)) > 0:
             yield Temporary(size)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from . import recurrent_layers
 from .trace import Operation
 
 _MATRIX_PRODUCTS = {
@@ -35,6 +36,7 @@ _NORMS = {
     for norm in ("batch", "group")
     for way in ("", "_backward")
 }
+_RECURRENT = (torch.ops.aten._cudnn_rnn, torch.ops.aten._cudnn_rnn_backward)
 _EMBEDDING = torch.ops.aten.embedding
 _ASKING = torch.ops.aten._local_scalar_dense
 """A value is asked for. ``tolist()`` asks for each here, and copies all at once for real."""
@@ -156,6 +158,8 @@ def _flops(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: A
         return 2 * times * math.prod(_convolution_shape(packet, args, output)[:4])
     if packet is _GROUPED_PRODUCT:
         return 2 * math.prod(_grouped_shape(args))
+    if packet in _RECURRENT:
+        return recurrent_layers.flops(args, backward=packet is not _RECURRENT[0])
     formula = flop_registry.get(packet)
     if formula is None:
         return 0

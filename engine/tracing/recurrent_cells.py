@@ -1,9 +1,4 @@
-"""Recurrent networks on CUDA: cells as their fused kernels keep them; whole layers are refused.
-
-cuDNN runs ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``, and keeps for backward what it calls a reserve
-space. Only cuDNN on a GPU tells its size (``cudnnGetRNNTempSpaceSizes``); what the CPU keeps says
-nothing about it.
-"""
+"""Cells of recurrent networks on CUDA, as their fused kernels keep them."""
 
 from __future__ import annotations
 
@@ -13,35 +8,18 @@ from typing import Any
 import torch
 
 _aten = torch.ops.aten
-_LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu": "nn.RNN"}
 
 
-class NotPredictable(RuntimeError):
-    """CUDA takes memory for an operator that cannot be known without a GPU."""
-
-
-def recurrent_operators() -> Iterator[tuple[str, Callable[..., Any]]]:
+def cell_operators() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Operators that are composed on CUDA otherwise than on the CPU, by name."""
-    for name, module in _LAYERS.items():
-        for overload in ("input", "data"):
-            yield f"{name}.{overload}", _refused(module)
     yield "lstm_cell", _lstm_cell
     yield "gru_cell", _gru_cell
 
 
-def recurrent_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
+def cell_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Shapes of what CUDA's kernels return, where PyTorch gives none, by name."""
     yield "_thnn_fused_gru_cell", _fused_gru_cell
     yield "_thnn_fused_gru_cell_backward", _fused_gru_cell_backward
-
-
-def _refused(module: str) -> Callable[..., Any]:
-    def refuse(*_: Any) -> Any:
-        raise NotPredictable(
-            f"cuDNN keeps a reserve space for {module} whose size only a GPU can tell"
-        )
-
-    return refuse
 
 
 def _lstm_cell(
