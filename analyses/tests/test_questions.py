@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from analyses.models import Analysis
 from analyses.pages.new.form import AnalysisForm
-from analyses.pages.new.questions import TRAINING_PRESETS, usual_precision
-from analyses.pages.new.values import default_values
+from analyses.pages.new.questions import TRAINING_PRESETS, usual_precision, with_preset
+from analyses.pages.new.values import default_values, with_changes
 from engine.gpus import ANY
 from engine.request import AnalysisRequest
 
@@ -78,8 +78,8 @@ def test_a_running_analysis_of_any_gpu_is_edited_with_its_question(page: Client)
 
 @pytest.mark.parametrize("name", TRAINING_PRESETS)
 @pytest.mark.parametrize("model", ["bert", "llama-3-8b", "resnet", "t5-small", "clip", "whisper"])
-def test_each_preset_is_a_valid_request_of_each_model(page: Client, name: str, model: str) -> None:
-    initial = page.get(NEW, {"preset": name, "model": model}).context["form"].initial
+def test_each_preset_is_a_valid_request_of_each_model(db: None, name: str, model: str) -> None:
+    initial = with_preset(with_changes(default_values(), {"model": model}), name)
     form = AnalysisForm(initial | {"gpu": "h100"})
     assert form.is_valid()
     assert AnalysisRequest.parse(form.raw_fields()).workload.model == model

@@ -15,7 +15,7 @@ from engine.prediction.tracer import TraceAt, trace
 from engine.prediction.traces import trace_workload
 from engine.request import AnalysisRequest
 from engine.step.batches import make_batch
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
 from engine.tokens import tokens_of
 from engine.tracing.lowering import cuda_behaviour
@@ -90,8 +90,17 @@ FLASH = {"precision": "bf16-mixed", "attention": "flash"}
 
 
 @small
-@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "qwen3-0.6b"])
-@pytest.mark.parametrize("fields", [{}, {"gradient_checkpointing": True}])
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        ("gpt2", {}),
+        ("llama-3.2-1b", {"gradient_checkpointing": True}),
+        slow("gpt2", {"gradient_checkpointing": True}),
+        slow("llama-3.2-1b", {}),
+        slow("qwen3-0.6b", {}),
+        slow("qwen3-0.6b", {"gradient_checkpointing": True}),
+    ],
+)
 def test_one_row_takes_what_as_many_tokens_take_in_short_rows(
     model: str, fields: dict[str, Any]
 ) -> None:

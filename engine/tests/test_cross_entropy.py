@@ -15,7 +15,7 @@ from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.cross_entropy import chunk_rows, chunked_loss
 from engine.step.training import build_model
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tests.several_gpus import bytes_of, count, most_alive
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
 from engine.tracing.lowering import cuda_behaviour
@@ -83,7 +83,7 @@ def test_a_head_trained_beside_adapters_is_equal_to_the_byte() -> None:
     assert predicted == measured
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed", "fp32"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", slow("bf16-true"), slow("fp32")])
 def test_less_is_kept_the_smaller_the_parts(precision: str) -> None:
     peaks = [
         trace(wide(kind, precision=precision, optimizer="sgd"), 8, A100).peak_by_category()[0]
