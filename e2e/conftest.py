@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from e2e.running import Site
 ADMIN, ADMIN_PASSWORD = "grace", "a compiler of 1952"
 
 Open = Callable[..., Page]
+
+MEMBERS_AT_ONCE = 10
 
 PHONE: dict[str, Any] = {"screen": "phone", "theme": "light"}
 
@@ -63,11 +66,22 @@ def demo_account(demo: Site) -> Account:
     return Account("demo", demo.demo_password)
 
 
+@pytest.fixture(scope="session")
+def members(site: Site) -> Iterator[Account]:
+    """New members of the lab, one after another."""
+
+    def added() -> Iterator[Account]:
+        for first in count(10_000_000, MEMBERS_AT_ONCE):
+            names = [f"m{number}" for number in range(first, first + MEMBERS_AT_ONCE)]
+            yield from map(Account, names, site.add_members(names))
+
+    return added()
+
+
 @pytest.fixture
-def member(site: Site, request: pytest.FixtureRequest) -> Account:
+def member(members: Iterator[Account]) -> Account:
     """A new member of the lab, for one test."""
-    name = f"m{abs(hash(request.node.nodeid)) % 10**8}"
-    return Account(name, site.add_member(name))
+    return next(members)
 
 
 @pytest.fixture

@@ -52,3 +52,14 @@ def overflow(page: Page) -> int:
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
     return wider
+
+
+def overflow_at(page: Page, screen: str) -> int:
+    """How much wider the page would be than a window of another size, in pixels."""
+    before = page.viewport_size
+    width, height = SCREENS[screen]
+    page.set_viewport_size({"width": width, "height": height})
+    wider = overflow(page)
+    if before is not None:
+        page.set_viewport_size(before)
+    return wider

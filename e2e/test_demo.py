@@ -11,16 +11,16 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from e2e import browsing, doing, pages
-from e2e.browsing import LOOKS, WIDTHS, Theme, Watch
+from e2e.browsing import LOOKS, Theme, Watch
 from e2e.conftest import Account, Open
-from e2e.looking import barriers, overflow
+from e2e.looking import barriers, overflow, overflow_at
 from e2e.running import Site
 from memorymark_site.tests.fault_statuses import STATUSES
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module", params=WIDTHS, ids="-".join)
+@pytest.fixture(scope="module", params=LOOKS, ids="-".join)
 def window(
     request: pytest.FixtureRequest, demo: Site, demo_account: Account, browser: Browser
 ) -> Iterator[tuple[Page, Watch]]:
@@ -50,6 +50,7 @@ def test_every_page_is_free_of_faults(
             assert watch.wrong == []
             assert barriers(page) == []
             assert overflow(page) <= 0
+            assert overflow_at(page, "tablet") <= 0
 
 
 @pytest.mark.parametrize(("screen", "theme"), LOOKS)
