@@ -1,7 +1,8 @@
 """Set-up for all tests: no time limits, no collected static files, fast password hashing."""
 
+import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +28,17 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.DOWNLOADS_AT_ONCE = 0  # test processes share the data folder
     settings.API_UNITS_PER_MINUTE = 0  # members have the same ids in every test
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collector pass over what is imported and collected, since all of it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
