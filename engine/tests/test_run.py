@@ -22,7 +22,7 @@ from engine.prediction.moves import moves_for
 from engine.request import AnalysisRequest
 from engine.run import run
 
-pytestmark = pytest.mark.usefixtures("small_models")
+pytestmark = pytest.mark.usefixtures("small_models", "kept_traces")
 
 REQUEST = {"model": "bert", "gpu": "a10", "current_batch_size": 8, "sequence_length": 16}
 
