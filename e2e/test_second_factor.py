@@ -101,7 +101,7 @@ def _with_device(page: Page) -> CDPSession:
     return session
 
 
-def test_a_passkey_signs_in_alone_and_as_a_second_factor(
+def test_a_passkey_signs_in_alone_and_as_a_second_factor_until_it_is_removed(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
@@ -143,6 +143,15 @@ def test_a_passkey_signs_in_alone_and_as_a_second_factor(
     look(page, "second-step-passkey")
     page.get_by_role("button", name="Use a passkey").click()
     expect(page.get_by_role("button", name="Sign out", exact=True)).to_be_visible()
+
+    page.goto(f"{there}/account/")
+    page.get_by_role("link", name="Remove passkey desk").click()
+    expect(page.get_by_role("heading", name="Remove")).to_be_visible()
+    look(page, "remove-passkey")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    expect(page.get_by_text("was removed.")).to_be_visible()
+    expect(page.get_by_text("You sign in with a password only.")).to_be_visible()
+    look(page, "account-without-passkey")
 
 
 def test_a_required_second_factor_must_be_set_up_first(tmp_path: Path, open_page: Open) -> None:
