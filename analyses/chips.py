@@ -48,6 +48,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "rollout": lambda where: f"completions: {where}",
     "vllm_share": lambda share: f"vLLM has {share}%",
     "vllm_sleep": lambda _: "vLLM sleeps",
+    "vllm_tensor_parallel": lambda count: f"vLLM in {count:,} parts",
     "steps_per_generation": lambda count: f"{count:,} batches per generation",
     "precomputed_reference": lambda _: "reference scored beforehand",
     "optimizer": str,

@@ -73,7 +73,8 @@ NEW_IN_TRIALS = (
 )  # fmt: skip
 NEW_IN_WORKLOADS = (
     "method", "completion_length", "teacher", "reward_model", "kl_reference", "rollout",
-    "vllm_share", "vllm_sleep", "steps_per_generation", "precomputed_reference",
+    "vllm_share", "vllm_sleep", "vllm_tensor_parallel", "steps_per_generation",
+    "precomputed_reference",
     "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
     "cross_entropy", "recompute", "optimizer_in_backward", "activation_offload",
     "optimizer_offload",

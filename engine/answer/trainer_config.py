@@ -126,6 +126,7 @@ def _lengths(workload: Workload) -> dict[str, str]:
             "vllm_mode": '"colocate"',
             "vllm_gpu_memory_utilization": str(workload.vllm_share / 100),
             "vllm_max_model_length": str(workload.sequence_length),
+            "vllm_tensor_parallel_size": str(workload.vllm_tensor_parallel),
             "vllm_enable_sleep_mode": true(workload.vllm_sleep),
         }
     return given

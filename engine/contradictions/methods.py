@@ -28,9 +28,6 @@ def _answer_is_too_long(workload: Workload) -> bool:
     return (workload.completion_length or 0) >= (workload.sequence_length or 0)
 
 
-_SHARDS = other_than(Parallelism.NONE, Parallelism.DDP)
-
-
 METHODS = (
     Contradiction(
         {"method": OF_ANSWERS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING, None)},
@@ -47,10 +44,6 @@ METHODS = (
             "parallelism": one_of(Parallelism.ZERO_3),
         },
         "TRL 1.16 reads heads here that ZeRO 3 has divided, and fails; choose zero-2 or fsdp",
-    ),
-    Contradiction(
-        {"rollout": one_of(Rollout.VLLM), "parallelism": _SHARDS},
-        "vLLM is predicted beside whole models; choose server, or ddp",
     ),
     Contradiction(
         {"method": OF_ANSWERS, "pipeline_parallel": other_than(1)},
@@ -105,6 +98,15 @@ METHODS = (
     Contradiction(
         {"vllm_sleep": ON, "rollout": other_than(Rollout.VLLM)},
         "only vLLM beside the training sleeps; leave it off or choose vllm",
+    ),
+    Contradiction(
+        {"vllm_tensor_parallel": other_than(1), "rollout": other_than(Rollout.VLLM)},
+        "only vLLM beside the training splits its layers; leave it at 1 or choose vllm",
+    ),
+    Contradiction(
+        {"vllm_tensor_parallel": other_than(1)},
+        "enter a number that divides that of the GPUs",
+        lambda workload: workload.world_size % workload.vllm_tensor_parallel != 0,
     ),
     Contradiction(
         {

@@ -82,6 +82,7 @@ def computed_alone(workload: Workload) -> Workload:
         precision=Precision.BF16_TRUE,
         parallelism=Parallelism.NONE,
         world_size=1,
+        vllm_tensor_parallel=1,
         reduce_bucket_size=None,
         overlap_comm=False,
         cpu_offload=False,

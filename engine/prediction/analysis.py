@@ -80,7 +80,7 @@ def analyze_predicted(
     def refusal(smallest: Trial) -> DoesNotFit:
         if needs_most(trace_at(smallest.batch_size)):
             return DoesNotFit(why_evaluation_fails(request, gpu, smallest))
-        if why := why_vllm_fails(request.workload, gpu, trace_at(smallest.batch_size)):
+        if why := why_vllm_fails(request.workload, gpu):
             return DoesNotFit(f"{why}.")
         return does_not_fit(request, smallest, gpu_facts(gpu))
 

@@ -2,19 +2,25 @@
 
 TRL's ``vllm_mode="colocate"`` runs vLLM within the training process. It takes a share of the GPU
 when it starts and fills what its weights leave of that with its cache; asleep, it gives both back.
-Before it wakes, TRL empties the cache of PyTorch's allocator. Sources: ``VLLMGeneration`` and
-``GRPOConfig`` in TRL 1.16; ``gpu_memory_utilization`` and sleep mode in vLLM's documentation.
+Before it wakes, TRL empties the cache of PyTorch's allocator. Then it hands over the weights, one
+at a time: those that GPUs divide are gathered for that. The cache of one that slept is not there
+yet. Sources: ``VLLMGeneration`` and ``GRPOConfig`` in TRL 1.16; ``gpu_memory_utilization`` and
+sleep mode in vLLM's documentation.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
+from functools import cache
 
-from ..choices import Precision, Quantization, Rollout
+from ..choices import Parallelism, Precision, Rollout
 from ..gpus import Gpu
 from ..result import Source, Trial
-from ..tracing.trace import Category, Trace
+from ..step.methods import trained_in
+from ..tracing.trace import Trace
 from ..workload import Workload
+from .tracer import meta_model
 
 OUTSIDE_BYTES = 774 * 2**20
 """Assumed of what vLLM has beside weights and cache, such as CUDA graphs: so much a process of its
@@ -53,7 +59,7 @@ def beside_vllm(trial: Trial, workload: Workload, gpu: Gpu, trace: Trace) -> Tri
             f"out of memory: vLLM and what training keeps between updates take {_gib(awake)} while "
             f"it generates, and {gpu.display_name} has {_gib(gpu.total_bytes)}"
         )
-    failure = why_vllm_fails(workload, gpu, trace) or failure
+    failure = why_vllm_fails(workload, gpu) or failure
     return replace(
         trial,
         source=Source.COMPUTED,
@@ -65,18 +71,19 @@ def beside_vllm(trial: Trial, workload: Workload, gpu: Gpu, trace: Trace) -> Tri
     )
 
 
-def why_vllm_fails(workload: Workload, gpu: Gpu, trace: Trace) -> str:
+def why_vllm_fails(workload: Workload, gpu: Gpu) -> str:
     """The sentence for a share that is smaller than the model's weights; empty if it is larger."""
     if workload.rollout is not Rollout.VLLM:
         return ""
-    share, weights = _share_bytes(workload, gpu.total_bytes), _weight_bytes(workload, trace)
+    share, weights = _share_bytes(workload, gpu.total_bytes), _handed_over(workload).loaded
     if weights < share:
         return ""
     least = 100 * weights // gpu.total_bytes + 1
     helps = f"set it to more than {least}%" if least < 95 else "choose a GPU with more memory"
     return (
         f"vLLM does not start: its {workload.vllm_share}% of {gpu.display_name} are {_gib(share)}, "
-        f"and the model's weights take {_gib(weights)}; {helps} or let a server generate"
+        f"and its part of the model's weights takes {_gib(weights)}; {helps} or let a server "
+        "generate"
     )
 
 
@@ -95,13 +102,15 @@ def vllm_caveats(workload: Workload, gpu: Gpu, trace: Trace) -> list[str]:
     assumed = f"{OUTSIDE_BYTES / 2**20:,.0f} MiB"
     if not workload.vllm_sleep:
         return [
-            f"vLLM has {of_gpu} all the time; training has the rest. So the update decides, since "
-            f"nothing else of training is there while vLLM generates. Assumed: up to {assumed} "
-            "beside its share, such as for CUDA graphs."
+            f"vLLM has {of_gpu} all the time; training has the rest. So the update decides, unless "
+            "all weights are gathered to be handed to vLLM: nothing else of training is there "
+            f"while it generates. Assumed: up to {assumed} beside its share, such as for CUDA "
+            "graphs."
         ]
     held = sum(trace.held_between_steps().values())
+    awake = _awake_bytes(workload, gpu, trace) - gpu.context_bytes
     updating = max(trace.peak_by_phase().values()) + OUTSIDE_BYTES
-    more = "generation" if share + held > updating else "the update"
+    more = "generation" if awake > updating else "the update"
     return [
         f"Of generation and update, {more} needs more memory: vLLM takes {of_gpu} beside "
         f"{_gib(held)} that training keeps, and sleeps during the update, which peaks at "
@@ -115,19 +124,44 @@ def _share_bytes(workload: Workload, total_bytes: int) -> int:
 
 
 def _awake_bytes(workload: Workload, gpu: Gpu, trace: Trace) -> int:
-    """Used of the GPU while vLLM generates."""
+    """The most used of the GPU while vLLM is handed the weights, and generates."""
     held = sum(trace.held_between_steps().values())
-    return gpu.context_bytes + held + _share_bytes(workload, gpu.total_bytes)
+    share, weights = _share_bytes(workload, gpu.total_bytes), _handed_over(workload)
+    if workload.vllm_sleep:
+        return gpu.context_bytes + held + max(share, weights.loaded + weights.gathered)
+    return gpu.context_bytes + held + share + weights.gathered
 
 
-def _weight_bytes(workload: Workload, trace: Trace) -> int:
-    """Of vLLM's weights: 16 bits each, or 4 like those of the policy."""
-    held = trace.held_between_steps()[Category.PARAMETERS]
-    if workload.kl_reference and workload.lora_rank is None:
-        held //= 2  # the reference is a second copy
-    if workload.quantization is not Quantization.NONE or workload.precision is Precision.BF16_TRUE:
-        return held
-    return held // 2
+@dataclass(frozen=True)
+class _Weights:
+    """Those that vLLM is handed.
+
+    Attributes:
+        loaded: Bytes of what one GPU's vLLM has: 16 bits each, or packed like the policy's.
+        gathered: Bytes that training gathers at a time, where GPUs divide them.
+    """
+
+    loaded: int
+    gathered: int
+
+
+def _handed_over(workload: Workload) -> _Weights:
+    return _counted(json.dumps(workload.to_dict()))
+
+
+@cache  # building a model on the meta device takes a second
+def _counted(fields: str) -> _Weights:
+    workload = Workload.parse(json.loads(fields))
+    policy = trained_in(meta_model(workload))[0]
+    sizes = [
+        2 * one.numel() if one.is_floating_point() else one.nbytes for one in policy.parameters()
+    ]
+    gathered = 0
+    if workload.parallelism is Parallelism.FSDP:  # ``full_tensor``, in the format of the shards
+        gathered = max(sizes) * (1 if workload.precision is Precision.BF16_TRUE else 2)
+    elif workload.parallelism is Parallelism.ZERO_3:  # adapters are merged into whole weights
+        gathered = max(sizes) if workload.lora_rank is None else sum(sizes)
+    return _Weights(sum(sizes) // workload.vllm_tensor_parallel, gathered)
 
 
 def _gib(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,16 @@ import pytest
 from engine.answer.training_config import training_configs
 from engine.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
-from engine.prediction.colocation import OUTSIDE_BYTES, vllm_caveats, why_vllm_fails
+from engine.prediction.colocation import (
+    OUTSIDE_BYTES,
+    _awake_bytes,
+    vllm_caveats,
+    why_vllm_fails,
+)
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import trace
 from engine.result import Source, Trial
+from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Trace
@@ -88,7 +95,62 @@ def test_a_share_below_the_weights_is_refused(update: Trace) -> None:
     trial = trial_of(update, gpu, vllm_sleep=True, vllm_share=1)
     assert not trial.fits
     assert "vLLM does not start: its 1%" in trial.failure
-    assert why_vllm_fails(colocated(), A100, update) == ""
+    assert why_vllm_fails(colocated(), A100) == ""
+
+
+def weights_of(**fields: Any) -> list[int]:
+    model = build_model(small_workload("llama-3.2-1b", **fields))
+    return [parameter.numel() for parameter in model.parameters()]
+
+
+SHARDED: dict[str, Any] = {"world_size": 4, "precision": "bf16-mixed", "vllm_sleep": True}
+
+
+@pytest.mark.parametrize("parallelism", ["fsdp", "zero-1", "zero-2", "zero-3"])
+def test_each_gpu_needs_a_share_for_whole_weights_beside_shards(parallelism: str) -> None:
+    whole = 2 * sum(weights_of())
+    workload = colocated(**SHARDED, parallelism=parallelism, kl_reference=True, vllm_share=1)
+    gpu = replace(A100, total_bytes=100 * whole, context_bytes=0)
+    assert "vLLM does not start" in why_vllm_fails(workload, gpu)
+    assert why_vllm_fails(workload, replace(gpu, total_bytes=100 * whole + 100)) == ""
+    halved = replace(workload, vllm_tensor_parallel=2)
+    assert why_vllm_fails(halved, gpu) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "gathered"),
+    [
+        ({"parallelism": "zero-2"}, lambda sizes: 0),
+        ({"parallelism": "zero-3"}, lambda sizes: 2 * max(sizes)),
+        ({"parallelism": "zero-3", "lora_rank": 4}, lambda sizes: 2 * sum(sizes)),
+        ({"parallelism": "fsdp"}, lambda sizes: 4 * max(sizes)),
+    ],
+    ids=str,
+)
+def test_divided_weights_are_gathered_to_hand_them_over(
+    update: Trace, fields: dict[str, Any], gathered: Callable[[list[int]], int]
+) -> None:
+    """``_iter_named_params`` of TRL 1.16: one at a time, and all where adapters are merged."""
+    workload = colocated(**SHARDED | {"vllm_sleep": False}, **fields)
+    held = sum(update.held_between_steps().values())
+    awake = A100.context_bytes + held + A100.total_bytes * 30 // 100
+    sizes = weights_of(lora_rank=fields.get("lora_rank"))
+    assert _awake_bytes(workload, A100, update) == awake + gathered(sizes)
+    asleep = replace(
+        workload, vllm_sleep=True
+    )  # its cache, which has most of its share, comes later
+    assert _awake_bytes(asleep, A100, update) == awake
+
+
+@pytest.mark.slow
+def test_on_shards_training_keeps_less_beside_vllm() -> None:
+    workload = colocated(**SHARDED, parallelism="zero-3", vllm_share=40)
+    traced = trace(workload, 2, cuda_behaviour(A100.compute_capability))
+    trial = predict_trial(workload, A100, traced)
+    assert trial.source is Source.COMPUTED
+    assert trial.fits
+    assert trial.device_used_bytes is not None
+    assert trial.device_used_bytes >= A100.total_bytes * 40 // 100
 
 
 def test_the_update_decides_where_vllm_stays(update: Trace) -> None:
@@ -102,6 +164,7 @@ def test_the_lines_to_paste_set_up_vllm() -> None:
     assert '    vllm_mode="colocate",\n' in config.text
     assert "    vllm_gpu_memory_utilization=0.4,\n" in config.text
     assert "    vllm_enable_sleep_mode=True,\n" in config.text
+    assert "    vllm_tensor_parallel_size=1,\n" in config.text
 
 
 @pytest.mark.parametrize(
@@ -109,6 +172,11 @@ def test_the_lines_to_paste_set_up_vllm() -> None:
     [
         ({"vllm_share": 40}, "vllm_share"),
         ({"method": "grpo", "vllm_sleep": True}, "vllm_sleep"),
+        ({"method": "grpo", "vllm_tensor_parallel": 2}, "vllm_tensor_parallel"),
+        (
+            {"method": "grpo", "rollout": "vllm", "vllm_tensor_parallel": 2},
+            "vllm_tensor_parallel",
+        ),
         ({"method": "ppo", "rollout": "vllm"}, "rollout"),
         (
             {"method": "grpo", "rollout": "vllm", "lora_rank": 4, "quantization": "int8"},

@@ -242,11 +242,6 @@ def test_fsdp_generates_block_by_block() -> None:
     [
         ({"method": "ppo", "parallelism": "fsdp"}, "method", "choose zero-2 or zero-3"),
         (
-            {"method": "grpo", "rollout": "vllm", "parallelism": "zero-3"},
-            "rollout",
-            "choose server",
-        ),
-        (
             {"method": "distillation", "teacher": "qwen3-8b", "parallelism": "zero-3"},
             "method",
             "choose zero-2 or fsdp",

@@ -94,6 +94,16 @@ class LearningMethod:
             Group.METHOD,
         ),
     ] = False
+    vllm_tensor_parallel: Annotated[
+        int,
+        Interval(ge=1, le=64),
+        Described(
+            "vLLM's GPUs",
+            "This many GPUs each have a part of vLLM's weights (vllm_tensor_parallel_size).",
+            Group.METHOD,
+            unit="GPUs",
+        ),
+    ] = 1
     steps_per_generation: Annotated[
         int,
         Interval(ge=1, le=1024),
