@@ -15,6 +15,7 @@ from django.db.models.expressions import OrderBy
 from django.db.models.functions import Coalesce
 
 from analyses.models import Analysis, CountedSavings, RunSavings, Status
+from analyses.models.analysis import SORTED_BY
 from analyses.permissions import may_see_lab
 
 COUNTED = 10_000
@@ -93,11 +94,39 @@ def slice_of(analyses: QuerySet[Analysis], first: int, end: int) -> Slice:
     found first, by the index of whatever they match, and sorted then; more are soon met in order.
     """
     found = analyses.order_by().values("pk")[: FEW + 1].count()
-    if found > FEW:
-        return Slice(_between(analyses, first, end), Count(FEW, is_all=False))
     order = analyses.query.order_by or Analysis._meta.ordering or ()
+    if found > FEW:
+        ids = _among_the_first(analyses, order, first, end) or _between(analyses, first, end)
+        return Slice(ids, Count(FEW, is_all=False))
     few = analyses.order_by(*map(_by_value, order))
     return Slice(list(few.values_list("pk", flat=True)[first:end]), Count(found, is_all=True))
+
+
+def _among_the_first(
+    analyses: QuerySet[Analysis], order: Any, first: int, end: int
+) -> list[int] | None:
+    """The same ids where the first :data:`FEW` of the lab have them, else none.
+
+    Where thousands match, a database prefers the index of what they match and sorts them all. The
+    first of an order are read from its own index, and what many match, many of these match too.
+    """
+    if not (order and analyses.query.where and _name(order[0]) in _INDEXED):
+        return None
+    head = Analysis.objects.order_by(*order).values("pk")[:FEW]
+    among = analyses.filter(pk__in=head).order_by(*map(_by_value, order))
+    found = list(among.values_list("pk", flat=True)[:end])
+    return found[first:] if len(found) == end else None
+
+
+_INDEXED = frozenset(columns[0] for columns in SORTED_BY)
+
+
+def _name(order: Any) -> str:
+    """The column of an order; empty if it is not just one."""
+    if not isinstance(order, OrderBy):
+        return str(order).removeprefix("-")
+    (value,) = order.get_source_expressions()
+    return str(value.name) if isinstance(value, F) else ""  # type: ignore[attr-defined]  # stubs lack it
 
 
 def _by_value(order: Any) -> OrderBy:

@@ -9,12 +9,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import connection
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from analyses import selectors
 from analyses.models import Analysis
 from analyses.overview.weeks import weeks_until
+from analyses.pages.history.columns import in_order
 from analyses.pages.history.filters import AnalysisFilter
 from analyses.selectors import Count, exact_count, slice_of
 from analyses.tests.factories import make_request
@@ -59,6 +61,19 @@ def test_few_are_found_first_and_sorted_then(many: list[int], order: str) -> Non
     assert found.count == Count(3, is_all=True)
     assert "ORDER BY" not in queries[0]["sql"]
     assert slice_of(Analysis.objects.all(), 0, 1).count == Count(3, is_all=False)
+
+
+def test_the_first_of_many_are_looked_for_among_the_first_of_the_lab(many: list[int]) -> None:
+    Analysis.objects.update(speedup=F("pk"))
+    matching = in_order(Analysis.objects.filter(pk__lt=many[0]), "-speedup")
+    with CaptureQueriesContext(connection) as queries:
+        assert slice_of(matching, 0, 2).ids == many[1:3]
+    assert len(queries) == 2
+    assert slice_of(matching, 1, 2).ids == many[2:3]
+
+    with CaptureQueriesContext(connection) as queries:  # more than are found there
+        assert slice_of(matching, 0, 4).ids == many[1:5]
+    assert len(queries) == 3
 
 
 def test_a_large_number_is_counted_once_a_minute(many: list[int], member: User) -> None:
