@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import huggingface_hub.constants
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.generation.utils import GenerationMixin
 
 from ..errors import NotPredictable
 from ..models.presets import PRESETS, Preset
@@ -73,6 +74,8 @@ class Unloaded(dict[str, Any]):
 def without_weights(note: Note) -> Iterator[None]:
     """Build pretrained models from their configs, for as long as the context lasts.
 
+    What depends on the weights themselves is refused: a text ends where they say so.
+
     Args:
         note: Receives a sentence about what had to be assumed.
     """
@@ -83,6 +86,7 @@ def without_weights(note: Note) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, method, stand_in in (
             (PreTrainedModel, "from_pretrained", classmethod(build)),
+            (GenerationMixin, "generate", _generate),
             (PretrainedConfig, "get_config_dict", classmethod(_config_dict)),
             (torch.hub, "load_state_dict_from_url", _unloaded),
             (torch.nn.Module, "load_state_dict", _load_state_dict),
@@ -91,6 +95,13 @@ def without_weights(note: Note) -> Iterator[None]:
             stack.enter_context(patch.object(owner, method, stand_in))
         stack.enter_context(_InLibraries())
         yield
+
+
+def _generate(*_: Any, **__: Any) -> NoReturn:
+    raise NotPredictable(
+        "generate() goes on until the weights end a text, and a trace has none; predict texts with "
+        "'memorymark generate', and training on them with --method grpo or ppo"
+    )
 
 
 def _from_config(

@@ -120,6 +120,25 @@ def test_quantized_weights_are_refused(folder: Path, saved: Path) -> None:
         trace_script(written(folder, loading(folder, str(saved), options)), 4, A10)
 
 
+GENERATING = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+def make_step(batch_size):
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=50))
+    ids = torch.ones(batch_size, 4, dtype=torch.long)
+    def step():
+        model.generate(ids, max_new_tokens=3{options})
+    return step
+"""
+
+
+@pytest.mark.parametrize("options", ["", ", cache_implementation='static'"])
+def test_a_text_has_no_end_without_weights(folder: Path, options: str) -> None:
+    with pytest.raises(CannotTrace, match="predict texts with 'memorymark generate'"):
+        trace_script(written(folder, GENERATING.format(options=options)), 4, A10)
+
+
 def test_downloaded_weights_are_not_loaded() -> None:
     names, _ = run(
         "state = torch.hub.load_state_dict_from_url('https://example.org/resnet.pth')\n"
