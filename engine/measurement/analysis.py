@@ -239,14 +239,14 @@ def measure_batch(
         The device, the trial and, if it fits, what it ran on.
 
     Raises:
-        InvalidInput: If the memory limit is missing where it is needed, or the model is unknown.
+        InvalidInput: If the batch size is missing, or the memory limit where it is needed, or the
+            model is unknown.
         MeasurementFailed: If the trial failed for a reason other than memory.
     """
+    batch_size = request.known_batch_size  # asked first: finding the device takes seconds
     device = local_device()
     gpu = device_for(request, device, request.workload)
-    order = TrialOrder(
-        resolve(request.workload), request.known_batch_size, request.memory_limit_bytes
-    )
+    order = TrialOrder(resolve(request.workload), batch_size, request.memory_limit_bytes)
     order = replace(order, allocator=request.allocator)
     trial = measure(order)
     if not trial.fits:
