@@ -241,7 +241,7 @@ def test_what_transformers_cannot_keep_so_is_refused(model: str, cache_format: s
 def test_the_answer_says_what_the_cache_costs_elsewhere(cache_format: str, words: str) -> None:
     request = AnalysisRequest.parse(
         {
-            "model": "llama-3.2-1b",
+            "model": "gpt2",
             "goal": "generation",
             "gpu": "a10",
             "precision": "bf16-true",

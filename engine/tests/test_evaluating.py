@@ -50,9 +50,9 @@ BATCH_SIZE = 4
         slow("bert", {"eval_batch_size": 64, "eval_samples": 4096}),
         ("t5-small", {"eval_batch_size": 8, "eval_samples": 64, "eval_accumulation_steps": 3}),
         ("llama-3.2-1b", {"eval_batch_size": 8, "eval_samples": 64, "lora_rank": 4}),
-        ("t5-small", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 40}),
-        slow("gpt2", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 40}),
-        ("gpt2", PADDED | {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 40}),
+        ("t5-small", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
+        slow("gpt2", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
+        ("gpt2", PADDED | {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
     ],
     ids=str,
 )
@@ -165,7 +165,7 @@ def test_generating_takes_what_the_trainer_takes(
         precision=precision,
         eval_batch_size=8,
         eval_samples=8,
-        **{"eval_new_tokens": 24} | fields,
+        **{"eval_new_tokens": 12} | fields,
     )
     trainers = _peak_of_the_trainer(workload, 8, tmp_path)
     assert 0 <= trainers - _peak_of_ours(workload) <= LEFT_OUT_BYTES
