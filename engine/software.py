@@ -117,11 +117,17 @@ def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
     missing = unlike(parse(wanted), here)
     if not missing:
         return []
-    used = {package: here.get(package, "missing") for package in missing}
+    other, absent = (
+        {package: number for package, number in missing.items() if (package in here) is known}
+        for known in (True, False)
+    )
     differs = "may differ between versions"
     if "transformers" in missing:
         differs = "differs by 2% to 11% between versions, most for T5 and GPT models"
-    return [f"These numbers are for {in_words(used)}, not {in_words(missing)}. Memory {differs}."]
+    used = {package: here[package] for package in other}
+    said = [f"These numbers are for {in_words(used)}, not {in_words(other)}."] if other else []
+    said += [f"Not traced: {in_words(absent)}."] if absent else []
+    return [" ".join((*said, f"Memory {differs}."))]
 
 
 def is_offered(wanted: Mapping[str, str], available: Mapping[str, str]) -> bool:

@@ -58,10 +58,8 @@ def test_only_other_versions_are_worth_a_word() -> None:
     (said,) = software.caveat("transformers=4.51.3,torch=2.13.0", here)
     assert said.startswith("These numbers are for transformers 5.23.0, not transformers 4.51.3.")
     assert "T5 and GPT" in said
-    (said,) = software.caveat("peft=0.14.0", here)
-    assert said == (
-        "These numbers are for peft missing, not peft 0.14.0. Memory may differ between versions."
-    )
+    (said,) = software.caveat("torch=2.13.0,peft=0.14.0,trl=0.9.6", here)
+    assert said == "Not traced: peft 0.14.0, trl 0.9.6. Memory may differ between versions."
 
 
 def test_a_workload_depends_on_peft_only_with_lora() -> None:
