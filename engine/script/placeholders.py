@@ -98,6 +98,7 @@ class Values:
         bounded: How often each line selected by values, and got all that there could be.
         users: The user's own line behind each of these lines.
         last: The line that got the latest placeholder.
+        last_type: The number format that was asked for there.
         drawn: Whether integers were drawn at random.
     """
 
@@ -106,6 +107,7 @@ class Values:
     bounded: Counter[Line] = field(default_factory=Counter)
     users: dict[Line, Line] = field(default_factory=dict)
     last: Line | None = None
+    last_type: torch.dtype = torch.bool
     drawn: bool = False
     _in_a_row: int = 0
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # no secret
@@ -121,7 +123,7 @@ class Values:
         if self._in_a_row > ENDLESS:
             raise EndlessLoop(f"{line} loops until a tensor has another value")
         self.read[line] += 1
-        self.last = line
+        self.last, self.last_type = line, dtype
         return self.placeholders.of(dtype, line, self._random)
 
     def bound(self) -> None:
@@ -191,19 +193,26 @@ def first_that_runs(run_with: Callable[[Values], _Found]) -> tuple[_Found, Value
     """
     attempts = [FIRST]
     refused: EngineError | None = None
-    for placeholders in attempts:  # grows
-        values = Values(placeholders)
+    for _ in range(_MOST_ATTEMPTS):
+        if not attempts:
+            break
+        values = Values(attempts.pop(0))
         try:
             return run_with(values), values
         except EngineError as error:
             refused = refused or error
-            line = values.last
-            if line is None or line in placeholders.at:
-                continue
-            attempts += [replace(placeholders, at={**placeholders.at, line: o}) for o in OTHERS]
-            del attempts[_MOST_ATTEMPTS:]
+            attempts = [*_alternatives(values), *attempts]  # where it got furthest first
     assert refused is not None  # noqa: S101 - at least one attempt was made
     raise refused
+
+
+def _alternatives(values: Values) -> list[Placeholders]:
+    """Placeholders that differ on the line that got the last one, from which the steps failed."""
+    line, given = values.last, values.placeholders
+    if line is None or line in given.at:
+        return []
+    others = OTHERS[:1] if values.last_type is torch.bool else OTHERS  # only one is another truth
+    return [replace(given, at={**given.at, line: other}) for other in others]
 
 
 def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> None:

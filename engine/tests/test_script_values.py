@@ -34,6 +34,8 @@ SAME_EITHER_WAY = {
     "logging": f"{PLAIN}; print(f'{{loss:.3f}}', loss.item(), loss.tolist(), loss.data.numpy())",
     "a guard against NaN": f"{PLAIN}\n        assert torch.isfinite(loss).all()",
     "a guard that raises": f"{PLAIN}\n        if torch.isnan(loss): raise ValueError('NaN')",
+    "several guards, each of which must hold": PLAIN
+    + "".join(f"\n        if not (x > -9 - {n}).all(): raise ValueError({n})" for n in range(1, 6)),
     "a random order": "order = torch.randperm(64)[:batch_size].tolist()\n"
     "        loss = model(torch.stack([x[i] for i in order])).sum()",
     "a loader": "loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), "
