@@ -19,6 +19,7 @@ from ..workload import Workload
 from .batches import Batch
 from .batches.text import padded, token_ids
 from .generating import Generation
+from .losses import unwrapped
 from .ppo import TEMPERATURE, ActorCritic
 from .training import Training
 
@@ -72,12 +73,12 @@ def roll_out(
         completions: What is generated.
         while_generating: Entered for as long as text is generated, and left before it is scored.
     """
-    model: Any = training.model
-    was_training = training.model.training
+    model: Any = unwrapped(training.model)
+    was_training = model.training
     if isinstance(model, ActorCritic):
         training.phase = METRICS
         model.end_update()
-    training.model.eval()
+    model.eval()
     policy = cast(Training, _Policy(training))
     scores = isinstance(model, ActorCritic)
     generation = Generation(
@@ -93,7 +94,7 @@ def roll_out(
         training.phase = SCORING
         texts = {name: one.to(training.device) for name, one in completions.texts.items()}
         model.score(texts, generation.scores)
-    training.model.train(was_training)
+    model.train(was_training)
     training.phase = "idle"
 
 
@@ -102,11 +103,13 @@ class _Policy:
 
     def __init__(self, training: Training) -> None:
         self._training = training
-        self.model: Any = training.model.policy
+        model: Any = unwrapped(training.model)
+        self.model: Any = model.policy
+        self._scores = isinstance(model, ActorCritic)
         self.device = training.device
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        if isinstance(self._training.model, ActorCritic):
+        if self._scores:
             return nullcontext()  # which TRL leaves without autocast
         return self._training.forward_context()
 

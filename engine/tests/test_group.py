@@ -72,6 +72,20 @@ def test_measured_ddp_equals_predicted_ddp_to_the_byte(as_view: bool) -> None:
     assert found.samples_per_second == pytest.approx(2 * 2 * BATCH_SIZE / found.step_seconds)
 
 
+TEXTS = PRESETS["gpt2"].config() | {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 1000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields", [{"method": "dpo"}, {"method": "grpo", "completion_length": 20}], ids=str
+)
+def test_measured_methods_in_ddp_equal_predicted_ones(fields: dict[str, Any]) -> None:
+    workload = shared("ddp", config=TEXTS, sequence_length=64, **fields)
+    found = measure(TrialOrder(workload, BATCH_SIZE, memory_limit_bytes=2**30))
+    assert found.fits, found.failure
+    assert found.peak_allocated_bytes == trace(workload, BATCH_SIZE, None).peak_by_category()[0]
+
+
 @pytest.mark.slow
 def test_measured_fsdp_equals_predicted_fsdp_plus_gloos_copies() -> None:
     workload = shared("fsdp")
