@@ -118,27 +118,28 @@ def test_each_gpu_needs_a_share_for_whole_weights_beside_shards(parallelism: str
 
 
 @pytest.mark.parametrize(
-    ("fields", "gathered"),
+    ("fields", "number_bytes", "gathered"),
     [
-        ({"parallelism": "zero-2"}, lambda sizes: 0),
-        ({"parallelism": "zero-3"}, lambda sizes: 2 * max(sizes)),
-        ({"parallelism": "zero-3", "lora_rank": 4}, lambda sizes: 2 * sum(sizes)),
-        ({"parallelism": "fsdp"}, lambda sizes: 4 * max(sizes)),
+        ({"parallelism": "zero-2"}, 0, max),
+        ({"parallelism": "zero-3"}, 2, max),
+        ({"parallelism": "zero-3", "lora_rank": 4}, 2, sum),
+        ({"parallelism": "fsdp"}, 4, max),
     ],
     ids=str,
 )
 def test_divided_weights_are_gathered_to_hand_them_over(
-    update: Trace, fields: dict[str, Any], gathered: Callable[[list[int]], int]
+    update: Trace,
+    fields: dict[str, Any],
+    number_bytes: int,
+    gathered: Callable[[list[int]], int],
 ) -> None:
     """``_iter_named_params`` of TRL 1.16: one at a time, and all where adapters are merged."""
     workload = colocated(**SHARDED | {"vllm_sleep": False}, **fields)
     held = sum(update.held_between_steps().values())
     awake = A100.context_bytes + held + A100.total_bytes * 30 // 100
     sizes = weights_of(lora_rank=fields.get("lora_rank"))
-    assert _awake_bytes(workload, A100, update) == awake + gathered(sizes)
-    asleep = replace(
-        workload, vllm_sleep=True
-    )  # its cache, which has most of its share, comes later
+    assert _awake_bytes(workload, A100, update) == awake + number_bytes * gathered(sizes)
+    asleep = replace(workload, vllm_sleep=True)  # its cache, most of its share, comes later
     assert _awake_bytes(asleep, A100, update) == awake
 
 
