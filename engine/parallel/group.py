@@ -46,7 +46,8 @@ from .fsdp import (
 from .group_recorder import GroupRecorder, own_part
 from .offload import HostTensors, copying_shards
 from .tensor import split
-from .zero import Division, Partitions, flat_optimizer
+from .zero import Partitions, flat_optimizer
+from .zero_division import Division
 
 
 class Alone:

@@ -5,7 +5,8 @@ DeepSpeed does not run on fake tensors, so its part is written here from its sou
 allocates, in its order. Weights are in bf16; their fp32 copies, and what the optimizer keeps, are
 flat and divided among all GPUs. Stage 2 divides gradients too, stage 3 also the weights, which are
 gathered here as PyTorch's ``fully_shard`` does, block by block. What is offloaded follows
-:mod:`engine.parallel.zero_offload`.
+:mod:`engine.parallel.zero_offload`. ``benchmarks/deepspeed_steps.py`` compares it with DeepSpeed's
+own steps on a CPU.
 """
 
 from __future__ import annotations
@@ -13,64 +14,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from ..choices import ZERO, Parallelism, Precision, Quantization
+from ..choices import ZERO, Parallelism, Precision
 from ..step.optimizers import make_optimizer
 from ..tracing.trace import Category
 from ..workload import Workload
-from .fsdp import repeated_blocks
 from .group_recorder import own_part
 from .offload import HostTensors
+from .zero_division import WEIGHTS, Division, Parts, kept_whole
 from .zero_offload import HostPartition
-
-REUSED = 500_000_000 + 50_000_000
-"""Weights that stage 3 keeps gathered in backward, by default: a weight stays if it is used again
-within 1e9 weights (``stage3_max_reuse_distance``), which half of them are on the way back; and it
-fetches 5e7 ahead (``stage3_prefetch_bucket_size``)."""
-
-
-@dataclass(frozen=True)
-class Division:
-    """How ZeRO divides a training run.
-
-    Attributes:
-        stage: Optimizer state is divided from 1, gradients from 2, weights from 3.
-        gpus: Among how many.
-        bucket_elements: Gradients that are reduced at a time.
-        overlaps: Whether a second bucket fills while the first is reduced.
-        micro_batches: Whose gradients are added up in a step.
-        weights_on_host: Whether this GPU's part of the weights stays on the host.
-        reused_elements: Weights that stage 3 keeps gathered in backward.
-        quantized: Whether weights are packed, so that all are whole on each GPU at first.
-    """
-
-    stage: int
-    gpus: int
-    bucket_elements: int = 500_000_000
-    overlaps: bool = False
-    micro_batches: int = 1
-    weights_on_host: bool = False
-    reused_elements: int = REUSED
-    quantized: bool = False
-
-    @classmethod
-    def of(cls, workload: Workload) -> Division:
-        """What a workload says of it."""
-        return cls(
-            stage=1 + ZERO.index(workload.parallelism),
-            gpus=workload.world_size,
-            bucket_elements=workload.bucket_elements,
-            overlaps=workload.overlap_comm,
-            micro_batches=workload.gradient_accumulation,
-            weights_on_host=workload.cpu_offload,
-            quantized=workload.quantization is not Quantization.NONE,
-        )
 
 
 def computed_alone(workload: Workload) -> Workload:
@@ -136,30 +94,33 @@ class Partitions:
         weights = [parameter for model in models for parameter in model.parameters()]
         trained = [parameter for parameter in weights if parameter.requires_grad]
         self._low = trained[0].dtype
-        self._own = -(-sum(map(torch.Tensor.numel, trained)) // division.gpus)
+        self._parts = Parts([one.numel() for one in trained], division.gpus)
+        self._own = self._parts.size
+        self._largest = max(one.numel() for one in trained)
         overlaps = division.overlaps
         self._reducing = torch.cpu.Stream() if overlaps else torch.cpu.current_stream()
         self._passes: Counter[torch.nn.Parameter] = Counter()
-        self._reused = min(division.reused_elements, sum(map(torch.Tensor.numel, weights)))
+        self._small, self._reused = kept_whole(models, division)
         self._quantized: list[tuple[int, torch.dtype]] = []
-        if division.stage == _WEIGHTS:
-            self._reused -= sum(map(_outside_blocks, models))
-            if division.quantized:
-                self._quantized = [(one.numel(), one.dtype) for one in weights]
+        if division.stage == WEIGHTS and division.quantized:
+            self._quantized = [(one.numel(), one.dtype) for one in weights]
         self._device = torch.device("cpu")
         self._filled: list[torch.nn.Parameter] = []
         self._buffers: list[torch.Tensor] = []
         self._gradients: torch.Tensor | None = None
+        self._taken: torch.Tensor | None = None
+        self._whole: torch.Tensor | None = None
         self._kept: torch.Tensor | None = None
         self._master: torch.nn.Parameter | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._parameters: list[torch.nn.Parameter] = []
+        self._parameters: dict[torch.nn.Parameter, int] = {}
 
     def follow(self, model: torch.nn.Module) -> None:
         """Take the gradients of a model, sharded for stage 3, as they come."""
-        self._parameters = [one for one in model.parameters() if one.requires_grad]
-        self._device = self._parameters[0].device
-        take = {1: self._take_last, 2: self._take, _WEIGHTS: self._take_shard}[self._division.stage]
+        trained = [one for one in model.parameters() if one.requires_grad]
+        self._parameters = {one: number for number, one in enumerate(trained)}
+        self._device = trained[0].device
+        take = {1: self._take_last, 2: self._take, WEIGHTS: self._take_shard}[self._division.stage]
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(take)
 
@@ -172,22 +133,31 @@ class Partitions:
         return {self._master: {**kept, "master": self._master}}
 
     def prepare(self) -> None:
-        """Make what stays: the fp32 weights, and for stage 3 the buffers."""
-        if self._master is not None:
-            return
+        """Make what stays, and what stage 3 gathers and keeps from here to the end of a step."""
+        if self._master is None:
+            self._start()
+        if self._division.stage == WEIGHTS and self._kept is None:
+            with self._making(Category.PARAMETERS):
+                self._kept = self._empty(self._reused)
+
+    def _start(self) -> None:
+        """Make the fp32 weights, and for stage 3 the buffers and the weights that stay whole."""
         self._divide_quantized()
         with self._making(Category.OPTIMIZER_STATE), self._perhaps_away():
             self._master = torch.nn.Parameter(self._empty(self._own, torch.float32))
         self._optimizer = self._make_optimizer(self._master)
         if (host := self._host()) is not None:
             self._away = self._offloaded(host, self._master)
-        if self._division.stage == _WEIGHTS:
+        if self._division.stage == WEIGHTS:
             self._make_buffers()
             with self._making(Category.GRADIENTS):
                 if self._away is None:
                     self._gradients = self._empty(self._own)
-            with self._making(Category.PARAMETERS):
-                self._kept = self._empty(max(0, self._reused))
+            self._gather_small()
+
+    def _gather_small(self) -> None:
+        with self._making(Category.PARAMETERS):
+            self._whole = self._empty(self._small)
 
     def _divide_quantized(self) -> None:
         """Hold quantized weights whole, until each GPU keeps its part.
@@ -211,36 +181,41 @@ class Partitions:
         """Reduce what is left to reduce, and update this GPU's part of the weights."""
         if self._master is None or self._optimizer is None:
             return
+        self._whole = self._kept = None
         if self._division.stage == 1:
             if not self._division.overlaps:
                 for parameter in self._parameters:
                     self._take(parameter)
             self._reduce()
             self._passes.clear()
+        for parameter in self._parameters:
+            parameter.grad = None
         if self._away is not None:
             self._step_on_host(self._away, self._optimizer)
             return
         if self._gradients is None:
             return
         with self._making(Category.GRADIENTS):
-            given = self._gradients
-            if self._division.stage == _WEIGHTS:  # whose buffer stays, so that it is flattened anew
-                given = given.clone()
-            self._master.grad = given.to(torch.float32)
-            del given
-        if self._division.stage != _WEIGHTS:
+            self._gradients[: self._counted].to(torch.float64)  # to add up their squares
+            flat = self._gradients[: self._own].clone()
+            self._master.grad = flat.to(torch.float32)
+            del flat
+        if self._division.stage != WEIGHTS:
             self._gradients = None
-            for parameter in self._parameters:
-                parameter.grad = None
         self._optimizer.step()
         self._master.grad = None
         self._send_weights()
 
+    @property
+    def _counted(self) -> int:
+        """Gradients of which the norm is computed at once: a GPU's part of the largest weight."""
+        if self._division.stage == WEIGHTS:
+            return -(-self._largest // self._division.gpus)
+        return min(self._largest, self._own)
+
     def _step_on_host(self, away: HostPartition, optimizer: torch.optim.Optimizer) -> None:
         """Update the weights on the host, and copy them to the GPU unless they stay there too."""
         away.finish(self._parameters)
-        for parameter in self._parameters:
-            parameter.grad = None
         with self._perhaps_away():
             optimizer.step()
         away.send_weights(self._parameters)
@@ -249,7 +224,7 @@ class Partitions:
     def _offloaded(self, host: HostTensors, master: torch.nn.Parameter) -> HostPartition:
         """What the host holds; stages 1 and 2 take room for the largest gradient on the GPU."""
         scratch = None
-        if self._division.stage != _WEIGHTS:
+        if self._division.stage != WEIGHTS:
             with self._making(Category.GRADIENTS):
                 scratch = self._empty(max(map(torch.Tensor.numel, self._parameters)))
         division = self._division
@@ -275,14 +250,16 @@ class Partitions:
         """Nothing is left of them."""
 
     def _send_weights(self) -> None:
-        """Gather the updated weights where each GPU has all of them; into their own places.
+        """Gather the updated weights that each GPU has whole; without ZeRO 3 in their own places.
 
         Reducing half of them, in place too, sends as much as gathering all.
         """
-        if self._division.stage != _WEIGHTS:
-            for parameter in self._parameters:
-                flat = parameter.detach().view(-1)
-                dist.all_reduce(flat[: flat.numel() // 2])
+        if self._division.stage == WEIGHTS:
+            self._gather_small()
+            return
+        for parameter in self._parameters:
+            flat = parameter.detach().view(-1)
+            dist.all_reduce(flat[: flat.numel() // 2])
 
     @torch.no_grad()
     def _take(self, parameter: torch.nn.Parameter) -> None:
@@ -337,24 +314,40 @@ class Partitions:
         self._filled.clear()
 
     def _reduce_filled(self) -> None:
-        """Reduce a flattened copy of the gradients, and keep this GPU's part of them."""
+        """Reduce the gradients, and keep those of weights that lie in this GPU's part, whole.
+
+        What belongs to parts of several GPUs is flattened into a copy first.
+        """
         gradients = [one.grad.view(-1) for one in self._filled if one.grad is not None]
-        with self._making(Category.GRADIENTS):  # all_reduce and scatter, of a flattened copy
-            if self._gradients is None and self._away is None:
-                self._gradients = self._empty(self._own)
-            flat = torch.cat(gradients)
-        dist.all_reduce(flat)
-        if self._gradients is not None:
+        with self._making(Category.GRADIENTS):  # average_tensor and copy_grads_in_partition
+            flat = self._flat(gradients)
+            dist.all_reduce(flat)
+            if self._taken is None and self._away is None:
+                self._taken = self._empty(self._parts.whole)
+        if self._taken is not None:
             part = flat[: flat.numel() // self._division.gpus]
-            self._gradients[: part.numel()].add_(part)
+            self._taken[: part.numel()].copy_(part)
         if self._away is not None:
             for gradient in gradients:
                 self._away.take(gradient)
 
+    def _flat(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """Gradients in one tensor: the bucket itself, if all belong to one GPU's part."""
+        if self._parts.holds(self._parameters[one] for one in self._filled):
+            count = sum(one.numel() for one in gradients)
+            return gradients[0] if len(gradients) == 1 else self._buffers[0][:count]
+        return torch.cat(gradients)
+
     @torch.no_grad()
     def _reduce(self) -> None:
+        """Reduce what is left in the bucket, and add it all to what earlier micro-batches left."""
         self._reduce_bucket()
         self._buffers.clear()
+        if self._gradients is None:
+            self._gradients = self._taken
+        elif self._taken is not None:
+            self._gradients.add_(self._taken)
+        self._taken = None
 
     def _make_buffers(self) -> None:
         """Make the bucket; a second one fills while the first is reduced, if that overlaps."""
@@ -366,13 +359,3 @@ class Partitions:
 
     def _empty(self, count: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         return torch.empty(count, dtype=dtype or self._low, device=self._device)
-
-
-_WEIGHTS = 3
-"""The stage that divides the weights."""
-
-
-def _outside_blocks(model: torch.nn.Module) -> int:
-    """Weights outside the repeated blocks, which ``fully_shard`` keeps gathered throughout."""
-    within = {id(one) for block in repeated_blocks(model) for one in block.parameters()}
-    return sum(one.numel() for one in model.parameters() if id(one) not in within)

@@ -23,7 +23,8 @@ from torch.utils.data import DataLoader
 
 from ..errors import InvalidInput, NotPredictable
 from ..parallel.fsdp import repeated_blocks
-from ..parallel.zero import Division, Partitions
+from ..parallel.zero import Partitions
+from ..parallel.zero_division import Division
 from ..request import as_flags
 from .deepspeed_config import (
     batch_sizes,
@@ -271,6 +272,7 @@ class Engine(torch.nn.Module):
 
     def forward(self, *given: Any, **named: Any) -> Any:
         """Run the model."""
+        self._partitions.prepare()
         return self.module(*given, **named)
 
     def backward(self, loss: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..parallel.zero import Division
+from ..parallel.zero_division import Division
 
 _STAGES = (1, 2, 3)
 
@@ -90,6 +90,7 @@ def division_of(config: Mapping[str, Any], gpus: int) -> Division:
         overlaps=usual.stage < 3 and bool(zero.get("overlap_comm")),
         micro_batches=batch_sizes(config, gpus)[1],
         reused_elements=reused + fetched,
+        small_elements=int(zero.get("stage3_param_persistence_threshold", usual.small_elements)),
     )
 
 

@@ -14,7 +14,7 @@ from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.models.presets import PRESETS
 from engine.parallel.group import among_gpus
-from engine.parallel.zero import _outside_blocks
+from engine.parallel.zero_division import outside_blocks
 from engine.prediction.tracer import trace
 from engine.step import scoring
 from engine.step.methods import method_caveats
@@ -187,7 +187,7 @@ def test_with_zero_ppo_keeps_four_models_and_updates_two(stage: int, share: int)
         for models in (model.trained, model.frozen)
     )
     traced = trace(zero(stage, method="ppo"), BATCH_SIZE, AMPERE)
-    reused = learn - sum(map(_outside_blocks, model.trained)) if stage == 3 else 0
+    reused = learn - sum(map(outside_blocks, model.trained)) if stage == 3 else 0
     weights = 2 * (learn + stay) / share + 2 * reused
     assert bytes_of(traced, Category.PARAMETERS) == pytest.approx(weights, rel=0.01)
     state = 12 * learn / GPU_COUNT

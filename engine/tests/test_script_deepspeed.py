@@ -14,7 +14,7 @@ import pytest
 
 from engine.allocator.caching import ALLOCATE
 from engine.models.presets import PRESETS
-from engine.parallel.zero import Division
+from engine.parallel.zero_division import Division
 from engine.prediction.tracer import trace
 from engine.request import AnalysisRequest
 from engine.script.deepspeed_config import batch_sizes, division_of, fields_of, not_followed, read
@@ -135,8 +135,10 @@ def test_a_config_says_how_weights_are_divided() -> None:
         "overlap_comm": True,
         "stage3_max_reuse_distance": 2e6,
         "stage3_prefetch_bucket_size": 1e6,
+        "stage3_param_persistence_threshold": 1e4,
     }
-    assert division_of({"zero_optimization": three}, 2) == Division(3, 2, reused_elements=2_000_000)
+    expected = Division(3, 2, reused_elements=2_000_000, small_elements=10_000)
+    assert division_of({"zero_optimization": three}, 2) == expected
 
 
 @pytest.mark.parametrize(
