@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 import torch
@@ -19,6 +19,26 @@ from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..tracing.operations import tensors_in
+
+
+class Host(Protocol):
+    """Where tensors are that are not on the GPU.
+
+    Attributes:
+        device: What is to be there is made on it; ``None`` if it gets there by itself.
+    """
+
+    device: torch.device | None
+
+    def copy(
+        self, source: torch.Tensor, target: torch.Tensor, place: str, *, waits: bool = False
+    ) -> None:
+        """Copy to a tensor on the ``host`` or the ``device``, beside the kernels or before them."""
+
+    def copied(
+        self, tensor: torch.Tensor, place: str, *, waits: bool | None = None
+    ) -> torch.Tensor:
+        """A copy on the ``host`` or the ``device``; by default, kernels wait if they always do."""
 
 
 class HostTensors(TorchDispatchMode):
@@ -31,6 +51,8 @@ class HostTensors(TorchDispatchMode):
         phase: Returns what the step is doing.
         waits: Whether the GPU waits for copies, which run in the stream of its kernels.
     """
+
+    device: torch.device | None = None
 
     def __init__(
         self, shards: Iterable[torch.Tensor], phase: Callable[[], str], *, waits: bool = False
@@ -54,14 +76,14 @@ class HostTensors(TorchDispatchMode):
     def copy(
         self, source: torch.Tensor, target: torch.Tensor, place: str, *, waits: bool = False
     ) -> None:
-        """Copy to a tensor on the ``host`` or the ``device``, beside the kernels or before them."""
+        """As :class:`Host` says."""
         with self._copying(place, waits):
             target.copy_(source)
 
     def copied(
         self, tensor: torch.Tensor, place: str, *, waits: bool | None = None
     ) -> torch.Tensor:
-        """A copy on the ``host`` or the ``device``; by default, kernels wait if they always do."""
+        """As :class:`Host` says."""
         with self._copying(place, self.waits if waits is None else waits):
             return tensor.clone(memory_format=torch.contiguous_format)
 

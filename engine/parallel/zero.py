@@ -26,7 +26,7 @@ from ..step.optimizers import make_optimizer
 from ..tracing.trace import Category
 from ..workload import Workload
 from .group_recorder import own_part
-from .offload import HostTensors
+from .offload import Host
 from .zero_division import WEIGHTS, Division, Parts, kept_whole
 from .zero_offload import HostPartition
 
@@ -83,7 +83,7 @@ class Partitions:
         division: Division,
         optimizer: Callable[[torch.nn.Parameter], torch.optim.Optimizer | None],
         making: Callable[[Category], AbstractContextManager[None]],
-        host: Callable[[], HostTensors | None],
+        host: Callable[[], Host | None],
     ) -> None:
         self.phase = ""
         self._host = host
@@ -221,7 +221,7 @@ class Partitions:
         away.send_weights(self._parameters)
         self._send_weights()
 
-    def _offloaded(self, host: HostTensors, master: torch.nn.Parameter) -> HostPartition:
+    def _offloaded(self, host: Host, master: torch.nn.Parameter) -> HostPartition:
         """What the host holds; stages 1 and 2 take room for the largest gradient on the GPU."""
         scratch = None
         if self._division.stage != WEIGHTS:
@@ -358,4 +358,6 @@ class Partitions:
             ]
 
     def _empty(self, count: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return torch.empty(count, dtype=dtype or self._low, device=self._device)
+        host = self._host() if self.phase == "optimizer" else None
+        there = self._device if host is None or host.device is None else host.device
+        return torch.empty(count, dtype=dtype or self._low, device=there)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 
 from .group_recorder import own_part
-from .offload import HostTensors
+from .offload import Host
 
 
 class HostPartition:
@@ -31,7 +31,7 @@ class HostPartition:
 
     def __init__(
         self,
-        host: HostTensors,
+        host: Host,
         master: torch.nn.Parameter,
         scratch: torch.Tensor | None,
         *,

@@ -33,6 +33,7 @@ from .deepspeed_config import (
     not_followed,
     number_format,
     read,
+    updates_on_host,
 )
 from .machine import Machine
 from .on_import import when_imported
@@ -55,6 +56,7 @@ def _take_its_place(machine: Machine) -> None:
     stand_ins: dict[str, Any] = {
         "DeepSpeedEngine": Engine,
         "FusedAdam": FusedAdam,
+        "DeepSpeedCPUAdam": FusedAdam,
         "Init": _WholeWeights,
         "GatheredParameters": _WholeWeights,
     }
@@ -76,6 +78,24 @@ def _without_mpi(join: Callable[..., None]) -> Callable[..., None]:
     return joined
 
 
+class ScriptHost:
+    """The host of a script's machine, which knows where each tensor is."""
+
+    device: torch.device | None = torch.device("cpu")
+
+    def copy(
+        self, source: torch.Tensor, target: torch.Tensor, place: str, *, waits: bool = False
+    ) -> None:
+        """As :class:`engine.parallel.offload.Host` says."""
+        target.copy_(source)
+
+    def copied(
+        self, tensor: torch.Tensor, place: str, *, waits: bool | None = None
+    ) -> torch.Tensor:
+        """As :class:`engine.parallel.offload.Host` says."""
+        return tensor.to("cpu" if place == "host" else "cuda", copy=True)
+
+
 class _WholeWeights(nullcontext[None]):
     """In the place of contexts that divide weights, or gather them, while they last."""
 
@@ -84,7 +104,7 @@ class _WholeWeights(nullcontext[None]):
 
 
 class FusedAdam(torch.optim.AdamW):
-    """In the place of DeepSpeed's kernel, which updates in place as PyTorch's does.
+    """In the place of DeepSpeed's kernels, which update in place as PyTorch's do.
 
     Args:
         parameters: What it updates.
@@ -103,7 +123,7 @@ class FusedAdam(torch.optim.AdamW):
         set_grad_none: bool = True,
         **options: Any,
     ) -> None:
-        for unlike in ("torch_adam", "fused", "amsgrad"):
+        for unlike in ("torch_adam", "fused", "amsgrad", "adamw_mode", "fp32_optimizer_states"):
             options.pop(unlike, None)
         super().__init__(parameters, fused=True, **options)
 
@@ -139,11 +159,18 @@ def _initialize(
         f"{division.gpus:,} {'GPU' if division.gpus == 1 else 'GPUs'}. DeepSpeed itself was not "
         "run."
     )
+    host = None
+    if updates_on_host(settings):
+        host = ScriptHost()
+        machine.note(
+            "The optimizer runs on the host. Step times leave out its work there, and count what "
+            "is copied as if it stayed on the GPU, so a real step takes longer."
+        )
     model = _cast(model, number_format(settings))
     given = model_parameters if model_parameters is not None else model.parameters()
     made = _optimizer(optimizer, given, settings)
     partitions = Partitions(
-        [model], division, partial(_take_over, made), machine.making, lambda: None
+        [model], division, partial(_take_over, made), machine.making, lambda: host
     )
     model = _placed(model, division)
     partitions.follow(model)

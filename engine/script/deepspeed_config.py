@@ -67,7 +67,7 @@ def fields_of(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
         found |= {
             "reduce_bucket_size": zero.get("reduce_bucket_size"),
             "overlap_comm": (stage < 3 and zero.get("overlap_comm")) or None,
-            "optimizer_offload": _is_on_host(zero.get("offload_optimizer")) or None,
+            "optimizer_offload": updates_on_host(config) or None,
             "cpu_offload": _is_on_host(zero.get("offload_param")) or None,
         }
     return {name: _number(value) for name, value in found.items() if value not in (None, "auto")}
@@ -92,6 +92,11 @@ def division_of(config: Mapping[str, Any], gpus: int) -> Division:
         reused_elements=reused + fetched,
         small_elements=int(zero.get("stage3_param_persistence_threshold", usual.small_elements)),
     )
+
+
+def updates_on_host(config: Mapping[str, Any]) -> bool:
+    """Whether the optimizer runs on the host, where its state and the fp32 weights are then."""
+    return _is_on_host(_zero(config).get("offload_optimizer"))
 
 
 def batch_sizes(config: Mapping[str, Any], gpus: int) -> tuple[int, int]:
@@ -124,9 +129,11 @@ def not_followed(config: Mapping[str, Any]) -> Iterator[str]:
     zero = _zero(config)
     if zero.get("stage", 0) not in _STAGES:
         yield f"zero_optimization.stage {zero.get('stage', 0)}"
-    for key in ("offload_optimizer", "offload_param"):
-        if (zero.get(key) or {}).get("device", "none") != "none":
-            yield f"zero_optimization.{key}"
+    if (zero.get("offload_param") or {}).get("device", "none") != "none":
+        yield "zero_optimization.offload_param"
+    offload = zero.get("offload_optimizer") or {}
+    if offload.get("device", "none") not in ("none", "cpu") or offload.get("ratio", 1) != 1:
+        yield "zero_optimization.offload_optimizer"
     for key in ("zero_quantized_weights", "zero_quantized_gradients", "zenflow"):
         if zero.get(key):
             yield f"zero_optimization.{key}"

@@ -147,7 +147,15 @@ def test_a_config_says_how_weights_are_divided() -> None:
         ({"zero_optimization": {"stage": 2}}, []),
         ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}}, []),
         ({}, ["zero_optimization.stage 0"]),
-        (CONFIG, ["zero_optimization.offload_optimizer"]),
+        (CONFIG, []),
+        (
+            {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}},
+            ["zero_optimization.offload_optimizer"],
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}},
+            ["zero_optimization.offload_param"],
+        ),
         (
             {"zero_optimization": {"stage": 1}, "torch_autocast": {"enabled": True}},
             ["torch_autocast"],
@@ -254,6 +262,32 @@ def test_a_script_needs_what_the_same_settings_need(
     assert any(f"ZeRO {stage} is computed" in caveat for caveat in found.caveats)
 
 
+@pytest.mark.parametrize("stage", [slow(1), 2, slow(3)])
+@pytest.mark.parametrize("micro_batches", [1, slow(2)])
+@pytest.mark.usefixtures("small_models")
+def test_an_optimizer_on_the_host_leaves_what_the_same_settings_leave(
+    stage: int, micro_batches: int, traced: Callable[..., Trace]
+) -> None:
+    config = _config(stage, gradient_accumulation_steps=micro_batches, **ADAMW)
+    config["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    found = traced(config)
+    described = small_workload(
+        "gpt2",
+        parallelism=f"zero-{stage}",
+        world_size=GPUS_OF_RUN,
+        precision="bf16-mixed",
+        reduce_bucket_size=20_000,
+        gradient_accumulation=micro_batches,
+        optimizer_offload=True,
+        sequence_length=128,
+    )
+    expected = trace(described, 4, A10)
+    assert _peak(found) == pytest.approx(_peak(expected), rel=0.01)
+    assert found.host_bytes == pytest.approx(expected.host_bytes, rel=0.15)  # whole at first
+    assert not any(category is Category.OPTIMIZER_STATE for category in found.categories)
+    assert any("optimizer runs on the host" in caveat for caveat in found.caveats)
+
+
 def test_the_optimizer_of_a_script_updates_its_part_of_the_weights(
     traced: Callable[..., Trace],
 ) -> None:
@@ -295,16 +329,16 @@ def test_a_schedule_of_the_config_follows_the_step(traced: Callable[..., Trace])
 def test_what_is_not_computed_gets_the_command_that_predicts_the_same(
     first: str, traced: Callable[..., Trace]
 ) -> None:
-    config = _config(2, gradient_accumulation_steps=4, **ADAMW)
-    config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    config = _config(3, gradient_accumulation_steps=4, **ADAMW)
+    config["zero_optimization"]["offload_param"] = {"device": "cpu"}
     with pytest.raises(CannotTrace) as refused:
         traced(config, first=first)
     said = str(refused.value)
     assert "train.py, line 12" in said
-    assert "zero_optimization.offload_optimizer" in said
+    assert "zero_optimization.offload_param" in said
     assert "memorymark analyze MODEL --current-batch-size 4 --precision bf16-mixed" in said
-    assert "--parallelism zero-2 --world-size 4" in said
-    assert "--optimizer-offload" in said
+    assert "--parallelism zero-3 --world-size 4" in said
+    assert "--cpu-offload" in said
 
 
 @pytest.mark.parametrize(
