@@ -12,6 +12,8 @@ from e2e.browsing import DESKTOP, LOOKS, SCREENS, WIDTHS
 
 SERIOUS = ("serious", "critical")
 
+_MOMENTS, _MOMENT_MS = 50, 100
+
 
 def look(page: Page, name: str) -> None:
     """Check the open page in every size; in every theme too with ``make e2e-all``.
@@ -59,6 +61,10 @@ def overflow_at(page: Page, screen: str) -> int:
     before = page.viewport_size
     width, height = SCREENS[screen]
     page.set_viewport_size({"width": width, "height": height})
+    for _ in range(_MOMENTS):  # charts follow a little later
+        if overflow(page) <= 0:
+            break
+        page.wait_for_timeout(_MOMENT_MS)
     wider = overflow(page)
     if before is not None:
         page.set_viewport_size(before)
