@@ -75,7 +75,7 @@ def main() -> None:
     deepspeed = import_module("deepspeed")
     titles = ["model", "ZeRO", "GPUs and micro-batches"]
     titles += [f"{phase}: DeepSpeed | predicted" for phase in PHASES]
-    print(_line(titles), _line(["---"] * (len(titles) + len(PHASES))), sep="\n")  # noqa: T201
+    print(_line(titles), _line(["---"] * (len(titles) + len(PHASES))), sep="\n")  # noqa: T201  # a command
     for name, workload in workloads():
         real = run(workload, deepspeed)
         predicted = most_of(trace(workload, BATCH_SIZE, None))

@@ -25,6 +25,7 @@ from engine.tests.conftest import slow, small_workload
 from engine.tests.scripts import A10
 from engine.tests.small import made_small
 from engine.tracing.trace import Category, Trace
+from engine.workload import Workload
 
 pytestmark = pytest.mark.torch
 
@@ -231,6 +232,19 @@ def _config(stage: int, **more: Any) -> dict[str, Any]:
     return {"bf16": {"enabled": True}, "zero_optimization": zero, **more}
 
 
+def _described(stage: int, **more: Any) -> Workload:
+    """The same training run as settings without a script."""
+    return small_workload(
+        "gpt2",
+        parallelism=f"zero-{stage}",
+        world_size=GPUS_OF_RUN,
+        precision="bf16-mixed",
+        reduce_bucket_size=20_000,
+        sequence_length=128,
+        **more,
+    )
+
+
 def _peak(trace: Trace) -> int:
     live = most = 0
     for index, (kind, tensor) in enumerate(trace.events):
@@ -247,15 +261,7 @@ def test_a_script_needs_what_the_same_settings_need(
     """Its batches come from elsewhere, and its loss is divided by the micro-batches: some bytes."""
     config = _config(stage, gradient_accumulation_steps=2, **ADAMW)
     found = traced(config)
-    described = small_workload(
-        "gpt2",
-        parallelism=f"zero-{stage}",
-        world_size=GPUS_OF_RUN,
-        precision="bf16-mixed",
-        reduce_bucket_size=20_000,
-        gradient_accumulation=2,
-        sequence_length=128,
-    )
+    described = _described(stage, gradient_accumulation=2)
     assert _peak(found) == pytest.approx(_peak(trace(described, 4, A10)), rel=0.01)
     assert found.world_size == GPUS_OF_RUN
     assert found.computed
@@ -271,16 +277,7 @@ def test_an_optimizer_on_the_host_leaves_what_the_same_settings_leave(
     config = _config(stage, gradient_accumulation_steps=micro_batches, **ADAMW)
     config["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     found = traced(config)
-    described = small_workload(
-        "gpt2",
-        parallelism=f"zero-{stage}",
-        world_size=GPUS_OF_RUN,
-        precision="bf16-mixed",
-        reduce_bucket_size=20_000,
-        gradient_accumulation=micro_batches,
-        optimizer_offload=True,
-        sequence_length=128,
-    )
+    described = _described(stage, gradient_accumulation=micro_batches, optimizer_offload=True)
     expected = trace(described, 4, A10)
     assert _peak(found) == pytest.approx(_peak(expected), rel=0.01)
     assert found.host_bytes == pytest.approx(expected.host_bytes, rel=0.15)  # whole at first

@@ -142,7 +142,7 @@ class Drawn:
     """Samples drawn at random, by every generator there is."""
 
     def __getitem__(self, index: int) -> tuple[float, ...]:
-        return random.random(), numpy.random.rand(), torch.rand(()).item()  # noqa: S311
+        return random.random(), numpy.random.rand(), torch.rand(()).item()  # noqa: S311  # no secret
 
 
 def test_a_sample_is_drawn_alike_each_time_and_the_step_draws_on() -> None:

@@ -33,7 +33,7 @@ class _Rows(torch.autograd.Function):
 
 
 def _rows(rows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    shaped: torch.Tensor = _Rows.apply(rows, tuple(shape))  # type: ignore[no-untyped-call]
+    shaped: torch.Tensor = _Rows.apply(rows, tuple(shape))  # type: ignore[no-untyped-call]  # PyTorch has none
     return shaped
 
 
