@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from drills.conftest import StartLab
+from drills.conftest import DATABASES, StartLab
 
 pytestmark = pytest.mark.slow
 
 STATES = sorted(
-    path.stem for path in (Path(settings.BASE_DIR) / "analyses" / "migrations").glob("0*.py")
+    path.stem
+    for path in (Path(settings.BASE_DIR) / "analyses" / "migrations").glob("0*.py")
+    if "_squashed_" not in path.stem
 )
 
 
@@ -39,3 +41,14 @@ def test_an_upgrade_keeps_the_rows_of_every_table(
     assert found["analysis"] == found["expected"]
     assert found["after"]["analyses.countedsavings"] == 1
     assert "No planned migration" in lab.manage("migrate", "--plan")
+
+
+@pytest.mark.parametrize("database_url", DATABASES, indirect=True)
+def test_a_new_lab_has_the_tables_of_an_upgraded_one(
+    start_lab: StartLab, database_url: str, tmp_path: Path
+) -> None:
+    upgraded = start_lab(database_url=database_url, data_dir=tmp_path / "upgraded", migrated=False)
+    expected = upgraded.call("upgrades.tables_after", STATES[-1])
+    upgraded.end()
+
+    assert start_lab(database_url=database_url).call("upgrades.tables") == expected

@@ -8,9 +8,11 @@ from uuid import uuid4
 from django.apps import apps
 from django.db import connection, models
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.state import ProjectState
 from django.utils import timezone
 
 from analyses.tests.factories import make_request, make_result, of_first_version
+from memorymark_site.operations.backup import steps
 
 _APP = "analyses"
 
@@ -25,10 +27,7 @@ def rows_after(name: str) -> dict[str, Any]:
         ``before`` and ``after``: row counts by table. ``analysis``: its values afterwards.
         ``expected``: the values it should have.
     """
-    executor = MigrationExecutor(connection)
-    others = [key for key in executor.loader.graph.leaf_nodes() if key[0] != _APP]
-    executor.migrate([(_APP, name), *others])
-    state = executor.loader.project_state([(_APP, name), *others])
+    state = _migrate(name)
     made: dict[str, models.Model] = {}
     for model in state.apps.get_app_config(_APP).get_models(include_auto_created=True):
         _make(model, made)
@@ -45,8 +44,39 @@ def rows_after(name: str) -> dict[str, Any]:
     }
 
 
+def tables_after(name: str) -> dict[str, Any]:
+    """The tables of a lab that took every step up to one."""
+    _migrate(name)
+    return tables()
+
+
+def tables() -> dict[str, Any]:
+    """The columns of each table, and its indexes and constraints, whose names may differ."""
+    inspect = connection.introspection
+    with connection.cursor() as cursor:
+        return {
+            name: {
+                "columns": sorted(
+                    (column.name, str(column.type_code), column.null_ok, column.default)
+                    for column in inspect.get_table_description(cursor, name)
+                ),
+                "constraints": sorted(map(repr, inspect.get_constraints(cursor, name).values())),
+            }
+            for name in inspect.table_names(cursor)
+        }
+
+
 _RENAMED = {"analyses.lookup": "analyses.query", "analyses.lookup_askers": "analyses.query_askers"}
 _COMPARED = ("model", "status", "request", "result")
+
+
+def _migrate(name: str) -> ProjectState:
+    """Migrate a new database step by step, as labs of that time did; returns the models."""
+    executor = MigrationExecutor(connection)
+    executor.loader = steps(connection)
+    others = [key for key in executor.loader.graph.leaf_nodes() if key[0] != _APP]
+    executor.migrate([(_APP, name), *others])
+    return executor.loader.project_state([(_APP, name), *others])
 
 
 def _make(model: type[models.Model], made: dict[str, models.Model]) -> models.Model:

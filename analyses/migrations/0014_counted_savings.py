@@ -12,6 +12,8 @@ from django.db import migrations, models
 from django.db.models import DateField, DateTimeField, F, Max, Q
 from django.db.models.functions import Coalesce, TruncMonth
 
+from ._indexes import falling
+
 CHUNK = 500
 REPEATED = (
     "owner_id", "workload_key", "model", "gpu", "measured_gpu", "source",
@@ -44,30 +46,6 @@ def fill(apps: Any, _schema_editor: Any) -> None:
         for row in counting.iterator(CHUNK)
     ]
     CountedSavings.objects.bulk_create(rows, batch_size=CHUNK)
-
-
-EMPTY_WITHOUT_ANSWER = (
-    "recommended_batch_size", "largest_batch_size", "speedup", "usd_per_year",
-)
-
-
-def add_falling_indexes(_apps: Any, schema_editor: Any) -> None:
-    """PostgreSQL's rising indexes, read backwards, have what is empty first, and lists last.
-
-    SQLite's have it last, and it knows no other; so these are no indexes of the model.
-    """
-    if schema_editor.connection.vendor == "postgresql":
-        for column in EMPTY_WITHOUT_ANSWER:
-            schema_editor.execute(
-                f"CREATE INDEX analyses_falling_{column} "
-                f"ON analyses_analysis ({column} DESC NULLS LAST, id)"
-            )
-
-
-def remove_falling_indexes(_apps: Any, schema_editor: Any) -> None:
-    if schema_editor.connection.vendor == "postgresql":
-        for column in EMPTY_WITHOUT_ANSWER:
-            schema_editor.execute(f"DROP INDEX analyses_falling_{column}")
 
 
 class Migration(migrations.Migration):
@@ -185,6 +163,6 @@ class Migration(migrations.Migration):
             model_name='analysis',
             index=models.Index(fields=['finished_at'], name='analyses_an_finishe_8541ef_idx'),
         ),
-        migrations.RunPython(add_falling_indexes, remove_falling_indexes),
+        falling(),
         migrations.RunPython(fill, migrations.RunPython.noop),
     ]

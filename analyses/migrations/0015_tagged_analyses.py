@@ -1,5 +1,7 @@
 from django.db import migrations
 
+from ._indexes import of_one_tag
+
 
 class Migration(migrations.Migration):
     """An index by tag and analysis, so that the history of one tag is found within it.
@@ -9,9 +11,4 @@ class Migration(migrations.Migration):
 
     dependencies = [("analyses", "0014_counted_savings")]
 
-    operations = [
-        migrations.RunSQL(
-            "CREATE INDEX tagged_analyses ON analyses_analysis_tags (tag_id, analysis_id)",
-            "DROP INDEX tagged_analyses",
-        ),
-    ]
+    operations = [of_one_tag()]

@@ -48,10 +48,22 @@ def applied_migrations(connection: BaseDatabaseWrapper) -> frozenset[str]:
     return frozenset(f"{app}.{name}" for app, name in recorder.applied_migrations())
 
 
-def keys_of(migrations: Iterable[str]) -> list[Key]:
-    """The same migrations by the keys of Django's loader, sorted."""
+def steps(connection: BaseDatabaseWrapper) -> MigrationLoader:
+    """Loads every migration, but for those that replace several in a new database.
+
+    A backup may have been taken between two of the replaced ones.
+    """
+    loader = MigrationLoader(connection, replace_migrations=False)
+    for key, migration in loader.replacements.items():
+        loader.graph.remove_replacement_node(key, migration.replaces)
+    return loader
+
+
+def keys_of(migrations: Iterable[str], loader: MigrationLoader) -> list[Key]:
+    """The same migrations by the keys of the loader of :func:`steps`, sorted."""
     split = (migration.partition(".") for migration in migrations)
-    return sorted((app, name) for app, _, name in split)
+    keys = ((app, name) for app, _, name in split)
+    return sorted(key for key in keys if key not in loader.replacements)
 
 
 def last_ones(keys: Collection[Key], loader: MigrationLoader) -> list[Key]:
@@ -72,7 +84,7 @@ def models_at(migrations: Iterable[str], loader: MigrationLoader) -> list[Model]
     Raises:
         UnknownMigrations: If the code is older.
     """
-    keys = keys_of(migrations)
+    keys = keys_of(migrations, loader)
     unknown = [f"{app}.{name}" for app, name in keys if (app, name) not in loader.graph.nodes]
     if unknown:
         raise UnknownMigrations(", ".join(unknown))
@@ -136,7 +148,7 @@ def _write(path: Path) -> Manifest:
         if not applied:
             raise CannotBackUp("the database is empty; there is nothing to back up")
         try:
-            models = models_at(applied, MigrationLoader(connection))
+            models = models_at(applied, steps(connection))
         except UnknownMigrations as error:
             raise CannotBackUp(
                 f"the database is newer than this version of MemoryMark, which lacks {error}; "

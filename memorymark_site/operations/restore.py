@@ -13,7 +13,6 @@ from django.core.management import call_command
 from django.core.management.color import no_style
 from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.loader import MigrationLoader
 from django.dispatch import Signal
 
 from memorymark_site.operations.archive import Archive, BadArchive, Manifest, Table
@@ -27,6 +26,7 @@ from memorymark_site.operations.backup import (
     last_ones,
     models_at,
     name_of,
+    steps,
     stored,
 )
 
@@ -108,7 +108,7 @@ def rows_there(models: Sequence[Model]) -> dict[str, int]:
 def _models(manifest: Manifest) -> list[Model]:
     """The models at the backup's migrations; its tables have to match them."""
     try:
-        models = models_at(manifest.migrations, MigrationLoader(connection))
+        models = models_at(manifest.migrations, steps(connection))
     except UnknownMigrations as error:
         raise CannotRestore(
             f"the backup is from a newer version, and this one lacks {error}. Update it (git pull)"
@@ -132,7 +132,9 @@ def _make_tables(manifest: Manifest) -> None:
             "without any (an empty MEMORYMARK_DATA_DIR, or CREATE DATABASE), which is then migrated"
         )
     executor = MigrationExecutor(connection)
-    executor.migrate(last_ones(keys_of(manifest.migrations), executor.loader))
+    executor.loader = steps(connection)
+    keys = keys_of(manifest.migrations, executor.loader)
+    executor.migrate(last_ones(keys, executor.loader))
 
 
 def _lock(models: Sequence[Model]) -> None:
