@@ -20,6 +20,16 @@ import torch
 from ..parallel.zero_division import Division
 
 _STAGES = (1, 2, 3)
+_FORMATS = {
+    name: known
+    for known, names in {
+        torch.float32: ("fp32", "float32", "float"),
+        torch.float16: ("fp16", "float16", "half"),
+        torch.bfloat16: ("bf16", "bfloat16"),
+    }.items()
+    for name in (*names, str(known))
+}
+"""By every name that DeepSpeed knows them by (``DtypeEnum`` in deepspeed/runtime/config.py)."""
 
 
 def read(config: object) -> Mapping[str, Any]:
@@ -139,6 +149,9 @@ def not_followed(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"zero_optimization.{key}"
     if zero.get("zero_hpz_partition_size", 1) != 1:
         yield "zero_optimization.zero_hpz_partition_size"
+    accumulated = (config.get("data_types") or {}).get("grad_accum_dtype")
+    if accumulated and _FORMATS.get(accumulated) is not (number_format(config) or torch.float32):
+        yield "data_types.grad_accum_dtype"
     for key in ("torch_autocast", "compile", "flops_profiler", "data_efficiency"):
         if _is_on(config, key):
             yield key

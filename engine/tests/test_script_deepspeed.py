@@ -165,6 +165,9 @@ def test_a_config_says_how_weights_are_divided() -> None:
             {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}},
             ["zero_optimization.zero_hpz_partition_size"],
         ),
+        (CONFIG | {"data_types": {"grad_accum_dtype": None}}, []),
+        (CONFIG | {"data_types": {"grad_accum_dtype": "bfloat16"}}, []),
+        (CONFIG | {"data_types": {"grad_accum_dtype": "fp32"}}, ["data_types.grad_accum_dtype"]),
     ],
 )
 def test_what_is_not_computed_is_named(config: dict[str, Any], expected: list[str]) -> None:
