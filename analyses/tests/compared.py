@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -27,9 +28,10 @@ def make_three(member: User) -> list[Analysis]:
 
 
 def html_of(page: Client, query: str) -> str:
+    """The page, without spaces before a closing tag."""
     response = page.get(reverse("analyses:compare") + query)
     assert response.status_code == 200
-    return response.content.decode()
+    return re.sub(r"\s+</", "</", response.content.decode())
 
 
 def ids(analyses: list[Analysis]) -> str:
