@@ -136,7 +136,18 @@ def number_format(config: Mapping[str, Any]) -> torch.dtype | None:
 
 def not_followed(config: Mapping[str, Any]) -> Iterator[str]:
     """What a config asks for that is not computed for a script, by its keys."""
-    zero = _zero(config)
+    yield from _not_followed_of_zero(_zero(config))
+    accumulated = (config.get("data_types") or {}).get("grad_accum_dtype")
+    if accumulated and _FORMATS.get(accumulated) is not (number_format(config) or torch.float32):
+        yield "data_types.grad_accum_dtype"
+    for key in ("torch_autocast", "compile", "flops_profiler", "data_efficiency"):
+        if _is_on(config, key):
+            yield key
+    if (config.get("tensor_parallel") or {}).get("autotp_size", 0) > 1:
+        yield "tensor_parallel"
+
+
+def _not_followed_of_zero(zero: Mapping[str, Any]) -> Iterator[str]:
     if zero.get("stage", 0) not in _STAGES:
         yield f"zero_optimization.stage {zero.get('stage', 0)}"
     if (zero.get("offload_param") or {}).get("device", "none") != "none":
@@ -149,14 +160,6 @@ def not_followed(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"zero_optimization.{key}"
     if zero.get("zero_hpz_partition_size", 1) != 1:
         yield "zero_optimization.zero_hpz_partition_size"
-    accumulated = (config.get("data_types") or {}).get("grad_accum_dtype")
-    if accumulated and _FORMATS.get(accumulated) is not (number_format(config) or torch.float32):
-        yield "data_types.grad_accum_dtype"
-    for key in ("torch_autocast", "compile", "flops_profiler", "data_efficiency"):
-        if _is_on(config, key):
-            yield key
-    if (config.get("tensor_parallel") or {}).get("autotp_size", 0) > 1:
-        yield "tensor_parallel"
 
 
 def _zero(config: Mapping[str, Any]) -> Mapping[str, Any]:
