@@ -85,6 +85,22 @@ def test_large_tensors_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None
             torch.arange(4).nonzero()
 
 
+def test_positions_of_many_tokens_are_not_compared_for_real() -> None:
+    computed: list[int] = []
+
+    class Counting(KnownValues):
+        def may_turn_const(self, t: torch.Tensor) -> bool:
+            computed.append(t.numel())
+            return super().may_turn_const(t)
+
+    with Counting():
+        tokens = torch.arange(1100)
+        mask = tokens[:, None] >= tokens[None, :]
+        assert mask.shape == (1100, 1100)
+        assert int(tokens.max()) == 1099  # the positions themselves are still known
+    assert max(computed) == 1100
+
+
 LIKE = torch.empty(2, 3, 4)
 
 

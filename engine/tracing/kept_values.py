@@ -7,6 +7,7 @@ is given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -92,7 +93,22 @@ class KeptValues(FakeTensorMode):
         of = args[0] if args else None
         if func.is_view and isinstance(of, FakeTensor) and of.constant is not None:
             return self._view(func, types, of, args, kwargs)
+        if _spreads(func, args):
+            return self._without_values(func, types, args, kwargs)
         return super().dispatch(func, types, args, kwargs)
+
+    def _without_values(
+        self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run the operator on fake tensors alone, of which some are kept with values."""
+        kept = [(one, one.constant) for one in args if _is_known(one)]
+        for one, _ in kept:
+            one.constant = None
+        try:
+            return super().dispatch(func, types, args, kwargs)
+        finally:
+            for one, values in kept:
+                one.constant = values
 
     def _prep_args_for_hash(self, result: list[Any], args: Any, *more: Any) -> None:
         """Tell what a result depends on, by which PyTorch finds it again.
@@ -220,7 +236,21 @@ def _chosen_by(mask: Any, tensor: torch.Tensor, place: int) -> torch.Tensor:
     return tensor.new_empty([*tensor.shape[:place], count, *behind])
 
 
-def _is_known(tensor: torch.Tensor) -> bool:
+def _spreads(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator makes more numbers of small tensors than are kept.
+
+    The positions of 128k tokens, compared with each other, would take 16 GiB of the host.
+    """
+    if torch.Tag.pointwise not in func.tags or func._schema.is_mutable:
+        return False
+    tensors = [one for one in args if isinstance(one, torch.Tensor)]
+    if len(tensors) < 2 or not all(map(_is_known, tensors)):
+        return False
+    spread = torch.broadcast_shapes(*(one.shape for one in tensors))
+    return math.prod(spread) > MOST_KNOWN
+
+
+def _is_known(tensor: Any) -> bool:
     return isinstance(tensor, FakeTensor) and tensor.constant is not None
 
 
