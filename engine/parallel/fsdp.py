@@ -20,7 +20,6 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
-    FSDPModule,
     MixedPrecisionPolicy,
     fully_shard,
 )
@@ -69,9 +68,14 @@ def shard(model: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> torch
                 fully_shard(module, **options)
     except ValueError as error:  # a parameter without dimensions, as CLIP has
         raise InvalidInput({"parallelism": f"{str(error).rstrip('.')}, or choose ddp"}) from error
+    shard_frozen(model, workload, mesh)
+    return model
+
+
+def shard_frozen(model: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> None:
+    """Shard what a model never trains, of those that learn from answers."""
     for frozen in model.frozen if isinstance(model, Learner) else ():
         _shard_frozen(frozen, workload, mesh)
-    return model
 
 
 def _shard_frozen(frozen: torch.nn.Module, workload: Workload, mesh: DeviceMesh) -> None:
@@ -92,25 +96,6 @@ def _shard_frozen(frozen: torch.nn.Module, workload: Workload, mesh: DeviceMesh)
         fully_shard(frozen, **options)
     else:
         frozen.to(mesh.device_type)
-
-
-@contextmanager
-def gathered(models: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Have all weights of sharded models on each GPU while the context lasts.
-
-    Args:
-        models: As :func:`shard` leaves them where the workload does not say when weights are freed.
-    """
-    parts = [part for one in models for part in one.modules() if isinstance(part, FSDPModule)]
-    for part in parts:
-        part.unshard()
-        part.set_reshard_after_forward(False, recurse=False)
-    try:
-        yield
-    finally:
-        for part in parts:
-            part.set_reshard_after_forward(part not in models, recurse=False)
-            part.reshard()
 
 
 def shard_experts(holders: Sequence[Any], workload: Workload, mesh: DeviceMesh) -> None:

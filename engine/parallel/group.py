@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._redistribute import _gen_transform_infos
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.nn.parallel import DistributedDataParallel
@@ -35,13 +34,13 @@ from ..workload import Workload
 from .ddp import Buckets
 from .experts import divide_experts, expert_mesh, routing_evenly
 from .fsdp import (
-    gathered,
     gathered_format,
     mesh_of,
     only_the_first,
     recording_shards,
     shard,
     shard_experts,
+    shard_frozen,
 )
 from .group_recorder import GroupRecorder, own_part
 from .offload import HostTensors, copying_shards
@@ -146,7 +145,7 @@ class Together(Alone):
         host = self._offloaded(training) if self._workload.activation_offload else None
         if self._workload.cpu_offload or self._workload.optimizer_offload:
             weights = training.model.parameters() if self._workload.cpu_offload else []
-            shards = [own_part(one) for one in weights if isinstance(one, DTensor)]
+            shards = [part for one in weights if (part := own_part(one)) is not one]
             at_work = self._partitions or training
             host = HostTensors(shards, lambda: at_work.phase)
         self._recorder = GroupRecorder(
@@ -156,9 +155,9 @@ class Together(Alone):
 
     def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
         """With ZeRO 3, all weights are gathered, as TRL does (``ds3_gather_for_generation``)."""
-        if self._workload.parallelism is Parallelism.ZERO_3:
-            return gathered(trained_in(model))
-        return nullcontext()
+        if self._partitions is None:
+            return nullcontext()
+        return self._partitions.all_whole()
 
     def _before_step(self) -> None:
         if self._buckets is not None:
@@ -173,6 +172,9 @@ class Together(Alone):
     def on_host(self) -> HostTensors | None:
         """What is offloaded; ``None`` if nothing is, or while the model is being sharded."""
         return None if self._recorder is None else self._recorder.host
+
+    def recorder_so_far(self) -> GroupRecorder | None:
+        return self._recorder
 
     def current_recorder(self) -> GroupRecorder:
         if self._recorder is None:
@@ -202,7 +204,7 @@ def among_gpus(workload: Workload, rank: int = 0) -> Iterator[Alone]:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.world_size)
     try:
         with (
-            recording_shards(together.current_recorder),
+            recording_shards(together.recorder_so_far),
             copying_shards(
                 together.on_host,
                 gradients=workload.cpu_offload and workload.parallelism is Parallelism.FSDP,
@@ -328,7 +330,9 @@ def _divided(model: torch.nn.Module, workload: Workload, device: str) -> torch.n
     if workload.world_size == 1 and workload.parallelism is Parallelism.NONE:
         return model
     mesh = mesh_of(workload, device)
-    is_sharded = workload.parallelism in (Parallelism.FSDP, Parallelism.ZERO_3)
+    if workload.parallelism is Parallelism.ZERO_3:
+        shard_frozen(model, workload, mesh)
+    is_sharded = workload.parallelism is Parallelism.FSDP
     if workload.tensor_parallel > 1:
         split(model, mesh["tensor"], along_sequence=workload.sequence_parallel)
     if workload.pipeline_parallel > 1:

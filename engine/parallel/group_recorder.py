@@ -29,6 +29,7 @@ _FUNCTIONAL: dict[Any, Callable[[int], float]] = {
 _EXCHANGE = _functional.all_to_all_single.default
 _WAIT = _functional.wait_tensor.default
 # What a GPU of a ring of so many sends, as a share of the operator's input.
+_PART = "own_part"
 
 
 class GroupRecorder(MemoryRecorder):
@@ -82,11 +83,11 @@ class GroupRecorder(MemoryRecorder):
     def resized(self, storage: torch.UntypedStorage, size: int) -> None:
         """Record that a storage was emptied or filled again."""
         address = storage._cdata
-        if size == 0 and address in self._ids:
+        if address in self._ids:
             self._free(self._ids.pop(address))
             self._emptied.add(address)
-        elif size and address in self._emptied:
-            self._emptied.remove(address)
+        if size:
+            self._emptied.discard(address)
             category = self._made_for or Category.ACTIVATIONS
             self._ids[address] = self._allocate(size, category, self._modules.at_work(), "resize_")
 
@@ -209,5 +210,13 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """The shard of a sharded tensor; any other tensor unchanged."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    """This GPU's part of a tensor that is divided; any other tensor unchanged."""
+    if isinstance(tensor, DTensor):
+        return tensor._local_tensor
+    part: torch.Tensor = vars(tensor).get(_PART, tensor)
+    return part
+
+
+def keep_part(weight: torch.nn.Parameter, part: torch.Tensor) -> None:
+    """Say which part of a weight a GPU keeps while the rest has no memory."""
+    vars(weight)[_PART] = part

@@ -3,8 +3,8 @@
 DeepSpeed does not run on fake tensors, so its part is written here from its source, 0.19.8
 (deepspeed/runtime/zero/stage_1_and_2.py, stage3.py and partitioned_param_coordinator.py): what it
 allocates, in its order. Weights are in bf16; their fp32 copies, and what the optimizer keeps, are
-flat and divided among all GPUs. Stage 2 divides gradients too, stage 3 also the weights, which are
-gathered here as PyTorch's ``fully_shard`` does, block by block. What is offloaded follows
+flat and divided among all GPUs. Stage 2 divides gradients too, stage 3 also the weights, which
+:mod:`engine.parallel.zero_gathering` gathers. What is offloaded follows
 :mod:`engine.parallel.zero_offload`. ``benchmarks/deepspeed_steps.py`` compares it with DeepSpeed's
 own steps on a CPU.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +25,9 @@ from ..choices import ZERO, Parallelism, Precision
 from ..step.optimizers import make_optimizer
 from ..tracing.trace import Category
 from ..workload import Workload
-from .group_recorder import own_part
 from .offload import Host
-from .zero_division import WEIGHTS, Division, Parts, kept_whole
+from .zero_division import WEIGHTS, Division, Parts
+from .zero_gathering import Gathering, reduce_scatter
 from .zero_offload import HostPartition
 
 
@@ -67,11 +67,12 @@ class Partitions:
     """One GPU's part of gradients, fp32 weights and optimizer state, and the buffers for them.
 
     Args:
-        models: Of which one GPU has all weights, or for stage 3 before they are sharded.
+        models: With all their weights, which stage 3 divides.
         division: How it is divided.
         optimizer: Makes what updates this GPU's part of the weights, flat and in fp32.
         making: Says what the tensors are for that are made while its context lasts.
         host: Returns what is on the host; ``None`` where nothing is offloaded.
+        device: Where stage 3 gathers weights; by default where they are.
 
     Attributes:
         phase: ``optimizer`` while it makes tensors that may be on the host, else empty.
@@ -84,6 +85,7 @@ class Partitions:
         optimizer: Callable[[torch.nn.Parameter], torch.optim.Optimizer | None],
         making: Callable[[Category], AbstractContextManager[None]],
         host: Callable[[], Host | None],
+        device: str | None = None,
     ) -> None:
         self.phase = ""
         self._host = host
@@ -97,32 +99,41 @@ class Partitions:
         self._parts = Parts([one.numel() for one in trained], division.gpus)
         self._own = self._parts.size
         self._largest = max(one.numel() for one in trained)
-        overlaps = division.overlaps
+        overlaps = division.overlaps or division.stage == WEIGHTS
         self._reducing = torch.cpu.Stream() if overlaps else torch.cpu.current_stream()
         self._passes: Counter[torch.nn.Parameter] = Counter()
-        self._small, self._reused = kept_whole(models, division)
         self._quantized: list[tuple[int, torch.dtype]] = []
-        if division.stage == WEIGHTS and division.quantized:
-            self._quantized = [(one.numel(), one.dtype) for one in weights]
+        self._gathering: Gathering | None = None
+        if division.stage == WEIGHTS:
+            self._own = sum(-(-one.numel() // division.gpus) for one in trained)
+            if division.quantized:
+                self._quantized = [(one.numel(), one.dtype) for one in weights]
+            if division.gpus > 1 or division.weights_on_host:
+                self._gathering = Gathering(models, division, making, host, device)
         self._device = torch.device("cpu")
         self._filled: list[torch.nn.Parameter] = []
         self._buffers: list[torch.Tensor] = []
         self._gradients: torch.Tensor | None = None
         self._taken: torch.Tensor | None = None
-        self._whole: torch.Tensor | None = None
-        self._kept: torch.Tensor | None = None
+        self._is_ending = False
         self._master: torch.nn.Parameter | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self._parameters: dict[torch.nn.Parameter, int] = {}
 
     def follow(self, model: torch.nn.Module) -> None:
-        """Take the gradients of a model, sharded for stage 3, as they come."""
+        """Take the gradients of a model as they come."""
         trained = [one for one in model.parameters() if one.requires_grad]
         self._parameters = {one: number for number, one in enumerate(trained)}
         self._device = trained[0].device
-        take = {1: self._take_last, 2: self._take, WEIGHTS: self._take_shard}[self._division.stage]
+        take = self._take_last if self._division.stage == 1 else self._take
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(take)
+        if self._gathering is not None:
+            model.register_forward_pre_hook(self._gathering.begin, prepend=True)
+
+    def all_whole(self) -> AbstractContextManager[None]:
+        """Have all weights on this GPU while the context lasts."""
+        return nullcontext() if self._gathering is None else self._gathering.all_whole()
 
     @property
     def state(self) -> Mapping[Any, Any]:
@@ -133,15 +144,9 @@ class Partitions:
         return {self._master: {**kept, "master": self._master}}
 
     def prepare(self) -> None:
-        """Make what stays, and what stage 3 gathers and keeps from here to the end of a step."""
-        if self._master is None:
-            self._start()
-        if self._division.stage == WEIGHTS and self._kept is None:
-            with self._making(Category.PARAMETERS):
-                self._kept = self._empty(self._reused)
-
-    def _start(self) -> None:
-        """Make the fp32 weights, and for stage 3 the buffers and the weights that stay whole."""
+        """Make what stays: the fp32 weights, and for stage 3 the bucket and the gradients."""
+        if self._master is not None:
+            return
         self._divide_quantized()
         with self._making(Category.OPTIMIZER_STATE), self._perhaps_away():
             self._master = torch.nn.Parameter(self._empty(self._own, torch.float32))
@@ -153,11 +158,6 @@ class Partitions:
             with self._making(Category.GRADIENTS):
                 if self._away is None:
                     self._gradients = self._empty(self._own)
-            self._gather_small()
-
-    def _gather_small(self) -> None:
-        with self._making(Category.PARAMETERS):
-            self._whole = self._empty(self._small)
 
     def _divide_quantized(self) -> None:
         """Hold quantized weights whole, until each GPU keeps its part.
@@ -181,7 +181,8 @@ class Partitions:
         """Reduce what is left to reduce, and update this GPU's part of the weights."""
         if self._master is None or self._optimizer is None:
             return
-        self._whole = self._kept = None
+        if self._gathering is not None:
+            self._gathering.release_all()
         if self._division.stage == 1:
             if not self._division.overlaps:
                 for parameter in self._parameters:
@@ -255,7 +256,8 @@ class Partitions:
         Reducing half of them, in place too, sends as much as gathering all.
         """
         if self._division.stage == WEIGHTS:
-            self._gather_small()
+            if self._gathering is not None:
+                self._gathering.gather_persistent()
             return
         for parameter in self._parameters:
             flat = parameter.detach().view(-1)
@@ -268,8 +270,9 @@ class Partitions:
             return
         if not self._buffers:
             self._make_buffers()
-            if self._division.stage == 2:  # the epilogue of each backward pass
-                Variable._execution_engine.queue_callback(self._reduce)
+        if self._division.stage > 1 and not self._is_ending:  # the epilogue of each backward pass
+            Variable._execution_engine.queue_callback(self._reduce)
+            self._is_ending = True
         used = sum(one.numel() for one in self._filled)
         if used and used + parameter.numel() > self._division.bucket_elements:
             self._reduce_bucket()
@@ -290,24 +293,15 @@ class Partitions:
         if self._division.overlaps and self._passes[parameter] == self._division.micro_batches:
             self._take(parameter)
 
-    @torch.no_grad()
-    def _take_shard(self, parameter: torch.nn.Parameter) -> None:
-        """Add a reduced shard to the flat partition, which is kept from step to step."""
-        if parameter.grad is None:
-            return
-        shard = own_part(parameter.grad).view(-1)
-        if self._away is not None:
-            self._away.take(shard)
-        elif self._gradients is not None:
-            self._gradients[: shard.numel()].add_(shard)
-        parameter.grad = None
-
     def _reduce_bucket(self) -> None:
         """Reduce the gradients in the bucket; of stage 2, keep this GPU's part alone."""
         if not self._filled:
             return
         with torch.cpu.stream(self._reducing):  # of which CUDA's allocator has a pool of its own
-            self._reduce_filled()
+            if self._division.stage == WEIGHTS:
+                self._scatter_filled()
+            else:
+                self._reduce_filled()
         if self._division.stage > 1:
             for parameter in self._filled:
                 parameter.grad = None
@@ -331,6 +325,28 @@ class Partitions:
             for gradient in gradients:
                 self._away.take(gradient)
 
+    def _scatter_filled(self) -> None:
+        """Reduce the gradients, and add this GPU's part of each to what is there of them.
+
+        They are copied first, unless there is only one of even size (``reduce_scatter_coalesced``).
+        """
+        gradients = [one.grad.view(-1) for one in self._filled if one.grad is not None]
+        gpus = self._division.gpus
+        parts = [-(-one.numel() // gpus) for one in gradients]
+        missing = sum(parts) * gpus - sum(one.numel() for one in gradients)
+        with self._making(Category.GRADIENTS):
+            flat = gradients[0]
+            if len(gradients) > 1 or missing:
+                flat = torch.cat([*gradients, self._empty(missing)])
+            gradients.clear()
+            own = flat[: sum(parts)]
+            reduce_scatter(own, flat)
+        for shard in own.split(parts):
+            if self._away is not None:
+                self._away.take(shard)
+            elif self._gradients is not None:
+                self._gradients[: shard.numel()].add_(shard)
+
     def _flat(self, gradients: list[torch.Tensor]) -> torch.Tensor:
         """Gradients in one tensor: the bucket itself, if all belong to one GPU's part."""
         if self._parts.holds(self._parameters[one] for one in self._filled):
@@ -341,7 +357,10 @@ class Partitions:
     @torch.no_grad()
     def _reduce(self) -> None:
         """Reduce what is left in the bucket, and add it all to what earlier micro-batches left."""
+        self._is_ending = False
         self._reduce_bucket()
+        if self._division.stage == WEIGHTS:
+            return
         self._buffers.clear()
         if self._gradients is None:
             self._gradients = self._taken

@@ -78,14 +78,14 @@ class HostPartition:
         """Send what was added up over micro-batches in fp32, one parameter after the other."""
         if self._adds_up:
             for parameter in parameters:
-                weight = own_part(parameter.detach())
+                weight = own_part(parameter).detach()
                 count = weight.numel()
                 self._convert(torch.empty(count, dtype=weight.dtype, device=weight.device))
 
     def send_weights(self, parameters: Iterable[torch.Tensor]) -> None:
         """Copy the updated weights to the GPU, which waits; or into those that stay here."""
         for parameter in parameters:
-            weight = self._own(own_part(parameter.detach()).view(-1))
+            weight = self._own(own_part(parameter).detach().view(-1))
             updated = self._master.detach()[: weight.numel()]
             if self._weights_stay:
                 weight.copy_(updated)

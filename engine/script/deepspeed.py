@@ -17,14 +17,10 @@ from typing import Any, NoReturn, cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
-from ..errors import InvalidInput, NotPredictable
-from ..parallel.fsdp import repeated_blocks
+from ..errors import NotPredictable
 from ..parallel.zero import Partitions
-from ..parallel.zero_division import Division
 from ..request import as_flags
 from .deepspeed_config import (
     batch_sizes,
@@ -169,10 +165,11 @@ def _initialize(
     model = _cast(model, number_format(settings))
     given = model_parameters if model_parameters is not None else model.parameters()
     made = _optimizer(optimizer, given, settings)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     partitions = Partitions(
-        [model], division, partial(_take_over, made), machine.making, lambda: host
+        [model], division, partial(_take_over, made), machine.making, lambda: host, device
     )
-    model = _placed(model, division)
+    model.to(device)
     partitions.follow(model)
     partitions.prepare()
     scheduler = _scheduler(lr_scheduler, made, settings)
@@ -185,23 +182,6 @@ def _initialize(
 
 def _cast(model: torch.nn.Module, weights: torch.dtype | None) -> torch.nn.Module:
     return model if weights is None else model.to(weights)
-
-
-def _placed(model: torch.nn.Module, division: Division) -> torch.nn.Module:
-    """The model on the GPU; for stage 3 this GPU's part of it, gathered block by block."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if division.stage < 3:
-        return model.to(device)
-    try:
-        blocks = repeated_blocks(model)
-    except InvalidInput as error:
-        raise NotPredictable(
-            "ZeRO 3 is computed for models with repeated blocks; use stage 2"
-        ) from error
-    mesh = init_device_mesh(device, (division.gpus,))
-    for module in (*blocks, model):
-        fully_shard(module, mesh=mesh)
-    return model
 
 
 def _optimizer(

@@ -92,14 +92,14 @@ def division_of(config: Mapping[str, Any], gpus: int) -> Division:
     """
     zero = _zero(config)
     usual = Division(zero["stage"], gpus)
-    reused = int(zero.get("stage3_max_reuse_distance", 1_000_000_000)) // 2
-    fetched = int(zero.get("stage3_prefetch_bucket_size", 50_000_000))
     return replace(
         usual,
         bucket_elements=int(zero.get("reduce_bucket_size", usual.bucket_elements)),
         overlaps=usual.stage < 3 and bool(zero.get("overlap_comm")),
         micro_batches=batch_sizes(config, gpus)[1],
-        reused_elements=reused + fetched,
+        reuse_elements=int(zero.get("stage3_max_reuse_distance", usual.reuse_elements)),
+        ahead_elements=int(zero.get("stage3_prefetch_bucket_size", usual.ahead_elements)),
+        live_elements=int(zero.get("stage3_max_live_parameters", usual.live_elements)),
         small_elements=int(zero.get("stage3_param_persistence_threshold", usual.small_elements)),
     )
 

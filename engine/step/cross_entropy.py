@@ -138,9 +138,15 @@ def _before_the_head(
     if head is not None:
         with patch.object(head, "forward", leave_out):
             logits = forward(**inputs).logits
-    if len(given) != 1 or logits is not given[0]:
+    if len(given) != 1 or not _is_same(logits, given[0]):
         raise _refused("the model scales its logits, or has no head of its own; choose model")
     return given[0], head
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are one, or an alias of it, which hooks on a module may make."""
+    places = {tensor.untyped_storage()._cdata for tensor in (one, other)}
+    return len(places) == 1 and one.shape == other.shape
 
 
 def _plain_weight(head: Any) -> torch.nn.Parameter:

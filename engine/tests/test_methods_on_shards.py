@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +15,7 @@ from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.models.presets import PRESETS
 from engine.parallel.group import among_gpus
-from engine.parallel.zero_division import outside_blocks
+from engine.parallel.zero_division import Division
 from engine.prediction.tracer import trace
 from engine.step import scoring
 from engine.step.methods import method_caveats
@@ -31,6 +32,7 @@ from engine.tests.several_gpus import (
     two_steps,
 )
 from engine.tests.small import made_small
+from engine.tests.test_zero import small_weights
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace, is_generating
 from engine.workload import Workload
@@ -131,6 +133,13 @@ def test_a_teacher_on_fsdp_is_whole() -> None:
 # ZeRO: arithmetic on TRL's and DeepSpeed's source
 
 
+@pytest.fixture
+def no_weight_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of small models would all stay whole."""
+    usual = Division.of
+    monkeypatch.setattr(Division, "of", lambda workload: replace(usual(workload), small_elements=0))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize(("stage", "share"), [(1, 1), (2, 1), (3, GPU_COUNT)])
@@ -165,7 +174,7 @@ def test_the_reference_goes_to_the_host_with_the_weights_of_stage_3() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "no_weight_is_small")
 def test_all_weights_are_gathered_to_generate_with_zero_3() -> None:
     fields: dict[str, Any] = {"method": "grpo", "completion_length": 20}
     traced = trace(zero(3, **fields), BATCH_SIZE, AMPERE)
@@ -187,15 +196,15 @@ def test_with_zero_ppo_keeps_four_models_and_updates_two(stage: int, share: int)
         for models in (model.trained, model.frozen)
     )
     traced = trace(zero(stage, method="ppo"), BATCH_SIZE, AMPERE)
-    reused = learn - sum(map(outside_blocks, model.trained)) if stage == 3 else 0
-    weights = 2 * (learn + stay) / share + 2 * reused
+    whole = small_weights(*model.trained) if stage == 3 else 0
+    weights = 2 * (learn + stay) / share + 2 * whole
     assert bytes_of(traced, Category.PARAMETERS) == pytest.approx(weights, rel=0.01)
     state = 12 * learn / GPU_COUNT
     assert bytes_of(traced, Category.OPTIMIZER_STATE) == pytest.approx(state, rel=0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "no_weight_is_small")
 def test_policy_and_value_model_are_gathered_to_generate_and_not_to_score() -> None:
     traced = trace(zero(3, method="ppo", completion_length=20), BATCH_SIZE, AMPERE)
     model = build_model(small_workload(LLAMA, method="ppo"))

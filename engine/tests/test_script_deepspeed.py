@@ -136,9 +136,17 @@ def test_a_config_says_how_weights_are_divided() -> None:
         "overlap_comm": True,
         "stage3_max_reuse_distance": 2e6,
         "stage3_prefetch_bucket_size": 1e6,
+        "stage3_max_live_parameters": 3e6,
         "stage3_param_persistence_threshold": 1e4,
     }
-    expected = Division(3, 2, reused_elements=2_000_000, small_elements=10_000)
+    expected = Division(
+        3,
+        2,
+        reuse_elements=2_000_000,
+        ahead_elements=1_000_000,
+        live_elements=3_000_000,
+        small_elements=10_000,
+    )
     assert division_of({"zero_optimization": three}, 2) == expected
 
 
