@@ -59,6 +59,13 @@ _SIZES_OF_PACKAGES: dict[str, Callable[[Mapping[str, Any]], dict[str, SizeLimits
     timm_models.MODEL_TYPE: timm_models.sizes,
     diffusion.MODEL_TYPE: diffusion.sizes,
 }
+_HEADS = {
+    "ForSequenceClassification": Task.SEQUENCE_CLASSIFICATION,
+    "ForTokenClassification": Task.TOKEN_CLASSIFICATION,
+    "ForQuestionAnswering": Task.QUESTION_ANSWERING,
+    "ForMultipleChoice": Task.MULTIPLE_CHOICE,
+}
+"""What a model with such a head was made for. Others tell only what it was trained for before."""
 _LISTED = f"the {len(SUPPORTED)} that `memorymark models --all` lists"
 _LAYERS = {
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers",
@@ -123,10 +130,11 @@ def describe(config: Mapping[str, Any], name: str, task: Task | None = None) -> 
     Args:
         config: Checked fields.
         name: Its name in the workload; a hub id has a slash.
-        task: Its default task; ``None`` for its architecture's usual one.
+        task: Its default task; ``None`` for that of the head that the config names, or else its
+            architecture's usual one.
     """
     architecture = KNOWN[config["model_type"]]
-    task = task or architecture.tasks[0]
+    task = task or _task_of_head(config, architecture) or architecture.tasks[0]
     return GivenModel(
         name=name,
         display_name=name,
@@ -144,6 +152,14 @@ def describe(config: Mapping[str, Any], name: str, task: Task | None = None) -> 
         given=config,
         **_sizes(config, architecture),
     )
+
+
+def _task_of_head(config: Mapping[str, Any], architecture: Architecture) -> Task | None:
+    """What the class that a config names in ``architectures`` is for, if it has such a head."""
+    classes = config.get("architectures")
+    name = classes[0] if isinstance(classes, list) and classes else ""
+    heads = (task for head, task in _HEADS.items() if str(name).endswith(head))
+    return next((task for task in heads if task in architecture.tasks), None)
 
 
 def _sizes(config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from benchmarks.coverage.small_configs import small_config
 from engine.cli.main import main
 from engine.errors import InvalidInput
 from engine.hub import resolve
-from engine.models.config import parse_config
+from engine.models.config import describe, parse_config
 from engine.models.presets import PRESETS
 from engine.models.tasks import Kind, Task
 from engine.prediction.tracer import trace
@@ -138,6 +138,22 @@ def test_where_a_config_has_no_image_size_the_task_decides(
     model_type: str, task: Task, side: int
 ) -> None:
     assert Workload("mine", config={"model_type": model_type}, task=task).image_size == side
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Qwen2ForSequenceClassification", Task.SEQUENCE_CLASSIFICATION),
+        ("Qwen2ForTokenClassification", Task.TOKEN_CLASSIFICATION),
+        ("Qwen2ForCausalLM", Task.CAUSAL_LANGUAGE_MODELLING),
+        ("Qwen2ForMultipleChoice", Task.CAUSAL_LANGUAGE_MODELLING),  # transformers has none
+    ],
+)
+def test_a_config_with_a_head_is_trained_for_what_the_head_is_for(
+    name: str, expected: Task
+) -> None:
+    config = {"model_type": "qwen2", "architectures": [name]}
+    assert describe(config, "mine").task is expected
 
 
 def test_a_head_reads_images_of_the_size_that_its_backbone_was_made_for() -> None:

@@ -7,7 +7,6 @@ is given.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -246,8 +245,8 @@ def _spreads(func: Any, args: Sequence[Any]) -> bool:
     tensors = [one for one in args if isinstance(one, torch.Tensor)]
     if len(tensors) < 2 or not all(map(_is_known, tensors)):
         return False
-    spread = torch.broadcast_shapes(*(one.shape for one in tensors))
-    return math.prod(spread) > MOST_KNOWN
+    spread: torch.Size = torch.broadcast_shapes(*(one.shape for one in tensors))
+    return spread.numel() > MOST_KNOWN
 
 
 def _is_known(tensor: Any) -> bool:
