@@ -15,7 +15,7 @@ from .choices import Attention, Batching, Goal, Precision
 from .errors import InvalidInput
 from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
-from .models.presets import PRESETS, find_model
+from .models.presets import find_model
 from .models.tasks import Kind
 from .parsing import bytes_of, collect, unknown_fields
 from .texts import Texts, refused
@@ -366,10 +366,10 @@ class AnalysisRequest(Request):
         assumptions = collect(lambda: Assumptions(**of(Assumptions)), wrong)
         texts = collect(lambda: Texts(**of(Texts)), wrong)
         # Stand-ins let the other fields be checked where some are wrong, so that a form shows every
-        # mistake at once.
+        # mistake at once. Of a model on the Hub nothing is known, so nothing is said about it.
         request = collect(
             lambda: cls(
-                workload or Workload(next(iter(PRESETS))),
+                workload or Workload("unknown/model"),
                 assumptions=assumptions or Assumptions(),
                 texts=texts or Texts(),
                 **{"gpu": LOCAL} | of(AnalysisRequest),

@@ -188,6 +188,13 @@ def test_another_task_of_the_model_is_named_where_one_generates() -> None:
     }
 
 
+def test_a_wrong_setting_is_not_followed_by_what_a_stand_in_cannot_generate() -> None:
+    given = {"model": "gpt2", "goal": "generation", "gpu": "a10", "current_batch_size": 1}
+    with pytest.raises(InvalidInput) as error:
+        AnalysisRequest.parse(given | {"quantization": "nf4"})
+    assert list(error.value.fields) == ["quantization"]
+
+
 @pytest.mark.slow
 def test_an_encoder_reads_once_and_only_the_decoders_own_cache_grows() -> None:
     traced = generation_traces(small_workload("t5-small"), Texts(64, 60), A100, alone=True)(2000)
