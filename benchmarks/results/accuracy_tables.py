@@ -54,16 +54,19 @@ def _published_row(one: dict[str, Any]) -> list[str]:
     known = one["measurement"]
     growth = "growth of " if known["growth_from"] is not None else ""
     star = "" if known["complete"] else " \\*"
-    if one["error"] is None:
-        right = "right" if one["fits"] is known["ran"] else "**wrong**"
+    if one["fits"] is None:
+        predicted, right = "not predicted", "-"
     else:
+        predicted = _in(one["predicted"], known["unit"]) + ("" if one["fits"] else ", does not fit")
+        right = "right" if one["fits"] is known["ran"] else "**wrong**"
+    if one["error"] is not None:
         right = f"{100 * one['error']:+.1f}%"
     return [
         known["name"] + star,
         known["gpu"]["display_name"].removeprefix("NVIDIA "),
         f"{growth}{known['counted']}",
         _measured(known),
-        _in(one["predicted"], known["unit"]) + ("" if one["fits"] else ", does not fit"),
+        predicted,
         right,
     ]
 

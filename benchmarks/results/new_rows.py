@@ -29,8 +29,13 @@ def renewed(stored: Result, again: Sequence[str]) -> Iterator[Result]:
         again: Measurements with one of these in their name are predicted again.
     """
     measurements = read_measurements(PUBLISHED.read_text(encoding="utf-8"))
-    known = still_known(measurements, stored.figures["comparisons"], again)
-    asked = [measurement for measurement in measurements if measurement.name not in known]
+    known = still_known(measurements, stored.figures["comparisons"])
+    asked = [
+        measurement
+        for measurement in measurements
+        if measurement.name not in known
+        or any(words.lower() in measurement.name.lower() for words in again)
+    ]
     yield _with(stored, measurements, known)
     with comparing(asked) as pending:
         for comparison in pending:
@@ -50,16 +55,12 @@ def _with(
 
 
 def still_known(
-    measurements: Sequence[Measurement],
-    stored: Sequence[Mapping[str, Any]],
-    again: Sequence[str] = (),
+    measurements: Sequence[Measurement], stored: Sequence[Mapping[str, Any]]
 ) -> dict[str, Comparison]:
     """The stored comparisons, by name, of measurements that have not changed since."""
     earlier = {one.measurement.name: one for one in map(Comparison.read, stored)}
     return {
         measurement.name: earlier[measurement.name]
         for measurement in measurements
-        if measurement.name in earlier
-        and earlier[measurement.name].measurement == measurement
-        and not any(words.lower() in measurement.name.lower() for words in again)
+        if measurement.name in earlier and earlier[measurement.name].measurement == measurement
     }

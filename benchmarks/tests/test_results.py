@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.published import PUBLISHED, Comparison, Measurement, read_measurements
 from benchmarks.results import __main__ as results
-from benchmarks.results import documents, model_tables, new_rows, past_errors
+from benchmarks.results import accuracy_tables, documents, model_tables, new_rows, past_errors
 from benchmarks.results.documents import BLOCKS, ROOT, filled
 from benchmarks.results.files import (
     COMMANDS,
@@ -234,6 +234,13 @@ def test_every_published_run_has_the_right_verdict() -> None:
 def test_every_model_of_the_memory_measurements_has_a_type() -> None:
     memory = [row for row in past_errors.rows(read) if row.of is Predicted.MEMORY]
     assert all(row.model_type for row in memory)
+
+
+def test_a_measurement_that_cannot_be_predicted_says_so() -> None:
+    stored = read("accuracy")
+    row = stored.figures["comparisons"][0] | {"predicted": None, "fits": None, "error": None}
+    told = accuracy_tables.published(lambda name: replace(stored, figures={"comparisons": [row]}))
+    assert told.endswith("| not predicted | - |")
 
 
 def test_a_model_without_a_largest_batch_has_a_dash() -> None:
