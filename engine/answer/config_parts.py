@@ -17,6 +17,7 @@ from ..choices import (
     Quantization,
     Recompute,
 )
+from ..models.tasks import Task
 from ..workload import Workload
 
 HALF = {Precision.BF16_MIXED: "bfloat16", Precision.FP16_MIXED: "float16"}
@@ -127,7 +128,7 @@ def model_lines(workload: Workload) -> list[str | None]:
         given = _lora_arguments(workload)
         lines.append(f"model = get_peft_model(model, LoraConfig({given}))")
     if workload.frozen_backbone:
-        lines.append("model.base_model.requires_grad_(False)")
+        lines += _frozen(workload.task)
     if workload.gradient_checkpointing:
         lines += _checkpointing(workload)
     if workload.activation_offload and not workload.gradient_checkpointing:
@@ -142,6 +143,15 @@ def model_lines(workload: Workload) -> list[str | None]:
     if workload.compile:
         lines.append("model = torch.compile(model)")
     return lines
+
+
+def _frozen(task: Task | None) -> list[str]:
+    if task is not Task.OBJECT_DETECTION:
+        return ["model.base_model.requires_grad_(False)"]
+    return [
+        "base = model.base_model  # a detector calls its image encoder so",
+        "getattr(base, 'freeze_backbone', lambda: base.requires_grad_(False))()",
+    ]
 
 
 def products_kept(workload: Workload) -> list[str]:

@@ -63,8 +63,8 @@ def adapt(
 
 
 def _freeze(model: Any, workload: Workload) -> None:
-    for parameter in model.base_model.parameters():
-        parameter.requires_grad_(False)
+    base = model.base_model
+    getattr(base, "freeze_backbone", lambda: base.requires_grad_(False))()  # detectors have theirs
     if workload.preset.package == "timm":  # where the head is a part of the backbone
         for head in _heads(model.base_model):
             head.requires_grad_(True)

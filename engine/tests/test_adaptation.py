@@ -123,6 +123,15 @@ def test_a_frozen_backbone_trains_the_head() -> None:
     assert trained == {"classifier.weight", "classifier.bias"}
 
 
+def test_a_detectors_frozen_backbone_is_its_image_encoder() -> None:
+    model = build_model(small_workload("detr", frozen_backbone=True))
+    trained = {name.split(".")[1] for name, p in model.named_parameters() if p.requires_grad}
+    assert {"encoder", "decoder"} <= trained
+    frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+    assert frozen
+    assert all(name.startswith("model.backbone.") for name in frozen)
+
+
 def test_a_frozen_backbone_with_nothing_left_to_train_is_refused() -> None:
     with pytest.raises(InvalidInput, match="GPT-2 has nothing left to train"):
         build_model(small_workload("gpt2", frozen_backbone=True))

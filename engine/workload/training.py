@@ -80,7 +80,8 @@ class TrainingSettings:
         bool,
         Described(
             "Frozen backbone",
-            "Trains only the head: no gradients for the rest.",
+            "Trains only the head: no gradients for the rest. DETR and its kin freeze their image "
+            "encoder.",
             Group.OPTIONS,
         ),
     ] = False
