@@ -28,7 +28,7 @@ from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
 from ..tracing.lowering import cuda_behaviour
-from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat
+from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat, whole_experts
 from .colocation import vllm_caveats, why_vllm_fails
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
@@ -169,6 +169,7 @@ class Prediction:
             *vllm_caveats(trained, self.gpu, step),
             *paged_caveats(trained),
             *outlier_caveats(trained),
+            *whole_experts(trained, step),
             *refresh_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ..answer.search import SearchOutcome
+from ..choices import Quantization
 from ..request import LARGEST_BATCH_SIZE, Request
 from ..result import Source, Trial
 from ..tracing.trace import Trace
+from ..workload import Workload
 from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
 from .probe import convolves
@@ -62,6 +64,17 @@ def caveats_of(
     if not outcome.next_batch_size_fails:
         found.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
     return found
+
+
+def whole_experts(workload: Workload, step: Trace) -> list[str]:
+    """That quantization leaves the experts of a mixture alone, if it has any."""
+    names = {operation.name for operation in step.operations}
+    if workload.quantization is Quantization.NONE or _GROUPED_PRODUCT not in names:
+        return []
+    return [
+        "bitsandbytes quantizes linear layers only. The experts of this model are not such layers, "
+        f"so they stay in 16 or 32 bits, as {workload.precision} has them."
+    ]
 
 
 def _memory_range(trial: Trial) -> RelativeRange:

@@ -12,6 +12,7 @@ from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
 from engine.prediction import tracer
 from engine.prediction.analysis import analyze_predicted
+from engine.prediction.caveats import whole_experts
 from engine.request import AnalysisRequest
 from engine.step import building
 from engine.step.batches import Batch
@@ -163,3 +164,9 @@ def test_adapters_on_shards_tell_what_fsdp1_takes_beyond(rank: int | None) -> No
     found = interconnect.caveats(workload, GPUS["a100-80gb"])
     (sharding,) = (one for one in found if "fully_shard" in one)
     assert ("FSDP1" in sharding) is (rank is not None)
+
+
+@pytest.mark.parametrize(("model", "said"), [("mixtral-8x7b", True), ("llama-3.2-1b", False)])
+def test_quantization_says_that_it_leaves_experts_alone(model: str, said: bool) -> None:
+    workload = small_workload(model, quantization="nf4", lora_rank=2, lora_targets="q_proj")
+    assert bool(whole_experts(workload, tracer.trace(workload, 1, cuda_behaviour(8.0)))) is said
