@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from .allocator.options import AllocatorOptions
 from .assumptions import Assumptions
 from .border import read, settle
-from .choices import Attention, Batching, Goal, Precision
+from .choices import Attention, Batching, Goal, Optimizer, Precision
 from .errors import InvalidInput
 from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
@@ -355,6 +355,8 @@ class AnalysisRequest(Request):
         """
         filled: dict[str, Any] = {n: value for n, value in given.items() if value not in (None, "")}
         filled |= {n: None for n in _TAKING_NONE if n in given and given[n] is None}
+        if filled.get("goal") == Goal.GENERATION:  # the default optimizer would train something
+            filled["optimizer"] = Optimizer.NONE
         wrong = unknown_fields(filled, FIELDS)
         if "gpu" not in filled:
             wrong["gpu"] = f"choose a GPU: {', '.join([*GPUS, LOCAL, ANY])}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Adapter
+from ..choices import Adapter, Optimizer
 from ..models.tasks import Task
 from .contradiction import (
     GIVEN,
@@ -13,6 +13,7 @@ from .contradiction import (
     Contradiction,
     is_of_a_package,
     one_of,
+    other_than,
 )
 
 ADAPTERS = (
@@ -42,7 +43,11 @@ ADAPTERS = (
         is_of_a_package,
     ),
     Contradiction(
-        {"quantization": QUANTIZED, "lora_rank": NOT_GIVEN},
+        {
+            "quantization": QUANTIZED,
+            "lora_rank": NOT_GIVEN,
+            "optimizer": other_than(Optimizer.NONE),
+        },
         "quantized weights are not trained themselves; set a LoRA rank too",
     ),
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import GenerationMixin
 
-from engine.choices import CacheFormat
+from engine.choices import CacheFormat, Optimizer
 from engine.errors import InvalidInput
 from engine.models.tasks import Task
 from engine.prediction.generation import generating_workload, generation_traces
@@ -191,8 +191,26 @@ def test_another_task_of_the_model_is_named_where_one_generates() -> None:
 def test_a_wrong_setting_is_not_followed_by_what_a_stand_in_cannot_generate() -> None:
     given = {"model": "gpt2", "goal": "generation", "gpu": "a10", "current_batch_size": 1}
     with pytest.raises(InvalidInput) as error:
-        AnalysisRequest.parse(given | {"quantization": "nf4"})
-    assert list(error.value.fields) == ["quantization"]
+        AnalysisRequest.parse(given | {"adapter": "dora"})
+    assert list(error.value.fields) == ["adapter"]
+
+
+def test_quantized_weights_generate_without_adapters() -> None:
+    given = {"model": "llama-3.2-1b", "gpu": "a10", "current_batch_size": 1}
+    asked = given | {"optimizer": "adamw", "quantization": "nf4"}  # as a form sends them
+    request = AnalysisRequest.parse(asked | {"goal": "generation"})
+    assert request.workload.optimizer is Optimizer.NONE
+    assert AnalysisRequest.parse(request.to_dict()) == request
+
+    whole, packed = (
+        generation_traces(
+            small_workload("gpt2", quantization=kept, optimizer="none"), Texts(8, 8), A100
+        )(1).peak_by_category()[1][Category.PARAMETERS]
+        for kept in ("none", "nf4")
+    )
+    assert packed < whole
+    with pytest.raises(InvalidInput, match="set a LoRA rank"):
+        AnalysisRequest.parse(asked | {"goal": "batch"})
 
 
 @pytest.mark.slow
