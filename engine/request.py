@@ -355,8 +355,8 @@ class AnalysisRequest(Request):
         """
         filled: dict[str, Any] = {n: value for n, value in given.items() if value not in (None, "")}
         filled |= {n: None for n in _TAKING_NONE if n in given and given[n] is None}
-        if filled.get("goal") == Goal.GENERATION:  # the default optimizer would train something
-            filled["optimizer"] = Optimizer.NONE
+        if filled.get("goal") == Goal.GENERATION:  # nothing is trained
+            filled.setdefault("optimizer", Optimizer.NONE)
         wrong = unknown_fields(filled, FIELDS)
         if "gpu" not in filled:
             wrong["gpu"] = f"choose a GPU: {', '.join([*GPUS, LOCAL, ANY])}"

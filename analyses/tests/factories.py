@@ -35,7 +35,7 @@ from engine import result as engine_result
 from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.assumptions import Assumptions
-from engine.choices import Goal
+from engine.choices import Goal, Optimizer
 from engine.gpus import GIB, GPUS
 from engine.recording import Loop, TrainingRecord
 from engine.request import AnalysisRequest
@@ -285,7 +285,7 @@ def make_text_result(goal: Goal = Goal.GENERATION) -> TextResult:
     return TextResult(
         goal=goal,
         model_name="GPT-2",
-        workload=Workload("gpt2"),
+        workload=Workload("gpt2", **{"optimizer": Optimizer.NONE} if is_generation else {}),
         source=Source.PREDICTED,
         decision=decision,
         verdict=f"{decision} (Predicted)",

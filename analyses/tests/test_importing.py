@@ -123,6 +123,14 @@ def test_an_answer_about_texts_is_pushed_too(api: APIClient, goal: Goal) -> None
     assert not CountedSavings.objects.exists()
 
 
+def test_generation_is_pushed_by_older_versions_too(api: APIClient) -> None:
+    document = _about_texts(Goal.GENERATION)
+    for part in (document["request"], document["result"]["workload"]):
+        part["optimizer"] = "adamw"  # they name one, which counts for nothing
+
+    assert api.post(URL, document, format="json").status_code == 201
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
