@@ -149,7 +149,7 @@ def _frozen(task: Task | None) -> list[str]:
     if task is not Task.OBJECT_DETECTION:
         return ["model.base_model.requires_grad_(False)"]
     return [
-        "base = model.base_model  # a detector calls its image encoder so",
+        "base = model.base_model  # for a detector, only the image encoder is frozen",
         "getattr(base, 'freeze_backbone', lambda: base.requires_grad_(False))()",
     ]
 

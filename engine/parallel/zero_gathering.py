@@ -320,14 +320,14 @@ class Gathering:
     @torch.no_grad()
     def gather_persistent(self) -> None:
         """Gather what stays whole from the update to the next (``_post_step``)."""
-        self._gathereach_tensor(self._persistent)
+        self._gather_each(self._persistent)
 
     @contextmanager
     def all_whole(self) -> Iterator[None]:
         """Have all weights whole while the context lasts (``GatheredParameters``)."""
         given = [one for one in self._weights if one not in self._whole]
         with torch.no_grad():
-            self._gathereach_tensor(given)
+            self._gather_each(given)
         self._paused = True
         try:
             yield
@@ -336,7 +336,7 @@ class Gathering:
             for weight in given:
                 self._free(weight)
 
-    def _gathereach_tensor(self, weights: Iterable[torch.nn.Parameter]) -> None:
+    def _gather_each(self, weights: Iterable[torch.nn.Parameter]) -> None:
         for weight in weights:
             self._wait(weight)
             self._gather([weight])

@@ -46,7 +46,7 @@ def watched(tensor: torch.Tensor, then: Callable[[], None]) -> torch.Tensor:
     """A tensor, with a call once its gradient is there."""
     if not tensor.requires_grad:
         return tensor
-    alias: torch.Tensor = _Watched.apply(then, tensor)  # type: ignore[no-untyped-call]
+    alias: torch.Tensor = _Watched.apply(then, tensor)  # type: ignore[no-untyped-call]  # PyTorch has none
     return alias
 
 
