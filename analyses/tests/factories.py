@@ -285,7 +285,9 @@ def make_text_result(goal: Goal = Goal.GENERATION) -> TextResult:
     return TextResult(
         goal=goal,
         model_name="GPT-2",
-        workload=Workload("gpt2", **{"optimizer": Optimizer.NONE} if is_generation else {}),
+        workload=Workload(
+            "gpt2", optimizer=Optimizer.NONE if is_generation else Workload.optimizer
+        ),
         source=Source.PREDICTED,
         decision=decision,
         verdict=f"{decision} (Predicted)",
