@@ -100,6 +100,11 @@ class Method(Choice):
         """Whether each answer is scored by a frozen reference too."""
         return self in (Method.DPO, Method.KTO, Method.PPO)
 
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether TRL's trainer has the logits of all answers at once, and not in tiles."""
+        return self in (Method.ORPO, Method.PPO)
+
 
 class Rollout(Choice):
     """Where GRPO's completions are generated."""

@@ -6,6 +6,9 @@ from ..choices import ZERO, Method, Optimizer, Parallelism, Precision, Recompute
 from ..models.tasks import Task
 from .contradiction import IN_PARTS, OFF, ON, Contradiction, is_of_a_package, one_of, other_than
 
+_KEEPS_LOGITS = one_of(*(method for method in Method if method.keeps_logits))
+_IN_TILES = other_than(Method.SFT, *(method for method in Method if method.keeps_logits))
+
 SAVERS = (
     Contradiction(
         {"checkpoint_every": other_than(1), "gradient_checkpointing": OFF},
@@ -67,8 +70,12 @@ SAVERS = (
         "layers that are split are not predicted with it; choose all",
     ),
     Contradiction(
-        {"cross_entropy": IN_PARTS, "method": other_than(Method.SFT)},
-        "the losses of preferences are not predicted in parts; choose model",
+        {"cross_entropy": IN_PARTS, "method": _IN_TILES},
+        "TRL's trainer scores answers in tiles of logits by itself; choose model",
+    ),
+    Contradiction(
+        {"cross_entropy": IN_PARTS, "method": _KEEPS_LOGITS},
+        "TRL's trainer keeps all logits; choose model",
     ),
     Contradiction(
         {"cross_entropy": IN_PARTS, "task": other_than(Task.CAUSAL_LANGUAGE_MODELLING, None)},

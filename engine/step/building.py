@@ -30,8 +30,9 @@ from transformers import (
     PretrainedConfig,
 )
 
-from ..choices import Attention, Method, Precision
+from ..choices import Attention, CrossEntropy, Method, Precision
 from ..errors import EngineError, InvalidInput
+from ..gpus import GIB
 from ..models.architectures import KNOWN
 from ..models.model import Model, missing_modules
 from ..models.tasks import Task
@@ -204,14 +205,33 @@ def cache_caveats(workload: Workload) -> list[str]:
 
 
 def kernel_caveats(workload: Workload) -> list[str]:
-    """That transformers may run other kernels than those traced, where its model has some."""
-    packages = KNOWN[workload.preset.config()["model_type"]].kernels
-    if not packages:
-        return []
-    return [
-        f"Predicted as without {' and '.join(packages)}, whose kernels transformers runs where "
-        "they are installed. With them a step is much faster and usually needs less memory."
-    ]
+    """That other kernels than those traced may run, or other releases of them."""
+    found = []
+    if packages := KNOWN[workload.preset.config()["model_type"]].kernels:
+        found.append(
+            f"Predicted as without {' and '.join(packages)}, whose kernels transformers runs where "
+            "they are installed. With them a step is much faster and usually needs less memory."
+        )
+    if more := _more_in_earlier_releases(workload):
+        found.append(
+            "The loss is that of Liger-Kernel 0.8.3 and later. Releases from 0.6.2 on need up to "
+            f"{more / GIB:,.2f} GiB more, for copies of the gradient of the head."
+        )
+    return found
+
+
+def _more_in_earlier_releases(workload: Workload) -> int:
+    """Bytes that Liger-Kernel's loss took for a trained head in 16 bits before release 0.8.3.
+
+    Source: ``grad_weight += torch.mm(…).float()`` in ``fused_linear_cross_entropy_forward`` of the
+    releases 0.6.2 to 0.8.2: a product in 16 bits, and the same in fp32.
+    """
+    trains_head = workload.lora_rank is None or "lm_head" in (workload.modules_to_save or "")
+    in_16_bits = workload.precision in (Precision.BF16_MIXED, Precision.BF16_TRUE)
+    if workload.cross_entropy is not CrossEntropy.LIGER or not (trains_head and in_16_bits):
+        return 0
+    config = text_part(model_config(workload))
+    return int((2 + 4) * config.vocab_size * config.hidden_size)
 
 
 def _config_fields(workload: Workload) -> dict[str, Any]:

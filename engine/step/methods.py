@@ -179,7 +179,7 @@ def method_caveats(workload: Workload) -> list[str]:
         )
     found.append(
         f"All logits are kept at once, as in TRL's {workload.method.upper()}Trainer."
-        if workload.method in (Method.ORPO, Method.PPO)
+        if workload.method.keeps_logits
         else "Answers are scored in tiles of logits, as in TRL 1.16. Releases that keep all "
         "logits, such as 1.0, need much more memory."
     )

@@ -80,6 +80,25 @@ def test_kernels_that_are_not_traced_are_named(model: str, said: str) -> None:
     assert [said in caveat for caveat in caveats] == [True] * bool(said)
 
 
+@pytest.mark.parametrize(
+    ("fields", "more_is_said"),
+    [
+        ({"precision": "bf16-mixed"}, True),
+        ({"precision": "bf16-true", "lora_rank": 8, "modules_to_save": "lm_head"}, True),
+        ({"precision": "bf16-true", "lora_rank": 8}, False),  # no gradient of the head
+        ({"precision": "fp32"}, False),  # one copy, as in every release
+        ({"precision": "bf16-mixed", "cross_entropy": "model"}, False),
+    ],
+)
+def test_what_earlier_releases_of_liger_need_is_said_where_it_is_more(
+    fields: dict[str, Any], more_is_said: bool
+) -> None:
+    head = {"model_type": "llama", "vocab_size": 128_256, "hidden_size": 4_096}
+    caveats = kernel_caveats(Workload.parse({"config": head, "cross_entropy": "liger"} | fields))
+    # 2 bytes of a product and 4 of the same in fp32, for 128,256 words of 4,096 numbers.
+    assert ["up to 2.94 GiB more" in caveat for caveat in caveats] == [True] * more_is_said
+
+
 def test_before_transformers_5_the_trainer_leaves_the_cache_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -105,7 +105,8 @@ def test_a_chunk_of_liger_has_as_many_tokens_as_its_source_says() -> None:
     [
         ({"model": "bert"}, "causal"),
         ({"model": "gpt2", "tensor_parallel": 2, "world_size": 2}, "parts on several"),
-        ({"model": "gpt2", "method": "dpo"}, "preferences"),
+        ({"model": "gpt2", "method": "dpo"}, "in tiles of logits by itself"),
+        ({"model": "gpt2", "method": "orpo"}, "keeps all logits"),
     ],
 )
 def test_what_does_not_combine_is_refused(fields: dict[str, Any], expected: str) -> None:
