@@ -17,7 +17,7 @@ from engine.prediction import depths, traces
 from engine.prediction.depths import Depths
 from engine.prediction.tracer import trace, trace_model
 from engine.prediction.traces import trace_workload
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
 from engine.tracing.depth import DeepTrace
@@ -53,38 +53,18 @@ def assert_same_as_whole(workload: Workload, batch_sizes: tuple[int, ...] = (3, 
     ("model", "blocks", "fields"),
     [
         ("gpt2", {"n_layer": 9}, {"precision": "bf16-mixed"}),
-        ("llama-3.2-1b", {"num_hidden_layers": 9}, {"lora_rank": 2, "optimizer": "sgd-momentum"}),
+        slow("llama-3.2-1b", {"num_hidden_layers": 9}, {"lora_rank": 2, "optimizer": "sgd"}),
         ("qwen3-0.6b", {"num_hidden_layers": 9}, {"optimizer": "adamw-8bit"}),
-        pytest.param(
-            "llama-3.2-1b",
-            {"num_hidden_layers": 9},
-            {"optimizer": "schedule-free-adamw"},
-            marks=pytest.mark.slow,
-        ),
-        ("gpt2", {"n_layer": 9}, {"optimizer": "muon"}),
-        ("bert", {"num_hidden_layers": 9}, {"optimizer": "galore", "optimizer_rank": 8}),
-        ("bert", {"num_hidden_layers": 9}, {"optimizer": "apollo", "optimizer_rank": 8}),
-        pytest.param("gpt2", {"n_layer": 9}, {"optimizer": "soap"}, marks=pytest.mark.slow),
-        pytest.param("gpt2", {"n_layer": 9}, {"optimizer": "shampoo"}, marks=pytest.mark.slow),
+        slow("llama-3.2-1b", {"num_hidden_layers": 9}, {"optimizer": "schedule-free-adamw"}),
+        slow("gpt2", {"n_layer": 9}, {"optimizer": "muon"}),
+        slow("bert", {"num_hidden_layers": 9}, {"optimizer": "galore", "optimizer_rank": 8}),
+        slow("bert", {"num_hidden_layers": 9}, {"optimizer": "apollo", "optimizer_rank": 8}),
+        slow("gpt2", {"n_layer": 9}, {"optimizer": "soap"}),
+        slow("gpt2", {"n_layer": 9}, {"optimizer": "shampoo"}),
         ("llama-3.2-1b", {"num_hidden_layers": 9}, {"optimizer_in_backward": True}),
-        pytest.param(
-            "bert",
-            {"num_hidden_layers": 9},
-            {"precision": "fp16-mixed", "optimizer": "sgd"},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "mistral-7b",
-            {"num_hidden_layers": 9},
-            {"gradient_checkpointing": True},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "qwen3-8b",
-            {"num_hidden_layers": 9},
-            {"gradient_accumulation": 2, "use_cache": True},
-            marks=pytest.mark.slow,
-        ),
+        slow("bert", {"num_hidden_layers": 9}, {"precision": "fp16-mixed", "optimizer": "sgd"}),
+        slow("mistral-7b", {"num_hidden_layers": 9}, {"gradient_checkpointing": True}),
+        slow("qwen3-8b", {"num_hidden_layers": 9}, {"gradient_accumulation": 2, "use_cache": True}),
     ],
 )
 def test_a_deep_model_comes_out_as_if_it_were_traced_whole(
@@ -117,9 +97,9 @@ def test_gradients_that_add_up_over_all_blocks_need_two_more(
 
 @small
 def test_blocks_may_repeat_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    deep(monkeypatch, num_hidden_layers=25, layer_types=[*WINDOWS * 12, "full_attention"])
-    how = assert_same_as_whole(small_workload("gemma-3-1b", sequence_length=16))
-    assert how == "with 4 to 8 blocks in place of 24"
+    deep(monkeypatch, num_hidden_layers=19, layer_types=[*WINDOWS * 9, "full_attention"])
+    how = assert_same_as_whole(small_workload("gemma-3-1b", sequence_length=16), (3,))
+    assert how == "with 4 to 8 blocks in place of 18"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -174,7 +154,7 @@ def test_what_does_not_repeat_or_is_not_deep_is_traced_whole(
     blocks: int, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep(monkeypatch, num_hidden_layers=blocks)
-    assert assert_same_as_whole(small_workload("bert", **fields)) == "as a whole"
+    assert assert_same_as_whole(small_workload("bert", **fields), (3,)) == "as a whole"
 
 
 @small
@@ -186,7 +166,7 @@ def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
 
     deep(monkeypatch, num_hidden_layers=12)
     monkeypatch.setattr(depths, "with_fewer", broken)
-    how = assert_same_as_whole(small_workload("bert"))
+    how = assert_same_as_whole(small_workload("bert"), (3,))
     assert how == "as a whole, since IndexError: list index out of range"
 
 
@@ -203,7 +183,7 @@ def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
 
     deep(monkeypatch, num_hidden_layers=12)
     monkeypatch.setattr(DeepTrace, "at", wrong)
-    how = assert_same_as_whole(small_workload("bert"))
+    how = assert_same_as_whole(small_workload("bert"), (3,))
     assert how.startswith("as a whole, since")
 
 
