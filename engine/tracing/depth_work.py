@@ -110,12 +110,10 @@ def _sort(one: Operation) -> Hashable:
 
 def _labels(operations: Sequence[Operation], of_none: Set[Hashable]) -> list[Labels]:
     """What each operation is, without how much it does where that may grow; by phases."""
-
-    def label(one: Operation) -> Hashable:
-        grows = _is_over_all(one) or _sort(one) in of_none
-        return _sort(one), () if grows else one.numbers
-
-    return [[label(one) for one in phase] for _, phase in groupby(operations, attrgetter("phase"))]
+    return [
+        [(_sort(one), () if _sort(one) in of_none else one.numbers) for one in phase]
+        for _, phase in groupby(operations, attrgetter("phase"))
+    ]
 
 
 def _grown(operation: Operation, deeper: Sequence[Operation], more: Sequence[int]) -> Operation:
