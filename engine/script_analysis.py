@@ -334,9 +334,7 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     chosen = recommend_measured(request, outcome)
     found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
     caveats = [*_caveats(predicted=predict is not None), *found.caveats]
-    points = (
-        curve(predict, outcome, request.batch_multiple) if predict else _in_order(outcome.trials)
-    )
+    points = curve(predict, outcome, request.batch_multiple) if predict else outcome.in_order
     return replace(found, curve=points, caveats=caveats)
 
 
@@ -374,10 +372,6 @@ def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> Tra
         emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
         return None
     return trace_at
-
-
-def _in_order(trials: Sequence[Trial]) -> list[Trial]:
-    return sorted(trials, key=lambda trial: trial.batch_size)
 
 
 def _caveats(*, predicted: bool) -> list[str]:

@@ -33,6 +33,12 @@ class SearchOutcome:
     next_batch_size_fails: bool
     trials: list[Trial]
 
+    @property
+    def in_order(self) -> list[Trial]:
+        """The trials by batch size, each once."""
+        found = {trial.batch_size: trial for trial in self.trials}
+        return [found[batch_size] for batch_size in sorted(found)]
+
 
 @dataclass
 class _Bracket:

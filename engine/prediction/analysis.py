@@ -238,7 +238,7 @@ def predict_findings(
         current=current,
         recommended=recommended,
         fastest_batch_size=choice.fastest,
-        curve=curve(predict, outcome, limits.batch_multiple),
+        curve=outcome.in_order if step.alone else curve(predict, outcome, limits.batch_multiple),
         price_per_hour_usd=price_per_hour(request, gpu),
         source=recommended.source,
         noise=ratio_noise(*times),

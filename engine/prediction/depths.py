@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache, cached_property, partial
 
 import torch
@@ -133,8 +132,11 @@ class Depths:
         whole = [run.repeats for run in self._runs]
         at = cache(lambda *repeats: self._at(batch_size, margin, repeats))
         if self._deep is not None:
-            with suppress(NotRepeating):  # such as at batch 1: tensors are contiguous otherwise
+            try:
                 return self._deep.at_batch_of(at(*self._repeats(margin, 1)), whole)
+            except NotRepeating:  # such as at batch 1, where tensors are contiguous otherwise
+                if batch_size > 1:
+                    self._deep = None
         shallow, *deeper = (at(*repeats) for repeats in self._depths(margin))
         deep = DeepTrace(self._runs, margin, shallow, deeper)
         if not self._is_checked:

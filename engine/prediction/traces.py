@@ -71,7 +71,8 @@ def _trace_rank(
         )
     except NotAffine as error:
         emit(Log(f"{error}; tracing each batch size separately", "warning"))
-        return cache(Depths(workload, behaviour, rank=rank))
+        each = Depths(workload, behaviour, rank=rank)
+        return cache(lambda batch_size: replace(each(batch_size), alone=True))
     step = trace_at(LOW)
     emit(
         Log(

@@ -14,9 +14,11 @@ from benchmarks.coverage.small_configs import small_config
 from engine.events import Event, Log
 from engine.models.presets import Preset
 from engine.prediction import depths, traces
+from engine.prediction.analysis import analyze_predicted
 from engine.prediction.depths import Depths
 from engine.prediction.tracer import trace, trace_model
 from engine.prediction.traces import trace_workload
+from engine.request import AnalysisRequest
 from engine.tests.conftest import slow, small_workload
 from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
@@ -228,9 +230,27 @@ def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models
     trace_at = trace_workload(workload, HOPPER, events.append)
     for batch_size in (3, 5):
         assert trace_at(batch_size) == trace(workload, batch_size, HOPPER)
+        assert trace_at(batch_size).alone
     assert whole == []
     (warned,) = (one for one in events if isinstance(one, Log) and one.level == "warning")
     assert warned.message == "not alike; tracing each batch size separately"
+
+
+@small
+def test_where_each_batch_size_is_traced_by_itself_the_curve_has_those_that_were_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_alike(*_: object) -> None:
+        raise NotAffine("not alike")
+
+    monkeypatch.setattr(traces, "trace_every_batch_size", not_alike)
+    request = AnalysisRequest(
+        small_workload("bert"), gpu="t4", batch_multiple=1024, memory_limit_bytes=2**30
+    )
+    found = analyze_predicted(request, lambda _: None)
+    tried = {trial.batch_size for trial in found.trials}
+    assert found.curve
+    assert {point.batch_size for point in found.curve} <= tried
 
 
 class Block(nn.Module):

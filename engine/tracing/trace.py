@@ -129,6 +129,7 @@ class Trace:
         operations: The work of the last step.
         slopes: Bytes that each tensor takes more with one sample more, by id; empty where that is
             not known, such as of a batch size traced by itself.
+        alone: Whether it tells nothing of other batch sizes, each of which takes as long to trace.
         stands_in: Whether it is that of batch 2, in the place of a batch 1 that PyTorch refuses: a
             search may pass through it, but no answer may be about it.
         tf32: Whether fp32 matrix products may use TF32.
@@ -152,6 +153,7 @@ class Trace:
     last_step: int = 0
     operations: list[Operation] = field(default_factory=list, compare=False)
     slopes: list[int] = field(default_factory=list, compare=False)
+    alone: bool = field(default=False, compare=False)
     stands_in: bool = False
     tf32: bool = False
     host_bytes: int = field(default=0, compare=False)
