@@ -135,8 +135,8 @@ class Depths:
             try:
                 return self._deep.at_batch_of(at(*self._repeats(margin, 1)), whole)
             except NotRepeating:  # such as at batch 1, where tensors are contiguous otherwise
-                if batch_size > 1:
-                    self._deep = None
+                if batch_size > 1 and len(self._runs) > 1:
+                    self._deep = None  # that trace is none of the depths, so it was in vain
         shallow, *deeper = (at(*repeats) for repeats in self._depths(margin))
         deep = DeepTrace(self._runs, margin, shallow, deeper)
         if not self._is_checked:
