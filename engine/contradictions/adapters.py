@@ -11,7 +11,6 @@ from .contradiction import (
     ON,
     QUANTIZED,
     Contradiction,
-    is_of_a_package,
     one_of,
     other_than,
 )
@@ -39,8 +38,8 @@ ADAPTERS = (
     ),
     Contradiction(
         {"quantization": QUANTIZED},
-        "quantized weights are not predicted for models of {workload.preset.package}; choose none",
-        is_of_a_package,
+        "quantized weights are predicted for models of transformers and diffusers; choose none",
+        lambda workload: workload.preset.package == "timm",
     ),
     Contradiction(
         {

@@ -13,7 +13,7 @@ from ..errors import EngineError, InvalidInput
 from ..models.tasks import Task
 from ..workload import Workload
 from .checkpointing import check_embeddings, checkpoint
-from .quantizing import adapted_layouts, quantize
+from .quantizing import adapted_layouts, kept_whole, quantize
 
 _PEFT_TASKS = {
     "sequence-classification": "SEQ_CLS",
@@ -47,8 +47,10 @@ def adapt(
     if workload.frozen_backbone:
         _freeze(model, workload)
     if workload.quantization is not Quantization.NONE:
+        part, kept = _quantized(model, workload)
         quantize(
-            model,
+            part,
+            kept,
             workload.quantization,
             workload.precision,
             sharded=sharded,
@@ -60,6 +62,16 @@ def adapt(
         model = _with_lora(model, workload, workload.lora_rank)
     adapted: torch.nn.Module = model
     return adapted
+
+
+def _quantized(model: Any, workload: Workload) -> tuple[Any, set[str]]:
+    """What has its linear layers quantized, and which of its modules do not.
+
+    diffusers has no head to leave alone: all layers of a denoiser are quantized, to the last.
+    """
+    if workload.task is Task.TEXT_TO_IMAGE:
+        return model.denoiser, set()
+    return model, kept_whole(model)
 
 
 def _freeze(model: Any, workload: Workload) -> None:

@@ -1,19 +1,25 @@
 """Fine-tuning a text-to-image model of diffusers: a trained denoiser behind frozen encoders.
 
 As in diffusers' own scripts (:mod:`.denoisers`), frozen weights are in the number format of the
-forward pass, but for some VAEs, and only the denoiser runs under autocast.
+forward pass, but for some VAEs, and only the denoiser runs under autocast. Of a quantized denoiser,
+all that is not quantized is in fp32 then (peft's ``prepare_model_for_kbit_training``, which those
+scripts call); what it reads is in the lower format still.
+
+Adapters have the format of the layers that they adapt, for in diffusers peft leaves it at that; but
+fp32 on quantized ones, which have none, and in fp16, where the scripts cast them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import diffusers
 import torch
 import transformers
 
-from ..choices import Precision
+from ..choices import Precision, Quantization
 from ..models.diffusion import is_cached
 from ..workload import Workload
 from .denoisers import Prompt, family_of
@@ -33,14 +39,24 @@ class TextToImage(torch.nn.Module):
         denoiser: What is trained.
         vae: Encodes images; ``None`` where latents were computed beforehand.
         text_encoders: Encode captions; none where that was done beforehand.
+        dtype: The number format of what the denoiser reads.
+        adapters: That of adapters added to it.
     """
 
     signal: torch.Tensor
 
     def __init__(
-        self, denoiser: Any, vae: Any | None, text_encoders: Sequence[torch.nn.Module]
+        self,
+        denoiser: Any,
+        vae: Any | None,
+        text_encoders: Sequence[torch.nn.Module],
+        *,
+        dtype: torch.dtype,
+        adapters: torch.dtype,
     ) -> None:
         super().__init__()
+        self.dtype = dtype
+        self._adapters = adapters
         # First, since the first parameter decides the number format of the images of a batch.
         self.vae = vae
         self.text_encoders = torch.nn.ModuleList(text_encoders)
@@ -76,6 +92,9 @@ class TextToImage(torch.nn.Module):
         """
         self.denoiser.requires_grad_(False)
         self.denoiser.add_adapter(config)
+        for parameter in self.denoiser.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.to(self._adapters)
 
     def train(self, mode: bool = True) -> TextToImage:
         """Set the denoiser's mode; frozen encoders never drop out anything."""
@@ -96,6 +115,7 @@ class TextToImage(torch.nn.Module):
             latents = inputs.get("latents")
             if latents is None:
                 latents = self._encoded(inputs["pixel_values"])
+            latents = latents.to(self.dtype)
             prompt = self._prompt(inputs)
         family = family_of(self.denoiser.config)
         return Output(family.loss(self.denoiser, latents, prompt, self.signal))
@@ -104,11 +124,14 @@ class TextToImage(torch.nn.Module):
         vae = cast(Any, self.vae)
         sampled = vae.encode(pixels).latent_dist.sample()
         scaled = (sampled - (vae.config.shift_factor or 0.0)) * vae.config.scaling_factor
-        return cast(torch.Tensor, scaled.to(self.text_encoders[0].dtype))
+        return cast(torch.Tensor, scaled)
 
     def _prompt(self, inputs: Mapping[str, torch.Tensor]) -> Prompt:
         if not self.text_encoders:
-            return Prompt(inputs["prompt_embeds"], inputs.get("pooled_prompt_embeds"))
+            pooled = inputs.get("pooled_prompt_embeds")
+            if pooled is not None:
+                pooled = pooled.to(self.dtype)
+            return Prompt(inputs["prompt_embeds"].to(self.dtype), pooled)
         ids = [inputs[f"input_ids_{number}"] for number, _ in enumerate(self.text_encoders, 1)]
         return family_of(self.denoiser.config).encode(list(self.text_encoders), ids)
 
@@ -120,15 +143,20 @@ def new_text_to_image(workload: Workload) -> TextToImage:
     """
     config = workload.preset.config()
     frozen = _FROZEN.get(workload.precision, torch.float32)
-    mixes = workload.precision in _MIXED and workload.lora_rank is None
-    denoiser = _of_diffusers(config["denoiser"], torch.float32 if mixes else frozen)
+    is_quantized = workload.quantization is not Quantization.NONE
+    mixes = workload.precision in _MIXED and (workload.lora_rank is None or is_quantized)
+    in_fp32 = is_quantized or workload.precision is Precision.FP16_MIXED
+    new = partial(
+        TextToImage,
+        _of_diffusers(config["denoiser"], torch.float32 if mixes else frozen),
+        dtype=frozen,
+        adapters=torch.float32 if in_fp32 else frozen,
+    )
     if is_cached(config):
-        return TextToImage(denoiser, None, [])
+        return new(None, [])
     precise = family_of(config["denoiser"]).precise_vae
     vae = _of_diffusers(config["vae"], torch.float32 if precise else frozen)
-    return TextToImage(
-        denoiser, vae, [_text_encoder(one, frozen) for one in config["text_encoders"]]
-    )
+    return new(vae, [_text_encoder(one, frozen) for one in config["text_encoders"]])
 
 
 def _of_diffusers(config: Mapping[str, Any], dtype: torch.dtype) -> Any:

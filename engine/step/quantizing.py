@@ -18,17 +18,19 @@ _QUANTIZED = (torch.nn.Linear, Conv1D)
 
 def quantize(
     model: Any,
+    kept: Collection[str],
     quantization: Quantization,
     precision: Precision,
     *,
     sharded: bool,
     predicting: bool,
 ) -> None:
-    """Keep the weights of a model's linear layers, except its head, in 4 or 8 bits.
+    """Keep the weights of a model's linear layers, except some, in 4 or 8 bits.
 
     Args:
-        model: A transformers model; its layers are replaced.
-        quantization: How they are kept.
+        model: A model of transformers or diffusers; its layers are replaced.
+        kept: The modules that are left alone, as :func:`kept_whole` tells of transformers' models.
+        quantization: How the others are kept.
         precision: Decides the number format of the products (``bnb_4bit_compute_dtype``).
         sharded: Whether GPUs will divide them. FSDP and ZeRO 3 take floating-point numbers only, so
             that the bytes are kept as numbers of the format that they gather
@@ -41,7 +43,6 @@ def quantize(
         EngineError: If the step is to run and bitsandbytes is not installed.
     """
     make = _maker(quantization, precision, sharded=sharded, predicting=predicting)
-    kept = _kept_whole(model)
     found = {
         name: module
         for name, module in model.named_modules()
@@ -81,7 +82,7 @@ def _as_linear(module: Any) -> torch.nn.Linear:
     return layer
 
 
-def _kept_whole(model: Any) -> set[str]:
+def kept_whole(model: Any) -> set[str]:
     """Modules that transformers leaves alone: the head, the last one, those with tied weights."""
     by_weight: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.workload import Workload
+
 _CLIP = {
     "architectures": ["CLIPTextModel"],
     "model_type": "clip_text_model",
@@ -95,3 +97,13 @@ SMALL_DIFFUSION: dict[str, dict[str, Any]] = {
     "flux-dev": {"denoiser": _FLUX, "vae": _VAE_16, "text_encoders": [_CLIP, _T5_ENCODER]},
 }
 """By the preset that they are like."""
+
+
+def small(name: str, *, cached: bool = False, **settings: Any) -> Workload:
+    """A small model like a preset."""
+    parts = SMALL_DIFFUSION[name]
+    if cached:
+        parts = {"denoiser": parts["denoiser"]}
+    tokens = {"sequence_length": 16} if "T5" in str(SMALL_DIFFUSION[name]) else {}
+    config = {"model_type": "diffusers"} | parts
+    return Workload("small", config=config, image_size=64, **tokens | settings)

@@ -13,24 +13,15 @@ from engine.models.presets import PRESETS
 from engine.models.tasks import Task
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
+from engine.step.four_bits import FourBitLayout
 from engine.step.training import build_model, prepare, training_step
-from engine.tests.small_diffusion import SMALL_DIFFUSION
+from engine.tests.small_diffusion import SMALL_DIFFUSION, small
 from engine.tracing.recorder import MemoryRecorder
 from engine.workload import Workload
 
 with_diffusers = pytest.mark.skipif(
     find_spec("diffusers") is None, reason="needs the optional package diffusers"
 )
-
-
-def small(name: str, *, cached: bool = False, **settings: Any) -> Workload:
-    """A small model like a preset."""
-    parts = SMALL_DIFFUSION[name]
-    if cached:
-        parts = {"denoiser": parts["denoiser"]}
-    tokens = {"sequence_length": 16} if "T5" in str(SMALL_DIFFUSION[name]) else {}
-    config = {"model_type": "diffusers"} | parts
-    return Workload("small", config=config, image_size=64, **tokens | settings)
 
 
 @pytest.mark.parametrize(
@@ -89,19 +80,52 @@ def test_the_denoiser_alone_is_trained(name: str, parameters: int) -> None:
 
 @with_diffusers
 @pytest.mark.torch
-@pytest.mark.parametrize("name", SMALL_DIFFUSION)
-def test_adapters_are_in_fp32_and_all_else_in_the_lower_precision(name: str) -> None:
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize(
+    ("precision", "quantization", "adapters", "others"),
+    [
+        ("fp32", "none", torch.float32, torch.float32),
+        ("bf16-mixed", "none", torch.bfloat16, torch.bfloat16),
+        ("bf16-true", "none", torch.bfloat16, torch.bfloat16),
+        ("fp16-mixed", "none", torch.float32, torch.float16),
+        ("bf16-mixed", "nf4", torch.float32, torch.float32),
+        ("bf16-true", "nf4", torch.float32, torch.bfloat16),
+    ],
+)
+def test_adapters_and_what_is_frozen_have_the_formats_of_the_scripts(
+    precision: str, quantization: str, adapters: torch.dtype, others: torch.dtype, device: str
+) -> None:
     workload = small(
-        name, precision="bf16-mixed", lora_rank=4, lora_targets="to_q,to_k,to_v,to_out.0"
+        "flux-dev",
+        precision=precision,
+        quantization=quantization,
+        lora_rank=4,
+        lora_targets="to_q,to_k,to_v,to_out.0",
     )
-    with torch.device("meta"):
-        model: Any = build_model(workload)
-    trained = {n for n, parameter in model.named_parameters() if parameter.requires_grad}
+    with torch.device(device):
+        model: Any = build_model(workload, predicting=True)
+    trained = {n: one for n, one in model.named_parameters() if one.requires_grad}
     assert trained
     assert all("denoiser" in n and "lora" in n for n in trained)
-    frozen = [p for n, p in model.denoiser.named_parameters() if "lora" not in n]
-    assert {parameter.dtype for parameter in frozen} == {torch.bfloat16}
-    assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
+    assert {one.dtype for one in trained.values()} == {adapters}
+    norms = [p for n, p in model.denoiser.named_parameters() if "norm_q" in n]
+    assert {one.dtype for one in norms} == {others}
+
+
+@with_diffusers
+@pytest.mark.torch
+@pytest.mark.parametrize("name", SMALL_DIFFUSION)
+def test_every_linear_layer_of_the_denoiser_is_quantized_and_none_of_the_encoders(
+    name: str,
+) -> None:
+    workload = small(name, lora_rank=4, lora_targets="to_q", quantization="nf4")
+    with torch.device("meta"):
+        model: Any = build_model(workload, predicting=True)
+    linear = [one for one in model.denoiser.modules() if isinstance(one, torch.nn.Linear)]
+    plain = {id(one) for n, one in model.denoiser.named_modules() if "lora" in n}
+    assert {type(one) for one in linear if id(one) not in plain} == {FourBitLayout}
+    beside = [one for part in (model.vae, model.text_encoders) for one in part.modules()]
+    assert not any(isinstance(one, FourBitLayout) for one in beside)
 
 
 @with_diffusers
