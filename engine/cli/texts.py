@@ -61,14 +61,34 @@ def _answer(options: argparse.Namespace, goal: Goal) -> int:
         from ..prediction.texts import analyze_texts  # loads torch
 
         result = analyze_texts(request, emit)
-    answer(options, result.to_dict(), lambda: _rendered(result, request))
+    answer(
+        options, result.to_dict(), lambda: _rendered(result, request, _assumed(options, request))
+    )
     is_pushed = pushing is None or pushing.send(request, result)
     fits = result.generation is None or result.generation.trial.fits
     return OK if is_pushed and fits else FAILED
 
 
-def _rendered(result: TextResult, request: AnalysisRequest) -> RenderableType:
-    """The answer: what fits, what sets the limits, and what to know about it."""
+_ASSUMED = ("precision", "prompt_length", "new_tokens", "cache_format")
+"""What decides how many texts fit and is often left out, by the names of fields."""
+
+
+def _assumed(options: argparse.Namespace, request: AnalysisRequest) -> str:
+    """The flags that were left out, with the values that stand for them."""
+    values = {field: getattr(request.texts, field, None) for field in _ASSUMED}
+    values["precision"] = request.workload.precision
+    left_out = [field for field in _ASSUMED if getattr(options, field, "") is None]
+    return ", ".join(f"{options.names[field]} {values[field]}" for field in left_out)
+
+
+def _rendered(result: TextResult, request: AnalysisRequest, assumed: str) -> RenderableType:
+    """The answer: what fits, what sets the limits, and what to know about it.
+
+    Args:
+        result: What was found.
+        request: What was asked.
+        assumed: What was left out, in words.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -81,6 +101,8 @@ def _rendered(result: TextResult, request: AnalysisRequest) -> RenderableType:
         parts = _longest(result.longest, result.workload)
     fits = result.generation is None or result.generation.trial.fits
     parts.insert(1, Text(result.verdict, style="bold green" if fits else "bold red"))
+    if assumed:
+        parts.insert(1, Text(f"By default: {assumed}"))
     return Group(
         *parts,
         section("What sets the limit", Text(result.limited_by)),

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
-from ..errors import DoesNotFit
 from ..events import Log
 from ..hub import resolve
 from ..request import AnalysisRequest
@@ -18,11 +17,18 @@ from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
 from .analysis import catalogue_gpu, gpu_facts
 from .decoding import SPEED_RANGE, generation_speed
-from .generation import generation_traces, longest_read, longest_written, reads_text
+from .generation import (
+    generating_workload,
+    generation_traces,
+    longest_read,
+    longest_written,
+    reads_text,
+)
 from .growing import at_more_lengths
 from .host import copied_bytes
 from .longest import Emit, Search
 from .probe import predict_memory
+from .weights import check_weights
 
 
 def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> GenerationAnswer:
@@ -54,15 +60,10 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
         return generation_traces(workload, longer, behaviour, alone=True)(batch_size)
 
     with blaming_the_config(workload):
+        check_weights(generating_workload(workload, texts), gpu)
         emit(Log(f"Tracing {workload.preset.display_name} while it generates"))
         at = generation_traces(workload, texts, behaviour)
         trial = trial_of(at(batch_size))
-        if trial.breakdown["parameters"] > gpu.usable_bytes:
-            weights = trial.breakdown["parameters"] / 2**30
-            raise DoesNotFit(
-                f"The weights alone take {weights:,.2f} GiB, and {gpu.display_name} has "
-                f"{gpu.usable_bytes / 2**30:,.2f}. Try bf16-true, or a GPU with more memory."
-            )
         largest = find_largest(lambda size: trial_of(at(size)), limit_bytes=gpu.usable_bytes)
         # What is written has few tokens at most, which are looked at first.
         most = longest_read(workload, texts) if reads else longest_written(workload, texts)

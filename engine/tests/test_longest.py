@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -11,8 +12,11 @@ from engine.cli.main import main
 from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Log
 from engine.gpus import GPUS
+from engine.prediction import generation
+from engine.prediction.generation import generating_workload
 from engine.prediction.inference import predict_generation
 from engine.prediction.longest import STRIDE, longest_sequence
+from engine.prediction.weights import weight_bytes
 from engine.request import AnalysisRequest
 from engine.tests.conftest import slow, small_workload
 from engine.texts import Texts
@@ -75,11 +79,23 @@ def test_generating_says_how_many_and_how_long() -> None:
     assert not predict_generation(request, longer, lambda _: None).trial.fits
 
 
-def test_weights_that_do_not_fit_are_told() -> None:
-    request = AnalysisRequest(small_workload("llama-3.2-1b"), gpu="t4")
-    room = GPUS["t4"].context_bytes + 2**18
-    with pytest.raises(DoesNotFit, match="The weights alone take"):
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [
+        (0.9, "Here they fit with bf16-true .*, bf16-true with int8 .*, bf16-true with nf4"),
+        (0.01, "With bf16-true with nf4 they take .*: that needs "),
+    ],
+)
+def test_weights_that_do_not_fit_are_told_before_anything_is_traced(
+    share: float, told: str
+) -> None:
+    request = AnalysisRequest(small_workload("llama-3.2-1b"), gpu="a10")
+    whole = weight_bytes(generating_workload(request.workload, Texts()))
+    room = GPUS["a10"].context_bytes + int(share * whole)
+    untraced = patch.object(generation, "_trace_model", side_effect=AssertionError)
+    with untraced, pytest.raises(DoesNotFit, match=told) as raised:
         predict_generation(replace(request, memory_limit_bytes=room), Texts(), lambda _: None)
+    assert "The weights alone take" in str(raised.value)
 
 
 def test_the_commands_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +107,7 @@ def test_the_commands_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert "of what tensors hold, " in shown
     assert main(["generate", *words, "--prompt-length", "256", "--new-tokens", "16"]) == 0
     shown = capsys.readouterr().out
+    assert "By default: --precision fp32, --cache-format dynamic\n" in shown
     assert "Batch 1 fits (predicted)." in shown
     assert "texts at once" in shown
     assert "What sets the limit" in shown

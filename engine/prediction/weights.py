@@ -1,0 +1,80 @@
+"""What a model's weights take, before a step of it is traced, and what would hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..choices import Precision, Quantization
+from ..errors import DoesNotFit, InvalidInput
+from ..gpus import GIB, GPUS, Gpu
+from ..workload import Workload
+from .tracer import meta_model
+
+
+def weight_bytes(workload: Workload) -> int:
+    """What the weights of a model take on a GPU, with adapters and quantization.
+
+    It is built, on the meta device, and not run, so that the largest take two seconds.
+    """
+    model = meta_model(workload)
+    tensors = {
+        id(one): one.nbytes for kept in (model.parameters(), model.buffers()) for one in kept
+    }
+    return sum(tensors.values())
+
+
+def check_weights(workload: Workload, gpu: Gpu) -> None:
+    """Refuse a model whose weights alone do not fit, which spares tracing it.
+
+    Args:
+        workload: What generates: its weights are all on this GPU.
+        gpu: Where.
+
+    Raises:
+        DoesNotFit: With what takes less, and the GPUs that hold it.
+    """
+    whole = weight_bytes(workload)
+    if whole <= gpu.usable_bytes:
+        return
+    smaller = {name: weight_bytes(one) for name, one in _smaller(workload, gpu)}
+    room = f"{gpu.display_name} has {_gib(gpu.usable_bytes)}"
+    told = [f"The weights alone take {_gib(whole)}, and {room}."]
+    if fitting := [name for name, size in smaller.items() if size <= gpu.usable_bytes]:
+        kept = ", ".join(f"{name} ({_gib(smaller[name])})" for name in fitting)
+        told.append(f"Here they fit with {kept}.")
+    elif smaller:
+        name, size = min(smaller.items(), key=lambda one: one[1])
+        told.append(f"With {name} they take {_gib(size)}: {_held_by(size)}.")
+    told.append(f"As they are: {_held_by(whole)}.")
+    raise DoesNotFit(" ".join(told))
+
+
+def _smaller(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, Workload]]:
+    """The same model with fewer bits for each weight, where it can have them, by their names."""
+    is_full = workload.precision is not Precision.BF16_TRUE and gpu.bf16_flops is not None
+    fewer: dict[str, Any] = {"precision": Precision.BF16_TRUE} if is_full else {}
+    named = "bf16-true" if is_full else ""
+    for kept in (None, Quantization.INT8, Quantization.NF4):
+        changed = fewer | ({"quantization": kept} if kept else {})
+        name = " with ".join(filter(None, (named, kept)))
+        if not name:
+            continue
+        try:
+            yield name, replace(workload, **changed)
+        except InvalidInput:  # a model that cannot be quantized
+            continue
+
+
+def _held_by(size: int) -> str:
+    """The smallest GPU that holds so many bytes, in words."""
+    holding = [one for one in GPUS.values() if one.usable_bytes >= size]
+    if not holding:
+        return "more than any catalogue GPU has"
+    smallest = min(holding, key=lambda one: one.usable_bytes)
+    return f"that needs {smallest.display_name} or more"
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:,.2f} GiB"
