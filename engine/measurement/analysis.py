@@ -19,11 +19,11 @@ from ..hub import resolve
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.analysis import (
     curve,
-    does_not_fit,
     reporting_probe,
 )
 from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
+from ..prediction.refusals import does_not_fit
 from ..prediction.tracer import TraceAt
 from ..prediction.traces import trace_request
 from ..request import AnalysisRequest, Request

@@ -15,7 +15,6 @@ from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
-from ..choices import Parallelism, Rollout
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
@@ -28,7 +27,13 @@ from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
 from ..tracing.lowering import cuda_behaviour
-from .caveats import NOTHING_RUN, caveats_of, smaller_multiple_caveat, whole_experts
+from .caveats import (
+    NOTHING_RUN,
+    caveats_of,
+    negatives_caveats,
+    smaller_multiple_caveat,
+    whole_experts,
+)
 from .colocation import vllm_caveats, why_vllm_fails
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
@@ -36,6 +41,7 @@ from .host import offload_caveats
 from .lengths import about_lengths, lengths_of
 from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
+from .refusals import does_not_fit
 from .rollouts import rollout_caveats
 from .step_time import StepTime, ratio_noise
 from .timeline import largest_tensors, timeline
@@ -82,7 +88,9 @@ def analyze_predicted(
             return DoesNotFit(why_evaluation_fails(request, gpu, smallest))
         if why := why_vllm_fails(request.workload, gpu):
             return DoesNotFit(f"{why}.")
-        return does_not_fit(request, smallest, gpu_facts(gpu))
+        trained = request.workload_at(smallest.batch_size)
+        beside = whole_experts(trained, trace_at(smallest.batch_size))
+        return does_not_fit(request, smallest, gpu_facts(gpu), beside)
 
     return conclude(request, prediction.findings(refusal, emit, known))
 
@@ -170,6 +178,7 @@ class Prediction:
             *paged_caveats(trained),
             *outlier_caveats(trained),
             *whole_experts(trained, step),
+            *negatives_caveats(trained),
             *refresh_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]
@@ -370,37 +379,6 @@ def format_trial(trial: Trial) -> str:
             f"{trial.step_seconds * 1000:,.1f} ms a step, {trial.samples_per_second:,.0f} samples/s"
         )
     return f"{', '.join(parts)} ({trial.source})"
-
-
-def does_not_fit(request: AnalysisRequest, smallest: Trial, gpu: GpuFacts) -> DoesNotFit:
-    """The error for a workload whose smallest batch does not fit, with what to try."""
-    needed = smallest.device_used_bytes or smallest.peak_allocated_bytes
-    needs = "is too large"
-    if needed is not None:
-        needs = f"needs {needed / 2**30:,.2f} of {_gib(gpu.total_bytes)}"
-    name = request.workload.preset.display_name
-    hints = ", ".join(_hints(request))
-    return DoesNotFit(
-        f"{name} does not fit on {gpu.name}: even batch {smallest.batch_size:,} {needs}. "
-        f"Try {' or '.join(hints.rsplit(', ', 1))}."
-    )
-
-
-def _hints(request: AnalysisRequest) -> list[str]:
-    """What may make a workload fit, the cheapest first."""
-    workload = request.workload
-    hints = []
-    if not workload.gradient_checkpointing:
-        hints.append("gradient checkpointing")
-    divided = workload.parallelism in (Parallelism.FSDP, Parallelism.ZERO_3)
-    if divided and not (workload.cpu_offload or workload.optimizer_offload):
-        hints.append("offloading the shards to the host")
-    if workload.rollout is Rollout.VLLM:
-        hints.append("a smaller share for vLLM" if workload.vllm_sleep else "vLLM's sleep mode")
-    limited = request.memory_limit_bytes is not None
-    hints.append("a larger memory limit" if limited else "a GPU with more memory")
-    hints.append("a shorter sequence" if workload.sequence_length else "smaller images")
-    return hints
 
 
 def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:

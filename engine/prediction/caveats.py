@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..answer.search import SearchOutcome
 from ..choices import Quantization
+from ..models.tasks import Task
 from ..request import LARGEST_BATCH_SIZE, Request
 from ..result import Source, Trial
 from ..tracing.trace import Trace
@@ -74,6 +75,22 @@ def whole_experts(workload: Workload, step: Trace) -> list[str]:
     return [
         "bitsandbytes quantizes linear layers only. The experts of this model are not such layers, "
         f"so they stay in 16 or 32 bits, as {workload.precision} has them."
+    ]
+
+
+_COMPARED = (Task.SENTENCE_EMBEDDING, Task.CONTRASTIVE)
+
+
+def negatives_caveats(workload: Workload) -> list[str]:
+    """That the batch is part of what is learned, where samples are compared with each other."""
+    if workload.task not in _COMPARED:
+        return []
+    return [
+        "Each sample is compared with all others of its batch, so another batch learns something "
+        "else, and accumulated gradients do not make up for it. GradCache does "
+        "(CachedMultipleNegativesRankingLoss in sentence-transformers): it encodes a large batch "
+        "in parts. A part takes what a batch as large takes here with --gradient-accumulation 2, "
+        "and the embeddings come on top."
     ]
 
 

@@ -14,12 +14,13 @@ from ..hub import resolve
 from ..request import AnalysisRequest
 from ..step.building import kernel_caveats
 from ..texts import GenerationAnswer, TextResult, Texts
-from .analysis import catalogue_gpu, does_not_fit, gpu_facts
+from .analysis import catalogue_gpu, gpu_facts
 from .caveats import ALONE, NOTHING_RUN
 from .generation import reads_text
 from .host import offloaded_cache_caveat
 from .inference import predict_generation
 from .longest import STRIDE, Emit, longest_sequence
+from .refusals import does_not_fit
 
 _PADDED = "All prompts are taken to be of one length, since shorter ones are padded to it."
 _ON_TOP = "Tokens that images or sound make come on top of the prompt's."

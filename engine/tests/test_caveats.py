@@ -11,9 +11,11 @@ from engine.gpus import GPUS
 from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
 from engine.prediction import tracer
-from engine.prediction.analysis import analyze_predicted
-from engine.prediction.caveats import whole_experts
+from engine.prediction.analysis import analyze_predicted, gpu_facts
+from engine.prediction.caveats import negatives_caveats, whole_experts
+from engine.prediction.refusals import does_not_fit
 from engine.request import AnalysisRequest
+from engine.result import Source, Trial
 from engine.step import building
 from engine.step.batches import Batch
 from engine.step.building import cache_caveats, caches_keys_and_values, kernel_caveats
@@ -189,3 +191,48 @@ def test_adapters_on_shards_tell_what_fsdp1_takes_beyond(rank: int | None) -> No
 def test_quantization_says_that_it_leaves_experts_alone(model: str, said: bool) -> None:
     workload = small_workload(model, quantization="nf4", lora_rank=2, lora_targets="q_proj")
     assert bool(whole_experts(workload, tracer.trace(workload, 1, cuda_behaviour(8.0)))) is said
+
+
+@pytest.mark.parametrize(("model", "said"), [("bge-base", True), ("clip", True), ("bert", False)])
+def test_where_samples_are_compared_the_batch_is_part_of_what_is_learned(
+    model: str, said: bool
+) -> None:
+    assert bool(negatives_caveats(small_workload(model))) is said
+
+
+_OF_WEIGHTS = {"parameters": 90, "activations": 10}
+_OF_ACTIVATIONS = {"parameters": 10, "activations": 90}
+
+
+@pytest.mark.parametrize(
+    ("fields", "breakdown", "told"),
+    [
+        ({}, _OF_WEIGHTS, "Try gradient checkpointing, the optimizer in backward, LoRA, a"),
+        (
+            {"optimizer": "galore"},
+            _OF_WEIGHTS,
+            "Try gradient checkpointing, the optimizer in backward, a",
+        ),
+        ({}, _OF_ACTIVATIONS, "Try gradient checkpointing, a GPU"),
+        ({"lora_rank": 4}, _OF_WEIGHTS, "Try gradient checkpointing, weights in 4 bits (nf4), a"),
+        ({"lora_rank": 4, "quantization": "nf4"}, _OF_WEIGHTS, "Try gradient checkpointing, a GPU"),
+        (
+            {"gradient_checkpointing": True, "checkpoint_every": 2},
+            _OF_ACTIVATIONS,
+            "Try recomputing every layer, a GPU",
+        ),
+        (
+            {"parallelism": "fsdp", "world_size": 2, "gradient_checkpointing": True},
+            _OF_ACTIVATIONS,
+            "Try offloading the shards to the host, more GPUs, a GPU",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_what_would_help(
+    fields: dict[str, Any], breakdown: dict[str, int], told: str
+) -> None:
+    request = AnalysisRequest(small_workload("llama-3.2-1b", **fields), gpu="t4")
+    trial = Trial(1, False, Source.PREDICTED, peak_allocated_bytes=100, breakdown=breakdown)
+    error = does_not_fit(request, trial, gpu_facts(GPUS["t4"]), ["And this."])
+    assert told in str(error)
+    assert str(error).endswith(". And this.")
