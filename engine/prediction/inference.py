@@ -7,7 +7,11 @@ from dataclasses import replace
 
 from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
+from ..answer.texts import limited_by
+from ..choices import Attention, Precision
+from ..errors import DoesNotFit
 from ..events import Log
+from ..gpus import Gpu
 from ..hub import resolve
 from ..request import AnalysisRequest
 from ..result import Trial
@@ -15,6 +19,7 @@ from ..step.building import blaming_the_config
 from ..texts import GenerationAnswer, Texts
 from ..tracing.lowering import cuda_behaviour
 from ..tracing.trace import Trace
+from ..workload import Workload
 from .analysis import catalogue_gpu, gpu_facts
 from .decoding import SPEED_RANGE, generation_speed
 from .generation import (
@@ -41,7 +46,7 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
 
     Raises:
         InvalidInput: If the model does not generate, or does not take such lengths.
-        DoesNotFit: If not even the weights do.
+        DoesNotFit: If not even the weights do, or not even one text.
     """
     request = replace(request, workload=resolve(request.workload))
     workload, gpu, batch_size = request.workload, catalogue_gpu(request), request.known_batch_size
@@ -65,6 +70,8 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
         at = generation_traces(workload, texts, behaviour)
         trial = trial_of(at(batch_size))
         largest = find_largest(lambda size: trial_of(at(size)), limit_bytes=gpu.usable_bytes)
+        if not largest.largest_batch_size:
+            raise _not_even_one(workload, texts, trial_of(at(1)), gpu)
         # What is written has few tokens at most, which are looked at first.
         most = longest_read(workload, texts) if reads else longest_written(workload, texts)
         begin = texts.prompt_length if reads else most
@@ -93,6 +100,23 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
         tokens_per_second_high=speed.tokens_per_second * SPEED_RANGE.high,
         waits_for_host=speed.waits_for_host,
         waits_for_link=speed.waits_for_link,
+    )
+
+
+def _not_even_one(workload: Workload, texts: Texts, trial: Trial, gpu: Gpu) -> DoesNotFit:
+    """The error where one text is too long, with what takes the memory and what to try."""
+    limits = limited_by(trial, gpu_facts(gpu), f"With one text of {texts.whole_length:,} tokens")
+    hints = []
+    is_whole = workload.precision in (Precision.FP32, Precision.TF32)
+    if is_whole and gpu.bf16_flops is not None:
+        hints.append("bf16-true")
+    largest = max(trial.breakdown, key=lambda name: trial.breakdown[name])
+    if largest == "temporaries" and workload.attention is not Attention.FLASH:
+        hints.append("flash attention, which keeps neither scores nor masks")
+    hints += ["shorter texts", "a GPU with more memory"]
+    return DoesNotFit(
+        f"Not even one text fits on {gpu.display_name}. {limits} Try "
+        f"{', '.join(hints[:-1])} or {hints[-1]}."
     )
 
 

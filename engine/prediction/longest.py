@@ -49,6 +49,10 @@ def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
     if workload.sequence_length is None or limits is None:
         name = workload.preset.display_name
         raise InvalidInput({"model": f"{name} reads no text, so it has no sequence length"})
+    if limits.smallest == limits.largest:
+        always = f"{workload.preset.display_name} reads {limits.largest:,} tokens always"
+        of_images = "; for other sizes of images, predict each" if workload.image_size else ""
+        raise InvalidInput({"model": f"{always}, so there is no longest sequence{of_images}"})
     behaviour = cuda_behaviour(gpu.compute_capability)
     allocator = AllocatorOptions.parse(request.allocator)
 

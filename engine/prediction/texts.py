@@ -8,7 +8,6 @@ from dataclasses import replace
 from .. import software
 from ..answer.texts import conclude_generation, conclude_longest
 from ..choices import OFFLOADED_CACHES, PACKED_CACHES, RESIDUAL_LENGTH, Goal
-from ..errors import DoesNotFit
 from ..events import Log, Stage
 from ..hub import resolve
 from ..request import AnalysisRequest
@@ -59,13 +58,6 @@ def analyze_texts(request: AnalysisRequest, emit: Emit) -> TextResult:
 
 def _generation(request: AnalysisRequest, emit: Emit, caveats: Sequence[str]) -> TextResult:
     found = predict_generation(request, request.texts, emit)
-    if not found.largest_batch_size:
-        needed, gpu = (found.batches[0].device_used_bytes or 0) / 2**30, found.gpu
-        raise DoesNotFit(
-            f"Not even one text of {request.texts.whole_length:,} tokens fits on {gpu.name}: it "
-            f"needs {needed:,.2f} of {gpu.total_bytes / 2**30:,.2f} GiB. Try bf16-true, shorter "
-            "texts or a GPU with more memory."
-        )
     workload = request.workload
     reads = reads_text(workload)
     of_prompts = [_PADDED] if reads else [_NO_PROMPT]

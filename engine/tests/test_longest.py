@@ -12,7 +12,7 @@ from engine.cli.main import main
 from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Log
 from engine.gpus import GPUS
-from engine.prediction import generation
+from engine.prediction import generation, inference
 from engine.prediction.generation import generating_workload
 from engine.prediction.inference import predict_generation
 from engine.prediction.longest import STRIDE, longest_sequence
@@ -20,6 +20,7 @@ from engine.prediction.weights import weight_bytes
 from engine.request import AnalysisRequest
 from engine.tests.conftest import slow, small_workload
 from engine.texts import Texts
+from engine.workload import Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 
@@ -96,6 +97,22 @@ def test_weights_that_do_not_fit_are_told_before_anything_is_traced(
     with untraced, pytest.raises(DoesNotFit, match=told) as raised:
         predict_generation(replace(request, memory_limit_bytes=room), Texts(), lambda _: None)
     assert "The weights alone take" in str(raised.value)
+
+
+@pytest.mark.parametrize(("attention", "said"), [("eager", True), ("flash", False)])
+def test_texts_too_long_for_one_are_told_without_a_search(attention: str, said: bool) -> None:
+    request = replace(request_of(attention=attention), memory_limit_bytes=600 * 2**20)
+    unsearched = patch.object(inference, "Search", side_effect=AssertionError)
+    with unsearched, pytest.raises(DoesNotFit, match="Not even one text fits") as raised:
+        predict_generation(request, Texts(60_000, 64), lambda _: None)
+    assert "With one text of 60,064 tokens" in str(raised.value)
+    assert ("flash attention" in str(raised.value)) is said
+
+
+def test_a_model_of_one_length_has_no_longest_sequence() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        longest_sequence(replace(request_of(), workload=Workload("sdxl")), lambda _: None)
+    assert "77 tokens always" in raised.value.fields["model"]
 
 
 def test_the_commands_answer(capsys: pytest.CaptureFixture[str]) -> None:
