@@ -98,7 +98,7 @@ class DeviceMode(TorchDispatchMode):
             _running.operators -= 1
         if place is not None:
             for tensor in tensors_in(output):
-                setattr(tensor.untyped_storage(), _PLACE, place)
+                setattr(own_part(tensor).untyped_storage(), _PLACE, place)
         return output
 
 

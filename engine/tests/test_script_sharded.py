@@ -173,6 +173,15 @@ def test_the_first_process_holds_its_share(folder: Path) -> None:
     assert set(traced.streams) == {0, 1, 2}  # those of gathering and of scattering
 
 
+def test_a_model_without_numbers_gets_its_shards_on_the_gpu(folder: Path) -> None:
+    """As in torchtitan: shapes first, shards of them, and memory for these alone."""
+    before = "with torch.device('meta'): model = make_model()"
+    after = "model.to_empty(device=device)"
+    later = trace_script(sharded(folder, before=before, after=after), 4, A10)
+    at_once = trace_script(sharded(folder), 4, A10)
+    assert later.peak_by_category() == at_once.peak_by_category()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize(
