@@ -23,6 +23,7 @@ from .quiet import OFFLINE
 LIBRARIES = frozenset(
     {
         "accelerate",
+        "bitsandbytes",
         "datasets",
         "diffusers",
         "lightning",

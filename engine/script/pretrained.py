@@ -24,6 +24,7 @@ from transformers.generation.utils import GenerationMixin
 from ..errors import NotPredictable
 from ..models.presets import PRESETS, Preset
 from ..step.transformers_versions import VERSION
+from .quantized import QuantizedLoading, on_a_command_line
 
 _OF_THE_HUB = (
     "cache_dir", "force_download", "resume_download", "proxies", "token", "use_auth_token",
@@ -97,10 +98,12 @@ def without_weights(note: Note) -> Iterator[None]:
         yield
 
 
-def _generate(*_: Any, **__: Any) -> NoReturn:
+def _generate(model: Any, *_: Any, **__: Any) -> NoReturn:
+    named = on_a_command_line(model.config)
     raise NotPredictable(
-        "generate() goes on until the weights end a text, and a trace has none; predict texts with "
-        "'memorymark generate', and training on them with --method grpo or ppo"
+        "generate() goes on until the weights end a text, and a trace has none; predict training "
+        f"on such texts with 'memorymark analyze {named} --method grpo' (or ppo), and texts alone "
+        f"with 'memorymark generate {named}'"
     )
 
 
@@ -122,14 +125,24 @@ def _from_config(
         config, given = cls.config_class.from_pretrained(
             name if config is None else config, return_unused_kwargs=True, **own, **given
         )
+    if name is not None:
+        config.name_or_path = str(name)  # a trainer looks for the tokenizer there
+    in_bits = None
     if quantized is not None or getattr(config, "quantization_config", None) is not None:
-        raise NotPredictable("quantized weights take kernels that are not traced")
+        in_bits = QuantizedLoading(config, quantized)
+        place = in_bits.place(place)
+        if dtype is None and VERSION < (5, 0):
+            dtype = in_bits.default_dtype
     options = {} if attention is None else {"attn_implementation": attention}
     loaded = _dtype(dtype, config, note)
     options["dtype" if VERSION >= (4, 56) else "torch_dtype"] = loaded
     model = cls._from_config(config, *args, **options, **given).eval()
+    if in_bits is not None:
+        in_bits.apply(model, note)
     if place is not None:
-        model.to(_device(place))
+        device = _device(place)
+        model.to(device)
+        model.hf_device_map = {"": _index(device)}
     return (model, {"missing_keys": [], "unexpected_keys": []}) if loading_info else model
 
 
@@ -158,12 +171,18 @@ def _device(place: Any) -> Any:
     """The one device of a ``device_map``."""
     if isinstance(place, Mapping):
         devices = set(place.values())
-        if len(devices) > 1 or devices & {"cpu", "disk"}:
+        if len(devices) > 1 or "disk" in devices:
             raise NotPredictable("device_map spreads a model over several devices")
         (place,) = devices
     gpu = "cuda" if torch.cuda.is_available() else "cpu"
     automatic = ("auto", "balanced", "balanced_low_0", "sequential")
     return gpu if isinstance(place, str) and place in automatic else place
+
+
+def _index(device: Any) -> Any:
+    """A device as transformers says where a model is: a GPU by its number."""
+    named = torch.device(device)
+    return (named.index or 0) if named.type == "cuda" else named.type
 
 
 _get_config_dict = PretrainedConfig.get_config_dict.__func__

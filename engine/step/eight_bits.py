@@ -165,12 +165,14 @@ def bitsandbytes_8bit(layer: torch.nn.Linear) -> torch.nn.Module:
     return made
 
 
+OUTLIER_CAVEAT = (
+    f"One input column in {OUTLIERS_AMONG:,} is assumed to be an outlier, which LLM.int8 "
+    "computes apart and keeps for backward: how many there are depends on the weights and the "
+    "data. Products in 8 bits are assumed to be as fast as those in 16."
+)
+"""What is assumed of products in 8 bits."""
+
+
 def outlier_caveats(workload: Workload) -> list[str]:
-    """What is assumed of products in 8 bits."""
-    if workload.quantization is not Quantization.INT8:
-        return []
-    return [
-        f"One input column in {OUTLIERS_AMONG:,} is assumed to be an outlier, which LLM.int8 "
-        "computes apart and keeps for backward: how many there are depends on the weights and the "
-        "data. Products in 8 bits are assumed to be as fast as those in 16."
-    ]
+    """What is assumed of a workload's products in 8 bits."""
+    return [OUTLIER_CAVEAT] if workload.quantization is Quantization.INT8 else []

@@ -53,6 +53,8 @@ class FourBitLayout(torch.nn.Linear):
         dtype: The format that products compute in.
         stored: The format that holds the packed weights.
         double: Whether the scales are quantized too.
+        loaded: The format in which the weights were quantized, and are made whole in backward; by
+            default that of the products.
     """
 
     scales: torch.Tensor
@@ -65,6 +67,7 @@ class FourBitLayout(torch.nn.Linear):
         stored: torch.dtype = torch.uint8,
         *,
         double: bool = True,
+        loaded: torch.dtype | None = None,
     ) -> None:
         with torch.device("meta"):
             super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
@@ -78,6 +81,7 @@ class FourBitLayout(torch.nn.Linear):
             kept_in = dtype if stored is torch.uint8 else layer.bias.dtype
             self.bias = torch.nn.Parameter(layer.bias.detach().to(kept_in), requires_grad=False)
         self.dtype = dtype
+        self.loaded = loaded or dtype
         self._double = double
         kept: list[tuple[str, tuple[int, ...], torch.dtype]] = [
             ("values", (16,), torch.float32),
@@ -97,13 +101,13 @@ class FourBitLayout(torch.nn.Linear):
         product: torch.Tensor = _Product.apply(given.to(self.dtype), self)  # type: ignore[no-untyped-call]  # PyTorch has no type for it
         return product.to(given.dtype)
 
-    def whole(self, dtype: torch.dtype) -> torch.Tensor:
-        """The weight as a product takes it, not filled."""
+    def whole(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weight as a product takes it, not filled, and the scales that made it."""
         scales = self.scales.float() + self.offset if self._double else self.scales
         shape = (self.out_features, self.in_features)
         weight = torch.empty(shape, dtype=dtype, device=scales.device)
         torch.ops.memorymark.dequantize_4bit_(weight, self.weight, scales)
-        return weight
+        return weight, scales
 
 
 class _Product(torch.autograd.Function):
@@ -112,14 +116,17 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, given: torch.Tensor, layer: FourBitLayout) -> torch.Tensor:
         ctx.layer = layer
-        return torch.nn.functional.linear(given, layer.whole(given.dtype), layer.bias)
+        whole, scales = layer.whole(given.dtype)  # there, both live until the product is done
+        product = torch.nn.functional.linear(given, whole, layer.bias)
+        del scales
+        return product
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, None]:
         (gradient,) = gradients
         if not ctx.needs_input_grad[0]:
             return None, None
-        whole = ctx.layer.whole(ctx.layer.dtype).to(gradient.dtype)
+        whole = ctx.layer.whole(ctx.layer.loaded)[0].to(gradient.dtype)
         return torch.matmul(gradient, whole), None
 
 

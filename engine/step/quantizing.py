@@ -53,7 +53,7 @@ def quantize(
             {"quantization": "it has no linear layers besides its head; choose none"}
         )
     for name, module in found.items():
-        model.set_submodule(name, make(_as_linear(module)))
+        model.set_submodule(name, make(as_linear(module)))
     setattr(model, "is_loaded_in_4bit" if quantization.in_4_bits else "is_loaded_in_8bit", True)
 
 
@@ -70,7 +70,7 @@ def _maker(
     return lambda layer: bitsandbytes_4bit(layer, dtype, stored, quantization)
 
 
-def _as_linear(module: Any) -> torch.nn.Linear:
+def as_linear(module: Any) -> torch.nn.Linear:
     """The layer, or that which does the same as GPT-2's, whose weight lies the other way round."""
     if isinstance(module, torch.nn.Linear):
         return module
