@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from benchmarks.coverage.small_configs import small_config
-from engine.events import Event, Log
+from engine.allocator.caching import ALLOCATE, FREE
+from engine.events import Event as Emitted
+from engine.events import Log
 from engine.models.presets import Preset
 from engine.prediction import depths, traces
 from engine.prediction.analysis import analyze_predicted
@@ -23,6 +25,7 @@ from engine.tests.conftest import slow, small_workload
 from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
 from engine.tracing.depth import DeepTrace
+from engine.tracing.depth_events import Event, Rank, ranks_of
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import NotAffine, Trace
 from engine.workload import Workload
@@ -150,6 +153,16 @@ def test_a_reference_that_is_gathered_in_one_piece_grows_with_its_blocks(
 
 
 @small
+@pytest.mark.slow
+def test_hidden_states_of_all_blocks_are_freed_from_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deep(monkeypatch, num_hidden_layers=16)
+    workload = small_workload("llama-3.2-1b", method="ppo", completion_length=16)
+    assert assert_same_as_whole(workload, (3,)) == "with 8 to 16 blocks in place of 64"
+
+
+@small
 @pytest.mark.parametrize(
     ("blocks", "fields"), [(12, {"parallelism": "ddp", "world_size": 2}), (8, {})]
 )
@@ -203,7 +216,7 @@ def test_what_was_found_before_is_not_checked_again(monkeypatch: pytest.MonkeyPa
 @small
 def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=12)
-    events: list[Event] = []
+    events: list[Emitted] = []
     trace_workload(small_workload("bert"), HOPPER, events.append)
     logged = [event.message for event in events if isinstance(event, Log)]
     assert "at two batch sizes, with 2 to 4 blocks in place of 12: " in logged[-1]
@@ -226,7 +239,7 @@ def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models
     monkeypatch.setattr(traces, "trace_every_batch_size", not_alike)
     monkeypatch.setattr(depths, "trace_model", count)
     workload = small_workload("bert")
-    events: list[Event] = []
+    events: list[Emitted] = []
     trace_at = trace_workload(workload, HOPPER, events.append)
     for batch_size in (3, 5):
         assert trace_at(batch_size) == trace(workload, batch_size, HOPPER)
@@ -292,6 +305,20 @@ def test_a_shorter_copy_leaves_the_model_as_it_is() -> None:
     assert len(list(model.get_submodule("blocks").children())) == 9
     with torch.device("meta"):
         assert next(shorter.parameters()) is not next(model.parameters())
+
+
+def test_what_is_freed_is_counted_from_the_end_where_more_blocks_count_as_many() -> None:
+    def freed(*places: tuple[int, int]) -> list[Event]:
+        return [Event(FREE, 0, ("hidden states",), -1, -1, *place) for place in places]
+
+    other = Event(ALLOCATE, 0, ("logits",), -1, -1)
+    shallow = [*freed((0, 1), (0, 0)), other, *freed((1, 0), (0, 0))]
+    deeper = [*freed((0, 2), (0, 1), (0, 0)), other, *freed((2, 0), (1, 0), (0, 0))]
+    oldest, newest = Rank(0, False), Rank(0, True)
+    assert ranks_of([shallow, deeper], [[0, 1, 3, 4, 5]]) == [
+        [oldest, oldest, None, newest, newest],
+        [oldest, oldest, oldest, None, newest, newest, newest],
+    ]
 
 
 @given(

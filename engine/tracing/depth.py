@@ -8,153 +8,20 @@ does added as often as there are blocks more.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from functools import cache
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
 
 from ..allocator.caching import ALLOCATE, FREE
 from .alignment import Labels, NotRepeating, aligned, between
 from .blocks import Run
+from .depth_events import Event, Moved, Rank, events_of, made_over_all, ranks_of
 from .depth_work import Origin, Work, numbers_there, work_at
 from .trace import Trace
 
 _BACKWARD = "backward"  # goes from the last block to the first
-
-_Moved = Callable[[int, int], int]
-"""The number of a block among more blocks, given its run and its number."""
-
-_Ranks = dict[tuple[int, Hashable], "_Rank"]
-"""By the number of the phase, and by what a tensor has in common with its like."""
-
-
-@dataclass(frozen=True)
-class _Rank:
-    """Which one of the like tensors that are alive is meant, counted from one end."""
-
-    place: int
-    from_last: bool
-
-    def index(self, alive: int) -> int:
-        index = alive - 1 - self.place if self.from_last else self.place
-        if not 0 <= index < alive:
-            raise NotRepeating("the step with more blocks frees a tensor that it has not made")
-        return index
-
-
-@dataclass(frozen=True)
-class _Event:
-    """An event of a trace, told without the numbers of tensors.
-
-    Attributes:
-        phase: The number of its phase in the trace.
-        alike: What it has in common with the like event of another block: its sort, its size,
-            its phase and its place among those of its module.
-        run, block: The run and the number of the block whose tensor it is; -1 outside of runs.
-        first, last: Of a free, how many like tensors alive are older, and younger.
-    """
-
-    kind: int
-    phase: int
-    alike: tuple[Any, ...]
-    run: int
-    block: int
-    first: int = 0
-    last: int = 0
-
-    def label(self, moved: _Moved) -> Hashable:
-        """What it is, with the block's number as ``moved`` gives it for the run and number.
-
-        A block may free what its neighbour made, which is another one where there are more.
-        """
-        block = moved(self.run, self.block) if self.kind == ALLOCATE else -1
-        return self.kind, self.alike, block
-
-
-def _events(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Iterator[_Event]:
-    """The events of a trace, told without the numbers of tensors.
-
-    Args:
-        trace: Of a model.
-        runs: Of the model.
-        over_all: What is made for all blocks at once, by :func:`_over_all`.
-    """
-
-    @cache
-    def place(module: str) -> tuple[str, int, int]:
-        for index, run in enumerate(runs):
-            if module.startswith(f"{run.name}."):
-                number, _, rest = module.removeprefix(f"{run.name}.").partition(".")
-                return rest, index, int(number)
-        return module, -1, -1
-
-    alive: dict[Hashable, list[int]] = defaultdict(list)
-    made: Counter[Hashable] = Counter()
-    kinds: list[tuple[Any, ...]] = []
-    phases = [begin for begin, _ in trace.phases]
-    phase = -1
-    for index, (kind, tensor) in enumerate(trace.events):
-        while phase + 1 < len(phases) and phases[phase + 1] <= index:
-            phase += 1
-        module, maker = trace.modules[tensor], trace.makers[tensor]
-        part, run, block = place(module)
-        if kind == ALLOCATE:
-            made[phase, module, maker] += 1
-            # What is made around the blocks comes more often the more of these there are.
-            around = any(f"{one.name}.".startswith(f"{module}.") for one in runs) or not module
-            order = 0 if around else made[phase, module, maker]
-            stream = trace.streams[tensor] if trace.streams else 0
-            sort = (trace.categories[tensor], part, run, maker, stream)
-            size = -1 if (phase, *sort) in over_all else trace.sizes[tensor]
-            kinds.append((*sort, size, phase, order))
-            alive[kinds[tensor]].append(tensor)
-            yield _Event(kind, phase, kinds[tensor], run, block)
-        else:
-            like = alive[kinds[tensor]]
-            at = like.index(tensor)
-            yield _Event(kind, phase, kinds[tensor], run, block, at, len(like) - 1 - at)
-            del like[at]
-
-
-def _over_all(traces: Sequence[Sequence[_Event]]) -> Set[Hashable]:
-    """What is made for all blocks at once, such as by FSDP, which gathers a group in one piece.
-
-    It is made outside of the blocks, as often in each trace, and with other sizes.
-    """
-    sizes: dict[Hashable, set[tuple[int, ...]]] = defaultdict(set)
-    for events in traces:
-        there: dict[Hashable, list[int]] = defaultdict(list)
-        for event in events:
-            if event.kind == ALLOCATE and event.run < 0:
-                there[event.phase, *event.alike[:-3]].append(event.alike[-3])
-        for alike, made in there.items():
-            sizes[alike].add(tuple(made))
-    return {
-        alike for alike, found in sizes.items() if len(found) > 1 and len({*map(len, found)}) == 1
-    }
-
-
-def _ranks(traces: Sequence[Sequence[_Event]]) -> _Ranks:
-    """Which of the like tensors alive is freed in a phase, where that is the same one throughout.
-
-    Where it is neither, a comparison with a deeper trace shows it.
-    """
-    found: dict[tuple[int, Hashable], set[tuple[int, int]]] = defaultdict(set)
-    for events in traces:
-        for event in events:
-            if event.kind == FREE:
-                found[event.phase, event.alike].add((event.first, event.last))
-    ranks = {}
-    for key, places in found.items():
-        first, last = min(places)
-        if len({place for _, place in places}) == 1:
-            ranks[key] = _Rank(last, True)
-        elif len({place for place, _ in places}) == 1:
-            ranks[key] = _Rank(first, False)
-    return ranks
 
 
 class DeepTrace:
@@ -175,9 +42,9 @@ class DeepTrace:
     ) -> None:
         self._runs, self._margin = runs, margin
         self._traces = [shallow, *deeper]
-        events = [list(_events(trace, runs, frozenset())) for trace in self._traces]
-        if over_all := _over_all(events):
-            events = [list(_events(trace, runs, over_all)) for trace in self._traces]
+        events = [list(events_of(trace, runs, frozenset())) for trace in self._traces]
+        if over_all := made_over_all(events):
+            events = [list(events_of(trace, runs, over_all)) for trace in self._traces]
         self._events = events
         if len({tuple(name for _, name in trace.phases) for trace in self._traces}) > 1:
             raise NotRepeating("a step with more blocks has other phases")
@@ -187,7 +54,7 @@ class DeepTrace:
             for there, events in zip(places, self._events[1:], strict=True)
         ]
         self._growing = self._find_growing(places)
-        self._ranks = _ranks(self._events)
+        self._ranks = ranks_of(self._events, places)
 
     def _places(self, number: int) -> list[int]:
         """Where the shallow trace's events stand in that with one repeat more of a run."""
@@ -197,7 +64,7 @@ class DeepTrace:
             later = of == number and block >= run.gap(self._margin)
             return block + run.period if later else block
 
-        def labels(events: Sequence[_Event], moved: _Moved) -> list[Labels]:
+        def labels(events: Sequence[Event], moved: Moved) -> list[Labels]:
             phases = groupby(events, attrgetter("phase"))
             return [[event.label(moved) for event in one] for _, one in phases]
 
@@ -287,23 +154,28 @@ class DeepTrace:
             count - run.shallowest(self._margin)
             for run, count in zip(self._runs, repeats, strict=True)
         ]
-        built = _Built(self._traces[0], self._runs, self._margin, more, self._ranks, self._growing)
+        built = _Built(self._traces[0], self._runs, self._margin, more, self._growing)
         for index in range(len(self._events[0]) + 1):
             for number, gaps in enumerate(self._added):
                 self._add(built, number, gaps.get(index, range(0)))
             if index == self._traces[0].last_step:
                 built.begin_last_step()
             if index < len(self._events[0]):
-                built.take(self._traces[0], index, self._events[0][index])
+                self._take(built, 0, index)
         shallow, *deeper = (trace.operations for trace in self._traces)
         return built, work_at(shallow, deeper, more)
 
     def _add(self, built: _Built, number: int, gap: range) -> None:
         """What one block adds in one place, as often as there are more."""
-        trace, events = self._traces[1 + number], self._events[1 + number]
         for copy in range(built.more[number]):
             for index in gap:
-                built.take(trace, index, events[index], (number, copy))
+                self._take(built, 1 + number, index, (number, copy))
+
+    def _take(
+        self, built: _Built, number: int, index: int, copy: tuple[int, int] | None = None
+    ) -> None:
+        event, rank = self._events[number][index], self._ranks[number][index]
+        built.take(self._traces[number], index, event, rank, copy)
 
 
 def _unmoved(_run: int, block: int) -> int:
@@ -318,7 +190,6 @@ class _Built:
         runs: Of the model.
         margin: As in :meth:`~.blocks.Run.shallowest`.
         more: How many repeats more of each the trace has.
-        ranks: By :func:`_ranks`.
         growing: How much larger tensors of the shallow trace are for a repeat more of each run.
 
     Attributes:
@@ -332,14 +203,12 @@ class _Built:
         runs: Sequence[Run],
         margin: int,
         more: Sequence[int],
-        ranks: _Ranks,
         growing: Mapping[int, list[int]],
     ) -> None:
         self.more = more
         self._growing = growing
         self.origins: list[Origin] = []
         self._margin = margin
-        self._ranks = ranks
         self.trace = replace(
             shallow,
             events=[],
@@ -361,8 +230,9 @@ class _Built:
         self,
         source: Trace,
         index: int,
-        event: _Event,
-        copy: tuple[int, int] | None = None,
+        event: Event,
+        rank: Rank | None,
+        copy: tuple[int, int] | None,
     ) -> None:
         """Add one event.
 
@@ -370,6 +240,7 @@ class _Built:
             source: The trace it comes from.
             index: Its number there.
             event: What it is.
+            rank: Which of its like it frees, if it frees one.
             copy: Of which run it is one of the repeats more, and which of them.
         """
         trace = self.trace
@@ -377,8 +248,7 @@ class _Built:
             self._phase += 1
             trace.phases.append((len(trace.events), self._shallow.phases[self._phase][1]))
         like = self._alive[event.alike]
-        if event.kind == FREE:
-            rank = self._ranks.get((event.phase, event.alike)) or _Rank(event.last, True)
+        if rank is not None:
             trace.events.append((FREE, like.pop(rank.index(len(like)))))
             return
         of, tensor = source.events[index][1], len(trace.sizes)
@@ -394,7 +264,7 @@ class _Built:
         if source.streams:
             trace.streams.append(source.streams[of])
 
-    def _name(self, module: str, event: _Event, copy: tuple[int, int] | None) -> str:
+    def _name(self, module: str, event: Event, copy: tuple[int, int] | None) -> str:
         """The name of a tensor's module in the deep model."""
         if event.run < 0:
             return module

@@ -1,0 +1,182 @@
+"""The events of a trace without the numbers of its tensors, to compare those of two."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ..allocator.caching import ALLOCATE, FREE
+from .alignment import NotRepeating
+from .blocks import Run
+from .trace import Trace
+
+Moved = Callable[[int, int], int]
+"""The number of a block among more blocks, given its run and its number."""
+
+Key = tuple[int, Hashable]
+"""The number of a phase, and what a tensor has in common with its like."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which one of the like tensors that are alive is meant, counted from one end."""
+
+    place: int
+    from_last: bool
+
+    def index(self, alive: int) -> int:
+        index = alive - 1 - self.place if self.from_last else self.place
+        if not 0 <= index < alive:
+            raise NotRepeating("the step with more blocks frees a tensor that it has not made")
+        return index
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of a trace, told without the numbers of tensors.
+
+    Attributes:
+        phase: The number of its phase in the trace.
+        alike: What it has in common with the like event of another block: its sort, its size,
+            its phase and its place among those of its module.
+        run, block: The run and the number of the block whose tensor it is; -1 outside of runs.
+        first, last: Of a free, how many like tensors alive are older, and younger.
+    """
+
+    kind: int
+    phase: int
+    alike: tuple[Any, ...]
+    run: int
+    block: int
+    first: int = 0
+    last: int = 0
+
+    def label(self, moved: Moved) -> Hashable:
+        """What it is, with the block's number as ``moved`` gives it for the run and number.
+
+        A block may free what its neighbour made, which is another one where there are more.
+        """
+        block = moved(self.run, self.block) if self.kind == ALLOCATE else -1
+        return self.kind, self.alike, block
+
+
+def events_of(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Iterator[Event]:
+    """The events of a trace, told without the numbers of tensors.
+
+    Args:
+        trace: Of a model.
+        runs: Of the model.
+        over_all: What is made for all blocks at once, by :func:`made_over_all`.
+    """
+
+    @cache
+    def place(module: str) -> tuple[str, int, int]:
+        for index, run in enumerate(runs):
+            if module.startswith(f"{run.name}."):
+                number, _, rest = module.removeprefix(f"{run.name}.").partition(".")
+                return rest, index, int(number)
+        return module, -1, -1
+
+    alive: dict[Hashable, list[int]] = defaultdict(list)
+    made: Counter[Hashable] = Counter()
+    kinds: list[tuple[Any, ...]] = []
+    phases = [begin for begin, _ in trace.phases]
+    phase = -1
+    for index, (kind, tensor) in enumerate(trace.events):
+        while phase + 1 < len(phases) and phases[phase + 1] <= index:
+            phase += 1
+        module, maker = trace.modules[tensor], trace.makers[tensor]
+        part, run, block = place(module)
+        if kind == ALLOCATE:
+            made[phase, module, maker] += 1
+            # What is made around the blocks comes more often the more of these there are.
+            around = any(f"{one.name}.".startswith(f"{module}.") for one in runs) or not module
+            order = 0 if around else made[phase, module, maker]
+            stream = trace.streams[tensor] if trace.streams else 0
+            sort = (trace.categories[tensor], part, run, maker, stream)
+            size = -1 if (phase, *sort) in over_all else trace.sizes[tensor]
+            kinds.append((*sort, size, phase, order))
+            alive[kinds[tensor]].append(tensor)
+            yield Event(kind, phase, kinds[tensor], run, block)
+        else:
+            like = alive[kinds[tensor]]
+            at = like.index(tensor)
+            yield Event(kind, phase, kinds[tensor], run, block, at, len(like) - 1 - at)
+            del like[at]
+
+
+def made_over_all(traces: Sequence[Sequence[Event]]) -> Set[Hashable]:
+    """What is made for all blocks at once, such as by FSDP, which gathers a group in one piece.
+
+    It is made outside of the blocks, as often in each trace, and with other sizes.
+    """
+    sizes: dict[Hashable, set[tuple[int, ...]]] = defaultdict(set)
+    for events in traces:
+        there: dict[Hashable, list[int]] = defaultdict(list)
+        for event in events:
+            if event.kind == ALLOCATE and event.run < 0:
+                there[event.phase, *event.alike[:-3]].append(event.alike[-3])
+        for alike, made in there.items():
+            sizes[alike].add(tuple(made))
+    return {
+        alike for alike, found in sizes.items() if len(found) > 1 and len({*map(len, found)}) == 1
+    }
+
+
+def ranks_of(
+    traces: Sequence[Sequence[Event]], places: Sequence[Sequence[int]]
+) -> list[list[Rank | None]]:
+    """Which of the like tensors alive each event of each trace frees; ``None`` where it makes one.
+
+    In a phase that may be the same one throughout, counted from the first or from the last. Else
+    it is the one counted from where a deeper trace counts as many. A block more frees as what was
+    freed before. Where that is wrong, a comparison with a still deeper trace shows it.
+
+    Args:
+        traces: The events of the shallow trace, then of the deeper ones.
+        places: Where the shallow trace's events stand in each deeper one.
+    """
+    common = _common_ranks(traces)
+
+    def alike(event: Event) -> Key:
+        return event.phase, event.alike
+
+    shallow, *deeper = traces
+    found: list[list[Rank | None]] = [[None] * len(events) for events in traces]
+    for index, event in enumerate(shallow):
+        if event.kind == FREE:
+            same = [events[there[index]] for events, there in zip(deeper, places, strict=True)]
+            from_first = all(one.first == event.first for one in same)
+            own = Rank(event.first, False) if from_first else Rank(event.last, True)
+            found[0][index] = common.get(alike(event), own)
+    for number, (events, there) in enumerate(zip(deeper, places, strict=True), 1):
+        aligned = dict(zip(there, found[0], strict=True))
+        before: dict[Key, Rank] = {}
+        for index, event in enumerate(events):
+            if event.kind == FREE:
+                if (rank := aligned.get(index)) is None:
+                    last = before.get(alike(event), Rank(0, True)).from_last
+                    own = Rank(event.last if last else event.first, last)
+                    rank = common.get(alike(event), own)
+                found[number][index] = before[alike(event)] = rank
+    return found
+
+
+def _common_ranks(traces: Sequence[Sequence[Event]]) -> dict[Key, Rank]:
+    """The rank of what is freed in a phase, where that is the same one throughout."""
+    found: dict[Key, set[tuple[int, int]]] = defaultdict(set)
+    for events in traces:
+        for event in events:
+            if event.kind == FREE:
+                found[event.phase, event.alike].add((event.first, event.last))
+    ranks = {}
+    for key, places in found.items():
+        first, last = min(places)
+        if len({place for _, place in places}) == 1:
+            ranks[key] = Rank(last, True)
+        elif len({place for place, _ in places}) == 1:
+            ranks[key] = Rank(first, False)
+    return ranks
