@@ -97,7 +97,8 @@ def parse_config(given: object) -> dict[str, Any]:
     Raises:
         InvalidInput: With what is wrong, for the field ``config``.
     """
-    read = _without_what_trainers_leave(timm_models.as_config(_read(given)))
+    read = diffusion.as_config(timm_models.as_config(_read(given)))
+    read = _without_what_trainers_leave(read)
     _check_architecture(read)
     config = _cleaned(read, depth=1)
     for name in ("text_config", "vision_config", "decoder"):

@@ -7,7 +7,8 @@ One config has those of a model's parts, as a diffusers repository has them in i
      "vae": vae/config.json,
      "text_encoders": [text_encoder/config.json, text_encoder_2/config.json, ...]}
 
-Without ``vae`` and ``text_encoders``, latents and encoded captions are computed beforehand.
+Without ``vae`` and ``text_encoders``, latents and encoded captions are computed beforehand; the
+denoiser's config alone says the same.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ _VAE_FACTOR = 8
 
 IMAGE_MULTIPLE = 16
 """Of which the side of every image is a multiple: eight pixels a latent, two latents a token."""
+
+
+def as_config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A denoiser's own config, as its folder has it, as that of a model without encoders."""
+    if "_class_name" not in given or "model_type" in given:
+        return dict(given)
+    return {"model_type": MODEL_TYPE, "denoiser": dict(given)}
 
 
 def is_xl(denoiser: Mapping[str, Any]) -> bool:
@@ -111,7 +119,7 @@ def _known(config: Mapping[str, Any]) -> Denoiser:
     if name not in _DENOISERS:
         raise _wrong(
             f"denoiser: the class {shown(name)} is not supported; choose one of "
-            f"{', '.join(_DENOISERS)}"
+            f"{', '.join(_DENOISERS)}, or enter your training script in place of the config"
         )
     return _UNET_XL if is_xl(config["denoiser"]) else _DENOISERS[str(name)]
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.errors import InvalidInput
+from engine.models.diffusion import is_cached
 from engine.models.presets import PRESETS
 from engine.models.tasks import Task
 from engine.prediction.tracer import trace
@@ -63,6 +64,15 @@ def test_a_config_names_only_classes_that_are_known(part: str, value: Any) -> No
     config = PRESETS["sd-1.5"].config() | {part: value}
     with pytest.raises(InvalidInput, match=part):
         Workload("mine", config=config)
+
+
+def test_a_denoisers_own_config_is_one_without_encoders() -> None:
+    config = PRESETS["flux-dev"].config()["denoiser"]
+    workload = Workload("mine", config=config | {"_diffusers_version": "0.30.0"})
+    assert workload.task is Task.TEXT_TO_IMAGE
+    assert is_cached(workload.preset.config())
+    with pytest.raises(InvalidInput, match=r"WanTransformer3DModel.*training script"):
+        Workload("mine", config={"_class_name": "WanTransformer3DModel"})
 
 
 @with_diffusers
