@@ -89,7 +89,8 @@ def limited_by(trial: Trial, gpu: GpuFacts, when: str) -> str:
         if allocated and size >= _WORTH_NAMING * allocated
     ]
     used = (trial.device_used_bytes or 0) / 2**30
-    total = f"{when}, {used:,.2f} of {gpu.total_bytes / 2**30:,.2f} GiB are used"
+    how = "used" if trial.fits else "needed"
+    total = f"{when}, {used:,.2f} of {gpu.total_bytes / 2**30:,.2f} GiB are {how}"
     return f"{total}; of what tensors hold, {listed(named)}." if named else f"{total}."
 
 

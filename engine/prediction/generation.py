@@ -25,6 +25,7 @@ from ..step.caches import Caches
 from ..step.generating import Generation
 from ..step.training import prepare
 from ..texts import Texts, refused
+from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorder import MemoryRecorder
@@ -32,7 +33,7 @@ from ..tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
 from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import HIGH, LOW
-from .tracer import TraceAt, fake_device
+from .tracer import NO_FLASH, TraceAt, fake_device
 
 
 def generation_traces(
@@ -116,10 +117,13 @@ def _trace_model(
         given = tree_map(mode.given, batch)
         generation = Generation(training, given, texts.new_tokens, caches, texts.num_beams)
         operations: list[Operation] = []
-        for move in generation.moves:
-            recorder.record_step(move)
-            operations += recorder.trace.operations
-            _sort_cache(recorder, generation)
+        try:
+            for move in generation.moves:
+                recorder.record_step(move)
+                operations += recorder.trace.operations
+                _sort_cache(recorder, generation)
+        except NoKernel as error:
+            raise InvalidInput({"attention": NO_FLASH}) from error
         # Without the frees that come when the texts go.
         events = list(recorder.trace.events)
         return replace(recorder.trace, events=events, operations=operations)

@@ -110,9 +110,8 @@ def _not_even_one(workload: Workload, texts: Texts, trial: Trial, gpu: Gpu) -> D
     is_whole = workload.precision in (Precision.FP32, Precision.TF32)
     if is_whole and gpu.bf16_flops is not None:
         hints.append("bf16-true")
-    largest = max(trial.breakdown, key=lambda name: trial.breakdown[name])
-    if largest == "temporaries" and workload.attention is not Attention.FLASH:
-        hints.append("flash attention, which keeps neither scores nor masks")
+    if workload.attention is Attention.EAGER:
+        hints.append("sdpa attention, which keeps no scores")
     hints += ["shorter texts", "a GPU with more memory"]
     return DoesNotFit(
         f"Not even one text fits on {gpu.display_name}. {limits} Try "

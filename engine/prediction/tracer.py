@@ -43,7 +43,7 @@ _NO_RING = (
     "ring attention needs a fused kernel, and none takes this model's attention: choose bf16-mixed "
     "and a GPU of compute capability 8.0 or newer, or leave context_parallel at 1"
 )
-_NO_FLASH = (
+NO_FLASH = (
     "FlashAttention does not take this model's attention: it needs compute capability 8.0 or "
     "newer, heads at most 256 wide, and batches without a padding mask; choose sdpa"
 )
@@ -133,7 +133,7 @@ def trace_model(
                 recorder.record_step(move)
         except NoKernel as error:
             is_ring = workload.context_parallel > 1 and workload.attention is not Attention.FLASH
-            raise InvalidInput({"attention": _NO_RING if is_ring else _NO_FLASH}) from error
+            raise InvalidInput({"attention": _NO_RING if is_ring else NO_FLASH}) from error
         except ValueError as error:
             if batch_norm_refuses(error):
                 raise NeedsTwoSamples from error

@@ -99,14 +99,23 @@ def test_weights_that_do_not_fit_are_told_before_anything_is_traced(
     assert "The weights alone take" in str(raised.value)
 
 
-@pytest.mark.parametrize(("attention", "said"), [("eager", True), ("flash", False)])
+@pytest.mark.parametrize(("attention", "said"), [("eager", True), ("sdpa", False)])
 def test_texts_too_long_for_one_are_told_without_a_search(attention: str, said: bool) -> None:
     request = replace(request_of(attention=attention), memory_limit_bytes=600 * 2**20)
     unsearched = patch.object(inference, "Search", side_effect=AssertionError)
     with unsearched, pytest.raises(DoesNotFit, match="Not even one text fits") as raised:
         predict_generation(request, Texts(60_000, 64), lambda _: None)
     assert "With one text of 60,064 tokens" in str(raised.value)
-    assert ("flash attention" in str(raised.value)) is said
+    assert "GiB are needed" in str(raised.value)
+    assert ("sdpa attention" in str(raised.value)) is said
+
+
+def test_attention_that_no_kernel_takes_is_named() -> None:
+    """Windows of Gemma's attention come as masks."""
+    workload = small_workload("gemma-3-1b", precision="bf16-true", attention="flash")
+    with pytest.raises(InvalidInput) as raised:
+        predict_generation(AnalysisRequest(workload, gpu="a10"), Texts(256, 4), lambda _: None)
+    assert "choose sdpa" in raised.value.fields["attention"]
 
 
 def test_a_model_of_one_length_has_no_longest_sequence() -> None:
