@@ -3,7 +3,9 @@
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 
@@ -64,24 +66,72 @@ OF_THE_EXTRA = frozenset(
 
 @contextmanager
 def needing_the_engine() -> Iterator[None]:
-    """Say what to install where something of the extra ``engine`` is missing.
+    """Say what to install where something of the extra ``engine`` is missing or does not load.
 
     Raises:
-        EngineMissing: In the place of the error about it.
+        EngineMissing, PackageBroken: In the place of the error about it.
     """
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in OF_THE_EXTRA:
-            raise
-        raise EngineMissing(
-            "this needs the engine; run: pip install 'memorymark[engine]' "
-            f"({error.name} is not installed)"
-        ) from error
+        if error.name in OF_THE_EXTRA:
+            raise EngineMissing(
+                "this needs the engine; run: pip install 'memorymark[engine]' "
+                f"({error.name} is not installed)"
+            ) from error
+        _raise_if_broken(error)
+        raise
+    except (ImportError, RuntimeError) as error:  # which of the two depends on transformers
+        _raise_if_broken(error)
+        raise
+
+
+def _raise_if_broken(error: BaseException) -> None:
+    """Say which package does not load, where an error comes from importing one.
+
+    Raises:
+        PackageBroken: In the place of the error.
+    """
+    first = error
+    while (before := first.__cause__ or first.__context__) is not None:
+        first = before
+    frames = traceback.extract_tb(first.__traceback__)
+    importing = [frame.filename for frame in frames if frame.name == "<module>"]
+    package = next(filter(None, map(_package, reversed(importing))), None)
+    if package is None or package in _OUR_OWN:
+        return
+    said = str(first).strip().partition("\n")[0]
+    raise PackageBroken(
+        f"{_versioned(package)} does not load beside {_versioned('torch')} "
+        f"({type(first).__name__}: {said}); install the versions that belong together, or remove "
+        f"it if nothing needs it (pip uninstall {package})"
+    ) from error
+
+
+def _package(file: str) -> str | None:
+    """The installed package that a file belongs to, by the name of its import."""
+    parts = Path(file).parts
+    for folder in ("site-packages", "dist-packages"):
+        if folder in parts[:-1]:
+            return parts[parts.index(folder) + 1].removesuffix(".py")
+    return None
+
+
+def _versioned(package: str) -> str:
+    with suppress(PackageNotFoundError):
+        return f"{package} {version(package)}"
+    return package
+
+
+_OUR_OWN = ("engine", "memorymark")
 
 
 class EngineMissing(EngineError, ImportError):
     """Only the base of MemoryMark is installed: client, recorder and callbacks."""
+
+
+class PackageBroken(EngineError, ImportError):
+    """An installed package fails while it is imported, as one built for another torch does."""
 
 
 def report_unexpected(error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from urllib.request import urlopen
 import pytest
 
 from engine import __version__
-from engine.errors import OF_THE_EXTRA
+from engine.errors import OF_THE_EXTRA, PackageBroken, needing_the_engine
 from engine.prediction.fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,30 @@ def test_what_a_command_needs_is_what_the_extra_installs() -> None:
     assert project["optional-dependencies"]["site"] == [
         line for line in lines if not line.startswith("#")
     ]
+
+
+def test_a_package_that_does_not_load_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torchvision for another torch, which transformers imports and tells as its own failure."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    packages.joinpath("vision_for_another.py").write_text("raise RuntimeError('no such operator')")
+    packages.joinpath("wrapping.py").write_text(
+        "try:\n    import vision_for_another\nexcept Exception as error:\n"
+        "    raise ModuleNotFoundError('Could not import module') from error\n"
+    )
+    monkeypatch.syspath_prepend(str(packages))
+    says = (
+        r"vision_for_another does not load beside torch [\d.]+.* \(RuntimeError: no such operator\)"
+    )
+    with pytest.raises(PackageBroken, match=says), needing_the_engine():
+        importlib.import_module("wrapping")
+
+
+def test_an_error_while_something_runs_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match=r"^a bug$"), needing_the_engine():
+        raise RuntimeError("a bug")
 
 
 @pytest.mark.slow
