@@ -14,7 +14,7 @@ from ..prediction.traces import by_accumulation
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
 from .factory import Factory, ScriptFailed
-from .placeholders import FIRST, OTHERS, Line, Placeholders, Values
+from .placeholders import FIRST, OTHERS, Line, Placeholders, Values, first_that_runs
 from .request import Script, ScriptRequest
 from .seen import on_the_host
 from .trace import CannotTrace, begin, check_followed, follow, trace_script
@@ -108,7 +108,7 @@ class _Traces:
 
     Attributes:
         low: The steps at the smallest batch size.
-        each: The trace of any batch size, with the placeholders of the smallest.
+        each: The trace of any batch size, with the placeholders of the smallest as far as they do.
     """
 
     def __init__(self, script: Script, behaviour: CudaBehaviour | None, gpu: Gpu | None) -> None:
@@ -163,8 +163,12 @@ class _Traces:
             return self._others[size]
         if size == LOW:
             return self.low.trace
-        values = Values(self.low.values.placeholders)
-        return self._begin(batch_size=size, shows_gpu=self.low.shows_gpu, values=values)()
+
+        def trace_with(values: Values) -> Trace:
+            return self._begin(batch_size=size, shows_gpu=self.low.shows_gpu, values=values)()
+
+        # A larger batch may read on more lines, as values of large tensors are not followed.
+        return first_that_runs(trace_with, self.low.values.placeholders)[0]
 
 
 def _host_bytes(low: Trace, high: Trace, batch_size: int) -> int:

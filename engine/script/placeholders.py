@@ -182,16 +182,19 @@ what was read."""
 _Found = TypeVar("_Found")
 
 
-def first_that_runs(run_with: Callable[[Values], _Found]) -> tuple[_Found, Values]:
+def first_that_runs(
+    run_with: Callable[[Values], _Found], begin_at: Placeholders = FIRST
+) -> tuple[_Found, Values]:
     """What comes of the first placeholders that let the steps run to their end.
 
     Args:
         run_with: Runs them with these values, and takes down in them what was read.
+        begin_at: The placeholders to try first.
 
     Raises:
         EngineError: What it raises if none do.
     """
-    attempts = [FIRST]
+    attempts = [begin_at]
     refused: EngineError | None = None
     for _ in range(_MOST_ATTEMPTS):
         if not attempts:
