@@ -107,6 +107,8 @@ class ValuesMode(TorchDispatchMode):
                 return self._values.answer(torch.bool)
             raise
         except DynamicOutputShapeException:
+            if func is _aten.bincount.default and (counts := _counts(*args, **kwargs)) is not None:
+                return counts
             if func not in _LARGEST:
                 raise
             self._values.bound()
@@ -157,6 +159,21 @@ _DRAWN: dict[Any, Callable[[tuple[Any, ...]], tuple[_Draw, int]]] = {
 }
 """Operators that draw integers, and what draws as many with a generator."""
 _YES_OR_NO = {_aten.equal.default, _aten.is_nonzero.default, _aten.allclose.default}
+
+
+def _counts(
+    tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor | None:
+    """How often each integer occurs; ``None`` where only they tell how many there may be.
+
+    A script that says how many relies on it: a confusion matrix has a number for each pair.
+    """
+    if not minlength:
+        return None
+    dtype = torch.int64
+    if weights is not None:
+        dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
+    return tensor.new_empty(minlength, dtype=dtype)
 
 
 def _all_nonzero(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ import pytest
 
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory
 from engine.script.trace import CannotTrace, trace_script
 from engine.tests.scripts import A10, linear, written
@@ -121,6 +122,30 @@ def test_what_is_selected_by_value_is_at_its_largest(folder: Path, select: str) 
     factory = written(folder, READING.replace("{body}", body))
     measured = cpu.run_trial(TrialOrder(factory, 8))
     assert trace_script(factory, 8, None).peak_by_category()[0] == measured.peak_allocated_bytes
+
+
+@pytest.mark.parametrize("weights", ["", "weights=torch.rand(len(t)), "])
+def test_counts_are_as_many_as_the_script_says(folder: Path, weights: str) -> None:
+    """As in a confusion matrix."""
+    count = f"torch.bincount(t, {weights}minlength=400).reshape(20, 20)"
+    body = f"t = (torch.rand(32) * 9).long()\n        kept = {count} + 1\n        {PLAIN}"
+    factory = written(folder, READING.replace("{body}", body))
+    measured = cpu.run_trial(TrialOrder(factory, 8))
+    assert trace_script(factory, 8, None).peak_by_category()[0] == measured.peak_allocated_bytes
+
+
+def test_a_larger_batch_may_check_values_that_a_smaller_one_does_not(folder: Path) -> None:
+    """As where boxes are checked, whose values are followed as long as they are few."""
+    lines = (
+        "loss = model(torch.randn(batch_size, 16)).sum()",
+        "right = (torch.rand(8) < 2).all()",
+        "if batch_size > 20 and not right: raise ValueError('boxes')",
+    )
+    factory = written(folder, READING.replace("{body}", "\n        ".join(lines)))
+    warned: list[str] = []
+    found = trace_script_at_every_batch_size(factory, A10, warned.append)(32)
+    assert warned == []
+    assert found.peak_by_category() == trace_script(factory, 32, A10).peak_by_category()
 
 
 def test_a_loop_that_only_values_end_is_followed_where_they_end_it(folder: Path) -> None:
