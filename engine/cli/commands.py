@@ -167,7 +167,7 @@ def _token_speed(workload: Workload, trial: Trial) -> dict[str, float | None]:
 
 
 def models(options: argparse.Namespace) -> int:
-    from .render_catalogue import render_architectures, render_models
+    from .render_catalogue import render_architectures, render_models, render_types_named
 
     if options.all:
         listed = [
@@ -185,7 +185,11 @@ def models(options: argparse.Namespace) -> int:
     listed = [
         {name: value for name, value in asdict(one).items() if name != "given"} for one in found
     ]
-    answer(options, listed, lambda: render_models(found))
+    answer(
+        options,
+        listed,
+        lambda: render_models(found) if found else render_types_named(options.part),
+    )
     return OK
 
 

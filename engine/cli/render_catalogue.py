@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from ..gpus import GIB, LOCAL, Gpu
-from ..models.architectures import Architecture
+from ..models.architectures import ARCHITECTURES, Architecture
 from ..models.coverage import Coverage, checked_with
 from ..models.model import Model
 from ..models.tasks import SizeLimits
+from ..parsing import shown
 from . import terminal
 from .render import NOT_KNOWN
 
@@ -31,8 +33,28 @@ def render_models(presets: Sequence[Model]) -> RenderableType:
     return table
 
 
+def render_types_named(part: str) -> RenderableType:
+    """The model types that a config may have with a part of a name that no preset has."""
+    named = {name: one for name, one in ARCHITECTURES.items() if part.lower() in name}
+    told = f"No preset has {shown(part)} in its name"
+    if not named:
+        return Text(f"{told}, and no model type that a config may have.")
+    told += "; enter the Hugging Face ID or the config of a model with one of these types:"
+    return Group(Text(told), _table_of(named))
+
+
 def render_architectures(architectures: Mapping[str, Architecture]) -> RenderableType:
     """What a config's ``model_type`` can be trained for, and what for not, with the reason."""
+    found = Coverage.of(architectures.values())
+    note = (
+        f"{found.predicted_types} of {found.types} model types and {found.predicted_pairs} of "
+        f"{found.pairs} pairs of type and task are supported: traced, a small model of each was "
+        f"equal to real steps on a CPU to the byte, with transformers {checked_with()}."
+    )
+    return Group(_table_of(architectures), Text(note, style="dim"))
+
+
+def _table_of(architectures: Mapping[str, Architecture]) -> Table:
     table = terminal.table()
     table.add_column("model type", no_wrap=True, style="cyan")
     table.add_column("tasks")
@@ -44,13 +66,7 @@ def render_architectures(architectures: Mapping[str, Architecture]) -> Renderabl
             "\n".join(architecture.tasks),
             "\n".join(f"{task}: {reason}" for task, reason in architecture.refused.items()),
         )
-    found = Coverage.of(architectures.values())
-    note = (
-        f"{found.predicted_types} of {found.types} model types and {found.predicted_pairs} of "
-        f"{found.pairs} pairs of type and task are supported: traced, a small model of each was "
-        f"equal to real steps on a CPU to the byte, with transformers {checked_with()}."
-    )
-    return Group(table, Text(note, style="dim"))
+    return table
 
 
 def render_devices(gpus: Sequence[Gpu]) -> RenderableType:

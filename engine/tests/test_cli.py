@@ -347,6 +347,22 @@ def test_all_models_are_model_types_with_what_they_are_trained_for_or_why_not(
     assert f"with transformers {checked_with()}." in shown
 
 
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ("gemma3n", "Hugging Face ID or the config of a model with one of these types: "),
+        ("nothing-like-it", "and no model type that a config may have."),
+    ],
+)
+def test_a_name_that_no_preset_has_is_looked_for_among_model_types(
+    part: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models", part]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert told in shown
+    assert ("gemma3n_text" in shown) is (part == "gemma3n")
+
+
 def test_devices_in_json_have_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--json"]) == 0
     devices = {device["name"]: device for device in json.loads(capsys.readouterr().out)}
