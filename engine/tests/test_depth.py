@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -79,6 +81,19 @@ def test_a_deep_model_comes_out_as_if_it_were_traced_whole(
     deep(monkeypatch, **blocks)
     how = assert_same_as_whole(small_workload(model, **fields), (3,))
     assert how == "with 2 to 4 blocks in place of 9"
+
+
+@small
+def test_what_is_freed_at_once_may_be_freed_in_any_order() -> None:
+    traced = trace(small_workload("gpt2"), 2, HOPPER)
+    events = list(traced.events)
+    at = next(i for i, (one, other) in enumerate(pairwise(events)) if one[0] == other[0] == FREE)
+    events[at : at + 2] = reversed(events[at : at + 2])
+    depths._check_alike(replace(traced, events=events), traced)
+    between_two = next(i for i, (kind, _) in enumerate(events) if kind == FREE)
+    events[between_two - 1 : between_two + 1] = reversed(events[between_two - 1 : between_two + 1])
+    with pytest.raises(NotRepeating):
+        depths._check_alike(replace(traced, events=events), traced)
 
 
 @small
