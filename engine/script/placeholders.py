@@ -96,6 +96,7 @@ class Values:
         placeholders: What it gets.
         read: How often each line got a placeholder.
         bounded: How often each line selected by values, and got all that there could be.
+        shared: How often each line selected one choice among several, and got an even share.
         users: The user's own line behind each of these lines.
         last: The line that got the latest placeholder.
         last_type: The number format that was asked for there.
@@ -105,6 +106,7 @@ class Values:
     placeholders: Placeholders = FIRST
     read: Counter[Line] = field(default_factory=Counter)
     bounded: Counter[Line] = field(default_factory=Counter)
+    shared: Counter[Line] = field(default_factory=Counter)
     users: dict[Line, Line] = field(default_factory=dict)
     last: Line | None = None
     last_type: torch.dtype = torch.bool
@@ -126,17 +128,25 @@ class Values:
         self.last, self.last_type = line, dtype
         return self.placeholders.of(dtype, line, self._random)
 
-    def bound(self) -> None:
-        """Take down that the line that is running got a tensor of the largest size there is."""
-        self.bounded[self._line()] += 1
+    def selected(self, *, evenly: bool) -> None:
+        """Take down that the line that is running selected by values.
+
+        Args:
+            evenly: Whether it got the share of one choice among several, or all that there can be.
+        """
+        (self.shared if evenly else self.bounded)[self._line()] += 1
 
     def lines(self) -> list[str]:
         """The user's own lines that got placeholders, in the order of the first time."""
         return list(dict.fromkeys(str(self.users[line]) for line in self.read))
 
     def bounded_lines(self) -> list[str]:
-        """The user's own lines that selected by values."""
+        """The user's own lines that selected by values, and got all that there could be."""
         return list(dict.fromkeys(str(self.users[line]) for line in self.bounded))
+
+    def shared_lines(self) -> list[str]:
+        """The user's own lines that selected one choice among several."""
+        return list(dict.fromkeys(str(self.users[line]) for line in self.shared))
 
     def _line(self) -> Line:
         """The line that runs, outside PyTorch and the engine."""

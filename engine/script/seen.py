@@ -113,6 +113,11 @@ def values_read(values: Values) -> list[str]:
         said.append(
             f"What is selected by values at {_listed(lines)} was taken to be as large as it can be."
         )
+    if lines := values.shared_lines():
+        said.append(
+            f"What is selected by a choice among several at {_listed(lines)} was taken to be as "
+            "much for each of them. Together they are right, whatever is chosen."
+        )
     return said
 
 

@@ -19,7 +19,6 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
-    FakeTensorMode,
 )
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
@@ -31,6 +30,7 @@ from ..tracing.kept_values import MOST_KNOWN
 from ..tracing.known_values import KnownValues
 from ..tracing.operations import tensors_in
 from .placeholders import Values
+from .routing import expected_true, follow_choices
 
 _aten = torch.ops.aten
 
@@ -58,7 +58,7 @@ class ValuesMode(TorchDispatchMode):
         fake: The mode below it.
     """
 
-    def __init__(self, values: Values, fake: FakeTensorMode) -> None:
+    def __init__(self, values: Values, fake: KnownValues) -> None:
         super().__init__()
         self._values = values
         self._fake = fake
@@ -99,7 +99,7 @@ class ValuesMode(TorchDispatchMode):
         if func in _DRAWN and (drawn := self._draw(func, args, kwargs)) is not None:
             return drawn
         try:
-            return func(*args, **kwargs)
+            output = func(*args, **kwargs)
         except DataDependentOutputException:
             if func is _aten._local_scalar_dense.default:
                 return self._values.answer(args[0].dtype)
@@ -111,8 +111,14 @@ class ValuesMode(TorchDispatchMode):
                 return counts
             if func not in _LARGEST:
                 raise
-            self._values.bound()
-            return _LARGEST[func](*args, **kwargs)
+            found = _Selecting()
+            selected = _LARGEST[func](found, *args, **kwargs)
+            self._values.selected(evenly=found.evenly)
+            return selected
+        follow_choices(func, args, output)
+        if func is _aten.any.default and expected_true(args[0]):
+            self._fake.say(output, True)  # each choice is made by some
+        return output
 
     def _draw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Random integers with their values; ``None`` where they are too many, or no integers."""
@@ -176,11 +182,30 @@ def _counts(
     return tensor.new_empty(minlength, dtype=dtype)
 
 
-def _all_nonzero(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.new_empty((tensor.numel(), tensor.dim()), dtype=torch.int64)
+class _Selecting:
+    """How many elements are selected.
+
+    Attributes:
+        evenly: Whether it was one choice among several, which are taken to be alike.
+    """
+
+    def __init__(self) -> None:
+        self.evenly = False
+
+    def count(self, mask: torch.Tensor) -> int:
+        """Of a mask: all that there can be, unless it is known that others choose the rest."""
+        expected = expected_true(mask)
+        self.evenly |= expected is not None
+        return mask.numel() if expected is None else expected
 
 
-def _all_indexed(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
+def _all_nonzero(selecting: _Selecting, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.new_empty((selecting.count(tensor), tensor.dim()), dtype=torch.int64)
+
+
+def _all_indexed(
+    selecting: _Selecting, tensor: torch.Tensor, indices: list[torch.Tensor | None]
+) -> torch.Tensor:
     """Every element that a mask could choose."""
     rows: list[torch.Tensor | None] = []
     masks = [index for index in indices if index is not None]
@@ -188,19 +213,20 @@ def _all_indexed(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> to
         return tensor.new_empty((1, *tensor.shape))
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
-            rows += _all_nonzero(index).unbind(1)
+            rows += _all_nonzero(selecting, index).unbind(1)
         else:
             rows.append(index)
     indexed: torch.Tensor = _aten.index.Tensor(tensor, rows)
     return indexed
 
 
-def _all_selected(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _all_selected(selecting: _Selecting, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     shape = torch.broadcast_shapes(tensor.shape, mask.shape)
-    return tensor.new_empty(shape.numel())
+    return tensor.new_empty(selecting.count(mask) * shape.numel() // max(1, mask.numel()))
 
 
 def _all_unique(
+    selecting: _Selecting,
     tensor: torch.Tensor,
     sorted: bool = True,
     return_inverse: bool = False,
@@ -216,17 +242,19 @@ def _all_unique(
 
 
 def _all_consecutive(
+    selecting: _Selecting,
     tensor: torch.Tensor,
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     if dim is not None:
-        return _all_unique_rows(tensor, dim, True, return_inverse, return_counts)
-    return _all_unique(tensor, True, return_inverse, return_counts)
+        return _all_unique_rows(selecting, tensor, dim, True, return_inverse, return_counts)
+    return _all_unique(selecting, tensor, True, return_inverse, return_counts)
 
 
 def _all_unique_rows(
+    selecting: _Selecting,
     tensor: torch.Tensor,
     dim: int,
     sorted: bool = True,
@@ -272,7 +300,7 @@ class _Kept:
 
 
 @contextmanager
-def answering(values: Values, fake: FakeTensorMode) -> Iterator[None]:
+def answering(values: Values, fake: KnownValues) -> Iterator[None]:
     """Let fake tensors answer with these values, for as long as the context lasts."""
 
     def as_list(tensor: torch.Tensor) -> Any:

@@ -132,6 +132,10 @@ class KnownValues(KeptValues):
             self._know(fake, _exactly(value))
         return fake
 
+    def say(self, tensor: torch.Tensor, value: Scalar) -> None:
+        """Let every number of a fake tensor have that value from now on."""
+        self._know(tensor, _exactly(value))
+
     def _only_value(self, tensor: torch.Tensor) -> Scalar | None:
         """The value of every number of a large tensor; ``None`` where that is not known."""
         held = self._held.get(tensor.untyped_storage()._cdata)
