@@ -12,6 +12,7 @@ lists, help and error messages appear at once. So is rich, since ``push``, ``--h
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -96,6 +97,8 @@ def _run_command(options: argparse.Namespace) -> int:
     # transformers gives advice (such as "loss_type=None was set") about choices that the presets
     # make. An environment variable also silences it in the processes that run measured trials.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # bitsandbytes, which peft loads, misses kernels for the CPU on which nothing of it runs here.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         with needing_the_engine():

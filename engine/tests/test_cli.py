@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -132,6 +133,14 @@ def test_bad_input_is_one_line_on_stderr_and_status_2(
     assert out == ""
     assert err.startswith(f"error: {expected}")
     assert err.count("\n") == 1
+
+
+def test_advice_of_a_package_that_is_only_loaded_is_no_part_of_an_answer() -> None:
+    logging.getLogger("bitsandbytes").setLevel(logging.NOTSET)
+    assert main(["devices"]) == 0
+    told = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    assert not told.isEnabledFor(logging.WARNING)
+    assert told.isEnabledFor(logging.ERROR)
 
 
 def test_every_mistake_gets_its_own_line(capsys: pytest.CaptureFixture[str]) -> None:
