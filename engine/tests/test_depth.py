@@ -351,6 +351,10 @@ def test_what_was_added_is_found(parts: list[list[int]], added: list[list[int]])
     ]
 
 
+def test_more_of_two_kinds_is_added_to_each() -> None:
+    assert aligned([[*"aabbc"]], [[*"aaabbbc"]]) == [0, 1, 3, 4, 6]
+
+
 @pytest.mark.parametrize(
     ("short", "long"), [([[1, 2]], [[1, 3]]), ([[1]], [[1], [2]]), ([[1, 2]], [[1]])]
 )

@@ -47,9 +47,15 @@ def _aligned(short: Labels, long: Labels) -> list[int]:
 def _resumed(short: Labels, item: int, long: Labels, place: int) -> int:
     """Where the longer sequence goes on with what comes next in the shorter one.
 
-    That is at its end if all the rest is there; else where the most is alike.
+    That is after more of what came before, if there is nothing else between; then at its end if all
+    the rest is there; else where the most is alike.
     """
     latest = len(long) - (len(short) - item)
+    after = place
+    while item and after <= latest and long[after] == short[item - 1]:
+        after += 1
+    if place < after <= latest and long[after] == short[item]:
+        return after
     if place <= latest and long[latest:] == short[item:]:
         return latest
     starts = [start for start in range(place, latest + 1) if long[start] == short[item]]
