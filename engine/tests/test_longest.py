@@ -13,13 +13,15 @@ from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Log
 from engine.gpus import GPUS
 from engine.prediction import generation, inference
-from engine.prediction.generation import generating_workload
+from engine.prediction.generation import generating_workload, generation_traces
 from engine.prediction.inference import predict_generation
 from engine.prediction.longest import STRIDE, longest_sequence
 from engine.prediction.weights import weight_bytes
 from engine.request import AnalysisRequest
 from engine.tests.conftest import slow, small_workload
 from engine.texts import Texts
+from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.trace import AffineTrace
 from engine.workload import Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
@@ -62,10 +64,24 @@ def test_a_model_without_a_sequence_is_refused() -> None:
         longest_sequence(replace(request_of(), workload=small_workload("resnet")), lambda _: None)
 
 
+def test_generating_from_longer_prompts_is_the_same_with_other_sizes() -> None:
+    """So that the longest prompt is found without tracing each length of the search."""
+    workload, behaviour = request_of().workload, cuda_behaviour(8.0)
+    short, longer = (
+        replace(
+            generation_traces(workload, Texts(length, 8), behaviour, alone=True)(1), batch_size=unit
+        )
+        for unit, length in ((1, 128), (2, 256))
+    )
+    assert AffineTrace(short, longer).at(2).sizes == longer.sizes
+
+
 @pytest.mark.slow
 def test_generating_says_how_many_and_how_long() -> None:
     request = request_of()
-    found = predict_generation(request, Texts(256, 64), lambda _: None)
+    lines: list[Any] = []
+    found = predict_generation(request, Texts(256, 64), lines.append)
+    assert not any("tracing each length" in str(line) for line in lines)
     assert found.trial.fits
     assert found.trial.batch_size == 8
     for batch_size, fits in (
