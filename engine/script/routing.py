@@ -73,6 +73,14 @@ def expected_true(mask: torch.Tensor) -> int | None:
     return None if share is None else ceil(share * mask.numel())
 
 
+def expected_counts(choices: torch.Tensor, among: int) -> list[int] | None:
+    """How often each of so many is chosen; ``None`` if these are no choices among them."""
+    if vars(choices).get(_AMONG) != among:
+        return None
+    each, more = divmod(choices.numel(), among)
+    return [each + (one < more) for one in range(among)]
+
+
 def _length(tensor: torch.Tensor, dimension: int) -> int:
     return tensor.shape[dimension] if tensor.dim() else 1
 

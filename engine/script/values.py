@@ -30,7 +30,7 @@ from ..tracing.kept_values import MOST_KNOWN
 from ..tracing.known_values import KnownValues
 from ..tracing.operations import tensors_in
 from .placeholders import Values
-from .routing import expected_true, follow_choices
+from .routing import expected_counts, expected_true, follow_choices
 
 _aten = torch.ops.aten
 
@@ -107,7 +107,7 @@ class ValuesMode(TorchDispatchMode):
                 return self._values.answer(torch.bool)
             raise
         except DynamicOutputShapeException:
-            if func is _aten.bincount.default and (counts := _counts(*args, **kwargs)) is not None:
+            if func is _aten.bincount.default and (counts := self._count(args, kwargs)) is not None:
                 return counts
             if func not in _LARGEST:
                 raise
@@ -130,6 +130,20 @@ class ValuesMode(TorchDispatchMode):
             dtype = kwargs.get("dtype") or torch.int64
             real = draw(dtype=dtype, generator=self._random)
         return self._with_values(real)
+
+    def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ``bincount`` returns; ``None`` where only values tell how many there are."""
+        counts = _counts(*args, **kwargs)
+        if counts is None or counts.dtype.is_floating_point:  # sums of weights
+            return counts
+        expected = expected_counts(args[0], len(counts))
+        if expected is None:
+            return counts
+        self._values.selected(evenly=True)
+        with _disable_current_modes():
+            real = torch.tensor(expected)
+        known = self._with_values(real)
+        return counts if known is None else known
 
     def _with_values(self, real: torch.Tensor) -> Any:
         """A fake tensor that keeps the values of a real one; ``None`` if they are too many."""

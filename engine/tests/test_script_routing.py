@@ -52,8 +52,17 @@ MASK = """mask = (chosen == number).any(dim=-1)
             if not mask.any(): continue
             out[mask] += expert(x[mask]) * weights[mask].sum(-1, keepdim=True)"""
 
+SPLIT = """if number: break
+            order = chosen.flatten().argsort()
+            counts = torch.bincount(chosen.flatten(), minlength=EXPERTS).tolist()
+            rows = order // chosen.shape[-1]
+            parts = zip(self.experts, x[rows].split(counts))
+            made = torch.cat([one(part) for one, part in parts])
+            out.index_add_(0, rows, made * weights.flatten()[order, None])"""
+WAYS = {"where": WHERE, "one_hot": ONE_HOT, "mask": MASK, "split": SPLIT}
 
-@pytest.mark.parametrize("selecting", [WHERE, ONE_HOT, MASK], ids=["where", "one_hot", "mask"])
+
+@pytest.mark.parametrize("selecting", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("choosing", [TOPK, "self.gate(x).max(-1, keepdim=True)"])
 def test_all_experts_together_get_what_was_chosen(
     folder: Path, choosing: str, selecting: str
