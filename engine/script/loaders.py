@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,11 +13,13 @@ from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import InvalidInput
+from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
 from .values import loading
 
@@ -67,9 +68,8 @@ class Loaders:
         self._positions = positions
         self._batch_size = batch_size
         self._made: list[DataLoader[Any]] = []
-        self._read: dict[int, object] = {}  # data by id, read since the last step
-        self._batches: Counter[int] = Counter()  # and how many batches of it
-        self._ever: set[int] = set()
+        self._data: dict[int, object] = {}  # by id, of all that was ever read
+        self._read = BatchesRead()
         self.largest = LargestSamples()
 
     @contextmanager
@@ -92,17 +92,23 @@ class Loaders:
             init(loader, **named)
 
         def next_batch(iterator: Any) -> Any:
-            data = iterator._dataset
-            self._read[id(data)] = data
-            self._batches[id(data)] += 1
-            self._ever.add(id(data))
-            if not at_home:
-                return read(iterator)
-            with loading(), own_draws():
+            if at_home:
+                with loading(), own_draws():
+                    batch = read(iterator)
+                batch = arrived(batch)
+            else:
                 batch = read(iterator)
-            return arrived(batch)
+            data = iterator._dataset
+            self._data[id(data)] = data
+            self._read.read(id(data))
+            return batch
+
+        def forward(*_: object) -> None:
+            if torch._C._current_graph_task_id() == -1:  # not what backward recomputes
+                self._read.forward(learns=torch.is_grad_enabled())
 
         with (
+            register_module_forward_pre_hook(forward),
             patch.object(DataLoader, "__init__", made),
             patch.object(_BaseDataLoaderIter, "__next__", next_batch),
             _endless_batches(self.largest) if at_home else nullcontext(),
@@ -112,19 +118,18 @@ class Loaders:
 
     def step_ended(self) -> None:
         """What was read until now fed the step."""
-        self._read.clear()
-        self._batches.clear()
+        self._read.step_ended()
 
     @property
     def batches(self) -> int:
-        """How many batches were read since the last step: its micro-batches; at least one.
+        """How many batches fed the step: its micro-batches; at least one.
 
         Of several sets of data, such as images of two kinds, each gives a part of a batch.
         """
-        return max(self._batches.values(), default=1)
+        return max(self._read.fed.values(), default=1)
 
     def feeding(self) -> Feeding:
-        """The loaders that were read since the last step.
+        """The loaders that fed the step.
 
         A library may make a loader of its own from the script's, with the same data: the first one
         with that data is the script's.
@@ -133,8 +138,8 @@ class Loaders:
             InvalidInput: For ``batch_flag``, if there are none, or of several batch sizes.
         """
         firsts = {
-            next(n for n, made in enumerate(self._made) if made.dataset is data)
-            for data in self._read.values()
+            next(n for n, made in enumerate(self._made) if made.dataset is self._data[data])
+            for data in self._read.fed
         }
         sizes = {batch_size_of(self._made[position]) for position in firsts}
         size = sizes.pop() if len(sizes) == 1 else None
@@ -152,7 +157,12 @@ class Loaders:
     @property
     def unread(self) -> int:
         """How many data sets have loaders that nothing was read of: for evaluation, most likely."""
-        return len({id(loader.dataset) for loader in self._made} - self._ever)
+        return len({id(loader.dataset) for loader in self._made} - self._data.keys())
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether data were read that no pass with gradients has seen."""
+        return self._read.evaluates
 
 
 def arrived(batch: Any) -> Any:

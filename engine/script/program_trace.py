@@ -237,7 +237,13 @@ class _Tracing:
 
 
 def caveats(loaders: Loaders) -> list[str]:
-    """What a script will do later that was not traced, as far as that can be seen."""
+    """What there is to know about evaluation, as far as it can be seen."""
+    if loaders.evaluates:
+        return [
+            "The script evaluates between its first steps. Memory includes that, and so does the "
+            "time of a step that it comes before; let it evaluate later for the time of training "
+            "alone."
+        ]
     trainers = sys.modules.get("transformers.trainer")
     evaluates = bool(loaders.unread) or any(
         str(getattr(found.args, "eval_strategy", "no")) not in ("no", "IntervalStrategy.NO")

@@ -146,6 +146,16 @@ class TestTheTrace:
         caveat = trace_script(loop(tmp_path, made=made), 2, None).caveats[1]
         assert caveat.startswith("The script also evaluates")
 
+    def test_an_evaluation_between_steps_does_not_feed_them(self, tmp_path: Path) -> None:
+        made = "held_out = DataLoader(TensorDataset(torch.ones(96, 64)), 32)"
+        last = "with torch.no_grad(): [model(one.to(device)) for (one,) in held_out]"
+        program = loop(tmp_path, f"\n        {last}", made=made, flag=None)
+        program, own = found_loaders(program, A10)
+        assert (program.loaders, own) == ((0,), 8)
+        trace = trace_script(program, 8, A10)
+        assert trace.micro_batches == 1
+        assert any("evaluates between its first steps" in one for one in trace.caveats)
+
     @pytest.mark.parametrize(
         "item",
         [

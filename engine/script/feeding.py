@@ -1,0 +1,53 @@
+"""Which data a training step reads, told from what the forward passes do with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class BatchesRead:
+    """How many batches of each set of data fed a training step.
+
+    A batch feeds it once a forward pass with gradients has come after it. What passes without them
+    have seen is of an evaluation, unless there is nothing else: a teacher or a reference looks at
+    the batch before the model does.
+
+    A set of data is known by a number.
+
+    Attributes:
+        evaluates: Whether there was an evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.evaluates = False
+        self._waiting: Counter[int] = Counter()  # read, and no pass with gradients since
+        self._seen: set[int] = set()  # of these, what a pass without them has come after
+        self._fed: Counter[int] = Counter()
+
+    def read(self, data: int) -> None:
+        """A batch of that data was read."""
+        if data in self._seen:
+            self._seen.discard(data)
+            del self._waiting[data]
+            self.evaluates = True
+        self._waiting[data] += 1
+
+    def forward(self, *, learns: bool) -> None:
+        """A forward pass begins, with gradients or without."""
+        if not learns:
+            self._seen |= self._waiting.keys()
+            return
+        fed = self._waiting.keys() - self._seen or set(self._waiting)
+        self.evaluates |= len(fed) < len(self._waiting)
+        self._fed.update({data: self._waiting[data] for data in fed})
+        self._waiting.clear()
+        self._seen.clear()
+
+    def step_ended(self) -> None:
+        """What fed the step until now fed another."""
+        self._fed.clear()
+
+    @property
+    def fed(self) -> dict[int, int]:
+        """Batches by data; of a script without modules, all that it has read."""
+        return dict(self._fed or self._waiting)
