@@ -100,13 +100,13 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     if workload.use_cache and not workload.gradient_checkpointing:  # which switches it off
         moves.append(Move(NO_CACHE, {"use_cache": False}))
     in_parts = {"cross_entropy": CrossEntropy.CHUNKED}
-    if workload.cross_entropy is CrossEntropy.MODEL and _combines(workload, in_parts):
+    if workload.cross_entropy is CrossEntropy.MODEL and combines(workload, in_parts):
         moves.append(Move(CHUNKED, in_parts, effort=Effort.FEW_LINES))
     if workload.optimizer in _ADAMW:
         moves.append(Move(EIGHT_BIT, {"optimizer": Optimizer.ADAMW_8BIT}, numerics))
     # Of those that project gradients: GaLore's decompositions take time that is not predicted.
     projected = {"optimizer": Optimizer.APOLLO}
-    if workload.optimizer in (*_ADAMW, Optimizer.ADAMW_8BIT) and _combines(workload, projected):
+    if workload.optimizer in (*_ADAMW, Optimizer.ADAMW_8BIT) and combines(workload, projected):
         moves.append(Move(APOLLO, projected, Learning.OPTIMIZER, Effort.FEW_LINES))
     moves += _of_lengths(workload, gpu)
     if workload.gradient_accumulation > 1 and request.global_batch_size is None:
@@ -117,7 +117,7 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     return [*moves, *_of_sharing(workload)]
 
 
-def _combines(workload: Workload, changed: Mapping[str, Any]) -> bool:
+def combines(workload: Workload, changed: Mapping[str, Any]) -> bool:
     """Whether these settings may stand with all others of a workload."""
     try:
         replace(workload, **changed)
@@ -154,7 +154,7 @@ def _of_adapters(workload: Workload) -> Iterator[Move]:
     quantizes = (
         not workload.quantization.in_4_bits
         and not workload.preset.package
-        and _combines(workload, adapters | four_bit)
+        and combines(workload, adapters | four_bit)
     )
     if workload.lora_rank is None:
         yield Move(LORA, adapters, trained, few_lines)
@@ -175,7 +175,7 @@ def _of_sharing(workload: Workload) -> Iterator[Move]:
         other = {"parallelism": Parallelism.ZERO_3}
     elif workload.parallelism not in ZERO:
         return
-    if _combines(workload, other):  # not with another precision, for one
+    if combines(workload, other):  # not with another precision, for one
         name = "FSDP" if workload.parallelism in ZERO else "ZeRO 3"
         yield Move(name, other, Learning.NONE, Effort.FEW_LINES)
 

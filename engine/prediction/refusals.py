@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 from ..choices import Optimizer, Parallelism, Quantization, Rollout
-from ..errors import DoesNotFit, InvalidInput
+from ..errors import DoesNotFit
 from ..gpus import GIB
 from ..request import AnalysisRequest
 from ..result import GpuFacts, Trial
 from ..workload import Workload
+from .moves import combines
 
 
 def does_not_fit(
@@ -72,13 +72,4 @@ def _smaller_models(workload: Workload) -> list[str]:
         ways.append(("LoRA", {"lora_rank": 16}))
     elif workload.quantization is Quantization.NONE:
         ways.append(("weights in 4 bits (nf4)", {"quantization": Quantization.NF4}))
-    return [way for way, changed in ways if _is_taken(workload, changed)]
-
-
-def _is_taken(workload: Workload, changed: Mapping[str, Any]) -> bool:
-    """Whether a workload can have other settings, besides all that it has."""
-    try:
-        replace(workload, **changed)
-    except InvalidInput:
-        return False
-    return True
+    return [way for way, changed in ways if combines(workload, changed)]

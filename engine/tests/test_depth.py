@@ -241,9 +241,6 @@ def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> 
 def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def not_alike(*_: object) -> None:
-        raise NotAffine("not alike")
-
     whole: list[int] = []
 
     def count(model: Any, workload: Workload, batch_size: int, *rest: Any) -> Trace:
@@ -268,9 +265,6 @@ def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models
 def test_where_each_batch_size_is_traced_by_itself_the_curve_has_those_that_were_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def not_alike(*_: object) -> None:
-        raise NotAffine("not alike")
-
     monkeypatch.setattr(traces, "trace_every_batch_size", not_alike)
     request = AnalysisRequest(
         small_workload("bert"), gpu="t4", batch_multiple=1024, memory_limit_bytes=2**30
@@ -279,6 +273,10 @@ def test_where_each_batch_size_is_traced_by_itself_the_curve_has_those_that_were
     tried = {trial.batch_size for trial in found.trials}
     assert found.curve
     assert {point.batch_size for point in found.curve} <= tried
+
+
+def not_alike(*_: object) -> None:
+    raise NotAffine("not alike")
 
 
 class Block(nn.Module):
