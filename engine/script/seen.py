@@ -116,7 +116,8 @@ def values_read(values: Values) -> list[str]:
     if lines := values.shared_lines():
         said.append(
             f"What is selected by a choice among several at {_listed(lines)} was taken to be as "
-            "much for each of them. Together they are right, whatever is chosen."
+            "much for each of them. What they keep together is right, whatever is chosen; one that "
+            "is chosen more often takes more while it runs."
         )
     return said
 
