@@ -320,6 +320,32 @@ def test_a_shorter_copy_leaves_the_model_as_it_is() -> None:
         assert next(shorter.parameters()) is not next(model.parameters())
 
 
+def test_blocks_named_by_number_are_of_another_kind_and_named_anew() -> None:
+    model = model_of(*(Block(number) for number in range(12)))
+    vars(model)["wide"] = [0, 8, 11]
+    [run] = runs_of(model)
+    assert (run.start, run.blocks) == (1, 7)
+    assert vars(with_fewer(model, [run], 1, [3]))["wide"] == [0, 4, 7]
+    assert vars(model)["wide"] == [0, 8, 11]
+
+
+@small
+@pytest.mark.slow
+def test_the_blocks_of_an_image_encoder_that_attend_to_all_of_it_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vision = {"depth": 24, "fullatt_block_indexes": [20], "window_size": 4 * 14}
+    small = Preset.config
+
+    def config(preset: Preset) -> dict[str, Any]:
+        whole = small(preset)
+        return whole | {"vision_config": whole["vision_config"] | vision}
+
+    monkeypatch.setattr(Preset, "config", config)
+    workload = small_workload("qwen2.5-vl-7b", image_size=112)
+    assert assert_same_as_whole(workload).startswith("with ")
+
+
 def test_what_is_freed_is_counted_from_the_end_where_more_blocks_count_as_many() -> None:
     def freed(*places: tuple[int, int]) -> list[Event]:
         return [Event(FREE, 0, ("hidden states",), -1, -1, *place) for place in places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -90,7 +90,10 @@ def _run(model: nn.Module, name: str, blocks: Sequence[nn.Module]) -> Run | None
     facts = [dict(_facts(block)) for block in blocks]
     names = dict.fromkeys(name for each in facts for name in each)
     counted = tuple(one for one in names if _counts([each.get(one) for each in facts]))
-    for configured, values in _listed_in_configs(model, len(blocks)).items():
+    said = _listed_in_configs(model, len(blocks))
+    for listed in _lists_of_numbers(model, name, len(blocks)):
+        said[listed.name] = [number in listed.numbers for number in range(len(blocks))]
+    for configured, values in said.items():
         for each, value in zip(facts, values, strict=True):
             each[f"config.{configured}"] = value
     told = [{**each, **dict.fromkeys(each.keys() & {*counted})} for each in facts]
@@ -150,6 +153,47 @@ def _listed_in_configs(model: nn.Module, length: int) -> dict[str, list[Any]]:
     }
 
 
+class _NumberList(NamedTuple):
+    """A list of blocks by their numbers, such as of those that attend to the whole image.
+
+    Attributes:
+        holder: A module around the blocks, or its config.
+        name: Of the attribute.
+        numbers: What it says.
+    """
+
+    holder: Any
+    name: str
+    numbers: list[int]
+
+
+def _lists_of_numbers(model: nn.Module, blocks: str, length: int) -> Iterator[_NumberList]:
+    """What modules around a list of blocks, and their configs, say of some of them."""
+    for holder in _around(model, blocks):
+        for name, value in vars(holder).items():
+            if _names_blocks(value, length):
+                yield _NumberList(holder, name, value)
+
+
+def _names_blocks(value: Any, length: int) -> bool:
+    """Whether these are numbers of blocks; one more than the last names what that gives."""
+    if not isinstance(value, list) or not value or not all(type(one) is int for one in value):
+        return False
+    return len({*value}) == len(value) and min(value) >= 0 and max(value) <= length
+
+
+def _around(model: nn.Module, name: str) -> Iterator[Any]:
+    """The modules around a list, from the innermost to the first with a config, and that."""
+    while name:
+        name = name.rpartition(".")[0]
+        module = model.get_submodule(name)
+        yield module
+        config = vars(module).get("config")
+        if hasattr(config, "__dict__"):
+            yield config
+            return
+
+
 def _configs(model: nn.Module) -> list[Any]:
     configs = [vars(module).get("config") for module in model.modules()]
     return list({id(one): one for one in configs if hasattr(one, "__dict__")}.values())
@@ -180,6 +224,7 @@ def with_fewer(
     for run, count in wanted:
         before = run.kept(range(run.length), margin, count)
         _number_anew(copied.get_submodule(run.name), before, run.counted)
+        _list_anew(copied, run, before)
     for config in _configs(copied):
         for run, count in wanted:
             for name, value in vars(config).items():
@@ -192,14 +237,16 @@ def with_fewer(
 
 def _count_anew(model: nn.Module, run: Run) -> None:
     """Give the config around a run its number of blocks, from the last of which some count."""
-    around = run.name
-    while around:
-        around = around.rpartition(".")[0]
-        config = vars(model.get_submodule(around)).get("config")
-        if config is not None:
-            if getattr(config, _COUNT, None) == run.length:
-                setattr(config, _COUNT, len([*model.get_submodule(run.name).children()]))
-            return
+    for holder in _around(model, run.name):
+        if getattr(holder, _COUNT, None) == run.length:
+            setattr(holder, _COUNT, len([*model.get_submodule(run.name).children()]))
+
+
+def _list_anew(model: nn.Module, run: Run, before: Sequence[int]) -> None:
+    """Name blocks by their numbers without the gap, where they are named by these."""
+    now = {was: number for number, was in enumerate([*before, run.length])}
+    for holder, name, numbers in list(_lists_of_numbers(model, run.name, run.length)):
+        setattr(holder, name, [now[number] for number in numbers if number in now])
 
 
 def _number_anew(blocks: nn.Module, before: Sequence[int], counted: Sequence[str]) -> None:
