@@ -30,8 +30,8 @@ _MARGINS = (1, 2)
 the others too, where gradients of all blocks add up, or where the parameters of the next block are
 gathered ahead."""
 
-_WORTHWHILE = 0.7
-"""Of the blocks of the whole model, traced twice: more of them in shallow models are not."""
+_WORTHWHILE = 0.8
+"""Of the modules of the whole model, traced twice: more of them in shallow models are not."""
 
 
 class Depths:
@@ -113,14 +113,25 @@ class Depths:
 
     def _is_worth(self, margin: int) -> bool:
         deepest, one_more = self._repeats(margin, 2), self._repeats(margin, 1)
-        if any(run.repeats < count for run, count in zip(self._runs, deepest, strict=True)):
+        enough = all(run.repeats >= count for run, count in zip(self._runs, deepest, strict=True))
+        if not self._runs or not enough:
             return False
+        whole = len([*self._model.modules()])
         traced = sum(
-            run.blocks + run.period * (count - run.repeats)
+            whole
+            - sum(
+                self._modules_of(run) * (run.repeats - count)
+                for run, count in zip(self._runs, repeats, strict=True)
+            )
             for repeats in (*self._depths(margin), deepest, one_more)
-            for run, count in zip(self._runs, repeats, strict=True)
         )
-        return traced < _WORTHWHILE * 2 * sum(run.blocks for run in self._runs)
+        return traced < _WORTHWHILE * 2 * whole
+
+    def _modules_of(self, run: Run) -> int:
+        """How many modules one repeat has: about as much as it takes to trace it."""
+        blocks = [*self._model.get_submodule(run.name).children()]
+        one = blocks[run.start : run.start + run.period]
+        return sum(len([*block.modules()]) for block in one)
 
     def _repeats(self, margin: int, more: int = 0) -> list[int]:
         """Repeats of each run in the shallowest model, and so many more."""
