@@ -275,11 +275,6 @@ class AnalysisRequest(Request):
             wrong["precision"] = f"{gpu.display_name} has no TF32; choose fp16-mixed or fp32"
         if self.workload.attention is Attention.FLASH and gpu.compute_capability < 8.0:
             wrong["attention"] = f"{gpu.display_name} cannot run FlashAttention; choose sdpa"
-        if self.workload.attention is Attention.FLEX:
-            wrong["attention"] = (
-                "FlexAttention is compiled, which cannot be predicted; measure it (gpu local), or "
-                "choose sdpa"
-            )
         if self.workload.compile:
             wrong["compile"] = (
                 "compiled steps cannot be predicted; measure them (gpu local), or leave it off to "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import ZERO, Method, Optimizer, Parallelism, Precision, Recompute
+from ..choices import ZERO, Attention, Method, Optimizer, Parallelism, Precision, Recompute
 from ..models.tasks import Task
 from .contradiction import IN_PARTS, OFF, ON, Contradiction, is_of_a_package, one_of, other_than
 
@@ -22,6 +22,10 @@ SAVERS = (
     Contradiction(
         {"recompute": other_than(Recompute.ALL), "gradient_checkpointing": OFF},
         "without gradient checkpointing nothing is recomputed; switch it on or choose all",
+    ),
+    Contradiction(
+        {"recompute": other_than(Recompute.ALL), "attention": one_of(Attention.FLEX)},
+        "what is kept of compiled FlexAttention is not predicted; choose all, or sdpa",
     ),
     Contradiction(
         {"optimizer_offload": ON, "optimizer": other_than(Optimizer.ADAMW)},

@@ -13,19 +13,21 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ..choices import Attention, Parallelism
-from ..errors import InvalidInput
+from ..errors import InvalidInput, NotPredictable
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..parallel.zero import cast_trained, computed_alone
 from ..step.batches import make_batch
 from ..step.context import NOT_ON_A_CPU
 from ..step.evaluating import evaluate, evaluation_of
+from ..step.flex_attention import compiled_in_models, refuse_dropout
 from ..step.pipelining import Stage, cut
 from ..step.rollouts import completions_of, roll_out
 from ..step.training import Training, build_model, prepare, step_of
 from ..step.values_in_models import known_in_models
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
+from ..tracing.flex_attention import flex_attention_lowering
 from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
@@ -134,9 +136,12 @@ def trace_model(
         except NoKernel as error:
             is_ring = workload.context_parallel > 1 and workload.attention is not Attention.FLASH
             raise InvalidInput({"attention": _NO_RING if is_ring else NO_FLASH}) from error
+        except NotPredictable as error:
+            raise InvalidInput({"attention": str(error)}) from error
         except ValueError as error:
             if batch_norm_refuses(error):
                 raise NeedsTwoSamples from error
+            refuse_dropout(error)
             raise
         return recorder.trace
 
@@ -174,6 +179,8 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[KnownValues]:
         stack.enter_context(_spread_masks())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))
+            stack.enter_context(flex_attention_lowering(lambda: False))
+            stack.enter_context(compiled_in_models())
         yield mode
 
 

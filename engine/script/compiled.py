@@ -6,14 +6,18 @@ the step as it is written, and says so.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch._dynamo import eval_frame
+
+from ..tracing.flex_attention import compiled
 
 COMPILED = (
     "The script compiles its step (torch.compile). What is predicted is the same step uncompiled: "
@@ -22,6 +26,9 @@ COMPILED = (
 
 
 _HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks on modules"
+
+
+_entering: set[CodeType] = set()  # of the frames that compiled code is entered by
 
 
 @contextmanager
@@ -36,10 +43,13 @@ def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
 
     def choose_eager(callback: Any) -> Any:
         if callback not in (None, False):
+            _entering.add(sys._getframe(1).f_code)
             note(COMPILED)
         return choose(callback)
 
     def make_eager(model: Any = None, *, disable: bool = False, **_: Any) -> Any:
+        if not disable and (known := compiled(model)) is not None:
+            return known
         # Any other backend may look for a GPU, or take seconds to load; it is never called.
         return make(model, backend="eager", disable=disable)
 
@@ -51,3 +61,11 @@ def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
     ):
         warnings.filterwarnings("ignore", message=_HOOKS)
         yield
+
+
+def runs_compiled() -> bool:
+    """Whether the caller's code would be compiled: something above it was given to the compiler."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code not in _entering:
+        frame = frame.f_back
+    return frame is not None

@@ -43,11 +43,13 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from ..gpus import GPUS, Gpu
 from ..parallel.group_recorder import GroupRecorder
 from ..prediction.tracer import known_values
+from ..step.flex_attention import compiled_in_models
 from ..step.values_in_models import known_in_models
+from ..tracing.flex_attention import flex_attention_lowering
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.recorder import MemoryRecorder, Recorded
 from ..tracing.trace import Category
-from .compiled import uncompiled
+from .compiled import runs_compiled, uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
 from .placeholders import Values
@@ -155,6 +157,8 @@ def pretended_machine(
             stack.enter_context(context())
         if behaviour is not None:
             stack.enter_context(cuda_lowering(behaviour))
+            stack.enter_context(flex_attention_lowering(runs_compiled))
+            stack.enter_context(compiled_in_models())
             stack.enter_context(placing_tensors() if shows_gpu else _foreach_on_the_cpu())
         yield machine
 

@@ -37,7 +37,10 @@ from ..models.architectures import KNOWN
 from ..models.model import Model, missing_modules
 from ..models.tasks import Task
 from ..parsing import shown
+from ..tracing.flex_attention import COMPUTED
 from ..workload import Workload
+from .flex_attention import NAME as FLEX
+from .flex_attention import check_release
 from .transformers_versions import (
     VERSION,
     AutoModelForPrediction,
@@ -88,7 +91,7 @@ LARGEST_PARAMETER_COUNT = 10**12
 """Ten times the largest published models without a mixture of experts."""
 
 
-_ATTENTION = {Attention.EAGER: "eager", Attention.FLEX: "flex_attention"}
+_ATTENTION = {Attention.EAGER: "eager", Attention.FLEX: FLEX}
 """How transformers calls those that it does not choose by itself."""
 
 
@@ -109,11 +112,13 @@ def new_model(workload: Workload) -> torch.nn.Module:
     config = model_config(workload)
     dtype = torch.bfloat16 if workload.precision is Precision.BF16_TRUE else torch.float32
     attention = _ATTENTION.get(workload.attention)
+    if workload.attention is Attention.FLEX:
+        check_release()
     with building_on_any_device():
         try:
             model = from_config(TASKS[_task(workload)], config, dtype, attention)
         except ValueError as error:
-            if workload.attention is not Attention.FLEX or "flex_attention" not in str(error):
+            if workload.attention is not Attention.FLEX or FLEX not in str(error):
                 raise
             name = workload.preset.display_name
             message = f"transformers has no FlexAttention for {name}; choose sdpa"
@@ -206,7 +211,7 @@ def cache_caveats(workload: Workload) -> list[str]:
 
 def kernel_caveats(workload: Workload) -> list[str]:
     """That other kernels than those traced may run, or other releases of them."""
-    found = []
+    found = [COMPUTED] if workload.attention is Attention.FLEX else []
     if packages := KNOWN[workload.preset.config()["model_type"]].kernels:
         found.append(
             f"Predicted as without {' and '.join(packages)}, whose kernels transformers runs where "

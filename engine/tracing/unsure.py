@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from . import decompositions, recurrent_layers
+from . import decompositions, flex_attention, recurrent_layers
 from .trace import Category, Trace
 
 
@@ -37,6 +37,7 @@ _KINDS = (
         decompositions.MAKERS, decompositions.FACTORS, decompositions.ASSUMED, Category.WORKSPACES
     ),
     Unsure(recurrent_layers.MAKERS, recurrent_layers.FACTORS, recurrent_layers.COMPUTED),
+    Unsure(flex_attention.MAKERS, flex_attention.FACTORS, flex_attention.COMPUTED),
 )
 
 
