@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from transformers import modeling_utils
-from transformers.integrations import flex_attention as _integration
 
 from ..errors import InvalidInput
 from ..tracing.flex_attention import compiled_attention
@@ -18,6 +19,8 @@ from ..tracing.flex_attention import compiled_attention
 NAME = "flex_attention"
 """How transformers calls it."""
 
+_MODULE = "transformers.integrations.flex_attention"
+_integration: Any = import_module(_MODULE) if find_spec(_MODULE) is not None else None
 _COMPILING = "compile_friendly_flex_attention"
 _IS_THERE = hasattr(_integration, _COMPILING)
 
