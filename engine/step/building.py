@@ -15,7 +15,6 @@ from transformers import (
     AutoModelForCTC,
     AutoModelForDepthEstimation,
     AutoModelForImageClassification,
-    AutoModelForImageTextToText,
     AutoModelForMaskedImageModeling,
     AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
@@ -43,6 +42,7 @@ from .flex_attention import NAME as FLEX
 from .flex_attention import check_release
 from .transformers_versions import (
     VERSION,
+    AutoModelForImageTextToText,
     AutoModelForPrediction,
     AutoModelForSpeech,
     building_on_any_device,

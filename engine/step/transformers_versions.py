@@ -30,6 +30,12 @@ _FORECASTERS = {
 
 _WARNING = "warn_if_padding_and_no_attention_mask"
 
+AutoModelForImageTextToText: Any = (
+    getattr(transformers, "AutoModelForImageTextToText", None)
+    or transformers.AutoModelForVision2Seq
+)
+"""Of models that read images and texts; it has that name since 4.46."""
+
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 
 
@@ -78,6 +84,8 @@ def new_config(model_type: str, **fields: Any) -> Any:
 
 def text_part(config: Any) -> Any:
     """The config of the part that reads text: the whole one, or one nested in it."""
+    if VERSION < (4, 45):
+        return getattr(config, "text_config", config)
     return config.get_text_config()
 
 
