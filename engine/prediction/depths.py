@@ -62,12 +62,18 @@ class Depths:
         self._rank = rank
         self._is_checked = margin is not None
         self._why_whole = ""
+        self._traced: dict[int, Trace] = {}
         self._deep: DeepTrace | None = None  # at the first batch size
         if margin is not None:
             self._worth_trying = [margin] if margin else []
 
     def __call__(self, batch_size: int) -> Trace:
         """Trace two training steps at one batch size; raises what :func:`~.tracer.trace` does."""
+        if batch_size not in self._traced:
+            self._traced[batch_size] = self._trace_anew(batch_size)
+        return self._traced[batch_size]
+
+    def _trace_anew(self, batch_size: int) -> Trace:
         for margin in self._worth_trying:
             try:
                 return self._from_shallow(batch_size, margin)

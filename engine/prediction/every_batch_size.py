@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..tracing.loops import LoopingTrace
 from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import AffineTrace, QuadraticTrace, Trace, one_sample
+from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
 from ..workload import Workload
 from .depths import Depths
 from .tracer import TraceAt
@@ -28,7 +29,7 @@ class EveryBatchSize:
         margin: :attr:`Depths.margin`.
     """
 
-    traces: AffineTrace | QuadraticTrace
+    traces: AffineTrace | LoopingTrace | QuadraticTrace
     each: TraceAt | None = None
     single: Trace | None = None
     how: str = ""
@@ -52,6 +53,7 @@ def trace_every_batch_size(
     behaviour: CudaBehaviour | None,
     progress: Callable[[float], object] = lambda _: None,
     rank: int = 0,
+    each: Depths | None = None,
 ) -> EveryBatchSize:
     """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
 
@@ -60,17 +62,25 @@ def trace_every_batch_size(
         behaviour: Of the GPU.
         progress: Told before each trace which fraction of them is done.
         rank: Of the GPU among those that share the work.
+        each: Traces one batch size by itself; by default, anew.
 
     Raises:
         NotAffine: If the step does other things at other batch sizes.
     """
-    each = Depths(workload, behaviour, rank=rank)
+    each = each or Depths(workload, behaviour, rank=rank)
     is_quadratic = workload.task is not None and workload.task.facts.compares_samples
-    sizes = (LOW, HIGH, HIGH + 1) if is_quadratic else (LOW, HIGH)
-    traces = []
-    for number, batch_size in enumerate(sizes):
-        progress(number / len(sizes))
-        traces.append(each(batch_size))
+    progress(0.0)
+    low = each(LOW)
+    progress(1 / 3 if is_quadratic else 1 / 2)
+    high = each(HIGH)
+    found: AffineTrace | LoopingTrace | QuadraticTrace
     if is_quadratic:
-        return EveryBatchSize(QuadraticTrace(*traces), each, None, each.how, each.margin)
-    return EveryBatchSize(AffineTrace(*traces), each, None, each.how, each.margin)
+        progress(2 / 3)
+        found = QuadraticTrace(low, high, each(HIGH + 1))
+    else:
+        try:
+            found = AffineTrace(low, high)
+        except NotAffine:
+            progress(2 / 3)
+            found = LoopingTrace(low, high, each(HIGH + 1))
+    return EveryBatchSize(found, each, None, each.how, each.margin)

@@ -65,20 +65,20 @@ def _trace_length(workload: Workload, behaviour: CudaBehaviour | None, emit: Emi
 def _trace_rank(
     workload: Workload, behaviour: CudaBehaviour | None, emit: Emit, rank: int = 0
 ) -> TraceAt:
+    each = Depths(workload, behaviour, rank=rank)
     try:
         trace_at = trace_every_batch_size(
-            workload, behaviour, lambda fraction: emit(Stage("trace", fraction)), rank
+            workload, behaviour, lambda fraction: emit(Stage("trace", fraction)), rank, each
         )
     except NotAffine as error:
         emit(Log(f"{error}; tracing each batch size separately", "warning"))
-        each = Depths(workload, behaviour, rank=rank)
         return cache(lambda batch_size: replace(each(batch_size), alone=True))
-    step = trace_at(LOW)
+    step, made = trace_at(LOW), len(fields(trace_at.traces))
     emit(
         Log(
-            f"Traced two training steps at two batch sizes, {trace_at.how}: "
-            f"{len(step.operations):,} operations a step, {len(step.sizes):,} tensors, each linear "
-            "in the batch size"
+            f"Traced two training steps at {made} batch sizes, {trace_at.how}: "
+            f"{len(step.operations):,} operations a step, {len(step.sizes):,} tensors, "
+            f"{trace_at.traces.rule}"
         )
     )
     return trace_at

@@ -56,7 +56,9 @@ def kept_traces(monkeypatch: pytest.MonkeyPatch) -> None:
 
     trace = every_batch_size.trace_every_batch_size
 
-    def kept(workload: Workload, behaviour: Any, progress: Any = None, rank: int = 0) -> Any:
+    def kept(
+        workload: Workload, behaviour: Any, progress: Any = None, rank: int = 0, each: Any = None
+    ) -> Any:
         is_recorded = isinstance(behaviour, traces._RecordingBehaviour)
         gpu = repr(behaviour._behaviour if is_recorded else behaviour)
         config = None if workload.config else workload.preset.config()

@@ -234,7 +234,7 @@ def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> 
     events: list[Emitted] = []
     trace_workload(small_workload("bert"), HOPPER, events.append)
     logged = [event.message for event in events if isinstance(event, Log)]
-    assert "at two batch sizes, with 2 to 4 blocks in place of 12: " in logged[-1]
+    assert "at 2 batch sizes, with 2 to 4 blocks in place of 12: " in logged[-1]
 
 
 @small

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise, repeat
 from typing import Any
 
 from ..allocator.caching import ALLOCATE, FREE
@@ -80,17 +81,13 @@ def events_of(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Ite
                 return rest, index, int(number)
         return module, -1, -1
 
-    alive: dict[Hashable, list[int]] = defaultdict(list)
     made: Counter[Hashable] = Counter()
-    kinds: list[tuple[Any, ...]] = []
-    phases = [begin for begin, _ in trace.phases]
-    phase = -1
-    for index, (kind, tensor) in enumerate(trace.events):
-        while phase + 1 < len(phases) and phases[phase + 1] <= index:
-            phase += 1
-        module, maker = trace.modules[tensor], trace.makers[tensor]
-        part, run, block = place(module)
+    alike: list[tuple[Any, ...]] = []
+    places: list[tuple[int, int]] = []
+    for phase, (kind, tensor) in zip(phase_of_each(trace), trace.events, strict=True):
         if kind == ALLOCATE:
+            module, maker = trace.modules[tensor], trace.makers[tensor]
+            part, run, block = place(module)
             made[phase, module, maker] += 1
             # What is made around the blocks comes more often the more of these there are.
             around = any(f"{one.name}.".startswith(f"{module}.") for one in runs) or not module
@@ -98,14 +95,39 @@ def events_of(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Ite
             stream = trace.streams[tensor] if trace.streams else 0
             sort = (trace.categories[tensor], part, run, maker, stream)
             size = -1 if (phase, *sort) in over_all else trace.sizes[tensor]
-            kinds.append((*sort, size, phase, order))
-            alive[kinds[tensor]].append(tensor)
-            yield Event(kind, phase, kinds[tensor], run, block)
+            alike.append((*sort, size, phase, order))
+            places.append((run, block))
+    return events_alike(trace, alike, places)
+
+
+def events_alike(
+    trace: Trace, alike: Sequence[tuple[Any, ...]], places: Sequence[tuple[int, int]] = ()
+) -> Iterator[Event]:
+    """The events of a trace, told by what their tensors have in common with their like.
+
+    Args:
+        trace: Whose events they are.
+        alike: :attr:`Event.alike` by tensor.
+        places: Run and block by tensor; none by default.
+    """
+    alive: dict[Hashable, list[int]] = defaultdict(list)
+    for phase, (kind, tensor) in zip(phase_of_each(trace), trace.events, strict=True):
+        like = alive[alike[tensor]]
+        run, block = places[tensor] if places else (-1, -1)
+        if kind == ALLOCATE:
+            like.append(tensor)
+            yield Event(kind, phase, alike[tensor], run, block)
         else:
-            like = alive[kinds[tensor]]
             at = like.index(tensor)
-            yield Event(kind, phase, kinds[tensor], run, block, at, len(like) - 1 - at)
+            yield Event(kind, phase, alike[tensor], run, block, at, len(like) - 1 - at)
             del like[at]
+
+
+def phase_of_each(trace: Trace) -> Iterator[int]:
+    """The number of each event's phase."""
+    begins = [begin for begin, _ in trace.phases]
+    for number, (begin, end) in enumerate(pairwise([*begins, len(trace.events)])):
+        yield from repeat(number, end - begin)
 
 
 def made_over_all(traces: Sequence[Sequence[Event]]) -> Set[Hashable]:

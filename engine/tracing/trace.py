@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice
+from typing import ClassVar
 
 from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
 from ..allocator.options import AllocatorOptions
@@ -294,6 +295,8 @@ class AffineTrace:
         low, high: The two traces it comes from, of unequal batch sizes and alike otherwise.
     """
 
+    rule: ClassVar[str] = "each linear in the batch size"
+
     low: Trace
     high: Trace
 
@@ -359,6 +362,8 @@ class QuadraticTrace:
     Attributes:
         first, second, third: Traces at three successive batch sizes, alike otherwise.
     """
+
+    rule: ClassVar[str] = "each quadratic in the batch size"
 
     first: Trace
     second: Trace

@@ -1,0 +1,271 @@
+"""The trace at every batch size of a step that handles samples one by one, such as images.
+
+With one sample more, such a step does something more in some places, and the same with larger
+tensors elsewhere. Comparing the traces at two batch sizes finds these places, and a third one
+checks them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar
+
+from ..allocator.caching import ALLOCATE, FREE
+from .alignment import Labels, NotRepeating, aligned, between
+from .depth_events import Event, Rank, events_alike, phase_of_each, ranks_of
+from .trace import NotAffine, Operation, Trace
+
+Place = tuple[int, int]
+"""The number of a trace, the first being 0, and a number of an event or operation in it."""
+
+
+@dataclass(frozen=True)
+class LoopingTrace:
+    """The trace at every batch size, where some events come once more for each sample more.
+
+    These are the same for each sample. What comes as often takes ``a + b · batch`` bytes.
+
+    Attributes:
+        first, second, third: Traces at three successive batch sizes.
+
+    Raises:
+        NotAffine: If the third one is not as the first two would have it.
+    """
+
+    rule: ClassVar[str] = "some of them once more for each sample more"
+
+    first: Trace
+    second: Trace
+    third: Trace
+
+    def __post_init__(self) -> None:
+        given = self.at(self.third.batch_size)
+        alike = given == self.third and given.operations == self.third.operations
+        if not alike or given.host_bytes != self.third.host_bytes:
+            raise _not_alike(self.first, self.third)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"first": self.first, "second": self.second, "third": self.third}
+
+    def at(self, batch_size: int) -> Trace:
+        """The trace at a batch size, none smaller than the first."""
+        more = batch_size - self.first.batch_size
+        first, second = self.first, self.second
+        return replace(
+            self._events.at(more),
+            batch_size=batch_size,
+            operations=self._work.at(more),
+            host_bytes=first.host_bytes + more * (second.host_bytes - first.host_bytes),
+        )
+
+    @cached_property
+    def _events(self) -> _Events:
+        try:
+            return _Events(self.first, self.second, _Repeated(self._all, _made))
+        except NotRepeating as error:
+            raise _not_alike(self.first, self.second) from error
+
+    @cached_property
+    def _work(self) -> _Work:
+        try:
+            return _Work(self.first, self.second, _Repeated(self._all, _done))
+        except NotRepeating as error:
+            raise _not_alike(self.first, self.second) from error
+
+    @property
+    def _all(self) -> Sequence[Trace]:
+        return self.first, self.second, self.third
+
+
+def _not_alike(one: Trace, other: Trace) -> NotAffine:
+    return NotAffine(f"the step is not alike at batch {one.batch_size} and {other.batch_size}")
+
+
+Kind = tuple[Hashable, int | tuple[int, ...]]
+"""What something is but for its size, and its size."""
+
+
+def _made(trace: Trace) -> Iterator[Kind]:
+    """Of each tensor, what it is, and its size."""
+    for phase, (kind, tensor) in zip(phase_of_each(trace), trace.events, strict=True):
+        if kind == ALLOCATE:
+            stream = trace.streams[tensor] if trace.streams else 0
+            told = trace.categories[tensor], trace.modules[tensor], trace.makers[tensor]
+            yield (phase, *told, stream), trace.sizes[tensor]
+
+
+def _done(trace: Trace) -> Iterator[Kind]:
+    """Of each operation, what it is, and its numbers."""
+    return map(_kind, trace.operations)
+
+
+def _kind(operation: Operation) -> Kind:
+    sort = operation.phase, operation.name, operation.dtype, operation.channels_last
+    return sort, operation.numbers
+
+
+class _Repeated:
+    """Tells what comes once more for each sample more from what has another size instead.
+
+    Args:
+        traces: At three successive batch sizes.
+        kinds: Of what a trace has.
+    """
+
+    def __init__(self, traces: Sequence[Trace], kinds: Callable[[Trace], Iterable[Kind]]) -> None:
+        told = [[*kinds(trace)] for trace in traces]
+        # What comes as often is told by its number, since an unlike size may have the same bytes.
+        sorts = [Counter(sort for sort, _ in one) for one in told]
+        self._more = {sort for sort in sorts[1] if sorts[1][sort] != sorts[0][sort]}
+        first, second, third = (Counter(one) for one in told)
+        self._of_a_sample = {
+            kind: second[kind] - first[kind]
+            for kind in first
+            if third[kind] - second[kind] == second[kind] - first[kind] > 0
+        }
+
+    def labels(self, kinds: Sequence[Kind]) -> list[tuple[Any, ...]]:
+        """What each is, at every batch size.
+
+        Of several in a row that are alike, such as the gradients of queries, keys and values, it is
+        told which one it is.
+        """
+        counts: Counter[Hashable] = Counter()
+        labels: list[tuple[Any, ...]] = []
+        for kind, alike in groupby(kinds):
+            sort, size = kind
+            for number, _ in enumerate(alike):
+                counts[sort] += 1
+                if sort not in self._more:
+                    labels.append((sort, counts[sort]))
+                elif kind in self._of_a_sample:
+                    labels.append((sort, size, number % self._of_a_sample[kind]))
+                else:
+                    labels.append((sort, None))
+        return labels
+
+
+class _Events:
+    """The events at every batch size.
+
+    Args:
+        first, second: Traces at two successive batch sizes.
+        repeated: What comes once more for each sample more.
+    """
+
+    def __init__(self, first: Trace, second: Trace, repeated: _Repeated) -> None:
+        self._traces = first, second
+        self._events = [_events_of(trace, repeated) for trace in self._traces]
+        if [name for _, name in first.phases] != [name for _, name in second.phases]:
+            raise NotRepeating("the phases are others")
+        self._places = aligned(*([*_labels(events)] for events in self._events))
+        self._added = between(self._places, len(self._events[1]))
+        self._ranks = ranks_of(self._events, [self._places])
+
+    def at(self, more: int) -> Trace:
+        """The trace with so many samples more than the first, without its work."""
+        built = _Built(self._traces[0])
+        for index in range(len(self._places) + 1):
+            for place in [*self._added.get(index, ())] * more:
+                self._take(built, 1, place)
+            if index == self._traces[0].last_step:
+                built.trace.last_step = len(built.trace.events)
+            if index < len(self._places):
+                self._take(built, 0, index, more * self._growth(index))
+        return built.trace
+
+    def _growth(self, index: int) -> int:
+        """How many bytes more for each sample more the tensor of an event of the first takes."""
+        one, other = (
+            trace.sizes[trace.events[at][1]]
+            for trace, at in zip(self._traces, (index, self._places[index]), strict=True)
+        )
+        return other - one
+
+    def _take(self, built: _Built, number: int, index: int, grown: int = 0) -> None:
+        event, rank = self._events[number][index], self._ranks[number][index]
+        built.take(self._traces[number], index, event, rank, grown)
+
+
+def _events_of(trace: Trace, repeated: _Repeated) -> list[Event]:
+    return [*events_alike(trace, repeated.labels([*_made(trace)]))]
+
+
+def _labels(events: Sequence[Event]) -> Iterator[Labels]:
+    """What each event is, by phases."""
+    for _, phase in groupby(events, attrgetter("phase")):
+        yield [(event.kind, event.alike) for event in phase]
+
+
+class _Built:
+    """A trace that is put together from events of others.
+
+    Args:
+        first: Gives what does not depend on the batch size.
+    """
+
+    def __init__(self, first: Trace) -> None:
+        self._first = first
+        self._alive: dict[Hashable, list[int]] = defaultdict(list)
+        self._phase = -1
+        self.trace = replace(
+            first,
+            events=[],
+            sizes=[],
+            categories=[],
+            modules=[],
+            makers=[],
+            phases=[],
+            streams=[],
+        )
+
+    def take(self, source: Trace, index: int, event: Event, rank: Rank | None, grown: int) -> None:
+        """Add an event of a trace, with a tensor that is so many bytes larger."""
+        trace, like = self.trace, self._alive[event.alike]
+        while self._phase < event.phase:
+            self._phase += 1
+            trace.phases.append((len(trace.events), self._first.phases[self._phase][1]))
+        if rank is not None:
+            trace.events.append((FREE, like.pop(rank.index(len(like)))))
+            return
+        of, tensor = source.events[index][1], len(trace.sizes)
+        like.append(tensor)
+        trace.events.append((ALLOCATE, tensor))
+        trace.sizes.append(source.sizes[of] + grown)
+        trace.categories.append(source.categories[of])
+        trace.modules.append(source.modules[of])
+        trace.makers.append(source.makers[of])
+        if source.streams:
+            trace.streams.append(source.streams[of])
+
+
+class _Work:
+    """The operations at every batch size; as :class:`_Events`."""
+
+    def __init__(self, first: Trace, second: Trace, repeated: _Repeated) -> None:
+        self._first, self._second = first.operations, second.operations
+        self._places = aligned(*([*_work_labels(one, repeated)] for one in (first, second)))
+        self._added = between(self._places, len(self._second))
+
+    def at(self, more: int) -> list[Operation]:
+        work = []
+        for index in range(len(self._places) + 1):
+            gap = self._added.get(index, range(0))
+            work += [self._second[place] for place in gap] * more
+            if index < len(self._places):
+                one, other = self._first[index].numbers, self._second[self._places[index]].numbers
+                grown = tuple(a + more * (b - a) for a, b in zip(one, other, strict=True))
+                work.append(self._first[index].with_numbers(grown))
+        return work
+
+
+def _work_labels(trace: Trace, repeated: _Repeated) -> Iterator[Labels]:
+    """What each operation is, by phases."""
+    labels = iter(repeated.labels([*_done(trace)]))
+    for _, phase in groupby(trace.operations, attrgetter("phase")):
+        yield [(len(one.numbers), next(labels)) for one in phase]
