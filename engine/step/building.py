@@ -41,6 +41,7 @@ from ..workload import Workload
 from .flex_attention import NAME as FLEX
 from .flex_attention import check_release
 from .transformers_versions import (
+    TRIED_WITH,
     VERSION,
     AutoModelForImageTextToText,
     AutoModelForPrediction,
@@ -282,19 +283,26 @@ def check_given(workload: Workload) -> None:
 
 @contextmanager
 def blaming_the_config(workload: Workload) -> Iterator[None]:
-    """Report errors of transformers or PyTorch as errors of a given config.
+    """Report errors of transformers or PyTorch as errors of a given config, or of an old release.
 
     They fail in many ways, from a missing activation function to mismatched shapes, and only the
-    config is new to them. With a preset, an error stays what it is: our mistake.
+    config is new to them. With a preset and a release that all presets are tried with, an error
+    stays what it is: our mistake.
     """
     try:
         yield
     except (EngineError, MemoryError):
         raise
     except Exception as error:
-        if workload.config is None:
-            raise
         reason = f"{type(error).__name__}: {shown(_first_line(error))}"
+        if workload.config is None:
+            if VERSION >= TRIED_WITH:
+                raise
+            release, name = ".".join(map(str, VERSION)), workload.preset.display_name
+            raise EngineError(
+                f"{name} cannot be traced with transformers {release} ({reason}); use a newer "
+                "release"
+            ) from error
         raise _wrong_config(workload, f"transformers cannot train it: {reason}") from error
 
 

@@ -38,6 +38,10 @@ AutoModelForImageTextToText: Any = (
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 
+TRIED_WITH = (5, 17)
+"""From this release on, every preset is tried. Older ones lack some models, or train others in a
+way that nobody can trace, such as experts that are asked for the tokens they got."""
+
 
 class AutoModelForPrediction(_BaseAutoModelClass):  # type: ignore[misc]  # transformers has no types
     """A model that predicts the next values of a time series, by its config."""

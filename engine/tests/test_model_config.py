@@ -11,16 +11,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from transformers import AutoConfig
 
 from benchmarks.coverage.small_configs import small_config
 from engine.cli.main import main
-from engine.errors import InvalidInput
+from engine.errors import EngineError, InvalidInput
 from engine.hub import resolve
 from engine.models.config import describe, parse_config
 from engine.models.presets import PRESETS
 from engine.models.tasks import Kind, Task
 from engine.prediction.tracer import trace
+from engine.step import building
 from engine.step.building import blaming_the_config, check_given, new_model
 from engine.tracing.lowering import cuda_behaviour
 from engine.workload import OWN_CONFIG, Workload
@@ -202,6 +204,16 @@ def test_a_model_with_too_many_parameters_is_refused_quickly() -> None:
 def test_a_preset_failure_is_not_blamed_on_its_config() -> None:
     with pytest.raises(ZeroDivisionError), blaming_the_config(Workload("bert")):
         raise ZeroDivisionError
+
+
+def test_an_old_release_is_told_where_it_cannot_be_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(building, "VERSION", (4, 51))
+    with pytest.raises(EngineError) as raised, blaming_the_config(Workload("mixtral-8x7b")):
+        raise DynamicOutputShapeException(torch.ops.aten.nonzero.default)
+    assert str(raised.value).startswith("Mixtral 8x7B cannot be traced with transformers 4.51 (")
+    assert str(raised.value).endswith("; use a newer release")
 
 
 def test_a_config_may_be_given_as_text() -> None:
