@@ -27,7 +27,7 @@ from ..choices import ZERO, Attention, Parallelism, Quantization
 from ..errors import EngineError, InvalidInput
 from ..step.context import NOT_ON_A_CPU
 from ..step.methods import trained_in
-from ..step.pipelining import Stage, cut
+from ..step.pipelining import Stage, cut, load_schedule
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
 from ..workload import Workload
@@ -199,6 +199,8 @@ def among_gpus(workload: Workload, rank: int = 0) -> Iterator[Alone]:
             "this process already belongs to a torch.distributed process group; predict several "
             "GPUs in a separate process"
         )
+    if workload.pipeline_parallel > 1:
+        load_schedule()
     together = Together(workload)
     _forget_groups(rank)
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=workload.world_size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -22,6 +23,14 @@ Pass = Callable[[], AbstractContextManager[Any]]
 """The context that a forward or backward pass runs in."""
 
 _FIELD = "pipeline_parallel"
+
+
+def load_schedule() -> None:
+    """Load PyTorch's schedules, which takes a second.
+
+    They make a tensor of their own as they are loaded, which is none of a step that is traced.
+    """
+    import_module(f"{__package__}.pipeline_schedule")
 
 
 def cut(model: Any, index: int, count: int, layers: Sequence[int] = ()) -> torch.nn.Module:
@@ -127,7 +136,7 @@ class Stage(torch.nn.Module):
     def _scheduled(
         self, inputs: list[dict[str, torch.Tensor]], forward: Pass, backward: Pass
     ) -> Any:
-        from .pipeline_schedule import scheduled  # loads torch.distributed.pipelining, a second
+        from .pipeline_schedule import scheduled  # as load_schedule says
 
         ids = inputs[0]["input_ids"]
         hidden = self._hidden(ids)

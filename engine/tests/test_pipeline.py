@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -96,6 +98,15 @@ def test_all_three_divide_a_model() -> None:
     trial = predict_trial(workload, A100, traced)
     assert trial.step_seconds is not None
     assert trial.samples_per_second == pytest.approx(2 * 2 * BATCH_SIZE / trial.step_seconds)
+
+
+def test_the_first_trace_of_a_process_is_as_any_other() -> None:
+    code = (
+        "from engine.tests.test_pipeline import AMPERE, staged, trace\n"
+        "first, second = (trace(staged(), 2, AMPERE) for _ in range(2))\n"
+        "assert first == second"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_middle_stage_with_more_layers_may_be_the_fullest() -> None:
