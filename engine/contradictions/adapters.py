@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Adapter, Optimizer
+from ..choices import Adapter, Optimizer, Quantization
 from ..models.tasks import Task
 from .contradiction import (
     GIVEN,
@@ -25,8 +25,8 @@ ADAPTERS = (
         "DoRA needs a LoRA rank too",
     ),
     Contradiction(
-        {"adapter": one_of(Adapter.DORA), "quantization": QUANTIZED},
-        "DoRA on quantized weights is not predicted; choose lora or no quantization",
+        {"adapter": one_of(Adapter.DORA), "quantization": one_of(Quantization.INT8)},
+        "DoRA on 8-bit weights is not predicted; choose nf4, or lora",
     ),
     Contradiction(
         {"modules_to_save": NAMED, "lora_rank": NOT_GIVEN},

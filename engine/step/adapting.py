@@ -13,7 +13,7 @@ from ..errors import EngineError, InvalidInput
 from ..models.tasks import Task
 from ..workload import Workload
 from .checkpointing import check_embeddings, checkpoint
-from .quantizing import adapted_layouts, kept_whole, quantize
+from .quantizing import adapted_layouts, check_dora, kept_whole, place_quantized, quantize
 
 _PEFT_TASKS = {
     "sequence-classification": "SEQ_CLS",
@@ -56,6 +56,9 @@ def adapt(
             sharded=sharded,
             predicting=predicting,
         )
+        if workload.adapter is Adapter.DORA:  # it asks for the whole weights as it is made
+            check_dora()
+            place_quantized(part, "cpu")
     if workload.lora_rank is not None:
         if workload.gradient_checkpointing and workload.task is not Task.TEXT_TO_IMAGE:
             check_embeddings(model, workload)

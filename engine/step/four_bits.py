@@ -109,6 +109,15 @@ class FourBitLayout(torch.nn.Linear):
         torch.ops.memorymark.dequantize_4bit_(weight, self.weight, scales)
         return weight, scales
 
+    @property
+    def W_q(self) -> torch.Tensor:  # noqa: N802  # the name in HQQ's layers
+        """The packed weight. By this name peft knows layers that :meth:`dequantize` theirs."""
+        return self.weight
+
+    def dequantize(self) -> torch.Tensor:
+        """The weight in the format in which it was quantized, as ``dequantize_4bit`` makes it."""
+        return self.whole(self.loaded)[0]
+
 
 class _Product(torch.autograd.Function):
     """A product with weights that are whole only while it runs, in forward and in backward."""

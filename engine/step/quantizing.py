@@ -105,6 +105,19 @@ def place_quantized(model: torch.nn.Module, device: str) -> None:
             layer.to(device)
 
 
+def check_dora() -> None:
+    """Refuse DoRA on quantized weights where peft's way to it is not known.
+
+    Raises:
+        InvalidInput: If this is an early release of peft.
+    """
+    from peft.tuners.lora import layer  # takes seconds to load, and is rarely needed
+
+    if not hasattr(layer, "LoraVariant"):
+        message = "this release of peft has another DoRA on quantized weights; update it"
+        raise InvalidInput({"adapter": f"{message}, or choose lora"})
+
+
 def adapted_layouts() -> dict[type[torch.nn.Module], type[torch.nn.Module]]:
     """The adapter that peft puts on each quantized layer, for the layouts that stand for them.
 
@@ -119,10 +132,15 @@ def adapted_layouts() -> dict[type[torch.nn.Module], type[torch.nn.Module]]:
             casts = not torch.is_autocast_enabled()
             for name in self.active_adapters:
                 down, up = self.lora_A[name], self.lora_B[name]
+                expected = result.dtype
                 if casts:
                     given = self._cast_input_dtype(given, down.weight.dtype)
+                if name in getattr(self, "lora_variant", {}):  # DoRA; see check_dora
+                    result = self.lora_variant[name].forward(self, name, given, result)
+                    result = result.to(expected) if casts else result
+                    continue
                 added = up(down(self.lora_dropout[name](given))) * self.scaling[name]
-                result = result + (added.to(result.dtype) if casts else added)
+                result = result + (added.to(expected) if casts else added)
             return result
 
         def _product(self, *given: Any, **named: Any) -> torch.Tensor:

@@ -129,12 +129,13 @@ def test_fewer_bits_take_less_memory() -> None:
     [
         ({}, "set a LoRA rank"),
         ({"lora_rank": 4, "model": "timm/resnet50"}, "transformers and diffusers"),
+        ({"lora_rank": 4, "adapter": "dora", "quantization": "int8"}, "DoRA on 8-bit"),
     ],
 )
 def test_what_does_not_combine_is_refused(fields: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         Workload.parse({"model": "bert", "quantization": "nf4"} | fields)
-    assert expected in raised.value.fields["quantization"]
+    assert expected in " ".join(raised.value.fields.values())
 
 
 def test_a_real_step_without_bitsandbytes_says_what_to_install() -> None:
@@ -159,6 +160,15 @@ def test_the_peak_is_that_of_bitsandbytes_to_the_byte(
             sequence_length=16,
         )
     )
+
+
+@pytest.mark.parametrize("model", ["bert", "gpt2", "llama-3.2-1b"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-true", "bf16-mixed"])
+def test_the_peak_with_dora_is_that_of_bitsandbytes_to_the_byte(model: str, precision: str) -> None:
+    """It makes each weight whole once more, for the lengths of its columns."""
+    checkpointed = precision == "bf16-true"
+    fields = {"precision": precision, "gradient_checkpointing": checkpointed}
+    _assert_measured_as_predicted(qlora(model, adapter="dora", sequence_length=16, **fields))
 
 
 @pytest.mark.slow
@@ -209,12 +219,16 @@ def _bytes_of_scales(workload: Workload) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert", "gpt2", "llama-3.2-1b"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16-true", "bf16-mixed"])
-def test_shards_are_those_of_bitsandbytes_to_the_byte(model: str, precision: str) -> None:
+@pytest.mark.parametrize("adapter", ["lora", "dora"])
+def test_shards_are_those_of_bitsandbytes_to_the_byte(
+    model: str, precision: str, adapter: str
+) -> None:
     if (model, precision) == ("bert", "bf16-true"):
         pytest.skip("its head is trained whole, in another format than its adapters")
     pytest.importorskip("bitsandbytes")
     workload = qlora(
         model,
+        adapter=adapter,
         precision=precision,
         gradient_checkpointing=True,
         sequence_length=16,

@@ -154,7 +154,9 @@ def test_bits_that_are_not_known_are_refused_with_the_command_that_works(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("prepared", ["", "model = prepare_model_for_kbit_training(model)"])
-@pytest.mark.parametrize("targets", ["'all-linear'", "['q_proj', 'v_proj']"])
+@pytest.mark.parametrize(
+    "targets", ["'all-linear'", "['q_proj', 'v_proj']", "'all-linear', use_dora=True"]
+)
 def test_a_step_of_qlora_equals_that_of_bitsandbytes_to_the_byte(
     folder: Path, saved: Path, dtype: str, prepared: str, targets: str
 ) -> None:
