@@ -116,6 +116,10 @@ class Loaders:
         ):
             yield
 
+    def passed(self) -> None:
+        """A pass with gradients is taken to have begun."""
+        self._read.forward(learns=True)
+
     def step_ended(self) -> None:
         """What was read until now fed the step."""
         self._read.step_ended()

@@ -22,6 +22,7 @@ from .fork import Done, Fork, last_words, watch
 from .live import Live
 from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
+from .micro_batches import MicroBatches
 from .placeholders import Values
 from .preloading import preload
 from .process_group import processes_joined
@@ -195,11 +196,15 @@ class _Tracing:
         self._loaders = Loaders(positions, batch_size)
         self._machine = machine
         self._recorder = machine.recorder(self._steps, batch_size)
+        self._micro_batches = MicroBatches(
+            self._recorder, self._model_is_made, self._loaders.passed
+        )
         self._found: Trace | None = None
         self._patience = _Patience(program, end)
 
     def run(self, refuse: Refuse) -> None:
         """Run the program; ends the process."""
+        self._micro_batches.follow()
         try:
             with self._loaders.followed(at_home=True), self._recorder.recording():
                 self._steps.run()
@@ -211,6 +216,11 @@ class _Tracing:
             self._end(self._found or ScriptFailed(ended_with(self._steps, error)))
         except Exception as error:
             self._end(self._found or refuse(error))
+
+    def _model_is_made(self) -> None:
+        """From here on the recorder can tell what is a parameter, and whose a tensor is."""
+        self._steps.find_model()
+        self._recorder.know_model()
 
     def _step_ended(self) -> None:
         self._patience.renew()
@@ -228,6 +238,7 @@ class _Tracing:
                 seen(self._found, self._steps.optimizer),
                 *self._machine.caveats,
                 *self._loaders.largest.caveats,
+                *self._micro_batches.caveats,
                 *caveats(self._loaders),
             ]
             if self._wanted == STEPS:

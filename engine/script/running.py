@@ -82,7 +82,8 @@ class ProgramSteps:
 
     Attributes:
         program: The script.
-        model: The model that the script trains, or a list of several; known once a step has ended.
+        model: The model that the script trains, or a list of several; known once a step has ended,
+            or it was found before.
         optimizer: All optimizers of the script.
         ended: How many training steps have ended.
     """
@@ -138,6 +139,10 @@ class ProgramSteps:
             self._turns.made(optimizer)
         live.train(self._batch_size or live.batch_size or 1)
 
+    def find_model(self) -> None:
+        """Find the model among the modules that the script has made."""
+        self.model = self._modules.outermost()
+
     def ended_early(self) -> str:
         """Why a script that has come to its end cannot be predicted."""
         name = self.program.name
@@ -186,7 +191,7 @@ class ProgramSteps:
         self.optimizer.after(optimizer, args, kwargs)
         if self._turns.stepped(optimizer) and not self._stepping:
             self.ended += 1
-            self.model = self._modules.outermost()
+            self.find_model()
             self._forward = self._backward = False
             self._step_ended()
 

@@ -11,8 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 
 from ..allocator.caching import ALLOCATE, FREE
+from .excerpts import Excerpt, Moment, frees_in_order
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
 from .trace import Category, Trace
@@ -123,6 +123,7 @@ class MemoryRecorder(TorchDispatchMode):
         self._host_bytes = 0
         self._on_host: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by address
         self._hooks: list[RemovableHandle] = []
+        self._repeating = False
         self._modules = ModuleNames()
         self._modules.learn(training.model)
         for tensor in _in_order_of_moving(training.model):
@@ -156,15 +157,18 @@ class MemoryRecorder(TorchDispatchMode):
     def end_step(self) -> None:
         """Sort what the step made: only at its end is it all there."""
         self._remove_hooks()
-        model = self._training.model
-        self._modules.learn(model)  # made in this step, it may be
-        for tensor in _in_order_of_moving(model):
-            self._sort_into(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
-        for parameter in model.parameters():
+        self.know_model()  # made in this step, it may be
+        for parameter in self._training.model.parameters():
             self._see_gradient(parameter)
         if self._training.optimizer is not None:
             self._sort_state(self._training.optimizer.state)
         self._tidy(self.trace.last_step)
+
+    def know_model(self) -> None:
+        """Know the parameters of what is trained, and the names of its modules, from now on."""
+        self._modules.learn(self._training.model)
+        for tensor in _in_order_of_moving(self._training.model):
+            self._sort_into(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
 
     def begin_step(self) -> None:
         """Let a step begin with what is recorded from now on."""
@@ -175,6 +179,29 @@ class MemoryRecorder(TorchDispatchMode):
             for parameter in self._training.model.parameters()
             if parameter.requires_grad
         ]
+
+    def excerpt(self, begin: Moment, kept: torch.Tensor) -> Excerpt | None:
+        """What was recorded since a moment; ``None`` if it left more behind than this tensor."""
+        tensor_id = self._ids.get(kept.untyped_storage()._cdata)
+        return Excerpt.since(begin, self.trace, tensor_id)
+
+    def repeat(self, excerpt: Excerpt, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Record an excerpt once more, without running it.
+
+        Args:
+            excerpt: Of this recorder.
+            make: Makes the tensor that it leaves behind.
+        """
+        self._repeating = True
+        try:
+            kept = make()
+        finally:
+            self._repeating = False
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes + excerpt.peak_bytes)
+        tensor_id = excerpt.repeat(self.trace)
+        self.live_bytes += self.trace.sizes[tensor_id]
+        self._know(kept.untyped_storage(), tensor_id)
+        return kept
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
@@ -196,6 +223,8 @@ class MemoryRecorder(TorchDispatchMode):
         if func is _ASKING_FOR_THE_DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # two calls of three are this one
         kwargs = kwargs or {}
+        if self._repeating:
+            return func(*args, **kwargs)
         output = func(*args, **kwargs)
         phase = self._training.phase
         module, operator = self._modules.at_work(), operator_name(func)
@@ -238,7 +267,10 @@ class MemoryRecorder(TorchDispatchMode):
         if self._counted is not None and not self._counted(tensor):
             self._see_on_host(storage)
             return
-        tensor_id = self._allocate(storage.nbytes(), category, module, operator)
+        self._know(storage, self._allocate(storage.nbytes(), category, module, operator))
+
+    def _know(self, storage: torch.UntypedStorage, tensor_id: int) -> None:
+        address = storage._cdata
         self._ids[address] = tensor_id
         self._storages[address] = weakref.ref(storage, lambda _: self._died(address))
 
@@ -323,7 +355,7 @@ class MemoryRecorder(TorchDispatchMode):
         events, categories = self.trace.events, self.trace.categories
         phases = [index for index, _ in self.trace.phases if index > begin]
         for start, end in pairwise([begin, *phases, len(events)]):
-            events[start:end] = _frees_in_order(events[start:end])
+            events[start:end] = frees_in_order(events[start:end])
             made = {tensor for kind, tensor in events[start:end] if kind == ALLOCATE}
             for kind, tensor in events[start:end]:
                 activation = categories[tensor] is Category.ACTIVATIONS
@@ -337,15 +369,6 @@ def _in_objects(state: Any) -> Iterator[torch.Tensor]:
         for value in state.values():
             if not isinstance(value, torch.Tensor) and hasattr(value, "__dict__"):
                 yield from tensors_in(vars(value))
-
-
-def _frees_in_order(events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The events, each run of frees sorted by tensor."""
-    return [
-        event
-        for kind, run in groupby(events, key=itemgetter(0))
-        for event in (sorted(run) if kind == FREE else run)
-    ]
 
 
 def _in_order_of_moving(module: torch.nn.Module) -> Iterator[torch.Tensor]:

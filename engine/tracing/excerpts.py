@@ -1,0 +1,159 @@
+"""A part of a trace that may come again: what was recorded from one moment to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+
+from ..allocator.caching import ALLOCATE, FREE
+from .trace import Category, Operation, Trace
+
+Events = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment while a trace is recorded.
+
+    Attributes:
+        events: How many there were.
+        tensors: How many had been made.
+        operations: How many had been run.
+    """
+
+    events: int
+    tensors: int
+    operations: int
+
+    @classmethod
+    def now(cls, trace: Trace) -> Moment:
+        """The latest moment of a trace."""
+        return cls(len(trace.events), len(trace.sizes), len(trace.operations))
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """What was recorded between two moments, its tensors counted from the first that it made.
+
+    Attributes:
+        events: As in a :class:`~engine.tracing.trace.Trace`.
+        phases: Each begins at one of its events, the first one at the first.
+        sizes, categories, modules, makers, streams: Of its tensors.
+        operations: Its work.
+        kept: The tensor that it leaves behind.
+        peak_bytes: The most that its tensors take at once.
+    """
+
+    events: Events
+    phases: list[tuple[int, str]]
+    sizes: list[int]
+    categories: list[Category]
+    modules: list[str]
+    makers: list[str]
+    streams: list[int]
+    operations: list[Operation]
+    kept: int
+    peak_bytes: int
+
+    @classmethod
+    def since(cls, begin: Moment, trace: Trace, kept: int | None) -> Excerpt | None:
+        """What has been recorded since a moment.
+
+        Args:
+            begin: The moment.
+            trace: What is recorded.
+            kept: The tensor that it leaves behind.
+
+        Returns:
+            ``None`` if it frees what was made before, or leaves more behind than that tensor: the
+            next time would not be like it.
+        """
+        made = set(range(begin.tensors, len(trace.sizes)))
+        events = trace.events[begin.events :]
+        freed = {tensor for kind, tensor in events if kind == FREE}
+        if kept not in made or freed != made - {kept}:
+            return None
+        sizes = trace.sizes[begin.tensors :]
+        return cls(
+            events=[(kind, tensor - begin.tensors) for kind, tensor in events],
+            phases=list(_phases(trace, begin.events)),
+            sizes=sizes,
+            categories=trace.categories[begin.tensors :],
+            modules=trace.modules[begin.tensors :],
+            makers=trace.makers[begin.tensors :],
+            streams=trace.streams[begin.tensors :],
+            operations=trace.operations[begin.operations :],
+            kept=kept - begin.tensors,
+            peak_bytes=_peak(events, trace.sizes),
+        )
+
+    def is_like(self, other: Excerpt) -> bool:
+        """Whether both come to the same trace, where frees without allocations between are one."""
+        return (
+            self.phases == other.phases
+            and self.sizes == other.sizes
+            and self.categories == other.categories
+            and self.modules == other.modules
+            and self.makers == other.makers
+            and self.streams == other.streams
+            and self.operations == other.operations
+            and self.kept == other.kept
+            and self._in_order() == other._in_order()
+        )
+
+    def _in_order(self) -> Events:
+        begins = [begin for begin, _ in self.phases]
+        return [
+            event
+            for begin, end in pairwise([*begins, len(self.events)])
+            for event in frees_in_order(self.events[begin:end])
+        ]
+
+    def repeat(self, trace: Trace) -> int:
+        """Record all of it once more.
+
+        Args:
+            trace: What is recorded.
+
+        Returns:
+            The tensor that it leaves behind.
+        """
+        now = Moment.now(trace)
+        for begin, phase in self.phases:
+            if not trace.phases or trace.phases[-1][1] != phase:
+                trace.phases.append((now.events + begin, phase))
+        trace.events += [(kind, now.tensors + tensor) for kind, tensor in self.events]
+        trace.sizes += self.sizes
+        trace.categories += self.categories
+        trace.modules += self.modules
+        trace.makers += self.makers
+        trace.streams += self.streams
+        trace.operations += self.operations
+        return now.tensors + self.kept
+
+
+def _phases(trace: Trace, begin: int) -> Iterator[tuple[int, str]]:
+    """The phases from an event on, that one's own first."""
+    later = [(index - begin, phase) for index, phase in trace.phases if index > begin]
+    first = [phase for index, phase in trace.phases if index <= begin][-1:]
+    yield from [(0, phase) for phase in first]
+    yield from later
+
+
+def _peak(events: Events, sizes: list[int]) -> int:
+    live = peak = 0
+    for kind, tensor in events:
+        live += sizes[tensor] if kind == ALLOCATE else -sizes[tensor]
+        peak = max(peak, live)
+    return peak
+
+
+def frees_in_order(events: Events) -> Events:
+    """The events, each run of frees sorted by tensor."""
+    return [
+        event
+        for kind, run in groupby(events, key=itemgetter(0))
+        for event in (sorted(run) if kind == FREE else run)
+    ]
