@@ -125,8 +125,9 @@ class _Traces:
         """The line through the smallest and two others; ``None`` if they do not lie on one."""
         begun = self._begun.pop(sizes, None) or self._begin_others(sizes, *self._found)
         try:
-            high, checked = (self._other(*one) for one in zip(sizes, begun, strict=True))
-            line = AffineTrace(self.low.trace, high)
+            traced = (self._other(*one) for one in zip(sizes, begun, strict=True))
+            line = AffineTrace(self.low.trace, high := next(traced))  # before a longer one is there
+            checked = next(traced)
             AffineTrace(high, checked)  # refuses unlike steps
         except EngineError:
             return None
@@ -187,8 +188,9 @@ def _checked_traces(each: TraceAt, multiple: int) -> AffineTrace | QuadraticTrac
     Raises:
         NotAffine: If neither are.
     """
-    high, checked = map(each, _ANY if multiple == 1 else _EVEN)
-    traces: AffineTrace | QuadraticTrace = AffineTrace(each(LOW), high)
+    sizes = map(each, _ANY if multiple == 1 else _EVEN)
+    traces: AffineTrace | QuadraticTrace = AffineTrace(each(LOW), high := next(sizes))
+    checked = next(sizes)  # only now, as it may take long
     AffineTrace(high, checked)  # refuses unlike steps
     if traces.at(checked.batch_size).sizes != checked.sizes and multiple == 1:
         traces = QuadraticTrace(each(LOW), high, each(HIGH + 1))

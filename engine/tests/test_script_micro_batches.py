@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -46,7 +47,7 @@ COMPUTED = "def compute_loss(self, *args, **kwargs):\n        "
 LOSS = "super().compute_loss(*args, **kwargs)"
 
 
-def program(folder: Path, *, method: str = "", collated: str = "", **options: object) -> Program:
+def program(folder: Path, *, method: str = "", collated: str = "", **options: Any) -> Program:
     path = folder / "train.py"
     path.write_text(TRAINER.format(method=method, collated=collated, options=options))
     return Program.of(path, (), "--batch-size", None)
@@ -71,7 +72,7 @@ def both(script: Program, batch_size: int = 4) -> tuple[Trace, Trace, list[str]]
     ],
 )
 def test_the_trace_is_that_of_every_micro_batch(
-    tmp_path: Path, accumulated: int, options: dict[str, object], said: str
+    tmp_path: Path, accumulated: int, options: dict[str, Any], said: str
 ) -> None:
     script = program(tmp_path, gradient_accumulation_steps=accumulated, **options)
     found, whole, caveats = both(script)
