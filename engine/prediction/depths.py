@@ -14,6 +14,7 @@ import torch
 from ..allocator.caching import FREE
 from ..choices import ZERO, Parallelism
 from ..errors import EngineError
+from ..step.pipelining import Stage
 from ..tracing.alignment import NotRepeating
 from ..tracing.blocks import Run, runs_of, with_fewer
 from ..tracing.depth import DeepTrace
@@ -113,6 +114,12 @@ class Depths:
         return [run for run in runs if 4 * run.blocks >= longest]
 
     @cached_property
+    def _named_in_traces(self) -> list[Run]:
+        """The runs, named by what is traced, such as a stage of a pipeline that holds the model."""
+        held = f"{Stage.HOLDS}." if self._workload.pipeline_parallel > 1 else ""
+        return [replace(run, name=f"{held}{run.name}") for run in self._runs]
+
+    @cached_property
     def _worth_trying(self) -> list[int]:
         """How wide the margin may be; once that was found, how wide it is."""
         return [margin for margin in _MARGINS if self._is_worth(margin)]
@@ -159,7 +166,7 @@ class Depths:
                 if batch_size > 1 and len(self._runs) > 1:
                     self._deep = None  # that trace is none of the depths, so it was in vain
         shallow, *deeper = (at(*repeats) for repeats in self._depths(margin))
-        deep = DeepTrace(self._runs, margin, shallow, deeper)
+        deep = DeepTrace(self._named_in_traces, margin, shallow, deeper)
         if not self._is_checked:
             deepest = self._repeats(margin, 2)
             _check_alike(deep.at(deepest), at(*deepest))

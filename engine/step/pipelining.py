@@ -86,6 +86,9 @@ class Stage(torch.nn.Module):
             as those before them.
     """
 
+    HOLDS = "model"
+    """The name of the attribute with what it runs."""
+
     def __init__(
         self, model: Any, group: dist.ProcessGroup, dtype: torch.dtype | None = None
     ) -> None:

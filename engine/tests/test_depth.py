@@ -156,6 +156,31 @@ def test_the_shards_of_a_deep_model_come_out_the_same(
 
 
 @small
+@pytest.mark.parametrize(
+    ("fields", "how"),
+    [
+        ({"precision": "bf16-mixed"}, "with 2 to 4 blocks"),
+        ({"world_size": 4, "tensor_parallel": 2}, "with 2 to 4 blocks"),
+        ({"world_size": 4, "parallelism": "fsdp", "gradient_checkpointing": True}, "as a whole"),
+    ],
+)
+@pytest.mark.slow
+def test_a_stage_of_a_pipeline_comes_out_as_if_it_were_traced_whole(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], how: str
+) -> None:
+    deep(monkeypatch, num_hidden_layers=18)
+    shared = {"pipeline_parallel": 2, "world_size": 2, "gradient_accumulation": 3} | fields
+    workload = small_workload("llama-3.2-1b", **shared)
+    for rank in (0, workload.world_size // 2):
+        traced = Depths(workload, HOPPER, rank=rank)
+        for batch_size in (3, 2):
+            found, expected = traced(batch_size), trace(workload, batch_size, HOPPER, rank=rank)
+            assert found == expected
+            assert found.operations == expected.operations
+        assert traced.how.startswith(how)
+
+
+@small
 @pytest.mark.parametrize("fields", [{"method": "dpo"}, {"method": "kto", "cpu_offload": True}])
 @pytest.mark.slow
 def test_a_reference_that_is_gathered_in_one_piece_grows_with_its_blocks(
