@@ -71,7 +71,7 @@ class Attention(Choice):
     SDPA = "sdpa", "sdpa: PyTorch chooses the kernel"
     EAGER = "eager", "eager: every score is kept"
     FLASH = "flash", "flash: FlashAttention only"
-    FLEX = "flex", "flex: FlexAttention, as transformers compiles it"
+    FLEX = "flex", "flex: FlexAttention, compiled"
 
 
 class Method(Choice):

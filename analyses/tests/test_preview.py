@@ -83,6 +83,14 @@ def test_the_panel_submits_a_query_and_polls_until_the_answer(page: Client, node
     assert "hx-get" not in shown
 
 
+def test_what_is_computed_says_so(page: Client, node: Node) -> None:
+    prediction = make_prediction(64)
+    prediction["trial"]["source"] = "computed"
+    shown = answered(page, prediction)
+    assert "badge-computed" in shown
+    assert "badge-predicted" not in shown
+
+
 def test_a_stored_answer_is_shown_immediately_without_a_worker(page: Client, node: Node) -> None:
     first = answered(page, make_prediction(16))
     node.delete()

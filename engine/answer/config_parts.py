@@ -10,6 +10,7 @@ from ..choices import (
     PROJECTED_MODULES,
     ZERO,
     Adapter,
+    Attention,
     CrossEntropy,
     Optimizer,
     Parallelism,
@@ -117,6 +118,14 @@ _LOSSES = {
 }
 
 
+_ATTENTION = {
+    Attention.EAGER: "eager",
+    Attention.FLASH: "flash_attention_2",
+    Attention.FLEX: "flex_attention",
+}
+"""Of those that transformers does not choose by itself."""
+
+
 def model_lines(workload: Workload) -> list[str | None]:
     """What is done to the model itself, in the order in which it is done."""
     lines: list[str | None] = []
@@ -124,6 +133,8 @@ def model_lines(workload: Workload) -> list[str | None]:
         lines += _loaded_quantized(workload)
     elif workload.precision is Precision.BF16_TRUE:
         lines.append("model = model.to(torch.bfloat16)")
+    if workload.attention in _ATTENTION:
+        lines.append(f'model.set_attn_implementation("{_ATTENTION[workload.attention]}")')
     if workload.lora_rank is not None:
         given = _lora_arguments(workload)
         lines.append(f"model = get_peft_model(model, LoraConfig({given}))")
@@ -135,14 +146,17 @@ def model_lines(workload: Workload) -> list[str | None]:
         lines.append(
             "# around the forward pass: with torch.autograd.graph.save_on_cpu(pin_memory=True):"
         )
-    if workload.cross_entropy is CrossEntropy.LIGER:
-        lines.append("liger_kernel.transformers._apply_liger_kernel_to_instance(")
-        lines += ["    model=model, **" + LIGER, ")"]
-    if workload.cross_entropy in _LOSSES:
-        lines.append(f"# loss: {_LOSSES[workload.cross_entropy]}")
+    lines += _loss(workload.cross_entropy)
     if workload.compile:
         lines.append("model = torch.compile(model)")
     return lines
+
+
+def _loss(kind: CrossEntropy) -> list[str]:
+    if kind is CrossEntropy.LIGER:
+        applied = "liger_kernel.transformers._apply_liger_kernel_to_instance("
+        return [applied, "    model=model, **" + LIGER, ")"]
+    return [f"# loss: {_LOSSES[kind]}"] if kind in _LOSSES else []
 
 
 def _frozen(task: Task | None) -> list[str]:

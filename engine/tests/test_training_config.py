@@ -48,6 +48,19 @@ def test_every_decision_is_python_that_records_its_run(**fields: Any) -> None:
         assert "64" in text
 
 
+@pytest.mark.parametrize(
+    ("attention", "named"),
+    [("eager", "eager"), ("flash", "flash_attention_2"), ("flex", "flex_attention")],
+)
+def test_attention_is_that_of_the_analysis(attention: str, named: str) -> None:
+    given = {"model": "llama-3.2-1b", "precision": "bf16-true", "attention": attention}
+    workload = Workload.parse(given | {"lora_rank": 8})
+    for one in training_configs(workload, 4):
+        if one.name != "Command":
+            set_at = one.text.index(f'model.set_attn_implementation("{named}")')
+            assert set_at < one.text.index("get_peft_model(model")
+
+
 def test_an_evaluation_that_generates_has_the_seq2seq_trainer() -> None:
     text = texts("t5-small", eval_batch_size=8, eval_samples=100, eval_new_tokens=64)["Trainer"]
     assert "trainer = Seq2SeqTrainer(" in text

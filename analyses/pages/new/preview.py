@@ -34,12 +34,14 @@ class Preview:
     Attributes:
         headline: The prediction in short, or why there is none.
         fits: Whether the batch fits; ``None`` if that is not known.
+        source: Of the numbers: predicted or computed.
         speed: Empty if the batch does not fit.
         problems: The label of each wrong field, and what to do.
     """
 
     headline: str = ""
     fits: bool | None = None
+    source: str = ""
     memory: str = ""
     speed: str = ""
     notes: list[str] = field(default_factory=list)
@@ -95,6 +97,7 @@ def _answered(predicted: Predicted, size: str, tokens: Tokens | None, measured_g
     return Preview(
         headline=headline,
         fits=trial.fits,
+        source=trial.source,
         memory=memory,
         speed=_speed(trial, tokens),
         notes=notes,
