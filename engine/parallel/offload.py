@@ -114,7 +114,7 @@ class HostTensors(TorchDispatchMode):
     def _is_on_host(self, given: Any) -> bool:
         if self._copying_to is not None:
             return self._copying_to == "host"
-        tensors = list(tensors_in(given))
+        tensors = tensors_in(given)
         if not tensors:
             return self._phase() == "optimizer"
         return all(tensor in self for tensor in tensors)

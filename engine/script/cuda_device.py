@@ -115,7 +115,7 @@ def _take_out_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         gpu = True
     elif device is not None and (_running.moving or "pin_memory" in kwargs):
         gpu = False  # Python says so; from C++ comes no word about pinned memory
-    elif any(True for _ in tensors_in((args, kwargs))):
+    elif tensors_in((args, kwargs)):
         gpu = _operands_on_gpu(func, args, kwargs)
     else:
         gpu = _running.last_on_gpu  # C++ makes it for a tensor at hand, whose device it reads
@@ -142,7 +142,7 @@ _MIXING = {
 
 def _operands_on_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an operator runs on the GPU. A single number may come from the host."""
-    operands = list(tensors_in((args, kwargs)))
+    operands = tensors_in((args, kwargs))
     if func._overloadpacket in _MIXING:
         return bool(operands) and on_gpu(operands[0])
     places = [(on_gpu(tensor), tensor.dim()) for tensor in operands]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import random
 import sys
@@ -14,6 +13,7 @@ import torch
 
 from ..errors import EngineError
 from ..gpus import Gpu
+from ..tracing.excerpts import snapshot
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
 from .deepspeed import follow_deepspeed
@@ -229,7 +229,7 @@ class _Tracing:
             self._found.caveats += unlike(self._found, self._recorder.trace)
             self._end(self._found)
         elif self._steps.ended == STEPS:
-            self._found = copy.deepcopy(self._recorder.trace)
+            self._found = snapshot(self._recorder.trace)
             self._found.micro_batches = self._loaders.batches
             self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
             self._found.world_size = processes_joined()

@@ -7,7 +7,6 @@ the error names the line.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..errors import EngineError, NotPredictable
 from ..gpus import Gpu
 from ..prediction.every_batch_size import LOW
+from ..tracing.excerpts import snapshot
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
@@ -188,7 +188,7 @@ def _trace(
 
 def _with_one_more(recorder: MemoryRecorder, steps: ScriptSteps) -> Trace:
     """The trace so far; it says so where the next step needs other memory."""
-    trace = copy.deepcopy(recorder.trace)
+    trace = snapshot(recorder.trace)
     try:
         recorder.record_step(steps.step)
     except Exception as error:

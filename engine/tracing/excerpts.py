@@ -1,9 +1,10 @@
-"""A part of a trace that may come again: what was recorded from one moment to another."""
+"""Parts of a trace that is being recorded: all until now, or what may come again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 
@@ -11,6 +12,11 @@ from ..allocator.caching import ALLOCATE, FREE
 from .trace import Category, Operation, Trace
 
 Events = list[tuple[int, int]]
+
+
+def snapshot(trace: Trace) -> Trace:
+    """What has been recorded until now, to which nothing is added."""
+    return replace(trace, **{part.name: copy(getattr(trace, part.name)) for part in fields(trace)})
 
 
 @dataclass(frozen=True)

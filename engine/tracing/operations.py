@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -76,8 +76,8 @@ def cost(
     """
     if func.namespace not in _NAMESPACES or _is_view(func) or func._overloadpacket is _ASKING:
         return None
-    inputs = list(tensors_in((args, kwargs)))
-    outputs = list(tensors_in(output))
+    inputs = tensors_in((args, kwargs))
+    outputs = tensors_in(output)
     if not inputs and not outputs:
         return None
     written = outputs or _mutated(func, args, kwargs)
@@ -205,15 +205,26 @@ def _mutated(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
     ]
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors in an operator's arguments or result, or in the state of an optimizer."""
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
+        return [value]
+    found: list[torch.Tensor] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor]) -> None:
+    """Find the tensors in a list or the like. Most of what operators get is looked at once."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for item in value:
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        elif isinstance(item, list | tuple | dict):
+            _collect(item, found)
 
 
 def _bytes(tensor: torch.Tensor) -> int:
