@@ -57,6 +57,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "lora_rank": lambda rank: f"LoRA {rank}",
     "adapter": lambda _: "DoRA",
     "modules_to_save": lambda names: f"trains {names}",
+    "trained_tokens": lambda count: f"{count:,} new tokens trained",
     "quantization": str,
     "frozen_backbone": lambda _: "frozen backbone",
     "gradient_checkpointing": lambda _: "checkpointing",

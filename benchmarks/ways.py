@@ -65,6 +65,7 @@ WAYS = (
     Way("LoRA", REAL, _STEPS, lambda w: w.lora_rank is not None),
     Way("DoRA", REAL, _STEPS, lambda w: w.lora_rank is not None and w.adapter is Adapter.DORA),
     Way("modules trained beside adapters", REAL, _STEPS, lambda w: bool(w.modules_to_save)),
+    Way("new tokens trained beside adapters", REAL, _STEPS, lambda w: bool(w.trained_tokens)),
     Way("QLoRA", PACKAGE, "quantizing", lambda w: w.quantization.in_4_bits),
     Way(
         "LoRA on weights in 8 bits", PACKAGE, "eight_bits",

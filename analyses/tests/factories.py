@@ -79,7 +79,7 @@ NEW_IN_WORKLOADS = (
     "cross_entropy", "recompute", "optimizer_in_backward", "activation_offload",
     "optimizer_offload",
     "gradient_accumulation", "batching", "sample_lengths", "run_batches",
-    "lora_rank", "lora_targets", "adapter", "modules_to_save", "quantization",
+    "lora_rank", "lora_targets", "adapter", "modules_to_save", "trained_tokens", "quantization",
     "eval_batch_size", "eval_samples", "eval_accumulation_steps", "eval_num_beams",
     "frozen_backbone", "compile", "parallelism", "world_size",
     "gradient_as_bucket_view", "reshard_after_forward", "reduce_dtype", "shard_size",

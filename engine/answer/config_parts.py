@@ -236,10 +236,15 @@ def _lora_arguments(workload: Workload) -> str:
         "modules_to_save": saved,
         "use_dora": workload.adapter is Adapter.DORA or None,
     }
-    written = {name: value for name, value in given.items() if value is not None}
-    return ", ".join(
-        f"{name}={value if value is True else json.dumps(value)}" for name, value in written.items()
-    )
+    written = {
+        name: str(value) if value is True else json.dumps(value)
+        for name, value in given.items()
+        if value is not None
+    }
+    if (count := workload.trained_tokens) is not None:
+        known = "model.config.vocab_size"
+        written["trainable_token_indices"] = f"list(range({known} - {count}, {known}))"
+    return ", ".join(f"{name}={value}" for name, value in written.items())
 
 
 def true(given: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Adapter, Optimizer, Quantization
+from ..choices import Adapter, Optimizer, Parallelism, Quantization
 from ..models.tasks import Task
 from .contradiction import (
     GIVEN,
@@ -35,6 +35,30 @@ ADAPTERS = (
     Contradiction(
         {"modules_to_save": NAMED, "task": one_of(Task.TEXT_TO_IMAGE)},
         "diffusers' scripts train adapters alone; leave it empty",
+    ),
+    Contradiction(
+        {"trained_tokens": GIVEN, "lora_rank": NOT_GIVEN},
+        "without LoRA all tokens are trained; leave it empty or set a LoRA rank",
+    ),
+    Contradiction(
+        {"trained_tokens": GIVEN, "modules_to_save": NAMED},
+        "peft trains some rows of the embeddings, or modules whole; leave one of the two empty",
+    ),
+    Contradiction(
+        {"trained_tokens": GIVEN, "task": one_of(Task.TEXT_TO_IMAGE)},
+        "diffusers' scripts train adapters alone; leave it empty",
+    ),
+    Contradiction(
+        {"trained_tokens": GIVEN, "parallelism": other_than(Parallelism.NONE, Parallelism.DDP)},
+        "not predicted where GPUs divide the embeddings; leave it empty",
+    ),
+    Contradiction(
+        {"trained_tokens": GIVEN, "tensor_parallel": other_than(1)},
+        "not predicted where GPUs divide the embeddings; leave it empty",
+    ),
+    Contradiction(
+        {"trained_tokens": GIVEN, "pipeline_parallel": other_than(1)},
+        "not predicted where GPUs divide the model; leave it empty",
     ),
     Contradiction(
         {"quantization": QUANTIZED},

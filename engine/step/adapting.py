@@ -121,6 +121,25 @@ def _check_modules(model: torch.nn.Module, names: list[str]) -> None:
         raise InvalidInput({"modules_to_save": message})
 
 
+def _token_rows(model: Any, workload: Workload) -> dict[str, list[int]]:
+    """Which rows of the embeddings are trained, for peft's config: the last, where new ones are.
+
+    Raises:
+        InvalidInput: If there are none to train.
+    """
+    count = workload.trained_tokens
+    if count is None:
+        return {}
+    embeddings = model.get_input_embeddings()
+    if not isinstance(embeddings, torch.nn.Embedding):
+        message = f"{workload.preset.display_name} has no embeddings of tokens; leave it empty"
+        raise InvalidInput({"trained_tokens": message})
+    known = embeddings.num_embeddings
+    if count > known:
+        raise InvalidInput({"trained_tokens": f"the model has {known:,} tokens; enter fewer"})
+    return {"trainable_token_indices": list(range(known - count, known))}
+
+
 def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model  # takes seconds to load, and is rarely needed
@@ -145,6 +164,7 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
         modules_to_save=saved or None,
         use_dora=workload.adapter is Adapter.DORA,
         task_type=task_type,
+        **_token_rows(model, workload),
     )
     if workload.quantization is not Quantization.NONE:
         config._register_custom_module(adapted_layouts())

@@ -27,6 +27,17 @@ def trainable_share(workload: Workload) -> float:
     return trained / sum(p.numel() for p in parameters)
 
 
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize(
+    ("model", "count", "says"),
+    [("vit-b", 2, "no embeddings of tokens"), ("bert", 60_000, "tokens; enter fewer")],
+)
+def test_tokens_that_are_not_there_are_not_trained(model: str, count: int, says: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        build_model(small_workload(model, lora_rank=2, trained_tokens=count))
+    assert says in raised.value.fields["trained_tokens"]
+
+
 def test_checkpointing_takes_less_memory() -> None:
     whole = small_workload("bert", sequence_length=128)
     checkpointed = small_workload("bert", sequence_length=128, gradient_checkpointing=True)

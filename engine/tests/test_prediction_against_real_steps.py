@@ -158,6 +158,17 @@ def test_the_peak_is_equal_to_the_byte_with_a_module_trained_whole(model: str, m
     assert without < predicted
 
 
+@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed"])
+@pytest.mark.parametrize("model", ["bert", "gpt2", "mistral-7b"])
+def test_the_peak_is_equal_to_the_byte_with_new_tokens_trained(model: str, precision: str) -> None:
+    """peft copies the embeddings in each forward pass, and has a gradient as large."""
+    fields = {"lora_rank": 4, "precision": precision, "sequence_length": 4}
+    predicted, measured = predicted_and_measured(small_workload(model, trained_tokens=3, **fields))
+    assert predicted == measured
+    without, _ = predicted_and_measured(small_workload(model, **fields))
+    assert without < predicted
+
+
 @pytest.mark.parametrize(
     "model",
     [

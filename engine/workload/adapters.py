@@ -51,6 +51,18 @@ class Adapters:
             metavar="NAMES",
         ),
     ] = None
+    trained_tokens: Annotated[
+        int | None,
+        Interval(ge=1, le=65_536),
+        Described(
+            "New tokens trained",
+            "So many rows of the embeddings are trained beside the adapters, as peft's "
+            "trainable_token_indices.",
+            Group.ADAPTERS,
+            unit="tokens",
+            empty="none",
+        ),
+    ] = None
     quantization: Annotated[
         Quantization,
         Described(
