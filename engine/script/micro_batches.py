@@ -57,6 +57,7 @@ class MicroBatches:
 
     Attributes:
         all_run: Whether every one is run.
+        of_step: How many the step has had.
     """
 
     all_run = False
@@ -67,6 +68,7 @@ class MicroBatches:
         first: Callable[[], object],
         repeated: Callable[[], object],
     ) -> None:
+        self.of_step = 0
         self._repeats = self._runs = 0
         self._recorder = recorder
         self._first = first
@@ -110,6 +112,7 @@ class MicroBatches:
         if not self._begun:
             self._begun = True
             self._first()
+        self.of_step += 1
         looks, syncing = (*_state(trainer), *_looks(given)), trainer.accelerator.sync_gradients
         seen = self._seen.pop(looks, None)
         if seen is not None and seen.sure and syncing in seen.syncing and not self.all_run:

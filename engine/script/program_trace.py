@@ -200,6 +200,7 @@ class _Tracing:
             self._recorder, self._model_is_made, self._loaders.passed
         )
         self._found: Trace | None = None
+        self._batches_before = 1
         self._patience = _Patience(program, end)
 
     def run(self, refuse: Refuse) -> None:
@@ -222,6 +223,11 @@ class _Tracing:
         self._steps.find_model()
         self._recorder.know_model()
 
+    @property
+    def _batches(self) -> int:
+        """Micro-batches of the step: a Trainer's own, since it reads ahead; else what was read."""
+        return self._micro_batches.of_step or self._loaders.batches
+
     def _step_ended(self) -> None:
         self._patience.renew()
         self._recorder.end_step()
@@ -230,7 +236,7 @@ class _Tracing:
             self._end(self._found)
         elif self._steps.ended == STEPS:
             self._found = snapshot(self._recorder.trace)
-            self._found.micro_batches = self._loaders.batches
+            self._found.micro_batches = self._batches
             self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
             self._found.world_size = processes_joined()
             self._found.computed = self._machine.is_computed
@@ -240,11 +246,24 @@ class _Tracing:
                 *self._loaders.largest.caveats,
                 *self._micro_batches.caveats,
                 *caveats(self._loaders),
+                *fewer(self._batches, self._batches_before),
             ]
             if self._wanted == STEPS:
                 self._end(self._found)
+        self._batches_before = self._batches
+        self._micro_batches.of_step = 0
         self._loaders.step_ended()
         self._recorder.begin_step()
+
+
+def fewer(batches: int, before: int) -> list[str]:
+    """What has to be said where the predicted step has fewer micro-batches than the one before."""
+    if batches >= before:
+        return []
+    return [
+        f"Step {STEPS} accumulates {batches:,} micro-batches and the one before {before:,}, as at "
+        f"the end of an epoch. Its time and samples are those of {batches:,}; memory counts all."
+    ]
 
 
 def caveats(loaders: Loaders) -> list[str]:

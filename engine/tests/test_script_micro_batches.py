@@ -129,3 +129,13 @@ def test_a_step_at_an_epochs_end_may_have_fewer(tmp_path: Path) -> None:
     found, whole, said = both(script, 8)
     assert found == whole
     assert said
+    assert any(
+        one.startswith("Step 3 accumulates 4 micro-batches and the one before 30")
+        for one in found.caveats
+    )
+
+
+@pytest.mark.slow
+def test_a_step_at_an_epochs_begin_has_no_more(tmp_path: Path) -> None:
+    script = program(tmp_path, gradient_accumulation_steps=32)
+    assert trace_script(script, 8, A10).micro_batches == 32
