@@ -20,8 +20,9 @@ from engine.step import scoring
 from engine.step.divergence import divergences
 from engine.step.scoring import log_probabilities
 from engine.tests.conftest import slow, small_workload
+from engine.tests.lowered import A10
 from engine.tokens import tokens_of
-from engine.tracing.trace import NotAffine
+from engine.tracing.lowering import CudaBehaviour
 from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models", "small_tiles")
@@ -132,9 +133,16 @@ def test_two_batch_sizes_give_every_other(method: str) -> None:
     assert trace_at(7).peak_by_category() == trace(workload, 7, None).peak_by_category()
 
 
-def test_text_by_text_the_steps_of_orpo_differ_by_batch() -> None:
-    with pytest.raises(NotAffine):
-        trace_every_batch_size(small_workload("gpt2", method="orpo"), None)
+@pytest.mark.parametrize("behaviour", [None, A10], ids=["cpu", "a10"])
+def test_text_by_text_the_steps_of_orpo_grow_with_the_batch(
+    behaviour: CudaBehaviour | None,
+) -> None:
+    workload = small_workload("gpt2", method="orpo")
+    trace_at = trace_every_batch_size(workload, behaviour)
+    for batch_size in (2, 5, 9):
+        found, expected = trace_at(batch_size), trace(workload, batch_size, behaviour)
+        assert found == expected
+        assert found.operations == expected.operations
 
 
 def test_a_reference_is_a_second_copy_unless_the_adapters_can_be_switched_off() -> None:
