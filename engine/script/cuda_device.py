@@ -37,7 +37,7 @@ _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 _PLACE = "_place_of_tensor"
-_GPU, _PINNED = "gpu", "pinned"
+_GPU, _PINNED, _MANAGED = "gpu", "pinned", "managed"
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
@@ -48,6 +48,15 @@ def on_gpu(tensor: torch.Tensor) -> bool:
 def is_pinned(tensor: torch.Tensor) -> bool:
     """Whether a tensor would be in the host's pinned memory."""
     return getattr(own_part(tensor).untyped_storage(), _PLACE, None) == _PINNED
+
+
+def put_in_managed_memory(tensor: torch.Tensor) -> None:
+    """Note that a tensor is in memory that both the host and the GPU work on."""
+    setattr(tensor.untyped_storage(), _PLACE, _MANAGED)
+
+
+def _is_managed(tensor: torch.Tensor) -> bool:
+    return getattr(own_part(tensor).untyped_storage(), _PLACE, None) == _MANAGED
 
 
 @dataclass
@@ -145,7 +154,7 @@ def _operands_on_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     operands = tensors_in((args, kwargs))
     if func._overloadpacket in _MIXING:
         return bool(operands) and on_gpu(operands[0])
-    places = [(on_gpu(tensor), tensor.dim()) for tensor in operands]
+    places = [(on_gpu(one), one.dim()) for one in operands if not _is_managed(one)]
     gpu = any(on for on, _ in places)
     if gpu and any(not on and dimensions for on, dimensions in places):
         raise RuntimeError(

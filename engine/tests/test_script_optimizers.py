@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
 
+from engine.script import paged_state
+from engine.script.machine import pretended_machine
+from engine.script.paged_state import PAGED
 from engine.script.request import ScriptRequest
 from engine.script.trace import trace_script
 from engine.script_analysis import predict_script
 from engine.tests.scripts import A10, written
+from engine.tracing.trace import Category
 from engine.tracing.unsure import peak_interval
 
 SCRIPT = """
@@ -142,3 +150,54 @@ def test_a_single_number_of_an_optimizer_may_be_a_tensor_or_not(folder: Path) ->
     """As in APOLLO's limit on the growth of norms: it is no memory that counts."""
     found = trace_script(written(folder, LIMITED), 4, A10)
     assert "Other placeholders give the same memory" in " ".join(found.caveats)
+
+
+PAGED_STEP = """
+import bitsandbytes
+import torch
+from torch import nn
+
+def make_step(batch_size):
+    model = nn.Linear(512, 512).cuda()
+    optimizer = bitsandbytes.optim.{name}(model.parameters())
+    x = torch.randn(batch_size, 512).cuda()
+    def step():
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    return step
+"""
+
+
+@pytest.mark.parametrize(("bits", "each"), [("", 4), ("8bit", 1)])
+def test_what_is_paged_takes_none_of_the_gpus_memory(folder: Path, bits: str, each: int) -> None:
+    pytest.importorskip("bitsandbytes")
+    plain, paged = (
+        trace_script(written(folder, PAGED_STEP.format(name=name + bits), name), 4, A10)
+        for name in ("AdamW", "PagedAdamW")
+    )
+    state = [one.peak_by_category()[1][Category.OPTIMIZER_STATE] for one in (plain, paged)]
+    assert state[0] - state[1] == 2 * each * 512 * 512
+    assert PAGED in paged.caveats
+    assert PAGED not in plain.caveats
+
+
+def test_managed_memory_is_asked_for_without_a_gpu_in_a_trace_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[object] = []
+    functional: Any = ModuleType("bitsandbytes.functional")
+    for name in ("get_paged", "fill", "prefetch_tensor"):
+        setattr(functional, name, lambda *given, **_: calls.append(given))
+    monkeypatch.setitem(sys.modules, "bitsandbytes.functional", functional)
+    paged_state._change()
+    with pretended_machine(A10) as machine:
+        gradient = torch.ones(4, 8, device="cuda")
+        made = functional.get_paged(4, 8, dtype=torch.float32, device=gradient.device)
+        functional.fill(made, 0)
+        functional.prefetch_tensor(made)
+        assert made.add_(gradient).shape == (4, 8)  # in one operator with what is on the GPU
+        assert machine.caveats == [PAGED]
+    assert calls == []
+    functional.get_paged(4, 8)
+    assert calls == [(4, 8)]
