@@ -67,6 +67,9 @@ def predict(
         CannotTrace: If it cannot be predicted.
     """
     with needing_the_engine():
+        from .releases import check_releases
+
+        check_releases()
         from .script.factory import Factory
         from .script.live import Live
         from .script_analysis import predict_script
@@ -168,6 +171,9 @@ def analyze(
         MeasurementFailed: If a trial failed for a reason other than memory.
     """
     with needing_the_engine():
+        from .releases import check_releases
+
+        check_releases()
         from .script.live import Live
         from .script_analysis import analyze_script
 

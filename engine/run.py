@@ -22,6 +22,7 @@ from .events import Answer, Event, to_json_line
 from .gpus import LOCAL
 from .prediction.intervals import Residual
 from .process import lines_of
+from .releases import check_releases
 from .request import AnalysisRequest
 from .result import GpuFacts, Trial
 
@@ -77,13 +78,20 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
         keep_traces: Whether to keep the traces of the last workloads, for the same workloads at
             other batch sizes or on other GPUs. The first answer takes longer, the others less.
     """
-    # These load torch; see above.
-    from .prediction.tracer import warm_up
-    from .prediction.traces import KeptTraces
 
     def emit(event: Event) -> None:
         events.write(to_json_line(event) + "\n")
         events.flush()
+
+    try:
+        check_releases()
+    except EngineError as refused:
+        for _ in lines_of(requests):
+            emit(refused)
+        return 0
+    # These load torch; see above.
+    from .prediction.tracer import warm_up
+    from .prediction.traces import KeptTraces
 
     if not select.select([requests], [], [], 0)[0]:  # no order yet, so there is time
         warm_up()

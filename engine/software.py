@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
@@ -25,6 +26,24 @@ PACKAGES = (
     "timm", "torchvision",
 )  # fmt: skip
 """Those that decide what a training step keeps in memory, the most important first."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Releases of a package, by their first two numbers; both ends count."""
+
+    oldest: tuple[int, int]
+    newest: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{written(self.oldest)} to {written(self.newest)}"
+
+
+TESTED: Mapping[str, Range] = {
+    "torch": Range((2, 6), (2, 14)),
+    "transformers": Range((4, 44), (5, 23)),
+}
+"""What ``make compat`` runs; the lower ends are also those of the extra ``engine``."""
 
 _PIN = re.compile(r"\s*([A-Za-z0-9_.-]+?)\s*={1,2}\s*([0-9][A-Za-z0-9.+!-]{0,40})\s*")
 
@@ -105,8 +124,28 @@ def in_words(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{package} {versions[package]}" for package in (*known, *others))
 
 
+def minor(version: str) -> tuple[int, int]:
+    """The first two numbers of a version such as ``2.11.0+cu130``."""
+    major, second = re.findall(r"\d+", f"{version}.0")[:2]
+    return int(major), int(second)
+
+
+def written(release: tuple[int, int]) -> str:
+    """Those two numbers as people write them."""
+    return ".".join(map(str, release))
+
+
+def untested(here: Mapping[str, str]) -> list[str]:
+    """The packages whose version is newer than all that were tested."""
+    return [
+        package
+        for package, tested in TESTED.items()
+        if package in here and minor(here[package]) > tested.newest
+    ]
+
+
 def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
-    """What to know where an answer is not for the versions wanted.
+    """What to know where an answer is not for the versions wanted, or for ones nobody tested.
 
     The range is that of transformers 4.x against 5.x; see docs/methods.md.
 
@@ -114,9 +153,14 @@ def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
         wanted: As :func:`parse` reads them.
         here: The versions that the answer is for.
     """
+    newer = [
+        f"{package} {here[package]} is newer than {written(TESTED[package].newest)}, the newest "
+        "release that MemoryMark is tested with; its memory may differ."
+        for package in untested(here)
+    ]
     missing = unlike(parse(wanted), here)
     if not missing:
-        return []
+        return newer
     other, absent = (
         {package: number for package, number in missing.items() if (package in here) is known}
         for known in (True, False)
@@ -127,7 +171,7 @@ def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
     used = {package: here[package] for package in other}
     said = [f"These numbers are for {in_words(used)}, not {in_words(other)}."] if other else []
     said += [f"Not traced: {in_words(absent)}."] if absent else []
-    return [" ".join((*said, f"Memory {differs}."))]
+    return [*newer, " ".join((*said, f"Memory {differs}."))]
 
 
 def is_offered(wanted: Mapping[str, str], available: Mapping[str, str]) -> bool:

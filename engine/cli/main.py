@@ -22,6 +22,7 @@ from .. import __version__
 from ..errors import EngineError, InvalidInput, needing_the_engine
 from ..fields import Group
 from ..process import collect_rarely
+from ..releases import check_releases, described, naming_untested
 from . import commands, texts, validate
 from .check import add_check_command
 from .commands import FAILED, OK
@@ -41,6 +42,8 @@ from .site import site
 
 BAD_INPUT, INTERRUPTED = 2, 130
 _BATCH_FLAG = commands.OTHER_FLAGS["batch_flag"]
+_WITHOUT_TORCH = (commands.models, commands.devices, commands.push, commands.run)
+"""Commands that answer beside any release of torch; ``run`` refuses one in its own way."""
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "main"]
 
@@ -101,7 +104,9 @@ def _run_command(options: argparse.Namespace) -> int:
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
-        with needing_the_engine():
+        if command not in _WITHOUT_TORCH:
+            check_releases()
+        with naming_untested(), needing_the_engine():
             return command(options)
     except InvalidInput as error:
         for field, message in error.fields.items():
@@ -115,6 +120,11 @@ def _run_command(options: argparse.Namespace) -> int:
 
 def _one_line(message: str) -> str:
     return " ".join(message.split())
+
+
+class _ShowVersions(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        parser.exit(OK, f"{described(__version__)}\n")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -131,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Finds the batch size to train a model with, and how much it saves.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"memorymark {__version__}")
+    parser.add_argument("--version", action=_ShowVersions, nargs=0, help="show what runs here")
     group = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, prog=parser.prog
     )

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._redistribute import _gen_transform_infos
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -223,7 +223,9 @@ def among_gpus(workload: Workload, rank: int = 0) -> Iterator[Alone]:
 def _forget_groups(rank: int) -> None:
     """Let PyTorch forget how it moved shards: it remembers the groups of the first GPU by name."""
     if rank:
-        _clear_sharding_prop_cache()
+        # torch.distributed.tensor.debug has a function for this, in some releases only.
+        DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()
+        getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
         _gen_transform_infos.cache_clear()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from ..choices import Attention, Parallelism
 from ..errors import InvalidInput, NotPredictable
+from ..loaded_modules import namespaces, replaced
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..parallel.zero import cast_trained, computed_alone
@@ -246,9 +246,8 @@ def known_values() -> Iterator[None]:
         stack.enter_context(patch("torch.rand", draw_one))
         stack.enter_context(patch("torch.tensor", write_numbers))
         stack.enter_context(patch("torch.utils.swap_tensors", swap_others))
-        for module in tuple(sys.modules.values()):
-            if module.__name__.startswith("transformers.") and _MATCHING in vars(module):
-                stack.enter_context(patch.object(module, _MATCHING, match))
+        modules = [names for names in namespaces("transformers") if _MATCHING in names]
+        stack.enter_context(replaced((names, _MATCHING, match) for names in modules))
         for optimizer in ("adam", "adagrad"):
             stack.enter_context(patch(f"torch.optim.{optimizer}._get_value", lambda _: 1.0))
         yield

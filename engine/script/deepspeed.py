@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from ..errors import NotPredictable
+from ..loaded_modules import namespace, namespaces
 from ..parallel.zero import Partitions
 from ..request import as_flags
 from .deepspeed_config import (
@@ -48,7 +49,7 @@ def follow_deepspeed(machine: Machine) -> None:
 
 
 def _take_its_place(machine: Machine) -> None:
-    deepspeed = sys.modules["deepspeed"]
+    deepspeed = namespace("deepspeed")
     stand_ins: dict[str, Any] = {
         "DeepSpeedEngine": Engine,
         "FusedAdam": FusedAdam,
@@ -56,13 +57,11 @@ def _take_its_place(machine: Machine) -> None:
         "Init": _WholeWeights,
         "GatheredParameters": _WholeWeights,
     }
-    if hasattr(deepspeed, "init_distributed"):
-        stand_ins["init_distributed"] = _without_mpi(deepspeed.init_distributed)
-    parts = [module for name, module in sys.modules.items() if name.split(".")[0] == "deepspeed"]
-    for part in parts:
-        names = vars(part)
+    if "init_distributed" in deepspeed:
+        stand_ins["init_distributed"] = _without_mpi(deepspeed["init_distributed"])
+    for names in namespaces("deepspeed"):
         names.update({name: made for name, made in stand_ins.items() if name in names})
-    vars(deepspeed)["initialize"] = partial(_initialize, machine)
+    deepspeed["initialize"] = partial(_initialize, machine)
 
 
 def _without_mpi(join: Callable[..., None]) -> Callable[..., None]:

@@ -9,6 +9,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ..loaded_modules import namespace
+
 Change = Callable[[], None]
 
 
@@ -17,7 +19,7 @@ def when_imported(changes: Mapping[str, Change]) -> None:
 
     Nothing of it can be undone; for a process that runs a script.
     """
-    waiting = {name: change for name, change in changes.items() if name not in sys.modules}
+    waiting = {name: change for name, change in changes.items() if not namespace(name)}
     for name in changes.keys() - waiting.keys():
         changes[name]()
     sys.meta_path.insert(0, _Finder(waiting))

@@ -22,6 +22,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.generation.utils import GenerationMixin
 
 from ..errors import NotPredictable
+from ..loaded_modules import Change, namespace
 from ..models.presets import PRESETS, Preset
 from ..step.transformers_versions import VERSION
 from .quantized import QuantizedLoading, on_a_command_line
@@ -237,17 +238,17 @@ class _InLibraries(MetaPathFinder):
     """
 
     def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
+        self._before: list[Change] = []
 
     def __enter__(self) -> None:
-        for name in _IN_LIBRARIES.keys() & sys.modules.keys():
-            self._replace(sys.modules[name])
+        for name in _IN_LIBRARIES:
+            self._replace(name)
         sys.meta_path.insert(0, self)
 
     def __exit__(self, *_: object) -> None:
         sys.meta_path.remove(self)
-        for module, name, function in self._before:
-            setattr(module, name, function)
+        for names, name, function in self._before:
+            names[name] = function
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """The spec that others find, of a module that is changed once it is imported."""
@@ -262,18 +263,19 @@ class _InLibraries(MetaPathFinder):
                     module: ModuleType, load: Callable[[ModuleType], None] = load
                 ) -> None:
                     load(module)
-                    self._replace(module)
+                    self._replace(name)
 
                 spec.loader.exec_module = load_and_replace  # type: ignore[method-assign]  # a loader per module
                 return spec
         return None
 
-    def _replace(self, module: ModuleType) -> None:
-        for name in _IN_LIBRARIES[module.__name__]:
-            if hasattr(module, name):
-                own = getattr(module, name)
-                self._before.append((module, name, _load_from_url if own is _unloaded else own))
-                setattr(module, name, _unloaded)
+    def _replace(self, module: str) -> None:
+        names = namespace(module)
+        for name in _IN_LIBRARIES[module]:
+            if name in names:
+                own = names[name]
+                self._before.append((names, name, _load_from_url if own is _unloaded else own))
+                names[name] = _unloaded
 
 
 _load_from_url = torch.hub.load_state_dict_from_url

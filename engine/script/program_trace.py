@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -13,6 +12,7 @@ import torch
 
 from ..errors import EngineError
 from ..gpus import Gpu
+from ..loaded_modules import namespace
 from ..tracing.excerpts import snapshot
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
@@ -274,11 +274,11 @@ def caveats(loaders: Loaders) -> list[str]:
             "time of a step that it comes before; let it evaluate later for the time of training "
             "alone."
         ]
-    trainers = sys.modules.get("transformers.trainer")
+    trainer = namespace("transformers.trainer").get("Trainer", ())
     evaluates = bool(loaders.unread) or any(
         str(getattr(found.args, "eval_strategy", "no")) not in ("no", "IntervalStrategy.NO")
         for found in gc.get_objects()
-        if trainers is not None and isinstance(found, trainers.Trainer)
+        if issubclass(type(found), trainer)  # others may raise when they are asked for their class
     )
     if not evaluates:
         return []

@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import IO, Any, NoReturn
 
 from ..errors import EngineError
+from ..loaded_modules import namespace
 from .on_import import when_imported
 
 OFFLINE = {
@@ -80,9 +81,7 @@ def keep_quiet() -> Scratch:
     Nothing of it can be undone.
     """
     os.environ.update(OFFLINE)
-    hub = sys.modules.get("huggingface_hub.constants")
-    if hub is not None:  # it has read the environment already
-        vars(hub)["HF_HUB_OFFLINE"] = True
+    namespace("huggingface_hub.constants")["HF_HUB_OFFLINE"] = True  # it may have been read already
     patches = {
         (socket.socket, "connect"): _refuse_the_network,
         (socket.socket, "connect_ex"): _refuse_the_network,
@@ -170,7 +169,7 @@ def _silence(name: str) -> None:
     for place, functions in _SILENT.items():
         module, _, kind = place.partition(":")
         holder: Any = sys.modules[name]
-        if module == name and (not kind or hasattr(holder, kind)):
+        if module == name and (not kind or kind in namespace(name)):
             for function in functions:
                 _let_do_nothing(getattr(holder, kind) if kind else holder, function)
 

@@ -7,7 +7,6 @@ models. What is sharded in other ways is refused.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
@@ -22,6 +21,7 @@ from torch.distributed.tensor import DTensor, _dispatch, _random
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import NotPredictable
+from ..loaded_modules import Change, namespaces, replaced
 from ..parallel.fsdp import only_the_first, recording_shards
 from ..parallel.group_recorder import GroupRecorder
 
@@ -61,19 +61,18 @@ def followed_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[No
             (_dispatch, "is_rng_supported_mesh", lambda mesh: False),
             (FullyShardedDataParallel, "__init__", _refuse_old),
             (DTensor, "from_local", _refuse_tensor_parallel),
-            *_tensor_parallel(),
         ):
             stack.enter_context(patch.object(owner, name, stand_in))
+        stack.enter_context(replaced(_tensor_parallel()))
         yield
 
 
-def _tensor_parallel() -> Iterator[tuple[Any, str, Any]]:
+def _tensor_parallel() -> Iterator[Change]:
     """What makes tensor parallelism, wherever PyTorch has imported it."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("torch.dist")]
-    for name in _TENSOR_PARALLEL:
-        for module in modules:
-            if name in vars(module):
-                yield module, name, _refuse_tensor_parallel
+    for names in namespaces("torch.distributed"):
+        for name in _TENSOR_PARALLEL:
+            if name in names:
+                yield names, name, _refuse_tensor_parallel
 
 
 def _refuse_old(*_: Any, **__: Any) -> NoReturn:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES
 
 from ..errors import InvalidInput
+from ..loaded_modules import namespace
 
 _FORECASTERS = {
     "autoformer": "AutoformerForPrediction",
@@ -125,6 +127,9 @@ def building_on_any_device() -> Iterator[None]:
         yield
 
 
+_CACHE = type(lru_cache(len))
+
+
 def forget_cached(model: torch.nn.Module) -> None:
     """Empty the caches in which models keep tensors by size, such as a detector's anchors.
 
@@ -133,12 +138,20 @@ def forget_cached(model: torch.nn.Module) -> None:
     """
     kinds = {base for module in model.modules() for base in type(module).__mro__}
     of_transformers = {kind for kind in kinds if kind.__module__.startswith("transformers.")}
-    for place in of_transformers | {sys.modules[kind.__module__] for kind in of_transformers}:
-        for found in list(vars(place).values()):
-            function = getattr(found, "__func__", found)
-            for cell in getattr(function, "__closure__", None) or ():
-                if clear := getattr(cell.cell_contents, "cache_clear", None):
-                    clear()
+    modules = {kind.__module__ for kind in of_transformers}
+    for names in (*map(vars, of_transformers), *map(namespace, modules)):
+        for found in list(names.values()):
+            for kept in _kept_by(found):
+                if type(kept) is _CACHE:
+                    kept.cache_clear()
+
+
+def _kept_by(found: Any) -> Iterator[Any]:
+    """What a function or method has in its closure; nothing of anything else."""
+    function: Any = found.__func__ if type(found) in (staticmethod, classmethod) else found
+    for cell in (function.__closure__ or ()) if type(function) is FunctionType else ():
+        with suppress(ValueError):  # nothing is in it yet
+            yield cell.cell_contents
 
 
 def enable_checkpointing(model: Any, **options: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -15,6 +14,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PreTrainedModel
+
+from ..loaded_modules import namespace, replaced
 
 _WARNING = "warn_if_padding_and_no_attention_mask"
 
@@ -45,11 +46,11 @@ def _known_pools() -> Iterator[None]:
     It finds them by a table of real numbers, which is too large to keep; for real they are found
     here with patches of one number.
     """
-    gemma = sys.modules.get("transformers.models.gemma4.modeling_gemma4")
-    if gemma is None:
+    pooler = namespace("transformers.models.gemma4.modeling_gemma4").get("Gemma4VisionPooler")
+    pool = getattr(pooler, "_avg_pool_by_positions", None)
+    if pool is None:
         yield
         return
-    pool = gemma.Gemma4VisionPooler._avg_pool_by_positions
 
     def pool_known(self: Any, patches: Any, positions: Any, length: int) -> tuple[Any, Any]:
         pooled, filled = pool(self, patches, positions, length)
@@ -59,7 +60,7 @@ def _known_pools() -> Iterator[None]:
                 filled.constant = pool(self, narrow, known, length)[1]
         return pooled, filled
 
-    with patch.object(gemma.Gemma4VisionPooler, "_avg_pool_by_positions", pool_known):
+    with patch.object(pooler, "_avg_pool_by_positions", pool_known):
         yield
 
 
@@ -72,9 +73,9 @@ def _known_global_attention() -> Iterator[None]:
     """
     with ExitStack() as stack:
         for name, function in _MASKS_OF_WINDOWS.items():
-            module = sys.modules.get(f"transformers.models.{name}.modeling_{name}")
-            if make := getattr(module, function, None):
-                stack.enter_context(patch.object(module, function, _keeping_a_row(make)))
+            names = namespace(f"transformers.models.{name}.modeling_{name}")
+            if make := names.get(function):
+                stack.enter_context(replaced([(names, function, _keeping_a_row(make))]))
         yield
 
 

@@ -10,14 +10,12 @@ torch/nn/attention/flex_attention.py, torch 2.13.
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch.nn.attention import flex_attention as _flex
@@ -29,6 +27,7 @@ from torch.utils.flop_counter import (
 )
 
 from ..errors import NotPredictable
+from ..loaded_modules import namespaces, replaced
 from .operations import OWN_KERNELS, tensors_in
 
 MAKERS = frozenset({f"{OWN_KERNELS}.flex_attention", f"{OWN_KERNELS}.flex_attention_backward"})
@@ -85,20 +84,16 @@ def flex_attention_lowering(is_compiled: Callable[[], bool]) -> Iterator[None]:
     """
     global _is_compiled
     before, _is_compiled = _is_compiled, is_compiled
-    instead = {_ATTENTION: _attention, _MASK: _block_mask}
-    patches = [
-        patch.object(module, name, instead[found])
-        for module in tuple(sys.modules.values())
-        for name in (_ATTENTION.__name__, _MASK.__name__)
-        if callable(found := vars(module).get(name)) and found in instead
+    changes = [
+        (names, function.__name__, instead)
+        for names in namespaces()
+        for function, instead in ((_ATTENTION, _attention), (_MASK, _block_mask))
+        if names.get(function.__name__) is function
     ]
     try:
-        for one in patches:
-            one.start()
-        yield
+        with replaced(changes):
+            yield
     finally:
-        for one in patches:
-            one.stop()
         _is_compiled = before
 
 

@@ -83,7 +83,10 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
         # PyTorch warns of every kernel that is overridden; that is what this is for.
         warnings.simplefilter("ignore", UserWarning)
         for name, function, key in replacements:
-            library.impl(name, function, key)
+            # At the dispatcher itself the last kernel counts, and the one before returns when it
+            # goes. Library.impl refuses where PyTorch has a kernel in Python, which differs by
+            # release (_cudnn_rnn's for Meta in 2.11), and would refuse PyTorch's after ours.
+            library.m.impl(name, key, function, False)
     try:
         with keeping_attention_kernels():
             yield
