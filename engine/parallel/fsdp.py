@@ -15,7 +15,6 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-import torch.distributed._tools.fake_collectives
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
@@ -37,6 +36,7 @@ from ..step.methods import Learner, trained_in
 from ..step.quantizing import place_quantized
 from ..tracing.trace import Category
 from ..workload import Workload
+from . import collectives  # noqa: F401  # so that collectives run on fake tensors
 from .group_recorder import GroupRecorder
 
 _VIEWS = "FSDP2-wrapped module .* returned a view tensor"
@@ -122,8 +122,9 @@ def _options(workload: Workload, mesh: DeviceMesh) -> dict[str, Any]:
     options: dict[str, Any] = {
         "mesh": mesh[_data_axes(workload)],
         "mp_policy": MixedPrecisionPolicy(param_dtype=low, reduce_dtype=reduced),
-        "reshard_after_forward": workload.reshard_after_forward,
     }
+    if workload.reshard_after_forward is not None:  # before 2.8, leaving it out is the only default
+        options["reshard_after_forward"] = workload.reshard_after_forward
     if workload.cpu_offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     return options
@@ -174,7 +175,7 @@ def only_the_first() -> Iterator[None]:
     """Let :func:`shard` make only the first GPU's shards: those of 1,024 GPUs take a minute."""
     with (
         patch.object(_fsdp_param, "_chunk_with_empty", _first_chunk),
-        patch.object(DeviceMesh, "_concatenate", _concatenate),
+        patch.object(DeviceMesh, "_concatenate", _concatenate, create=True),
     ):
         yield
 
@@ -274,7 +275,7 @@ def _concatenate(meshes: list[DeviceMesh]) -> DeviceMesh:
         return _CONCATENATE(meshes)
 
 
-_CONCATENATE = DeviceMesh._concatenate
+_CONCATENATE: Any = getattr(DeviceMesh, "_concatenate", None)  # see the list of private names
 
 
 def _first_chunk(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:

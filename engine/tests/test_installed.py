@@ -164,7 +164,7 @@ class TestWithoutTheExtra:
         self, empty: Path, training: Path
     ) -> None:
         said = output(empty / "memorymark", "--version", folder=training)
-        assert said == f"memorymark {__version__}\n"
+        assert said.startswith(f"memorymark {__version__}\n")
         assert "analyze" in output(empty / "memorymark", "--help", folder=training)
         sent = run(empty / "memorymark", "push", folder=training, environment={})
         assert (sent.returncode, sent.stdout) == (2, "")

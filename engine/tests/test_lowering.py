@@ -49,3 +49,18 @@ def test_leaving_the_context_restores_the_cpus_behaviour() -> None:
 )
 def test_the_cublas_workspace_depends_on_the_generation(capability: float, workspace: int) -> None:
     assert cuda_behaviour(capability).cublas_workspace_bytes == workspace
+
+
+def test_it_does_not_matter_who_has_registered_a_kernel_in_python() -> None:
+    """PyTorch has ones of its own, which differ by release, and may register them at any time."""
+    of_others = torch.library.Library("aten", "IMPL")
+    try:
+        of_others.m.impl("dropout", lambda given, p, train: given, "AutogradCPU", False)
+        test_dropout_saves_a_mask_of_one_byte_per_element()
+    finally:
+        of_others._destroy()
+    with cuda_lowering(A10):
+        later = torch.library.Library("aten", "IMPL")
+        later.impl("_thnn_fused_gru_cell", lambda *given: given, "Meta")
+        later._destroy()
+    test_leaving_the_context_restores_the_cpus_behaviour()
