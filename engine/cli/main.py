@@ -124,7 +124,8 @@ def _one_line(message: str) -> str:
 
 class _ShowVersions(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        parser.exit(OK, f"{described(__version__)}\n")
+        sys.stdout.write(f"{described(__version__)}\n")
+        parser.exit(OK)
 
 
 class _Parser(argparse.ArgumentParser):
