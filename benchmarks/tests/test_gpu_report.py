@@ -194,7 +194,7 @@ def test_the_report_has_all_parts() -> None:
     assert "Failed: qwen-lora: batch 1 and 4: LoRA needs the package peft" in text
     assert "Left out for lack of time: vit-tf32: largest batch on 40 GiB." in text
     assert "NOT A GPU" not in text
-    assert "the catalogue has 563.0 MiB" in text
+    assert "the catalogue has 750.8 MiB" in text
     assert all(len(line) < 140 for line in lines)
 
 
@@ -336,7 +336,7 @@ def test_the_calibration_shows_its_changes_and_their_effect_on_the_other_half() 
     assert "held-out, before" in lines
     assert "1.9" in lines["held-out, after"]
     assert "[[residual]]" in text
-    assert "context_bytes = 536_870_912  (measured; so far 590_348_288)" in text
+    assert "context_bytes = 536_870_912  (measured; so far 787_283_968)" in text
     before, after = [line.split() for line in text.splitlines() if line.startswith("step time")]
     assert before[-5:-3] == ["of", "5"]
     assert int(before[-6]) < 5

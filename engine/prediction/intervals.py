@@ -140,7 +140,12 @@ def range_of(
 
 
 def device_used_interval(
-    used_bytes: int, total_bytes: int, *, jumps: Iterable[int] = (), convolves: bool = False
+    used_bytes: int,
+    total_bytes: int,
+    *,
+    jumps: Iterable[int] = (),
+    convolves: bool = False,
+    unsure: tuple[int, int] = (0, 0),
 ) -> tuple[int, int]:
     """Where the device memory lies that a batch really uses.
 
@@ -151,6 +156,7 @@ def device_used_interval(
         jumps: How many bytes more the allocator would hold unused at batch sizes nearby, or fewer
             below 0. Where it does, small differences decide how it packs.
         convolves: Whether the step has convolutions.
+        unsure: How many bytes fewer and more the CUDA context may take.
     """
     span, packings = memory_range(), (0, *jumps)
     low = span.low_bytes(used_bytes + min(packings))
@@ -158,7 +164,7 @@ def device_used_interval(
     if convolves:
         with_workspaces = RelativeRange(1.0, 1.0 + WORKSPACE_SHARE).high_bytes(used_bytes)
         high = max(high, min(with_workspaces, total_bytes))
-    return low, high
+    return max(0, low - unsure[0]), high + unsure[1]
 
 
 def step_time_range(family: str, has_rows: bool) -> RelativeRange:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..allocator.caching import DEFAULT_OPTIONS, ReplayResult
 from ..allocator.options import AllocatorOptions
 from ..choices import ZERO, Rollout
+from ..fixed_costs import CUDNN_BYTES, fixed_costs, uses_cudnn
 from ..gpus import Gpu
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
@@ -48,7 +49,15 @@ def predict_trial(
         correction: What measured steps say of its step times.
     """
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable_bytes(workload, gpu))
-    trial = predict_memory(facts, trace, allocator, careful=careful)
+    costs = fixed_costs(gpu)
+    trial = predict_memory(
+        facts,
+        trace,
+        allocator,
+        careful=careful,
+        cudnn_bytes=costs.cudnn_bytes,
+        unsure_bytes=costs.unsure_bytes,
+    )
     if workload.parallelism in ZERO or workload.pipeline_parallel > 1:
         trial = computed(trial)
     trial = with_peak_interval(trial, *peak_interval(trace))
@@ -202,13 +211,25 @@ def predict_memory(
     allocator: AllocatorOptions = DEFAULT_OPTIONS,
     *,
     careful: bool = False,
+    cudnn_bytes: int = CUDNN_BYTES,
+    unsure_bytes: tuple[int, int] = (0, 0),
 ) -> Trial:
     """Predict the memory of one batch size on a GPU with PyTorch's caching allocator.
 
     It fits if the step's allocations, replayed through a model of the allocator, stay within what
-    the CUDA context leaves. Where it does not, the memory figures say what it would need. See
-    :func:`predict_trial` for ``careful``.
+    the CUDA context and the libraries leave. Where it does not, the memory figures say what it
+    would need. See :func:`predict_trial` for ``careful``.
+
+    Args:
+        gpu: Its usable bytes are what the CUDA context leaves, with cuBLAS.
+        trace: Of the step.
+        allocator: The options of the caching allocator.
+        careful: Whether to look at batches nearby.
+        cudnn_bytes: What cuDNN takes beside them, where the step uses it.
+        unsure_bytes: How many bytes fewer and more the context may take.
     """
+    if uses_cudnn(operation.name for operation in trace.operations):
+        gpu = replace(gpu, usable_bytes=max(0, gpu.usable_bytes - cudnn_bytes))
     live, categories = trace.peak_by_category()
     need = within = trace.replay(None, allocator)
     jumps = _packing_jumps(trace, need, allocator) if careful else ()
@@ -223,7 +244,11 @@ def predict_memory(
     categories["activations"] += need.peak_allocated_bytes - live
     used = need.peak_reserved_bytes + gpu.total_bytes - gpu.usable_bytes
     low, high = device_used_interval(
-        used, gpu.total_bytes, jumps=jumps, convolves=convolves(trace.operations)
+        used,
+        gpu.total_bytes,
+        jumps=jumps,
+        convolves=convolves(trace.operations),
+        unsure=unsure_bytes,
     )
     return Trial(
         batch_size=trace.batch_size,

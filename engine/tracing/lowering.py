@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..fixed_costs import cublas_workspace_bytes
 from .attention import (
     AttentionCall,
     AttentionKernel,
@@ -53,16 +54,8 @@ class CudaBehaviour:
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
-    """How GPUs of one compute capability behave.
-
-    The workspace is 32 MiB from compute capability 9.0 up, else ``:4096:2:16:8``, 8,519,680 bytes
-    (``parseChosenWorkspaceSize`` in aten/src/ATen/cuda/CublasHandlePool.cpp).
-    """
-    large = compute_capability >= 9.0
-    return CudaBehaviour(
-        compute_capability=compute_capability,
-        cublas_workspace_bytes=32 * 2**20 if large else 8_519_680,
-    )
+    """How GPUs of one compute capability behave."""
+    return CudaBehaviour(compute_capability, cublas_workspace_bytes(compute_capability))
 
 
 @contextmanager
