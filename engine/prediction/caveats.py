@@ -19,8 +19,8 @@ NOTHING_RUN = (
 )
 ALONE = "Assumes nothing else is using the GPU. Other processes or a display leave less memory."
 _CONVOLUTIONS = (
-    "cuDNN's convolution workspaces are not predicted. cuDNN uses smaller ones when memory is "
-    "short, so they raise memory use more than they lower the largest batch."
+    "cuDNN's convolution workspaces are predicted by a rule that was fitted on one GPU. cuDNN "
+    "uses smaller ones when memory is short."
 )
 _GROUPED_PRODUCT = "aten._grouped_mm"
 _SENT_TO_OTHERS = "_c10d_functional.all_to_all_single"

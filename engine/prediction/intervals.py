@@ -29,8 +29,10 @@ LEAST_MEMORY_SHARE = 0.02
 """The least width of a memory range to each side, whatever the residuals say."""
 
 WORKSPACE_SHARE = 0.15
-"""How much more than predicted a step with convolutions may take, since cuDNN's workspaces are not
-predicted. In published runs of six networks (``benchmarks/data``) MobileNetV2 took most, 15%."""
+"""How much more than predicted a step with convolutions may take: how the allocator packs tensors
+around cuDNN's workspaces depends on their exact sizes. Of our own runs on an H100 a ConvNeXt took
+most, 12% more (``benchmarks/data/h100.csv``); of published runs of six networks, predicted without
+workspaces, MobileNetV2, 15%."""
 
 _FARTHEST = 10.0  # a value further off is a mistake in the file, such as a wrong unit
 

@@ -25,6 +25,7 @@ from .attention import (
     keeping_attention_kernels,
 )
 from .autocast import autocast_operators
+from .convolutions import workspaces as convolution_workspaces
 from .decompositions import workspace_bytes
 from .operations import is_matrix_product
 from .packed_sequences import packing_operators
@@ -51,6 +52,10 @@ class CudaBehaviour:
     def attention_kernel(self, call: AttentionCall) -> AttentionKernel | None:
         """The attention kernel that PyTorch picks; ``None`` if it has none to offer."""
         return chosen_kernel(self.compute_capability, call)
+
+    def convolves_on_tensor_cores(self, item_bytes: int) -> bool:
+        """Whether cuDNN does so in numbers of that size: 16 bits, and fp32 where there is TF32."""
+        return self.compute_capability >= (7.0 if item_bytes == 2 else 8.0) and item_bytes <= 4
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
@@ -112,7 +117,7 @@ class CudaTemporaries:
     norm's backward, 8 MiB at most and only beyond 65,536 rows (``max_grid_size`` in
     cuda/layer_norm_kernel.cu); sums by segment of an embedding's backward beyond 3,072 indices,
     ``indices / 10 + min(indices, rows)`` rows of fp32 (cuda/EmbeddingBackwardKernel.cu), taken
-    when the activations of the layers above have gone; cuDNN's workspaces for convolutions.
+    when the activations of the layers above have gone.
 
     Args:
         behaviour: Of the GPU.
@@ -120,10 +125,13 @@ class CudaTemporaries:
 
     def __init__(self, behaviour: CudaBehaviour) -> None:
         self._workspace = behaviour.cublas_workspace_bytes
+        self._convolves_on_tensor_cores = behaviour.convolves_on_tensor_cores
         self._threads: set[str] = set()
 
     def __call__(self, phase: str, func: Any, args: tuple[Any, ...]) -> Iterable[Temporary]:
         """What this operator takes besides its result."""
+        for size in convolution_workspaces(func, args, self._convolves_on_tensor_cores):
+            yield Temporary(size)
         if is_matrix_product(func):
             thread = "backward" if phase == "backward" else "main"
             if thread not in self._threads:
