@@ -140,6 +140,7 @@ screenshots: $(STAMP) browser
 
 results: $(STAMP) browser
 	@python -m benchmarks.results
+	@python -m benchmarks.gpu report benchmarks/results/nvidia-h100-80gb-hbm3-torch-2.11.0.json
 
 # Only root can install it; the tests tell everyone else how.
 browser:

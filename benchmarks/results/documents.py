@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.results import (
     accuracy_tables,
+    h100_tables,
     model_tables,
     past_errors,
     scale_tables,
@@ -20,6 +21,7 @@ from benchmarks.results.files import read
 from engine.prediction.past_errors import FILE as PAST_ERRORS
 
 BLOCKS: dict[str, Callable[[Read], str]] = {
+    "h100": h100_tables.h100,
     "accuracy": accuracy_tables.accuracy,
     "published": accuracy_tables.published,
     "ways": accuracy_tables.by_way,

@@ -110,6 +110,7 @@ _PAGES, _SCALE, _SPEED, _CLIENTS = (
 )
 
 COMMANDS = {
+    "h100": "benchmarks.h100",
     "accuracy": "benchmarks.accuracy",
     "cpu": "engine validate prediction bert resnet --gpu local --memory-limit 2GiB",
     "cpu-gpt2": "engine validate prediction gpt2 --gpu local --memory-limit 5GiB",
