@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain, groupby
 from typing import Any
 
 from benchmarks.h100 import MEMORY
 from engine.gpus import GPUS
 from engine.hub import resolve
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.workload import Workload
@@ -22,27 +23,28 @@ H100 = GPUS["h100"]
 
 
 def main() -> None:
-    traces: dict[Workload, TraceAt] = {}
-    found: list[dict[str, Any]] = []
-    for trial in json.load(sys.stdin):
-        workload = resolve(Workload.parse(trial["fields"]))
-        if workload not in traces:
-            behaviour = cuda_behaviour(H100.compute_capability)
-            traces[workload] = trace_workload(workload, behaviour, lambda _: None)
-        found.append(predicted(workload, traces[workload], trial["batch_size"]))
-        sys.stderr.write(f"\r{len(found)} ")
-    sys.stderr.write("\n")
-    json.dump(found, sys.stdout)
+    trials = groupby(json.load(sys.stdin), lambda trial: trial["fields"])
+    asked = [(fields, [trial["batch_size"] for trial in each]) for fields, each in trials]
+    with ProcessPoolExecutor() as pool:
+        found = list(pool.map(predicted, *zip(*asked, strict=True)))
+    json.dump(list(chain.from_iterable(found)), sys.stdout)
 
 
-def predicted(workload: Workload, trace_at: TraceAt, batch_size: int) -> dict[str, Any]:
-    """What is predicted, as :class:`benchmarks.h100.Compared` has it."""
-    trial = predict_trial(workload, H100, trace_at(batch_size), careful=True)
-    return {
-        "predicted": {counted: getattr(trial, counted) for counted in MEMORY},
-        "low": trial.device_used_low_bytes,
-        "high": trial.device_used_high_bytes,
-    }
+def predicted(fields: dict[str, Any], batch_sizes: list[int]) -> list[dict[str, Any]]:
+    """What is predicted of a workload, as :class:`benchmarks.h100.Compared` has it."""
+    workload = resolve(Workload.parse(fields))
+    behaviour = cuda_behaviour(H100.compute_capability)
+    trace_at = trace_workload(workload, behaviour, lambda _: None)
+    trials = [predict_trial(workload, H100, trace_at(size), careful=True) for size in batch_sizes]
+    sys.stderr.write(f"{workload.preset.display_name}, {len(trials)} trials\n")
+    return [
+        {
+            "predicted": {counted: getattr(trial, counted) for counted in MEMORY},
+            "low": trial.device_used_low_bytes,
+            "high": trial.device_used_high_bytes,
+        }
+        for trial in trials
+    ]
 
 
 if __name__ == "__main__":
