@@ -99,22 +99,21 @@ def test_an_interval_is_only_ever_widened(
     low, high = device_used_interval(used, total, jumps=jumps, convolves=convolves)
     plain = span.low_bytes(used), span.high_bytes(used)
     assert low <= plain[0] <= used <= plain[1] <= high
-    if all(jump >= 0 for jump in jumps):
-        assert low == plain[0]
     if not convolves:
+        assert (low < plain[0]) <= any(jump < 0 for jump in jumps)
         assert (high > plain[1]) == any(jump > 0 for jump in jumps)
     for jump in jumps:
         assert low <= max(0, used + jump) * span.low
         assert high >= used + jump
 
 
-def test_convolutions_may_take_more_but_no_more_than_there_is() -> None:
+def test_convolutions_may_take_less_or_more_but_no_more_than_there_is() -> None:
     used = 1000 * 2**20
     plain = memory_range().high_bytes(used)
     assert device_used_interval(used, 2 * used, convolves=True)[1] == 1150 * 2**20
     assert device_used_interval(used, 1100 * 2**20, convolves=True)[1] == 1100 * 2**20
     assert device_used_interval(used, used, convolves=True)[1] == plain
-    assert device_used_interval(used, 2 * used, convolves=True)[0] == memory_range().low_bytes(used)
+    assert device_used_interval(used, 2 * used, convolves=True)[0] == 900 * 2**20
 
 
 @pytest.mark.parametrize(
