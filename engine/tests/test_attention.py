@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -168,6 +169,41 @@ def test_a_mask_becomes_half_precision_at_once() -> None:
         attend(query, attn_mask=torch.ones(2, 1, 16, 16, dtype=torch.bool))
 
     assert "_to_copy" not in operators(run)
+
+
+EFFICIENT_OPERATOR = "_scaled_dot_product_efficient_attention"
+
+
+def _attend_with(mask: Callable[[], torch.Tensor], dtype: torch.dtype = FULL) -> set[str]:
+    """The operators of attention with such a mask on an H100."""
+
+    def run() -> None:
+        query = torch.ones(2, 4, 15, 16, dtype=dtype, requires_grad=True)
+        attend(query, attn_mask=mask())
+
+    return operators(run, H100)
+
+
+@pytest.mark.parametrize("dtype", [FULL, BRAIN])
+def test_no_fused_kernel_takes_a_mask_that_is_not_contiguous_along_keys(dtype: torch.dtype) -> None:
+    def position_bias() -> torch.Tensor:
+        heads_last = torch.zeros(1, 15, 15, 4, dtype=dtype).requires_grad_()
+        return heads_last.permute(0, 3, 1, 2)
+
+    assert EFFICIENT_OPERATOR not in _attend_with(position_bias, dtype)
+    assert EFFICIENT_OPERATOR not in _attend_with(lambda: position_bias()[0, 0], dtype)
+    assert EFFICIENT_OPERATOR in _attend_with(lambda: position_bias().contiguous(), dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_taken"),
+    [((15, 15), True), ((1, 15), True), ((2, 1, 1, 15), True), ((4, 15, 15), False)],
+)
+def test_fused_kernels_take_masks_of_two_or_four_dimensions(
+    shape: tuple[int, ...], is_taken: bool
+) -> None:
+    found = _attend_with(lambda: torch.zeros(shape))
+    assert (EFFICIENT_OPERATOR in found) == is_taken
 
 
 def test_grouped_queries_keep_their_scores_in_fp32_only() -> None:

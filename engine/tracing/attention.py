@@ -56,7 +56,7 @@ class AttentionCall:
         has_gradient: Whether query, key or value has a gradient.
         grouped: Whether several heads of the query share a key and value.
         fusible: Whether the tensors have four dimensions, their last one contiguous, and sizes
-            that belong together.
+            that belong together; the mask too.
         kernels: Those that are enabled, by priority.
     """
 
@@ -237,8 +237,25 @@ def _attention_call(
         and all(tensor.stride(-1) == 1 for tensor in tensors)
         and len({tensor.shape[0] for tensor in tensors}) == 1
         and heads[1] == heads[2]
-        and (heads[0] == heads[1] or (enable_gqa and heads[0] % heads[1] == 0)),
+        and (heads[0] == heads[1] or (enable_gqa and heads[0] % heads[1] == 0))
+        and (mask is None or _is_fusible(mask, query, key)),
         kernels=_enabled_kernels(),
+    )
+
+
+def _is_fusible(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
+    """Whether a fused kernel reads a mask: contiguous along keys, and one number for each score.
+
+    T5's position bias is not contiguous, nor is a mask made of it: its heads came last.
+    Source: ``check_attn_mask_shape`` and ``check_last_dim_stride_equals_1_dense`` in
+    aten/src/ATen/native/transformers/sdp_utils_cpp.h.
+    """
+    scores = (*query.shape[:-1], key.shape[-2])
+    sizes = scores if mask.dim() == len(scores) else scores[2:]
+    return (
+        mask.stride(-1) == 1
+        and mask.dim() == len(sizes)
+        and all(size in (1, whole) for size, whole in zip(mask.shape, sizes, strict=True))
     )
 
 
